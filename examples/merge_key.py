@@ -1,11 +1,14 @@
-"""A merge key apart from the payload: messages of one key become one, and a fold says what becomes of the payloads."""
+"""A merge key apart from the payload: messages of one key become one, and a fold says what becomes of the payloads.
+
+The fold in Lua needs the extra `lua`, except on Redis, which brings its own.
+"""
 
 import asyncio
 import os
 import pathlib
 from typing import Any
 
-from emq import App, Message, Settings
+from emq import App, EMQError, Message, Settings
 
 app = App(os.environ.get("EMQ_STORE", "memory:"), options=Settings(lua_folds=True))
 OWN_FOLD = pathlib.Path(__file__).with_name("merge_key.lua").read_text()  # runs in the store, atomically with the add
@@ -43,4 +46,7 @@ async def main() -> None:
             await asyncio.sleep(2.2)
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except EMQError as exc:
+    raise SystemExit(f"merge_key.py: {exc}") from None

@@ -8,9 +8,12 @@ import time
 import zlib
 from typing import Any
 
-import redis
+from emq import App, EMQError, Message, servers
 
-from emq import App, Message, servers
+try:
+    import redis
+except ModuleNotFoundError:
+    raise SystemExit("rmq_interop.py: the module 'redis' is missing; install the extras redis and servers") from None
 
 SLOTS = 4
 
@@ -50,4 +53,7 @@ async def main() -> None:
                 print("and left", sum(stranger.zcard(f"reports_{slot}") for slot in range(SLOTS)))
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except EMQError as exc:
+    raise SystemExit(f"rmq_interop.py: {exc}") from None

@@ -13,8 +13,8 @@ def require_packages() -> None:
     """Return if the packages are installed that EMQ on Spark needs, whether Java runs here or on another machine.
 
     Raises:
-        EMQError: a package is missing; install what the text names.
+        InvalidSettings: a package is missing; install what the text names.
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise errors.EMQError(f"EMQ on Spark needs {' and '.join(missing)}; pip install 'emq[spark]'")
+        raise errors.InvalidSettings(f"EMQ on Spark needs {' and '.join(missing)}; pip install 'emq[spark]'")

@@ -35,7 +35,7 @@ LEAST_MIB = 512
 QUICK = {"spark_driver_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """Settings for a session in which Java has little to do: Java compiles less and starts to work in half the time."""
 
-_MEMORY = re.compile(r"(\d+)([mg])", re.ASCII)
+_MEMORY = re.compile(r"(\d{1,8})([mg])", re.ASCII)
 _MIB = {"m": 1, "g": 1024}
 
 
@@ -52,13 +52,9 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
         conf: more settings of Spark, with `_` for `.`: `spark_sql_shuffle_partitions="8"`.
 
     Raises:
-        EMQError: PySpark or Java is missing, or `cores` or `memory` is out of range; the text has the remedy.
+        InvalidSettings: PySpark or Java is missing, or `cores` or `memory` is out of range; the text has the remedy.
     """
-    if cores < 1:
-        raise errors.EMQError(f"cores {cores} must be 1 or more")
-    found = _MEMORY.fullmatch(memory)
-    if found is None or int(found[1]) * _MIB[found[2]] < LEAST_MIB:
-        raise errors.EMQError(f"memory {memory!r} must be {LEAST_MIB}m or more; write it as 900m or 2g")
+    check(cores, memory)
     require()
     from pyspark.sql import SparkSession
 
@@ -75,6 +71,15 @@ def local_session(app: str, cores: int = 2, memory: str = "2g", **conf: str) -> 
     return session
 
 
+def check(cores: int, memory: str) -> None:
+    """Raise `InvalidSettings` if a session cannot have this number of cores or this memory; starts no Java."""
+    if cores < 1:
+        raise errors.InvalidSettings(f"cores {cores} must be 1 or more")
+    found = _MEMORY.fullmatch(memory)
+    if found is None or int(found[1]) * _MIB[found[2]] < LEAST_MIB:
+        raise errors.InvalidSettings(f"memory {memory[:40]!r} must be {LEAST_MIB}m or more; write it as 900m or 2g")
+
+
 @contextlib.contextmanager
 def borrowed(app: str, cores: int, memory: str, **conf: str) -> Iterator[SparkSession]:
     """Yield the session that runs in this process, no matter which thread started it.
@@ -85,7 +90,7 @@ def borrowed(app: str, cores: int, memory: str, **conf: str) -> Iterator[SparkSe
         app, cores, memory, conf: as for `local_session`, for a session that is started here.
 
     Raises:
-        EMQError: as `local_session`.
+        InvalidSettings: as `local_session`.
     """
     require()
     from pyspark import SparkContext
@@ -104,17 +109,17 @@ def require() -> None:
     """Return if Spark can run here.
 
     Raises:
-        EMQError: a package or Java is missing or too old; install what the text names.
+        InvalidSettings: a package or Java is missing or too old; install what the text names.
     """
     require_packages()
     program = _java()
     if program is None:
-        raise errors.EMQError(
+        raise errors.InvalidSettings(
             f"Spark needs Java {JAVA} or newer, which is missing; apt install openjdk-17-jre-headless, or set JAVA_HOME"
         )
     version = _java_version(program)
     if version < JAVA:
-        raise errors.EMQError(
+        raise errors.InvalidSettings(
             f"Spark needs Java {JAVA} or newer and {program} is {version or 'of unknown version'}; "
             "install a newer one, or set JAVA_HOME to it"
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,7 +73,7 @@ def audit(
     `emq load`. If you name a store (--store, EMQ_STORE or the settings file), the audit looks there for unfinished
     messages, and takes the topics' rates from its catalog. Without a store, undelivered messages are only counted.
 
-    Exits with 1 if a promise is broken, with 2 if the evidence is incomplete and proves nothing.
+    Exits with 1 if a promise is broken, with 3 if the evidence is incomplete and proves nothing.
 
     Example: emq audit trail/ --ledger ledger/ --report audit.html
     """
@@ -81,27 +81,34 @@ def audit(
         from spark import session as spark_session
         from spark.audit import offset_audit, view
         from spark.audit import report as audit_report
-
-        spark_session.require()
+    spark_session.check(cores, memory)
     if report is not None:
         audit_report.check(report)
-    found: tuple[list[Topic], StoreView] | None = None
-    if session.settings.store != _default_store() or session.overrides.get("store"):
-        found = asyncio.run(_look(session))
-    catalogs = [_read_topics(path) for path in topics or ()] or ([found[0]] if found else [])
+    skew_s, crash_s = given_span_s(max_skew, "--max-skew"), given_span_s(crash_window, "--crash-window")
+    catalogs = [_read_topics(path) for path in topics or ()]
     options = offset_audit.AuditOptions(
         trails=directories,
         ledgers=ledger or (),
-        runs=run or (),
-        topics=catalogs[0] if catalogs else None,
-        earlier=catalogs[1:],
-        store=found[1] if found else None,
+        runs=tuple(run or ()),
         state=since,
         crashed=frozenset(crashed or ()),
         live=live,
         purged=purged,
-        max_skew_s=given_span_s(max_skew, "--max-skew"),
-        crash_s=given_span_s(crash_window, "--crash-window"),
+        max_skew_s=skew_s,
+        crash_s=crash_s,
+    )
+    offset_audit.check(options, findings)
+    found: tuple[list[Topic], StoreView] | None = None
+    if session.settings.store != _default_store() or session.overrides.get("store"):
+        import asyncio
+
+        found = asyncio.run(_look(session))
+    catalogs = catalogs or ([found[0]] if found else [])
+    options = dataclasses.replace(
+        options,
+        topics=catalogs[0] if catalogs else None,
+        earlier=catalogs[1:],
+        store=found[1] if found else None,
     )
     with _progress(session) as say:
         say("starting Spark")
@@ -132,8 +139,9 @@ def _read_topics(path: Path) -> list[Topic]:
     fmt = "json" if path.suffix == ".json" else "toml"
     try:
         found = catalog_file.load(path.read_text(), fmt)
-    except OSError as exc:
-        raise errors.InvalidSettings(f"topics {str(path)!r} cannot be read ({exc.strerror}); name an export") from exc
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
+        raise errors.InvalidSettings(f"topics {str(path)!r} cannot be read ({why}); name an export") from exc
     return [model.split(topic) for topic in found]
 
 

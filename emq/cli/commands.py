@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from emq.cli import (
     audit,
     dead,
     demo,
+    exit_codes,
     host,
     hosts,
     load,
@@ -23,6 +26,7 @@ from emq.cli import (
     trial,
     watching,
 )
+from emq.cli.entry import Command, Entry, TakesIds
 from emq.cli.session import command
 
 HELP = """Consume tens of thousands of queues, each at no more than its own rate, in priority order.
@@ -40,15 +44,32 @@ trail     the files in which hosts write down the life of every message
 """
 
 app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
+    cls=Entry,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help=HELP,
-    epilog="Settings come from options, then EMQ_ variables, then emq.toml; see `emq settings`.",
+    epilog=f"Settings come from options, then EMQ_ variables, then emq.toml; see `emq settings`.\n\n{exit_codes.HELP}",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("demo")(demo.demo)
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        typer.echo(f"emq {metadata.version('emq')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
+app.command("demo", cls=Command)(demo.demo)
 command(app, "up", json=False, endless=True)(host.up)
 command(app, "host", json=False, endless=True)(host.host)
 command(app, "hosts", endless=True)(hosts.hosts)
@@ -60,12 +81,12 @@ command(app, "publish")(publish.publish)
 command(app, "stats")(watching.stats)
 command(app, "top", endless=True)(watching.top)
 command(app, "lag")(watching.lag)
-command(app, "trace")(trace.trace)
+command(app, "trace", cls=TakesIds)(trace.trace)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(trail.app, name="trail")
 command(app, "audit")(audit.audit)
 command(app, "load")(load.load)
-app.command("trial")(trial.trial)
+app.command("trial", cls=Command)(trial.trial)
 command(app, "settings")(settings.settings)

@@ -8,7 +8,9 @@ import typer
 
 from emq import errors
 from emq.cli import output, times
-from emq.cli.session import Session, command
+from emq.cli.entry import Room, TakesIds
+from emq.cli.patterns import Pattern, matching
+from emq.cli.session import Session, Yes, command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from emq.inspect.dead_letters import Letter, Selection
 
 app = typer.Typer(
-    no_args_is_help=True,
+    cls=Room,
     help="Look at dead letters (messages that EMQ gave up), put them back, or throw them away.",
 )
 
@@ -41,9 +43,7 @@ Ids = Annotated[
 @command(app, "list")
 async def list_(
     session: Session,
-    pattern: Annotated[
-        str, typer.Argument(metavar="TOPIC|PATTERN", help="A topic's name, or a shell pattern.", show_default=False)
-    ],
+    pattern: Pattern = "*",
     since: Since = None,
     until: Until = None,
     reason: Reason = "",
@@ -53,7 +53,6 @@ async def list_(
 
     Example: emq dead list 'shop.*' --since 2h --reason timeout
     """
-    from emq.cli.topics import matching
     from emq.inspect import dead_letters
 
     async with session.app() as opened:
@@ -74,7 +73,7 @@ async def list_(
         session.out.print(f"these are the first {limit}; --limit shows more")
 
 
-@command(app, "show")
+@command(app, "show", cls=TakesIds)
 async def show(
     session: Session, topic: Topic, message_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 ) -> None:
@@ -143,7 +142,7 @@ async def purge(
     until: Until = None,
     reason: Reason = "",
     ids: Ids = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Throw dead letters away for good.
 

@@ -40,6 +40,6 @@ def demo(
         with needing("the demo", "demo"):
             from emq.demo import run as module
         status = module.main(store=store, json=as_json, seconds=seconds, days=days, keep=keep, log_level=level)
-        raise typer.Exit(min(1, status))
+        raise typer.Exit(status)
 
     guard(run)

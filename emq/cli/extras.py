@@ -17,9 +17,30 @@ def needing(what: str, extras: str) -> Iterator[None]:
         extras: of the package, that bring them.
 
     Raises:
-        EMQError: one is missing; the text has the remedy.
+        InvalidSettings: one is missing; the text has the remedy.
     """
     try:
         yield
     except ModuleNotFoundError as exc:
-        raise errors.EMQError(f"{what} needs the module {exc.name!r}; pip install 'emq[{extras}]'") from exc
+        raise errors.InvalidSettings(f"{what} needs the module {exc.name!r}; pip install 'emq[{extras}]'") from exc
+
+
+_EXTRAS = {
+    "aiohttp": "push",
+    "kazoo": "zookeeper",
+    "lupa": "lua",
+    "psycopg": "postgres",
+    "puresasl": "sasl",
+    "pyarrow": "trail",
+    "pyspark": "spark",
+    "redis": "redis",
+    "yarl": "push",
+}
+
+
+def missing(exc: ModuleNotFoundError) -> errors.InvalidSettings | None:
+    """Return the error for a missing optional package; None for any other module."""
+    extra = _EXTRAS.get((exc.name or "").partition(".")[0])
+    if extra is None:
+        return None
+    return errors.InvalidSettings(f"the settings need the module {exc.name!r}; pip install 'emq[{extra}]'")

@@ -181,6 +181,7 @@ def table(view: View, found: Iterable[HostRow], *, wide: bool = True) -> Rendera
         shown,
         [[line[_COLUMNS.index(column)] for column in shown] for line in cells],
         right=("groups", "qps", "load", "per s"),
+        spare=() if wide else ("released", "load", "weight"),
     )
 
 

@@ -12,7 +12,7 @@ import typer
 from emq.cli import load_view
 from emq.cli.extras import needing
 from emq.cli.session import Session
-from emq.cli.times import SPANS, span_s
+from emq.cli.times import given_span_s
 
 if TYPE_CHECKING:
     from spark.load.generator import Progress as Told
@@ -64,11 +64,8 @@ def load(
     with needing("the load generator", "spark"):
         from spark import session as spark_session
         from spark.load import generator, plan_file
-
-        spark_session.require()
-    seconds = None if duration is None else span_s(duration)
-    if duration is not None and not seconds:
-        raise typer.BadParameter(f"{duration!r} is not a duration; write it as {SPANS}", param_hint="--duration")
+    spark_session.check(cores, memory)
+    seconds = None if duration is None else given_span_s(duration, "--duration")
     options = generator.LoadOptions(
         plan_file.read(plan),
         session.settings,
@@ -80,6 +77,7 @@ def load(
         paced=not unpaced,
         create=not no_create,
     )
+    generator.check(options, cores)
     with _progress(session) as told, spark_session.borrowed("emq load", cores, memory, **spark_session.QUICK) as spark:
         report = generator.run(spark, options, told)
     session.show(report, lambda: load_view.render(report))

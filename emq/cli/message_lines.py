@@ -63,7 +63,15 @@ WHEN = ("delay", "delay_ms", "at", "time_range_ms")
 
 
 class BadLine(errors.EMQError):
-    """A line, or its publishing, failed; the text names it. Correct the input and go on from there."""
+    """A line, or its publishing, failed; the text names it. Correct the input and go on from there.
+
+    Args:
+        reason: the failure itself.
+    """
+
+    def __init__(self, text: str, reason: errors.EMQError) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 _decoder = msgspec.json.Decoder(MessageLine)
@@ -123,16 +131,18 @@ class Publisher:
                 messages.append(await self._checked(line))
                 numbers.append(self._number)
             except msgspec.ValidationError as exc:
-                bad = BadLine(f"line {self._number} is not a message: {exc}; see emq publish --help")
-            except msgspec.DecodeError as exc:
-                bad = BadLine(f"line {self._number} is not valid JSON: {exc}")
+                text = f"line {self._number} is not a message: {exc}; see emq publish --help"
+                bad = BadLine(text, errors.InvalidMessage(text))
+            except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+                text = f"line {self._number} is not valid JSON: {exc}"
+                bad = BadLine(text, errors.InvalidMessage(text))
             except errors.EMQError as exc:
-                bad = BadLine(f"line {self._number}: {exc}")
+                bad = BadLine(f"line {self._number}: {exc}", exc)
             if bad is not None:
                 break
         outcomes = await self._app.producer.send(messages)
         if (failure := first_failure(outcomes, errors.EMQError)) is not None:
-            bad = BadLine(f"lines {numbers[0]} to {numbers[-1]}: not all are published: {failure}")
+            bad = BadLine(f"lines {numbers[0]} to {numbers[-1]}: not all are published: {failure}", failure)
         if bad is not None:
             raise bad
 

@@ -8,16 +8,15 @@ import typer
 
 from emq import errors
 from emq.cli import output
-from emq.cli.session import Session, command
+from emq.cli.entry import Room
+from emq.cli.session import Session, Yes, command
 
 if TYPE_CHECKING:
     from emq.app import App
     from emq.offsets.checkpoints import Checkpoint
     from emq.topics import model
 
-app = typer.Typer(
-    no_args_is_help=True, help="Show how far each queue of a topic is consumed, or set another place to go on from."
-)
+app = typer.Typer(cls=Room, help="Show how far each queue of a topic is consumed, or set another place to go on from.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 
@@ -73,35 +72,37 @@ async def reset(
         list[str] | None,
         typer.Option(help="Only this queue, such as 0/low (group/priority); may be repeated. (default: all)"),
     ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Change the offsets; without it, only show what would change.")
-    ] = False,
+    yes: Yes = False,
+    execute: Annotated[bool, typer.Option("--execute", hidden=True, help="The former name of --yes.")] = False,
 ) -> None:
-    """Set the offset from which hosts consume each queue of a topic. Without --execute it only shows the change.
+    """Set the offset from which hosts consume each queue of a topic. Shows the change and asks before it is made.
 
     Stop all hosts first: the command refuses while one runs, which would overwrite the change. Finished messages are
     removed after the topic's retention_s; those cannot come back.
 
-    Example: emq offsets reset shop --to tail --queue 0/low --execute
+    Example: emq offsets reset shop --to tail --queue 0/low --yes
     """
+    _refuse_bad_target(to)
+    columns = ("queue", "from", "to", "head", "tail", "again", "skipped")
     async with session.app() as opened:
         of_topic = _with_offsets(await opened.catalog.get(topic))
         found = _chosen(topic, await opened.admin.offsets(of_topic), queue)
         changes = [_change(c, head, tail, to) for c, head, tail in found]
-        if execute:
-            await refuse_if_consumed(opened)
-            for change in changes:
-                await opened.checkpoints.reset(change.queue, change.to)
-    data = {"executed": execute, "queues": [c._asdict() for c in changes]}
-    if session.json:
-        session.show(data, str)
-        return
-    columns = ("queue", "from", "to", "head", "tail", "again", "skipped")
-    session.out.print(output.table("", columns, changes, right=columns[1:]))
-    if execute:
-        session.out.print(f"{output.count(len(changes), 'queue')} set")
-    else:
-        session.out.print("this is a preview and changed nothing; add --execute to do it")
+        if not session.json:
+            session.out.print(output.table("", columns, changes, right=columns[1:]))
+        again, skipped = sum(c.again for c in changes), sum(c.skipped for c in changes)
+        what = f"deliver {output.count(again, 'message')} again and skip {output.number(skipped)}"
+        session.confirm(f"Set {output.count(len(changes), 'queue')} of topic {topic!r}: {what}?", yes or execute)
+        await refuse_if_consumed(opened)
+        for change in changes:
+            await opened.checkpoints.reset(change.queue, change.to)
+    data = {"executed": True, "queues": [c._asdict() for c in changes]}
+    session.say(f"{output.count(len(changes), 'queue')} set", data)
+
+
+def _refuse_bad_target(to: str) -> None:
+    if to not in ("head", "tail") and not (to.isascii() and to.isdecimal() and len(to) < 20):
+        raise typer.BadParameter(f"{to[:40]!r} is not an offset; give head, tail or a number", param_hint="--to")
 
 
 def _with_offsets(topic: model.Topic) -> model.Topic:
@@ -160,8 +161,6 @@ def _change(checkpoint: Checkpoint, head: int, tail: int, to: str) -> Change:
     if to in ("head", "tail"):
         target = head if to == "head" else tail
     else:
-        if not to.isdecimal():
-            raise typer.BadParameter(f"{to!r} is not an offset; give head, tail or a number", param_hint="--to")
         target = int(to)
         if not head <= target <= tail:
             raise errors.EMQError(

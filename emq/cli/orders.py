@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from emq import errors
-from emq.cli.session import Session
+from emq.cli.session import Session, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,6 @@ _Host = Annotated[
 _Force = Annotated[bool, typer.Option("--force", help="Also order it for a host that does not run yet.")]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the groups have moved.")]
 _Timeout = Annotated[float, typer.Option(min=0.1, help="Most seconds to wait for the groups.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, even if no other host is left for the groups.")]
 
 
 async def drain(
@@ -33,7 +32,7 @@ async def drain(
     force: _Force = False,
     wait: _Wait = True,
     timeout: _Timeout = 10.0,
-    yes: _Yes = False,
+    yes: Yes = False,
 ) -> None:
     """Move all groups of a host to the others. The host keeps running, without work.
 
@@ -64,7 +63,7 @@ async def weight(
     force: _Force = False,
     wait: _Wait = True,
     timeout: _Timeout = 10.0,
-    yes: _Yes = False,
+    yes: Yes = False,
 ) -> None:
     """Change a host's share of the groups while it runs: weight 2 gives it twice as much as a host with weight 1.
 
@@ -104,7 +103,7 @@ async def _give(
         moves = await Moves.of(tree, session.settings.environment, known.quotas)
         before = moves.before
         if host not in before.members.keys() | before.orders.keys() and not force:
-            raise errors.InvalidSettings(_unknown(host, [*before.hosts]))
+            raise errors.EMQError(_unknown(host, [*before.hosts]))
         order = change(before.orders.get(host, Order()))
         if moves.would_leave_nobody(host, order):
             session.confirm(

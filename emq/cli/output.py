@@ -9,35 +9,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from emq.cli.tables import FittingTable
+
 Cell = str | int | float | None
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, right: Iterable[str] = ()) -> Table:
-    """A table without vertical lines; names are folded, never cut off, numbers have thousands separators.
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    right: Iterable[str] = (),
+    spare: Sequence[str] = (),
+) -> FittingTable:
+    """Return a table without vertical lines; names are folded, never cut off, numbers have thousands separators.
 
     Args:
         title: above the table, at the left; empty for none.
         right: the columns of numbers.
+        spare: columns that a narrow terminal may leave out, the first one first.
     """
-    from rich import box
-    from rich.table import Table
+    from emq.cli.tables import FittingTable
 
-    numbers = set(right)
-    made = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-    )
-    for column in columns:
-        made.add_column(
-            column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=column in numbers
-        )
-    for row in rows:
-        made.add_row(*map(cell, row))
-    return made
+    return FittingTable(title, columns, [[*map(cell, row)] for row in rows], {*right}, spare)
 
 
 def facts(lines: Iterable[tuple[str, str]]) -> Table:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _PANEL = "Simulation"
 
+MOST_HOSTS = 10_000
+"""Most hosts of a simulation: more take longer than anybody waits."""
+
 
 async def plan(
     session: Session,
@@ -31,7 +34,7 @@ async def plan(
         int | None,
         typer.Option(
             min=1,
-            max=10_000,
+            max=MOST_HOSTS,
             help="Number of hosts. (default: as many as the messages need)",
             rich_help_panel=_PANEL,
         ),
@@ -64,7 +67,9 @@ async def plan(
         ),
     ] = 1.0,
     kill: Annotated[int, typer.Option(min=0, help="Number of hosts to kill then.", rich_help_panel=_PANEL)] = 0,
-    add: Annotated[int, typer.Option(min=0, help="Number of hosts to add then.", rich_help_panel=_PANEL)] = 0,
+    add: Annotated[
+        int, typer.Option(min=0, max=MOST_HOSTS, help="Number of hosts to add then.", rich_help_panel=_PANEL)
+    ] = 0,
     weight: Annotated[
         float,
         typer.Option(min=0.001, max=1000, help="Weight of the added hosts; the others have 1.", rich_help_panel=_PANEL),
@@ -74,6 +79,7 @@ async def plan(
         typer.Option(
             "--message-us",
             min=0.01,
+            max=1e9,
             help="Microseconds of CPU for a message. (default: as measured with a handler that does nothing)",
             rich_help_panel=_PANEL,
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import os
 import signal
@@ -11,15 +10,17 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from emq import errors
-from emq.cli import output, times
+from emq.cli import exit_codes, output, times
 from emq.cli.session import Session, fail
 
 if TYPE_CHECKING:
+    import asyncio
+
     from emq.cli.message_lines import Defaults, Publisher
 
 STDIN = "-"
@@ -130,6 +131,8 @@ def publish(
 
     Example: emq publish reports daily --cron '0 9 * * 1-5' --tz Europe/Berlin
     """
+    import asyncio
+
     from emq.cli.message_lines import Defaults
 
     if topic == STDIN:
@@ -225,6 +228,8 @@ def _at(text: str | None) -> times.When | None:
 
 
 def _publish_lines(session: Session, defaults: Defaults) -> None:
+    import asyncio
+
     from emq.cli.message_lines import Publisher
 
     with asyncio.Runner() as runner:
@@ -242,11 +247,18 @@ def _publish_lines(session: Session, defaults: Defaults) -> None:
         session.say(text, {"published": published})
         return
     if session.json:
-        session.say("", {"published": published, "error": problem})
-    fail(f"{problem}; {output.count(published, 'message')} published before")
+        session.say("", {"published": published, "error": problem.text})
+    fail(f"{problem.text}; {output.count(published, 'message')} published before", problem.code)
 
 
-def _follow(session: Session, patience: _Patience, publisher: Publisher) -> str | None:
+class _Problem(NamedTuple):
+    """Attributes: text: one line for the user; code: one of `emq.cli.exit_codes`."""
+
+    text: str
+    code: int
+
+
+def _follow(session: Session, patience: _Patience, publisher: Publisher) -> _Problem | None:
     """Publish what standard input brings, chunk by chunk; answers what went wrong, if anything."""
     from emq.cli import message_lines
 
@@ -255,10 +267,14 @@ def _follow(session: Session, patience: _Patience, publisher: Publisher) -> str 
             for chunk in message_lines.chunks(sys.stdin.buffer):
                 patience.run(publisher.publish(chunk))
                 advance(sum(map(len, chunk)) + len(chunk), publisher.published)
+        except message_lines.BadLine as exc:
+            return _Problem(str(exc), exit_codes.of(exc.reason))
         except errors.EMQError as exc:
-            return str(exc)
+            return _Problem(str(exc), exit_codes.of(exc))
         except KeyboardInterrupt:
-            return "interrupted"
+            return _Problem("interrupted", exit_codes.INTERRUPTED)
+        except OSError as exc:
+            return _Problem(f"standard input cannot be read: {exc.strerror}", exit_codes.WRONG)
     return None
 
 

@@ -32,11 +32,16 @@ async def show(session: Session, look: Look, *, watch: bool, interval_s: float, 
     if not watch:
         data, human = await look()
         session.show(data, human)
-    elif session.json or not session.out.is_terminal:
+    elif session.json or not on_screen(session):
         await _repeat(look, lambda data, human: _print(session, data, human), interval_s, count)
     else:
         with Live(console=session.out, screen=True, auto_refresh=False) as live:
             await _repeat(look, lambda data, human: live.update(human(), refresh=True), interval_s, count)
+
+
+def on_screen(session: Session) -> bool:
+    """Return whether a view can be drawn over the one before."""
+    return session.out.is_terminal and not session.out.is_dumb_terminal
 
 
 def _print(session: Session, data: object, human: Callable[[], RenderableType]) -> None:

@@ -8,6 +8,8 @@ import typer
 
 from emq import errors
 from emq.cli import output
+from emq.cli.entry import Room, TakesIds
+from emq.cli.patterns import Pattern, matching
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from emq.inspect.planned import Planned
 
-app = typer.Typer(no_args_is_help=True, help="List delayed messages and schedules, and take them back.")
+app = typer.Typer(cls=Room, help="List delayed messages and schedules, and take them back.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 
@@ -26,9 +28,7 @@ UPCOMING = 5
 @command(app, "list")
 async def list_(
     session: Session,
-    pattern: Annotated[
-        str, typer.Argument(metavar="TOPIC|PATTERN", help="A topic's name, or a shell pattern.", show_default=False)
-    ],
+    pattern: Pattern = "*",
     limit: Annotated[int, typer.Option(min=1, help="Most entries on a page.")] = 50,
     page: Annotated[int, typer.Option(min=1, help="Number of the page.")] = 1,
 ) -> None:
@@ -36,7 +36,6 @@ async def list_(
 
     Example: emq schedule list shop
     """
-    from emq.cli.topics import matching
     from emq.inspect import planned as book
 
     async with session.app() as opened:
@@ -59,7 +58,7 @@ async def list_(
         session.out.print(f"--page {page + 1} shows more")
 
 
-@command(app, "show")
+@command(app, "show", cls=TakesIds)
 async def show(
     session: Session, topic: Topic, message_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 ) -> None:
@@ -78,7 +77,7 @@ async def show(
     session.show(_data(planned, next_=True), lambda: _facts(planned))
 
 
-@command(app, "recall")
+@command(app, "recall", cls=TakesIds)
 async def recall(
     session: Session,
     topic: Topic,

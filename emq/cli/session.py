@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import inspect
+import shutil
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 import typer
 
 from emq import errors
+from emq.cli import exit_codes, extras
+from emq.cli.entry import Command, one_line
 from emq.storage.environment import Environment
 
 if TYPE_CHECKING:
@@ -76,6 +79,9 @@ _OPTIONS: dict[str, Any] = {
     ],
 }
 _JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed if standard input is not a terminal.")]
+"""For every command that asks: it shows what it would do, and does it after the answer y, or with this option."""
 
 
 @dataclasses.dataclass
@@ -150,27 +156,40 @@ class Session:
         return console(stderr=True)
 
     def confirm(self, question: str, yes: bool) -> None:
-        """Return if the user agrees. Raises `typer.Exit` (1) otherwise, also when nobody can be asked."""
+        """Return if the user agrees; one Ctrl-C ends the question.
+
+        Raises:
+            EMQError: the user does not agree; nothing was changed.
+            InvalidSettings: nobody can be asked, and `yes` is False.
+        """
         if yes:
             return
         if not sys.stdin.isatty():
-            raise errors.EMQError(f"{question} Add --yes to agree: standard input is not a terminal")
-        if not typer.confirm(question, err=True):
+            raise errors.InvalidSettings(f"{question} Add --yes to agree: standard input is not a terminal")
+        # In an event loop, the first Ctrl-C would only cancel the task that waits here for the answer.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            agreed = typer.confirm(question, err=True)
+        except typer.Abort:
+            fail("interrupted; nothing was changed", exit_codes.INTERRUPTED)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if not agreed:
             raise errors.EMQError("nothing was changed")
 
 
 def command(
-    group: typer.Typer, name: str, *, json: bool = True, endless: bool = False, **options: Any
+    group: typer.Typer, name: str, *, json: bool = True, endless: bool = False, cls: type[Command] = Command
 ) -> Callable[[Any], Any]:
     """Decorator: make a function that takes a `Session` and its own parameters a command of `group`.
 
     The command gets the options that name EMQ's store and database, and `--json`. A coroutine function runs in an
-    event loop of its own. `EMQError` and Ctrl-C end the command with one line and exit code 1.
+    event loop of its own. `EMQError` and Ctrl-C end the command with one line and the code in `emq.cli.exit_codes`.
 
     Args:
         json: offer `--json`.
         endless: the command runs until Ctrl-C, which ends it with exit code 0.
-        options: as for `typer.Typer.command`.
+        cls: `TakesIds` for a command with message ids among its arguments.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,6 +203,7 @@ def command(
         ]
 
         def call(**arguments: Any) -> None:
+            _refuse_broken_text(arguments)
             where = {key: arguments.pop(key) for key in shared}
             session = Session(
                 {key: where[key] for key in ("store", "database", "cluster", "environment")},
@@ -196,35 +216,58 @@ def command(
         call.__annotations__ = {p.name: p.annotation for p in parameters}
         paragraphs = (inspect.getdoc(function) or "").split("\n\n")
         call.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-        group.command(name, **options)(call)
+        group.command(name, cls=cls)(call)
         return function
 
     return register
 
 
 def guard(run: Callable[[], Coroutine[Any, Any, Any] | object], *, endless: bool = False) -> None:
-    """Run a command; an `EMQError` becomes one line on standard error and exit code 1."""
+    """Run a command; an `EMQError` becomes one line on standard error and its exit code."""
     try:
         result = run()
         if inspect.iscoroutine(result):
+            import asyncio  # here, so that `--help` does not load it
+
             asyncio.run(result)
     except errors.EMQError as exc:
-        fail(str(exc))
+        fail(str(exc), exit_codes.of(exc))
+    except ModuleNotFoundError as exc:
+        if (known := extras.missing(exc)) is None:
+            raise
+        fail(str(known), exit_codes.of(known))
+    except OSError as exc:
+        if exc.filename is None:
+            raise
+        fail(f"{exc.filename!r}: {exc.strerror}", exit_codes.WRONG)
     except KeyboardInterrupt:
         if not endless:
-            fail("interrupted")
+            fail("interrupted", exit_codes.INTERRUPTED)
 
 
-def fail(text: str) -> None:
-    """Print one line to standard error; raises `typer.Exit` (1)."""
-    typer.echo(f"emq: {' '.join(text.split())}", err=True)
-    raise typer.Exit(1)
+def fail(text: str, code: int) -> NoReturn:
+    """Print one line to standard error; raises `typer.Exit` with one of `emq.cli.exit_codes`."""
+    typer.echo(f"emq: {one_line(text)}", err=True)
+    raise typer.Exit(code)
+
+
+def _refuse_broken_text(arguments: Mapping[str, object]) -> None:
+    """Raise `typer.BadParameter` for bytes that are not UTF-8; file names may hold any."""
+    for name, given in arguments.items():
+        for text in given if isinstance(given, list) else [given]:
+            if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
+                raise typer.BadParameter(f"{text!a} is not valid UTF-8", param_hint=name.replace("_", " "))
 
 
 def print_json(data: object, *, indent: bool = True) -> None:
     """Print one JSON document; `indent` False puts it on one line."""
-    text = msgspec.json.encode(data)
-    typer.echo(msgspec.json.format(text, indent=2 if indent else 0).decode() if indent else text.decode())
+    try:
+        text = msgspec.json.encode(data)
+    except UnicodeEncodeError:  # the name of a file that is not UTF-8
+        import json
+
+        text = json.dumps(msgspec.to_builtins(data)).encode()
+    typer.echo(msgspec.json.format(text, indent=2) if indent else text)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -232,7 +275,11 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False)
-    if not made.is_terminal:
+    if made.is_dumb_terminal:
+        # Rich takes 80 columns for granted there.
+        width, height = shutil.get_terminal_size()
+        made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=width, height=height)
+    elif not made.is_terminal:
         # A file or a pipe has no columns: a wide table keeps all its text there.
         made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=PIPE_WIDTH)
     return made

@@ -14,6 +14,7 @@ from emq.allocation import forecast
 from emq.allocation.forecast import Forecast, Step
 from emq.allocation.leader import DEBOUNCE_S
 from emq.cli import cluster, output
+from emq.cli.plan import MOST_HOSTS
 from emq.cli.session import Session
 from emq.database import urls
 from emq.topics import model
@@ -99,6 +100,10 @@ def _plan(load: Load, wanted: Wanted, session_timeout_s: float) -> Outcome:
     qps = round(sum(load.quotas.values()) * model.MICRO) / model.MICRO
     needed = forecast.hosts_for(qps, message_us, utilisation)
     hosts = needed if wanted.hosts is None else wanted.hosts
+    if hosts > MOST_HOSTS:
+        raise typer.BadParameter(
+            f"{qps:g} messages a second need {hosts:,} hosts, and a simulation has at most {MOST_HOSTS:,}; give --hosts"
+        )
     if wanted.kill >= hosts:
         raise typer.BadParameter(
             f"killing {wanted.kill} of {output.count(hosts, 'host')} leaves none; kill fewer", param_hint="--kill"

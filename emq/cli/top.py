@@ -82,7 +82,8 @@ class Frame(NamedTuple):
         if self.trouble:
             parts.append(Text(self.trouble, style="red"))
         right = {*columns[1:8]} - ({"ready"} if wide else set())
-        parts.append(output.table("", columns, cells, right=right))
+        spare = () if wide else ("claimed", "delayed", "limit", "in flight")
+        parts.append(output.table("", columns, cells, right=right, spare=spare))
         return Group(*parts)
 
     def _head(self) -> str:

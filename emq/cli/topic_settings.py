@@ -13,12 +13,17 @@ import msgspec
 from emq import errors
 from emq.cli import output, times
 from emq.schedule import delay_levels
+from emq.topics import changing
 from emq.topics.model import Topic, TopicOptions
 
 PUSH = "push."
 ATTRIBUTE = "attributes."
 ROCKETMQ = "rocketmq"
 """As a value of delay_levels: RocketMQ's."""
+
+
+KNOWN = ("qps", "group_qps", *(name for name in TopicOptions.__struct_fields__ if name != "attributes"))
+"""Names that `emq topic set` takes."""
 
 
 class Given(typing.NamedTuple):
@@ -40,11 +45,11 @@ def parse(topic: str, pairs: Iterable[str]) -> Given:
 
     A key is a setting or option of a topic, `push.NAME` or `attributes.NAME`. Lists are written with commas, `none`
     is None, names with durations as `remind=30m,final=2h`. A value `@FILE` is the text of that file, less the line
-    break at its end; `@@` begins a value with a plain @. A key that is not known is passed on, since the catalog
-    names those spelt alike.
+    break at its end; `@@` begins a value with a plain @.
 
     Raises:
-        InvalidTopic: a pair without `=`, a value of the wrong type, or a file that cannot be read.
+        InvalidTopic: a pair without `=`, a key that is not known, a value of the wrong type, or a file that cannot be
+            read.
     """
     hints = {**typing.get_type_hints(Topic), **typing.get_type_hints(TopicOptions)}
     given = Given({}, {})
@@ -60,9 +65,17 @@ def parse(topic: str, pairs: Iterable[str]) -> Given:
             raise errors.InvalidTopic(
                 f"topic {topic!r}: set single options, such as max_attempts=5 or {key[:9]}.NAME=..."
             )
+        elif key not in hints:
+            alike = changing.alike(key, KNOWN)
+            raise errors.InvalidTopic(f"topic {topic!r} has no option {key!r}{alike or ';'} {listed()}")
         else:
-            given.settings[key] = _converted(topic, key, text, hints[key]) if key in hints else text
+            given.settings[key] = _converted(topic, key, text, hints[key])
     return given
+
+
+def listed() -> str:
+    """Return the end of a message that lists every option."""
+    return f"the options are {', '.join(KNOWN)}, push.NAME and attributes.NAME; see: emq topic options"
 
 
 def check_push(topic: Topic) -> None:

@@ -19,7 +19,7 @@ from emq.storage.answers import served
 from emq.storage.lane_store import LaneState
 from emq.storage.slot_store import RETRIES, SlotState
 from emq.storage.store import Store
-from emq.topics.model import Kind, Topic, TopicOptions, quotas
+from emq.topics.model import SORTED_OPTIONS, Kind, Topic, TopicOptions, quotas
 
 MAX_GROUPS = 20
 """Groups shown in the table; JSON has all."""
@@ -155,7 +155,7 @@ def _facts(topic: Topic, *lines: tuple[str, str]) -> Table:
             ("state", topic.state.value),
             ("qps", f"{output.number(topic.qps)}, over {over}"),
             *lines,
-            *((option, _shown(value)) for option, value in _options(topic)),
+            *_options(topic),
         )
     )
 
@@ -165,7 +165,7 @@ def _waiting(backlog: Backlog) -> list[tuple[str, str]]:
     return [(name, output.number(count)) for name, count in names]
 
 
-def _with_rest(facts: Table, table: Table, count: int, what: str) -> RenderableType:
+def _with_rest(facts: Table, table: RenderableType, count: int, what: str) -> RenderableType:
     more = [Text(f"... and {count - MAX_GROUPS:,} more {what}; --json has all")] if count > MAX_GROUPS else []
     return Group(facts, "", table, *more)
 
@@ -185,16 +185,23 @@ def _due(slot: SlotView, *, failed_too: bool) -> str:
     return f"{output.when_briefly(slot.next_due_ms)}{f' ({durations.brief(late_s)} late)' if late_s >= 1 else ''}"
 
 
-def _options(topic: Topic) -> list[tuple[str, Any]]:
-    """The options that differ from their defaults, attributes one by one; headers may be secrets."""
+def _options(topic: Topic) -> list[tuple[str, str]]:
+    """Every option, attributes one by one; headers may be secrets."""
     usual = TopicOptions()
-    names = [n for n in TopicOptions.__struct_fields__ if n != "attributes"]
-    changed = [(n, getattr(topic.options, n)) for n in names if getattr(topic.options, n) != getattr(usual, n)]
+    lines = []
+    for name in TopicOptions.__struct_fields__:
+        value = getattr(topic.options, name)
+        if name in SORTED_OPTIONS and not topic.is_sorted:
+            lines.append((name, "- (for sorted kinds)"))
+        elif name != "attributes":
+            lines.append((name, f"{_shown(value)}{' (default)' if value == getattr(usual, name) else ''}"))
     hidden = [(n, "***" if n.startswith("push.headers.") else v) for n, v in topic.options.attributes.items()]
-    return [*changed, *hidden]
+    return [*lines, *((name, _shown(value)) for name, value in hidden)]
 
 
 def _shown(value: Any) -> str:
+    if value is None or value in ((), {}, ""):
+        return "none"
     if isinstance(value, dict):
         return ", ".join(_level(name, seconds) for name, seconds in value.items())
     if isinstance(value, str) and len(value) > LONGEST:

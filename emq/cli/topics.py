@@ -11,17 +11,18 @@ import typer
 
 from emq import errors
 from emq.cli import output
-from emq.cli.session import Session, command
+from emq.cli.entry import Room
+from emq.cli.patterns import Pattern, matching, none
+from emq.cli.session import Session, Yes, command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from emq.topics.model import Topic
 
-app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
+app = typer.Typer(cls=Room, help="Create, look at, change and delete topics.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic's name.", show_default=False)]
-Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Shell pattern over names, such as 'shop.*'.")]
 
 
 class KindName(enum.StrEnum):
@@ -87,8 +88,7 @@ async def create(
     for key in given.settings.keys() - options.keys():
         if key in ("kind", "slots", "qps", "group_qps", "priorities"):
             raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
-        known = ", ".join(TopicOptions.__struct_fields__)
-        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; the options are {known}, push.NAME")
+        raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {topic_settings.listed()}")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
     topic_settings.check_push(topic)
     async with session.app(create=True) as opened:
@@ -114,9 +114,9 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     from emq.cli import topic_settings
 
     async with session.app() as opened:
-        topics = await opened.catalog.list(pattern)
+        topics = await matching(opened, pattern)
     if not session.json and not topics:
-        session.out.print(_none(pattern))
+        session.out.print(none(pattern))
         return
     rows: list[tuple[output.Cell, ...]] = [
         (
@@ -129,7 +129,8 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     if all(row[-1] == "-" for row in rows):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     data = [{k: v for k, v in _data(t).items() if k not in _LIFE} for t in topics]
-    session.show(data, lambda: output.table("", columns, rows, right=("qps", "split into")))
+    spare = ("priorities", "split into")
+    session.show(data, lambda: output.table("", columns, rows, right=("qps", "split into"), spare=spare))
 
 
 @command(app, "show")
@@ -180,8 +181,10 @@ async def set_(
     Example: emq topic set shop qps=100 max_attempts=5 delay_levels=remind=30m,final=2h
     """
     from emq.cli import topic_settings
+    from emq.topics import changing
 
     given = topic_settings.parse(name, settings)
+    changing.validate(name, given.settings)
     async with session.app() as opened:
         topic = await opened.catalog.get(name)
         changes = dict(given.settings)
@@ -191,6 +194,28 @@ async def set_(
             topic_settings.check_push(msgspec.structs.replace(topic, options=options))
         changed = await opened.admin.update(name, **changes)
     session.say(f"topic {name!r}: changed {', '.join([*given.settings, *given.attributes])}", _data(changed))
+
+
+@command(app, "options")
+async def options(
+    session: Session,
+    pattern: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PATTERN]", help="Shell pattern over names, such as 'max_*'. (default: all)", show_default=False
+        ),
+    ] = "*",
+) -> None:
+    """List every option of a topic with its type, default, unit and meaning.
+
+    Give them as KEY=VALUE: to `emq topic set`, and with --set to `emq topic create`.
+
+    Example: emq topic options 'max_*'
+    """
+    from emq.cli import topic_options
+
+    found = topic_options.matching(pattern)
+    session.show([option._asdict() for option in found], lambda: topic_options.render(found))
 
 
 @command(app, "pause")
@@ -225,7 +250,7 @@ async def delete(
     session: Session,
     name: Name,
     force: Annotated[bool, typer.Option("--force", help="Delete it with the messages that it still holds.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete a topic with its dead letters and checkpoints.
 
@@ -286,14 +311,6 @@ async def import_(
     session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
 
 
-async def matching(app: Any, pattern: str) -> list[Topic]:
-    """Return the topics that match a pattern. Raises `UnknownTopic` if a plain name is not there."""
-    topics: list[Topic] = await app.catalog.list(pattern)
-    if not topics and not set("*?[") & set(pattern):
-        await app.catalog.get(pattern)
-    return topics
-
-
 async def _set_state(session: Session, name: str, state: str, text: str) -> None:
     from emq.topics.model import State
 
@@ -316,9 +333,3 @@ def _data(topic: Topic) -> dict[str, Any]:
     options = {field: getattr(topic.options, field) for field in topic.options.__struct_fields__}
     data: dict[str, Any] = {**msgspec.structs.asdict(topic), "options": options}
     return data
-
-
-def _none(pattern: str) -> str:
-    if pattern == "*":
-        return "there are no topics yet; create one with: emq topic create NAME --qps 10"
-    return f"no topic matches {pattern!r}"

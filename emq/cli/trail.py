@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from emq.cli import exit_codes
+from emq.cli.entry import Room
+from emq.cli.extras import needing
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
     from emq.trail.proof import Expectations
 
-app = typer.Typer(
-    no_args_is_help=True, help="Check the trail: the files in which hosts write down the life of every message."
-)
+app = typer.Typer(cls=Room, help="Check the trail: the files in which hosts write down the life of every message.")
 
 
 @command(app, "verify")
@@ -28,12 +29,14 @@ async def verify(
 ) -> None:
     """Check from a trail that EMQ kept its promises: no loss, no rate exceeded, priorities and key order kept.
 
-    Exits with 1 if a promise is broken or the trail is not complete. A trail does not hold the topics' settings:
-    without --catalog rates are not checked, and priorities are checked as if all topics were strict.
+    Exits with 1 if a promise is broken, with 3 if the trail is not complete and proves nothing. A trail does not hold
+    the topics' settings: without --catalog rates are not checked, and priorities are checked as if all topics were
+    strict.
 
     Example: emq trail verify trail/ --catalog
     """
-    from emq.trail import proof, report
+    with needing("emq trail verify", "trail"):
+        from emq.trail import proof, report
 
     expected = proof.Expectations(duplicates_allowed=duplicates)
     if catalog:
@@ -42,13 +45,16 @@ async def verify(
     session.show({**found.to_dict(), "caps_judged": catalog}, lambda: report.render(found))
     if not session.json and not catalog:
         session.out.print("rates were not checked; add --catalog to check them against the topics' present limits")
+    if not all(found.promises.values()):
+        raise typer.Exit(exit_codes.FAILED)
     if not found.ok:
-        raise typer.Exit(1)
+        raise typer.Exit(exit_codes.VOID)
 
 
 async def _expected(session: Session, duplicates: int) -> Expectations:
-    from emq.trail.limits import limits
-    from emq.trail.proof import Expectations
+    with needing("emq trail verify", "trail"):
+        from emq.trail.limits import limits
+        from emq.trail.proof import Expectations
 
     async with session.app() as opened:
         topics = await opened.catalog.list()

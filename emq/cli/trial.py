@@ -54,15 +54,15 @@ def trial(
         with needing("a trial", "spark,redis,zookeeper"):
             from spark import session as spark_session
             from spark.audit import report as audit_report
-            from spark.trial.trial import TrialOptions
+            from spark.trial.trial import TrialOptions, claim
             from spark.trial.trial import run as run_trial
-
-            spark_session.require()
+        spark_session.check(cores, memory)
         audit_report.check(report)
         with contextlib.ExitStack() as stack:
             directory = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emq-trial-")))
             seconds = None if duration is None else given_span_s(duration, "--duration")
             options = TrialOptions(_plan(plan), directory.absolute(), seconds, seed, hosts)
+            claim(options.directory)
             say = stack.enter_context(_progress(as_json=as_json))
             say("starting Spark")
             with spark_session.borrowed("emq trial", cores, memory) as spark:

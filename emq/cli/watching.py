@@ -10,6 +10,7 @@ import typer
 
 from emq import durations, errors
 from emq.cli import output
+from emq.cli.patterns import Pattern, matching, none
 from emq.cli.session import Session
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ async def stats(session: Session) -> None:
 
 async def lag(
     session: Session,
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="Shell pattern over topic names.")] = "*",
+    pattern: Pattern = "*",
 ) -> None:
     """Show the unfinished messages of each topic. Reads the store and the saved progress, so no host has to run.
 
@@ -70,7 +71,6 @@ async def lag(
     Example: emq lag 'shop.*'
     """
     from emq.cli import backlog
-    from emq.cli.topics import matching
 
     async with session.app() as opened:
         found = await backlog.of(opened.admin, await matching(opened, pattern))
@@ -89,7 +89,7 @@ async def top(
     from emq.cli import refreshing
     from emq.cli.top import Screen
 
-    on_screen = session.out.is_terminal and not session.json
+    on_screen = refreshing.on_screen(session) and not session.json
     async with session.app() as opened:
         screen = Screen(opened)
 
@@ -197,7 +197,7 @@ def _troubles(seen: AgedSnapshot) -> list[str]:
 
 def _lag(found: Sequence[Backlog], pattern: str) -> RenderableType:
     if not found:
-        return f"no topic matches {pattern!r}" if pattern != "*" else "there are no topics yet"
+        return none(pattern)
     # One column for each priority if all topics that have any have the same; a sorted topic has its one.
     kinds = {tuple(b.ready) for b in found}
     places = tuple(dict.fromkeys(name for names in sorted(kinds, key=len, reverse=True) for name in names))

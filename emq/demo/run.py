@@ -24,6 +24,9 @@ _PIPE_WIDTH = 100
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
+WRONG = 2
+"""Exit status if an argument is wrong or a package is missing, as of every command of `emq`."""
+
 
 def main(
     *,
@@ -48,7 +51,7 @@ def main(
 
     Returns:
         The exit status: 0 if every promise held, 1 if one broke or the demonstration could not run (the reason is
-        on standard error), 130 after Ctrl-C.
+        on standard error), 2 if an argument is wrong or a package is missing, 130 after Ctrl-C.
     """
     failure: Exception | None = None
     console = Console(quiet=json, highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
@@ -64,7 +67,7 @@ def main(
         return INTERRUPTED
     if failure is not None:
         sys.stderr.write(f"emq demo: {failure}\n")
-        return 1
+        return WRONG if isinstance(failure, errors.InvalidSettings) else 1
     if json:
         sys.stdout.write(json_.dumps(report.to_dict()) + "\n")
     else:

@@ -10,14 +10,16 @@ import functools
 import math
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated
 
 import msgspec
 
 from emq import errors
-from emq.storage.durability import Durability
 from emq.storage.slot_store import Fold, Keep, Slot, SlotKind
 from emq.topics import inputs
+from emq.topics.options import DEFAULT_BACKOFF_S as DEFAULT_BACKOFF_S
+from emq.topics.options import TopicOptions as TopicOptions
+from emq.topics.options import means
 from emq.topics.shares import MICRO as MICRO
 from emq.topics.shares import Division, ShareTimeline
 
@@ -36,9 +38,6 @@ MAX_DEDUPE_S = 30 * 86_400.0
 """Thirty days, in seconds: the store keeps the id of every publish for so long."""
 MAX_DELAY_S = 10 * 366 * 86_400.0
 """Ten years, in seconds: a longer delay is more likely a mistake of units."""
-
-DEFAULT_BACKOFF_S = (10.0, 30.0, *(60.0 * m for m in range(1, 11)), 1200.0, 1800.0, 3600.0, 7200.0)
-"""10 s, 30 s, 1 m ... 10 m, 20 m, 30 m, 1 h, 2 h: sixteen waits, RocketMQ's customary retry levels."""
 
 
 class Kind(enum.StrEnum):
@@ -63,93 +62,6 @@ class State(enum.StrEnum):
     DRAINING = "draining"
 
 
-class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The options of a topic; every field has a default that suits webhook push.
-
-    Attributes:
-        pacing: "window" starts at most the quota in each aligned second; "smooth" spreads it (token bucket).
-        burst: for "smooth": tokens that may pile up over all groups; None means 1 plus a tenth of a second of qps.
-        priority_policy: "strict" always serves the highest first; "weighted" shares by `weights`; "aging" lifts a
-            message by one priority for each `aging_s` seconds it waits.
-        weights: one positive number for each priority, for "weighted".
-        aging_s: seconds, for "aging".
-        borrow: let a group use quota that other groups of the topic on the same host leave unused.
-        max_in_flight: most unfinished messages of the topic on one host; None derives it from the topic's qps.
-        max_length: most messages the topic may hold in the store, split evenly over its groups; None for no limit.
-        overflow: the effect of a publish beyond max_length: "reject" raises `TopicFull`, "drop_oldest" drops the oldest
-            messages.
-        max_payload: most bytes of a payload.
-        max_attempts: deliveries before a message becomes a dead letter, at least 1.
-        backoff_s: seconds to wait after the first, second ... failed attempt; the last repeats.
-        jitter: each wait is shortened by a random part of up to this fraction, 0 to 1.
-        handler_timeout_s: seconds after which EMQ cancels a running handler and counts the attempt as failed; None for
-            no limit.
-        retention_s: seconds for which consumed messages stay readable.
-        ttl_s: time to live in seconds, from when a message is ready (published, or due if it was delayed). After that
-            the message does not start any more, for the first time or again; EMQ dead-letters it as `expired`. None for
-            no limit. A message's own time to live may only be shorter. EMQ finds an expired message within about a
-            second, also behind others, while the topic is paused and where it has no handler, if it is among the first
-            500 messages of its queue or slot, or among the first 500 due ones of its priority in a lane. With retry
-            "rmq" a member that failed has lost its time, so its time to live begins again.
-        dedupe_s: seconds for which the topic remembers the id of each publish. Within that time a publish of the same
-            id stores nothing: after `OutcomeUnknown` repeat it with the same `message_id`. 0 remembers nothing. The
-            store keeps about 150 bytes for each id. A message without a key goes to a group by its id. A change of the
-            number of groups, and a deletion of the topic, make it forget some or all ids.
-        delay_levels: seconds of delay by name, for `publish(..., delay="name")`.
-        durability: the durability for which a publish waits.
-        attributes: free strings for the users of EMQ, such as the push endpoint's URL.
-
-    For sorted kinds only:
-        ordering: "slot" runs one message of a slot at a time, as the published RMQ does. "key" runs one message of a
-            slot basis at a time. "none" runs any messages at the same time, but never two equal ones.
-        precision: for fixed_time: "second" takes messages at the second that follows their time, as published;
-            "millisecond" takes them at their very time.
-        time_range_ms: for range_merge: milliseconds from the publish until the message is due, if the publish gives no
-            time.
-        retry: "rmq" retries at once, 16 times, as published: in a topic by priority behind all other messages, in one
-            by time before them; at the message's own priority if the handler asks for a time. "backoff" uses
-            `max_attempts` and `backoff_s`, at the original priority. A message that waits for its next attempt stays in
-            its slot: an equal message published meanwhile merges with it, or waits until it is over.
-        merge: "content" merges equal payloads, and stores nothing but the payload, as other RMQ programs expect. "key"
-            merges by a merge key, with headers, TTL and a count of the merged messages.
-        fold: for merge by key: the rule that makes one payload of two, see `emq.storage.folds`.
-        fold_lua: for fold "lua": the text of the chunk.
-        keep: the time or priority that counts after a merge: "first", "last", "earliest" (lowest), "latest" (highest);
-            None for the one that is usual for the kind.
-        prepare_timeout_s: seconds after which a message that a lost consumer claimed is given to another consumer.
-    """
-
-    pacing: Literal["window", "smooth"] = "window"
-    burst: float | None = None
-    priority_policy: Literal["strict", "weighted", "aging"] = "strict"
-    weights: tuple[float, ...] = ()
-    aging_s: float = 30.0
-    borrow: bool = False
-    max_in_flight: int | None = None
-    max_length: int | None = None
-    overflow: Literal["reject", "drop_oldest"] = "reject"
-    max_payload: int = 1 << 20
-    max_attempts: int = 16
-    backoff_s: tuple[float, ...] = DEFAULT_BACKOFF_S
-    jitter: float = 0.1
-    handler_timeout_s: float | None = None
-    retention_s: float = 0.0
-    ttl_s: float | None = None
-    dedupe_s: float = 0.0
-    delay_levels: dict[str, float] = {}
-    durability: Durability = Durability.ACCEPTED
-    attributes: dict[str, str] = {}
-    ordering: Literal["slot", "key", "none"] = "slot"
-    precision: Literal["second", "millisecond"] = "second"
-    time_range_ms: int | None = None
-    retry: Literal["rmq", "backoff"] = "rmq"
-    merge: Literal["content", "key"] = "content"
-    fold: Literal["latest", "sum", "max", "min", "union", "count", "lua"] = "latest"
-    fold_lua: str = ""
-    keep: Literal["first", "last", "earliest", "latest"] | None = None
-    prepare_timeout_s: float = 60.0
-
-
 class Layout(msgspec.Struct, frozen=True, array_like=True):
     """One assignment of a log topic's keys to groups: the key's checksum modulo the number of groups.
 
@@ -167,17 +79,12 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         name: 1 to 128 bytes of UTF-8 without white space, slashes, braces and control characters.
-        qps: most starts a second over all groups; above 0, at most six decimals; below 1 means a longer window.
-        group_qps: wanted capacity of one group in starts a second, at least 1 and at most the capacity of one physical
-            queue of the store.
-        priorities: names, highest first; 1 to 16 of them, 1 to 32 bytes each.
+        qps, group_qps, priorities, kind, slots: see `emq.topics.options.described`. A sorted topic has no priorities
+            by name, and its groups are its slots.
         state: see `State`.
         active_groups: producers write to groups [0, active_groups).
         groups: hosts consume groups [0, groups); above `active_groups` while retired groups still hold messages.
         options: see `TopicOptions`.
-        kind: see `Kind`; never changes. A sorted topic has no priorities by name, and its groups are its slots.
-        slots: the number of slots of a sorted topic, a power of two; never changes. 0 derives it from qps when the
-            topic is created.
         divisions: the ways in which the groups share qps, in order of time, if they were changed; see
             `emq.topics.shares`.
         layout: number of the layout that assigns keys to groups now.
@@ -187,15 +94,36 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     name: str
-    qps: float
-    group_qps: float = DEFAULT_GROUP_QPS
-    priorities: tuple[str, ...] = DEFAULT_PRIORITIES
+    qps: Annotated[
+        float,
+        means("Most starts over all groups; above 0, at most six decimals; below 1 means a longer window.", "per s"),
+    ]
+    group_qps: Annotated[
+        float,
+        means(
+            "Wanted capacity of one group, the part of a topic that one host owns: at least 1 and at most the capacity "
+            "of one physical queue of the store.",
+            "per s",
+        ),
+    ] = DEFAULT_GROUP_QPS
+    priorities: Annotated[
+        tuple[str, ...], means("Names, highest first; 1 to 16 of them, 1 to 32 bytes each. They never change.")
+    ] = DEFAULT_PRIORITIES
     state: State = State.ACTIVE
     active_groups: int = 0
     groups: int = 0
     options: TopicOptions = TopicOptions()
-    kind: Kind = Kind.LOG
-    slots: int = 0
+    kind: Annotated[
+        Kind,
+        means(
+            'The order in which the topic keeps its messages: "log" in the order of publishing; "range_merge" merges '
+            'equal messages of a time range; "priority" by a number; "fixed_time" each at its time. It never changes.'
+        ),
+    ] = Kind.LOG
+    slots: Annotated[
+        int,
+        means("For sorted kinds: the number of slots, a power of two; 0: by qps. It never changes.", "slots"),
+    ] = 0
     divisions: tuple[Division, ...] = ()
     layout: int = 0
     earlier: tuple[Layout, ...] = ()

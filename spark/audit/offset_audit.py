@@ -21,12 +21,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from emq import errors
+from emq.trail import segments
 from emq.trail.segments import Looked, at_one_time, out_of_turn
 from spark.audit import damaged_segments, segments_read
 from spark.audit import state as audit_state
 from spark.audit.options import AuditOptions as AuditOptions
 from spark.audit.result import Audit as Audit
 from spark.audit.steps import Progress, Steps
+from spark.load import ledger_reading
 
 ROWS_A_PARTITION = 1_000_000
 """Events that one task sorts or aggregates. This number bounds the memory, however many events there are."""
@@ -56,10 +58,8 @@ def audit(
         InvalidSettings: a directory, run or source is missing, a state cannot be read, or the directory for findings
             holds other files; correct the setting.
     """
-    if findings is not None:
-        _check_findings(findings)
+    check(options, findings)
     if options.state is not None:
-        options.state.mkdir(parents=True, exist_ok=True)
         for left in options.state.glob(f"{_SCRATCH}*"):
             shutil.rmtree(left, ignore_errors=True)
     state = audit_state.State(spark, options.state)
@@ -89,6 +89,28 @@ def audit(
             for name, value in before.items():
                 spark.conf.set(name, value)
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check(options: AuditOptions, findings: Path | None = None) -> None:
+    """Check what can be checked without Spark, so that a mistake is told before Java starts.
+
+    Raises:
+        InvalidSettings: as `audit`.
+    """
+    if findings is not None:
+        _check_findings(findings)
+    for directory in options.trails:
+        segments.paths(directory)
+    for directory in options.ledgers:
+        ledger_reading.places(directory, () if "*" in options.runs else options.runs)
+    if options.state is not None:
+        try:
+            options.state.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise errors.InvalidSettings(
+                f"audit state {str(options.state)!r} cannot be written ({exc.strerror}); name another directory"
+            ) from exc
+        audit_state.saved_in(options.state)
 
 
 def _check_findings(directory: Path) -> None:

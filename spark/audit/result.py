@@ -16,7 +16,7 @@ from spark.audit.options import AuditOptions
 from spark.audit.segments_read import Input
 from spark.audit.state import Done, Saved
 
-BROKEN, VOID = 1, 2
+BROKEN, VOID = 1, 3
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Audit:
 
     @property
     def exit_status(self) -> int:
-        """1 if a promise was broken, else 2 if the proof is void, else 0."""
+        """1 if a promise was broken, else 3 if the proof is void, else 0."""
         return BROKEN if self.broken else VOID if self.flaws else 0
 
     def to_dict(self) -> dict[str, Any]:

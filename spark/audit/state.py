@@ -82,9 +82,7 @@ class State:
     def __init__(self, spark: SparkSession, directory: Path | None) -> None:
         self._spark = spark
         self.directory = directory
-        self.saved = Saved()
-        if directory is not None and (directory / FILE).exists():
-            self.saved = _load(directory / FILE)
+        self.saved = Saved() if directory is None else saved_in(directory)
 
     def carried(self, name: str, schema: str) -> DataFrame:
         """Return the frame that the last audit left under a name; an empty frame if there is none."""
@@ -113,7 +111,15 @@ class State:
         shutil.rmtree(self.directory / f"audit-{saved.audits - 1}", ignore_errors=True)
 
 
-def _load(path: Path) -> Saved:
+def saved_in(directory: Path) -> Saved:
+    """Return the state that the last audit left; an empty state if there was none.
+
+    Raises:
+        InvalidSettings: it cannot be read, or another version of this program wrote it.
+    """
+    path = directory / FILE
+    if not path.exists():
+        return Saved()
     try:
         saved = msgspec.json.decode(path.read_bytes(), type=Saved)
     except (OSError, msgspec.DecodeError) as exc:

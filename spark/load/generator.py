@@ -123,25 +123,46 @@ def run(
     return report.of(complete, str(place), done, _planned_s(job))
 
 
-def _job(spark: SparkSession, options: LoadOptions) -> Job:
-    """Check the options and make the job that they describe."""
+def check(options: LoadOptions, cores: int, *, local: bool = True) -> Plan:
+    """Check what can be checked without Spark, so that a mistake is told before Java starts.
+
+    Args:
+        cores: tasks that Spark runs at once.
+        local: Spark runs on this machine alone.
+
+    Returns:
+        The plan of the load, with the duration of the options.
+
+    Raises:
+        InvalidSettings: an option does not fit; the text says which and what would be right.
+    """
     plan = options.plan
     if options.duration_s is not None:
         if not 0 < options.duration_s < 1e9:
             raise errors.InvalidSettings(f"duration {options.duration_s} must be seconds above 0")
         plan = msgspec.structs.replace(plan, duration_s=options.duration_s)
     check_place(options.settings)
-    if spark.conf.get(SPECULATION, "false") == "true":
-        raise errors.InvalidSettings(f"{SPECULATION} is on, which runs tasks twice at once; turn it off for a load")
-    cores = spark.sparkContext.defaultParallelism
     partitions = cores if options.partitions is None else options.partitions
     if partitions < 1:
         raise errors.InvalidSettings(f"partitions {partitions} must be 1 or more")
-    local = str(spark.sparkContext.master).startswith("local")
     if local and options.paced and partitions > cores:
         raise errors.InvalidSettings(
             f"partitions {partitions} must run at once, and there are {cores} cores; give as many, or load unpaced"
         )
+    if options.seed is not None and not 0 <= options.seed <= MAX_SEED:
+        raise errors.InvalidSettings(f"seed {options.seed} must be from 0 to {MAX_SEED}")
+    if options.run is not None:
+        ledger.directory_of(options.directory, options.run)
+    return plan
+
+
+def _job(spark: SparkSession, options: LoadOptions) -> Job:
+    """Check the options and make the job that they describe."""
+    cores = spark.sparkContext.defaultParallelism
+    plan = check(options, cores, local=str(spark.sparkContext.master).startswith("local"))
+    if spark.conf.get(SPECULATION, "false") == "true":
+        raise errors.InvalidSettings(f"{SPECULATION} is on, which runs tasks twice at once; turn it off for a load")
+    partitions = cores if options.partitions is None else options.partitions
     seed = options.seed if options.seed is not None else plan.seed
     if seed is None:
         seed = secrets.randbelow(1 << 31)

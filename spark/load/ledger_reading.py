@@ -48,15 +48,7 @@ def find(directory: Path | str, runs: Sequence[str] = ()) -> Found:
     Raises:
         InvalidSettings: the directory or a run in it does not exist.
     """
-    directory = Path(directory)
-    if not directory.is_dir():
-        raise errors.InvalidSettings(f"there is no ledger directory {str(directory)!r}; name one that a load wrote to")
-    places = [directory] if directory.name.startswith("run=") else sorted(directory.glob("run=*"))
-    there = {place.name.removeprefix("run="): place for place in places}
-    if not there:
-        raise errors.InvalidSettings(f"ledger directory {str(directory)!r} holds no run=...; name one a load wrote to")
-    if missing := [run for run in runs if run not in there]:
-        raise errors.InvalidSettings(f"there is no run {missing[0]!r} in {str(directory)!r}; it has {', '.join(there)}")
+    there = places(directory, runs)
     found: dict[str, Run] = {}
     segments: list[Segment] = []
     flaws: list[str] = []
@@ -67,6 +59,20 @@ def find(directory: Path | str, runs: Sequence[str] = ()) -> Found:
         if summary is not None:
             found[name] = summary
     return Found(found, tuple(segments), tuple(flaws))
+
+
+def places(directory: Path | str, runs: Sequence[str] = ()) -> dict[str, Path]:
+    """Return the directories of the runs by id. Raises `InvalidSettings` as `find`."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise errors.InvalidSettings(f"there is no ledger directory {str(directory)!r}; name one that a load wrote to")
+    found = [directory] if directory.name.startswith("run=") else sorted(directory.glob("run=*"))
+    there = {place.name.removeprefix("run="): place for place in found}
+    if not there:
+        raise errors.InvalidSettings(f"ledger directory {str(directory)!r} holds no run=...; name one a load wrote to")
+    if missing := [run for run in runs if run not in there]:
+        raise errors.InvalidSettings(f"there is no run {missing[0]!r} in {str(directory)!r}; it has {', '.join(there)}")
+    return there
 
 
 def _read_run(place: Path, run: str) -> tuple[Run | None, list[Segment], list[str]]:

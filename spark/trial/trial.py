@@ -106,7 +106,7 @@ class Trial:
 
     @property
     def exit_status(self) -> int:
-        """0 if every promise was kept through the kill, 1 if one was broken, 2 if the proof is void."""
+        """0 if every promise was kept through the kill, 1 if one was broken, 3 if the proof is void."""
         return self.audit.exit_status or (0 if self.load.ok else 1)
 
 
@@ -121,7 +121,7 @@ def run(spark: SparkSession, options: TrialOptions, say: Callable[[str], object]
         ServerMissing: Valkey (or Redis) or Java is not installed; the text has the remedy.
         EMQError: a host ended by itself, or an expected event did not come; the text names the event.
     """
-    _claim(options.directory)
+    claim(options.directory)
     with contextlib.ExitStack() as stack:
         say("starting Valkey, ZooKeeper and a database")
         settings = _place(stack, options.directory)
@@ -298,7 +298,8 @@ def _place(stack: contextlib.ExitStack, directory: Path) -> Settings:
     )
 
 
-def _claim(directory: Path) -> None:
+def claim(directory: Path) -> None:
+    """Make the directory of a trial. Raises `InvalidSettings` if it is not empty, or cannot be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         used = any(directory.iterdir())

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import shlex
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support import emq_shell
-from support.emq_processes import PATIENCE_S, Shell, line_with, until
+from support.emq_processes import EMQ, PATIENCE_S, Shell, line_with, until
 
 
 @pytest.fixture
@@ -34,7 +38,7 @@ def shared(emq: Shell, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pipe_with_a_malformed_line_is_published_up_to_it(emq: Shell) -> None:
     emq.here("topic create t --qps 100")
     good = "".join(f'{{"payload": {n}}}\n' for n in range(3_000))
-    out, err = emq("publish t", good + "{broken\n" + good, code=1)
+    out, err = emq("publish t", good + "{broken\n" + good, code=2)
     assert out == ""
     assert err.startswith("emq: line 3001 is not valid JSON")
     assert "3,000 messages published" in err
@@ -51,7 +55,7 @@ def test_ctrl_c_while_waiting_for_input_counts_what_was_published(emq: Shell) ->
     process.stdin.flush()
     until(lambda: emq.json("lag")[0]["ready"]["mid"] == 2)
     process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE_S) == 1
+    assert process.wait(PATIENCE_S) == 130
     assert process.stderr is not None
     assert process.stderr.read() == "emq: interrupted; 2 messages published before\n"
 
@@ -60,14 +64,43 @@ def test_a_reader_that_goes_away_is_no_error_of_ours(emq: Shell) -> None:
     topics = [{"name": f"topic-{n}", "qps": 1} for n in range(2_000)]
     Path("t.json").write_text(json.dumps({"topics": topics}))
     emq.here("topic import t.json")
-    for line in ("topic export", "topic list"):
+    for line in ("topic export", "topic list", "topic list --json", "top"):
         process = emq.start(line)
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(PATIENCE_S) in (0, 1)
+        assert process.wait(PATIENCE_S) == 141
         assert process.stderr.read() == ""
+
+
+def test_one_ctrl_c_is_enough_at_a_prompt(emq: Shell) -> None:
+    emq.here("topic create t --qps 100")
+    terminal, inside = pty.openpty()
+    process = subprocess.Popen(
+        [*EMQ, "topic", "delete", "t"], stdin=inside, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    asked = b""
+    while not asked.endswith(b"[y/N]:"):
+        asked += process.stderr.read(1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
+    assert b"emq: interrupted; nothing was changed" in process.stderr.read()
+    for file in (process.stdout, process.stderr):
+        file.close()
+    os.close(terminal)
+    os.close(inside)
+    assert len(emq.json("topic list")) == 1
+
+
+def test_a_closed_or_full_standard_output_is_no_traceback(emq: Shell) -> None:
+    emq.here("topic create t --qps 100")
+    for redirection, code in ((">&-", 0), (">&- 2>&- <&-", 0), (">/dev/full", 1)):
+        line = " ".join([shlex.join(EMQ), "topic list", redirection])
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+        assert done.returncode == code
+        assert done.stderr.count("\n") == (code == 1)
 
 
 def test_a_running_host_is_seen_respected_and_stopped_cleanly(emq: Shell) -> None:
@@ -83,7 +116,7 @@ def test_a_running_host_is_seen_respected_and_stopped_cleanly(emq: Shell) -> Non
     _, refusal = emq("up --app mine", code=1)
     assert "emq.db already" in refusal
     assert refusal.count("emq: ") == 1
-    _, refusal = emq("offsets reset t --to head --execute", code=1)
+    _, refusal = emq("offsets reset t --to head --yes", code=1)
     assert "is running; stop it" in refusal
     until(lambda: emq.json("stats")["totals"]["started"] >= 20)
     [seen] = emq.json("stats")["hosts"]
@@ -94,7 +127,7 @@ def test_a_running_host_is_seen_respected_and_stopped_cleanly(emq: Shell) -> Non
     assert host.wait(PATIENCE_S) == 0
     assert "stopped: " in line_with(host, "stopped")
     assert emq.json("stats")["hosts"] == []
-    assert "3 queues set" in emq.here("offsets reset t --to tail --execute")
+    assert "3 queues set" in emq.here("offsets reset t --to tail --yes")
 
 
 def test_a_killed_host_does_not_stand_in_the_way_of_a_reset(emq: Shell) -> None:
@@ -103,7 +136,7 @@ def test_a_killed_host_does_not_stand_in_the_way_of_a_reset(emq: Shell) -> None:
     line_with(host, "consuming")
     host.kill()
     host.wait(PATIENCE_S)
-    assert "3 queues set" in emq.here("offsets reset t --execute")
+    assert "3 queues set" in emq.here("offsets reset t --yes")
 
 
 def test_ctrl_c_ends_a_live_view_without_complaint(emq: Shell) -> None:

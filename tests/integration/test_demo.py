@@ -103,7 +103,7 @@ def test_an_interrupt_ends_it_with_one_line_and_nothing_left(plan: Scenario) -> 
 def test_bad_input_is_named_in_one_line(
     arguments: dict[str, Any], names: str, plan: Scenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run.main(json=True, **arguments) == 1
+    assert run.main(json=True, **arguments) == run.WRONG
     captured = capsys.readouterr()
     assert captured.out == ""
     assert names in captured.err
@@ -114,7 +114,7 @@ def test_nothing_is_kept_on_top_of_what_is_there(
     tmp_path: Path, plan: Scenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "letter").write_text("do not lose me")
-    assert run.main(json=True, store="memory", keep=tmp_path) == 1
+    assert run.main(json=True, store="memory", keep=tmp_path) == run.WRONG
     assert "not empty" in capsys.readouterr().err
 
 
@@ -333,7 +333,7 @@ def test_a_missing_package_is_named_with_its_remedy(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for name in [name for name in sys.modules if name.startswith(("emq.trail.", "emq.demo.meas", "emq.demo.play"))]:
         monkeypatch.delitem(sys.modules, name)
-    assert run.main(json=True) == 1
+    assert run.main(json=True) == run.WRONG
     assert "pip install 'emq[demo]'" in capsys.readouterr().err
 
 

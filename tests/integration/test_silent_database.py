@@ -146,5 +146,5 @@ async def told_by(line: str, where: tuple[str, ...]) -> list[str]:
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     async with asyncio.timeout(30):
         out, err = await process.communicate()
-    assert process.returncode == 1
+    assert process.returncode == 4
     return (out + err).decode().splitlines()

@@ -41,7 +41,7 @@ def test_one_command_proves_a_clean_run_and_draws_it(spark: SparkSession, made: 
     assert "Every promise was kept" in (made / "out.html").read_text()
 
 
-def test_a_void_proof_is_told_with_its_reasons_and_exit_status_2(spark: SparkSession, made: Path) -> None:
+def test_a_void_proof_is_told_with_its_reasons_and_exit_status_3(spark: SparkSession, made: Path) -> None:
     """One segment is cut off, and in another the data behind a good footer is damaged."""
     cut = sorted((made / "trail").glob("host-0-*.parquet"))[1]
     cut.write_bytes(cut.read_bytes()[:-100])
@@ -50,7 +50,7 @@ def test_a_void_proof_is_told_with_its_reasons_and_exit_status_2(spark: SparkSes
     whole[4:2000] = bytes(1996)
     damaged.write_bytes(whole)
     result = emq("audit trail --ledger ledger")
-    assert result.exit_code == 2, result.output
+    assert result.exit_code == 3, result.output
     text = " ".join(result.stdout.split())
     for segment in (cut, damaged):
         assert f"void: {segment.name}: truncated or damaged" in text
@@ -74,7 +74,7 @@ def test_a_void_proof_is_told_with_its_reasons_and_exit_status_2(spark: SparkSes
 )
 def test_wrong_options_end_in_one_line(spark: SparkSession, made: Path, line: str, text: str) -> None:
     result = emq(line)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith(f"emq: {text.format(here=made)}")
     assert result.stderr.count("\n") == 1
 
@@ -88,6 +88,6 @@ def test_a_span_that_is_none_is_wrong_usage(made: Path) -> None:
 def test_without_java_one_line_says_what_to_install(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_java", lambda: None)
     result = emq("audit trail")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "Java 17 or newer" in result.stderr
     assert result.stderr.count("\n") == 1

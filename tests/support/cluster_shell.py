@@ -71,6 +71,5 @@ def run(line: str, code: int = 0) -> str:
     assert result.exit_code == code, result.output
     if code:
         assert isinstance(result.exception, SystemExit), result.exception
-        assert code != 1 or result.stderr.count("\n") == 1
-    # A usage error is in a box, which breaks its lines.
-    return result.stdout if code == 0 else " ".join(result.stderr.replace("│", " ").split())
+        assert result.stderr.count("\n") == 1
+    return result.stdout if code == 0 else result.stderr

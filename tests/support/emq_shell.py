@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from emq import App
+from emq.cli import exit_codes
 from emq.cli.commands import app
+
+FAILURES = (exit_codes.FAILED, exit_codes.WRONG, exit_codes.UNREACHABLE)
 
 
 class Shell:
@@ -27,23 +30,22 @@ class Shell:
         self._runner = CliRunner()
         self.error = ""
 
-    def __call__(self, line: str, *more: str, code: int = 0, stdin: str | bytes | None = None) -> str:
-        """Return the standard output of a command, whose exit code must be `code`."""
-        result = self._runner.invoke(app, [*line.split(), *more], input=stdin)
+    def __call__(self, line: str, *more: str, code: int | Sequence[int] = 0, stdin: str | bytes | None = None) -> str:
+        """Standard output of a command, whose exit code must be `code`, or one of these."""
+        result = self._runner.invoke(app, [*line.split(), *more], input=stdin, prog_name="emq")
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        assert result.exit_code == code, result.output
+        assert result.exit_code in ((code,) if isinstance(code, int) else code), result.output
         self.error = result.stderr
         return result.stdout
 
     def json(self, line: str, *more: str, code: int = 0, stdin: str | bytes | None = None) -> Any:
         return json.loads(self(line, *more, "--json", code=code, stdin=stdin))
 
-    def refused(self, line: str, *more: str, code: int = 1, stdin: str | bytes | None = None) -> str:
-        """Return the one line with which a command fails."""
-        self(line, *more, code=code, stdin=stdin)
-        if code == 1:
-            assert self.error.count("\n") == 1
-            assert self.error.startswith("emq: ")
+    def refused(self, line: str, *more: str, code: int | None = None, stdin: str | bytes | None = None) -> str:
+        """The one line with which a command fails; without `code`, with any code of a failure."""
+        self(line, *more, code=FAILURES if code is None else (code,), stdin=stdin)
+        assert self.error.count("\n") == 1, self.error
+        assert self.error.startswith("emq: ")
         return self.error
 
 

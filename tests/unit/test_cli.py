@@ -243,7 +243,7 @@ def test_every_data_command_prints_valid_json(emq: Shell) -> None:
     assert emq.json("dead show t d1")["reason"] == "HTTP 503"
     assert emq.json("dead replay t") == {"replayed": 1}
     assert emq.json("dead purge t --yes") == {"purged": 0}
-    assert emq.json("offsets reset t")["executed"] is False
+    assert emq.json("offsets reset t --yes")["executed"] is True
 
 
 def test_every_data_command_prints_a_table(emq: Shell) -> None:
@@ -313,16 +313,15 @@ def test_dead_letters_are_chosen_by_time_reason_and_id(emq: Shell) -> None:
     assert emq.json("lag t")[0]["delayed"] == 1
 
 
-def test_a_reset_is_a_preview_until_executed(emq: Shell) -> None:
+def test_a_reset_is_a_preview_until_it_is_agreed_to(emq: Shell) -> None:
     emq("topic create t --qps 2")
     emq("publish t a b c")
-    preview = emq.json("offsets reset t --to tail --queue 0/mid")
-    assert preview["queues"] == [
-        {"queue": "t/0/mid", "watermark": 1, "to": 4, "head": 1, "tail": 4, "again": 0, "skipped": 3}
-    ]
-    assert "--execute" in emq("offsets reset t --to tail")
+    preview = emq("offsets reset t --to tail --queue 0/mid", code=2)
+    assert preview.splitlines()[-1].split() == ["t/0/mid", "1", "4", "1", "4", "0", "3"]
+    assert "skip 3? Add --yes to agree" in emq.error
     assert emq.json("lag t")[0]["ready"]["mid"] == 3
-    emq("offsets reset t --to tail --queue 0/mid --execute")
+    [made] = emq.json("offsets reset t --to tail --queue 0/mid --yes")["queues"]
+    assert made == {"queue": "t/0/mid", "watermark": 1, "to": 4, "head": 1, "tail": 4, "again": 0, "skipped": 3}
     assert emq.json("lag t")[0]["ready"]["mid"] == 0
     [back] = emq.json("offsets reset t --to 2 --queue t/0/mid --execute")["queues"]
     assert (back["again"], back["skipped"]) == (2, 0)
@@ -376,4 +375,4 @@ def test_only_commands_that_publish_or_consume_keep_a_trail(
     assert "rates were not checked" in emq("trail verify trail")
     segment = next((tmp_path / "trail").iterdir())
     segment.write_bytes(b"torn")
-    assert emq.json("trail verify trail", code=1)["ok"] is False
+    assert emq.json("trail verify trail", code=3)["ok"] is False

@@ -121,7 +121,7 @@ def test_an_order_for_a_host_that_is_not_there_must_be_meant_and_waits_for_it(em
         meeting = emq.meet()
         async with Follower(meeting, "web-1"):
             await asyncio.sleep(3)
-            with pytest.raises(errors.InvalidSettings, match="no host 'web-2'; did you mean 'web-1'"):
+            with pytest.raises(errors.EMQError, match="no host 'web-2'; did you mean 'web-1'"):
                 await emq(orders.drain, "web-2")
             assert "the order waits for it" in await emq(orders.drain, "web-2", force=True)
             assert "absent, to be drained" in await emq(hosts.hosts)

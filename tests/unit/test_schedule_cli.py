@@ -132,7 +132,7 @@ def test_bad_input_gets_one_line_that_names_the_value(emq: Shell, line: str, sai
 
 
 @pytest.mark.parametrize(
-    "line", ["schedule list", "schedule list t --page 0", "schedule list t --limit 0", "schedule recall t"]
+    "line", ["schedule show t", "schedule list t --page 0", "schedule list t --limit 0", "schedule recall t"]
 )
 def test_wrong_usage_exits_with_2(emq: Shell, line: str) -> None:
     emq.refused(line, code=2)

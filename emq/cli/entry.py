@@ -1,0 +1,99 @@
+"""How `emq` takes its arguments: wrong usage is told in one line, and message ids may begin with a hyphen."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from emq.cli import exit_codes
+
+_WrongUsage: type[Exception] = typer.BadParameter.__bases__[0]
+"""Click's `UsageError`; some versions of Typer bring a Click of their own, so it has no one place to import from."""
+
+_ID = re.compile(r"(?=.*[A-Z0-9])-[A-Za-z0-9_-]{11,}[^=\s]*")
+"""An id that EMQ made, and that begins with a hyphen: 12 random characters and a number. No option looks like this."""
+
+LONG_WORD, SHOWN = 200, 60
+"""Characters of a word from which on an error shows only its beginning, and the length of that."""
+
+
+class Room(TyperGroup):
+    """A group of commands. Without a command it shows its help, and that is a wrong usage."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), nl=False)
+            raise typer.Exit(exit_codes.WRONG)
+        return super().parse_args(ctx, args)
+
+
+class Entry(Room):
+    """The group of all commands. Its errors are one line each, as those of EMQ, and not a frame of several."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command. Raises `SystemExit` with 0 or one of `emq.cli.exit_codes`."""
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except _WrongUsage as exc:
+            typer.echo(_explained(exc), err=True)
+            code = exit_codes.WRONG
+        except typer.Abort:
+            typer.echo("emq: interrupted", err=True)
+            code = exit_codes.INTERRUPTED
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+class Command(TyperCommand):
+    """A command. A wrong usage that its function finds names the command, as one that the parser finds."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _WrongUsage as exc:
+            if getattr(exc, "ctx", None) is None:
+                exc.ctx = ctx  # type: ignore[attr-defined]
+            raise
+
+
+class TakesIds(Command):
+    """A command with message ids among its arguments; ids of earlier versions may begin with a hyphen."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with_value = [name for p in self.get_params(ctx) if not getattr(p, "is_flag", True) for name in p.opts]
+        return super().parse_args(ctx, ids_last(args, with_value))
+
+
+def ids_last(args: Sequence[str], with_value: Collection[str]) -> list[str]:
+    """Return the arguments with ids that look like options moved to the end, where they are no options any more.
+
+    Args:
+        with_value: options whose value is the next argument, whatever it looks like.
+    """
+    rest, ids = list[str](), list[str]()
+    left = iter(args)
+    for arg in left:
+        if arg == "--":
+            return [*rest, "--", *ids, *left]
+        if arg in with_value:
+            rest += [arg, *([value] if (value := next(left, None)) is not None else [])]
+        else:
+            (ids if _ID.fullmatch(arg) else rest).append(arg)
+    return [*rest, "--", *ids] if ids else rest
+
+
+def one_line(text: str) -> str:
+    """Return an error's text as one line; of a very long word, such as a wrong value, only the beginning."""
+    return " ".join(word if len(word) <= LONG_WORD else f"{word[:SHOWN]}..." for word in text.split())
+
+
+def _explained(exc: Any) -> str:
+    """Say in one line what is wrong and where the right usage is."""
+    text = one_line(exc.format_message()).rstrip(".")
+    context = getattr(exc, "ctx", None)
+    path = "emq" if context is None else context.command_path
+    return f"emq: {text[:1].lower()}{text[1:]}; see: {path} --help"

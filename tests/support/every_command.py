@@ -1,0 +1,103 @@
+"""Every command of `emq`, with arguments that suit it in a directory that `prepare` has filled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from emq.cli import consuming
+from emq.cli.commands import app
+from support.emq_shell import Shell
+
+TOPIC = "shop"
+
+ARGUMENTS = {
+    "audit": "trail",
+    "dead list": "",
+    "dead purge": f"{TOPIC} --yes",
+    "dead replay": TOPIC,
+    "dead show": f"{TOPIC} some-id",
+    "demo": "",
+    "drain": "some-host",
+    "host": "",
+    "hosts": "",
+    "lag": "",
+    "load": "plan.toml --ledger ledger",
+    "offsets reset": f"{TOPIC} --yes",
+    "offsets show": TOPIC,
+    "plan": "--simulate --hosts 2 --topics 3",
+    "publish": f"{TOPIC} payload",
+    "schedule levels": TOPIC,
+    "schedule list": "",
+    "schedule recall": f"{TOPIC} some-id",
+    "schedule show": f"{TOPIC} some-id",
+    "settings": "",
+    "stats": "",
+    "top": "--count 1",
+    "topic create": "made --qps 1 --exist-ok",
+    "topic delete": "gone --yes",
+    "topic drain": TOPIC,
+    "topic export": "",
+    "topic import": "topics.toml",
+    "topic list": "",
+    "topic options": "",
+    "topic pause": TOPIC,
+    "topic resume": TOPIC,
+    "topic set": f"{TOPIC} qps=20",
+    "topic show": TOPIC,
+    "trace": "some-id",
+    "trail verify": "trail",
+    "trial": "",
+    "up": "",
+    "weight": "some-host 2",
+}
+"""By command."""
+
+SPARK = ("audit", "load", "trial")
+
+
+class JavaStarted(Exception):
+    """A command has got past its checks and would start Java."""
+
+
+def commands() -> dict[str, Any]:
+    """Return all commands, by their names as somebody types them."""
+    return dict(_within(get_command(app), ""))
+
+
+def _within(group: Any, before: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _within(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+def own_parameters(command: Any) -> list[Any]:
+    """Return the parameters of a command that take a value, without those that every command has."""
+    shared = {"store", "database", "cluster", "environment", "settings_file"}
+    return [p for p in command.params if p.name not in shared and not getattr(p, "is_flag", False)]
+
+
+def prepare(emq: Shell, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill the current directory; let no command start Java, a demonstration or a host."""
+    emq(f"topic create {TOPIC} --qps 20")
+    emq("topic export -o topics.toml")
+    (directory / "trail").mkdir()
+    (directory / "latin.txt").write_bytes(b"qps = 1 # caf\xe9\n")
+    (directory / "plan.toml").write_text('duration_s = 5\n[[tenants]]\ntopics = ["shop"]\nrate_per_s = 1\n')
+    monkeypatch.setattr(consuming, "run", lambda *_: None)
+    monkeypatch.setattr(consuming, "run_many", lambda *_: None)
+    try:
+        from spark import session
+    except ModuleNotFoundError:
+        return
+
+    def borrowed(*_: object, **__: object) -> None:
+        raise JavaStarted
+
+    monkeypatch.setattr(session, "borrowed", borrowed)
