@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import msgspec
 
-from emq import errors, settings
+from emq import errors, extras, settings
 from emq.allocation.membership import LocalCluster, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.clock import SystemClock
@@ -500,7 +500,7 @@ class App:
             from emq.allocation import zookeeper
         except ModuleNotFoundError as exc:
             raise errors.InvalidSettings(
-                f"clusters need the module {exc.name!r}; pip install 'emq[zookeeper]'"
+                f"clusters need the module {exc.name!r}; {extras.remedy('zookeeper')}"
             ) from exc
         return zookeeper.tree_of(options)
 
