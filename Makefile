@@ -1,9 +1,12 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz day simulate mutants lint types format bench clean
+.PHONY: help setup demo test oldest constraints upgrade fuzz day simulate mutants lint types format bench clean
 
 BIN := .venv/bin
 READY := .venv/.ready
+READY_FOR_DEMO := .venv/.ready-for-demo
+READY_OLDEST := .venv-oldest/.ready
+PINNED := pyproject.toml constraints.txt scripts/setup
 DEMO_ARGS ?=
 TEST_ARGS ?=
 WORKERS ?= auto
@@ -12,21 +15,42 @@ BENCH_ARGS ?=
 SEEDS ?= 1000
 SECONDS ?= 60
 TIMES ?= 1
+# Old libraries warn beside newer ones. Contract tests that need a server: those on Redis alone.
+OLDEST_TESTS := tests/unit tests/contract -k "unit or not (postgresql or redis_cluster or zookeeper)"
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create or reuse .venv and install everything into it (PYTHON=... chooses the interpreter)
 
-$(READY): pyproject.toml scripts/setup
+$(READY): $(PINNED)
 	@scripts/setup
+	@touch $(READY_FOR_DEMO) $@
+
+$(READY_FOR_DEMO): $(PINNED)
+	@scripts/setup demo
 	@touch $@
 
-demo: setup ## see EMQ work (DEMO_ARGS=...)
+$(READY_OLDEST): $(PINNED) constraints-oldest.txt
+	@scripts/setup oldest
+	@touch $@
+
+demo: $(READY_FOR_DEMO) ## see EMQ work; installs only what the demonstration needs (DEMO_ARGS=...)
 	@$(BIN)/emq demo $(DEMO_ARGS)
 
 test: setup ## run every test on all cores, at most 4 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
 	@$(BIN)/pytest $(SHARED) $(TEST_ARGS)
+
+oldest: $(READY_OLDEST) ## run unit and contract tests with the oldest versions that pyproject.toml allows
+	@.venv-oldest/bin/pytest $(SHARED) -W ignore::DeprecationWarning $(OLDEST_TESTS) $(TEST_ARGS)
+
+constraints: ## pin what pyproject.toml has come to need; all other versions stay
+	@scripts/setup uv
+	@$(BIN)/python scripts/constraints.py
+
+upgrade: ## pin the newest version of everything; then run the tests, and commit the constraints files
+	@scripts/setup uv
+	@$(BIN)/python scripts/constraints.py --upgrade
 
 fuzz: setup ## run the property tests with new random inputs: make fuzz TIMES=20
 	@for i in $$(seq $(TIMES)); do EMQ_FUZZ=1 $(BIN)/pytest -q $$(grep -rl "^from hypothesis" tests --include="test_*.py") $(TEST_ARGS) || exit; done
@@ -56,5 +80,5 @@ bench: setup ## run one benchmark: make bench NAME=host (BENCH_ARGS="--queues 60
 	@$(BIN)/python -m bench $(or $(NAME),--help) $(BENCH_ARGS)
 
 clean: ## remove .venv, caches and build products
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

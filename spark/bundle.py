@@ -1,6 +1,6 @@
 """Writes EMQ into one file for `spark-submit --py-files`: python -m spark.bundle emq.zip
 
-Use the file for workers that have EMQ's dependencies (`pip install 'emq[spark,redis]'` installs them) but not this
+Use the file for workers that have EMQ's dependencies (those of the extras `spark` and `redis`, say) but not this
 version of EMQ. A zip of the sources alone is not enough: EMQ finds its stores through entry points, which lie beside an
 installed package.
 """

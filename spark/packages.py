@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from emq import errors
+from emq import errors, extras
 
 PACKAGES = ("pyspark", "pyarrow")
 
@@ -17,4 +17,4 @@ def require_packages() -> None:
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise errors.InvalidSettings(f"EMQ on Spark needs {' and '.join(missing)}; pip install 'emq[spark]'")
+        raise errors.InvalidSettings(f"EMQ on Spark needs {' and '.join(missing)}; {extras.remedy('spark')}")

@@ -9,7 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Self, TypeVar, overload
 
-from emq import errors
+from emq import errors, extras
 from emq.allocation.membership import LocalCluster, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.app.opened import OpenedApp
@@ -302,6 +302,6 @@ class HostingApp(OpenedApp):
             from emq.allocation import zookeeper
         except ModuleNotFoundError as exc:
             raise errors.InvalidSettings(
-                f"clusters need the module {exc.name!r}; pip install 'emq[zookeeper]'"
+                f"clusters need the module {exc.name!r}; {extras.remedy('zookeeper')}"
             ) from exc
         return zookeeper.tree_of(options, create=self._create)

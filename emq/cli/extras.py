@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from emq import errors
+from emq.extras import remedy
 
 
 @contextlib.contextmanager
@@ -14,7 +15,7 @@ def needing(what: str, extras: str) -> Iterator[None]:
 
     Args:
         what: needs them, for the text.
-        extras: of the package, that bring them.
+        extras: the extras of EMQ that bring them, separated by commas.
 
     Raises:
         InvalidSettings: one is missing; the text has the remedy.
@@ -22,7 +23,7 @@ def needing(what: str, extras: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as exc:
-        raise errors.InvalidSettings(f"{what} needs the module {exc.name!r}; pip install 'emq[{extras}]'") from exc
+        raise errors.InvalidSettings(f"{what} needs the module {exc.name!r}; {remedy(*extras.split(','))}") from exc
 
 
 _EXTRAS = {
@@ -43,4 +44,4 @@ def missing(exc: ModuleNotFoundError) -> errors.InvalidSettings | None:
     extra = _EXTRAS.get((exc.name or "").partition(".")[0])
     if extra is None:
         return None
-    return errors.InvalidSettings(f"the settings need the module {exc.name!r}; pip install 'emq[{extra}]'")
+    return errors.InvalidSettings(f"the settings need the module {exc.name!r}; {remedy(extra)}")

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 import sqlalchemy.event
 import sqlalchemy.pool
 
-from emq import errors
+from emq import errors, extras
 from emq.database import urls
 from emq.database.deadline import Deadline
 from emq.storage.durability import Durability
@@ -65,7 +65,7 @@ def create(url: sa.URL, deadline: Deadline) -> sa.Engine:
         return engine
     except ImportError as exc:
         raise errors.InvalidSettings(
-            "PostgreSQL needs a driver that is not installed; run: pip install 'emq[postgres]'"
+            f"PostgreSQL needs a driver that is not installed; run: {extras.remedy('postgres')}"
         ) from exc
 
 

@@ -1,1 +1,1 @@
-"""The demonstration: real flights as messages, local receivers as tenants. Needs the extra `emq[demo]`."""
+"""The demonstration: real flights as messages, local receivers as tenants. Needs the extra `demo`."""

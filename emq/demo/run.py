@@ -14,7 +14,7 @@ from types import ModuleType
 
 from rich.console import Console
 
-from emq import errors
+from emq import errors, extras
 
 DEFAULT_SECONDS = 36.0
 
@@ -80,7 +80,7 @@ def _stage() -> ModuleType:
     try:
         from emq.demo import stage
     except ModuleNotFoundError as exc:
-        raise errors.InvalidSettings(f"the demo needs the module {exc.name!r}: pip install 'emq[demo]'") from exc
+        raise errors.InvalidSettings(f"the demo needs the module {exc.name!r}: {extras.remedy('demo')}") from exc
     return stage
 
 

@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from emq import errors
+from emq import errors, extras
 from emq.storage.slot_store import Fold
 
 NAMES = ("latest", "sum", "max", "min", "union", "count", "lua")
@@ -135,7 +135,7 @@ def compiled(lua: str) -> Callable[[bytes, bytes], tuple[bool, Any]]:
     try:
         from lupa import LuaRuntime
     except ImportError:
-        raise errors.InvalidMessage("a Lua fold outside of Redis needs lupa; pip install 'emq[lua]'") from None
+        raise errors.InvalidMessage(f"a Lua fold outside of Redis needs lupa; {extras.remedy('lua')}") from None
     runtime = LuaRuntime(
         encoding=None,
         register_eval=False,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from importlib.metadata import entry_points
 
-from emq import errors
+from emq import errors, extras
 from emq.clock import Clock
 from emq.storage.environment import Environment
 from emq.storage.store import Store
@@ -47,7 +47,7 @@ async def open_store(url: str, environment: Environment, clock: Clock | None = N
         opened = await factory(url, environment)
     except ModuleNotFoundError as exc:
         extra = _EXTRAS.get(scheme)
-        remedy = f"pip install 'emq[{extra}]'" if extra else f"install the package that provides {exc.name!r}"
+        remedy = extras.remedy(extra) if extra else f"install the package that provides {exc.name!r}"
         raise errors.InvalidSettings(f"stores with {scheme}: need the module {exc.name!r}; {remedy}") from exc
     follow = getattr(opened, "follow", None)  # an adapter of somebody else's may have none
     if clock is not None and follow is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # comes with pre-commit
+import yaml
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"

@@ -9,7 +9,8 @@ all tests of a unit. A test with that mark keeps its group. The others are dealt
 - Unit and contract tests are short: a file is a unit.
 - Any other test is a unit of its own. A file whose tests share a fixture that is dear says so by the mark.
 
-pytest 9.2 has no place for the groups of xdist 3.8: with these two, each test is a unit, in the order of this module.
+xdist 3.8 writes a test's group into the test's id. pytest 9.2 keeps the id in another place, so the mark has no effect
+there: each test is a unit, whatever its group. pyproject.toml therefore asks for an older pytest.
 
 The units that take longest come first, so that at the end no worker is left alone with a long one.
 """

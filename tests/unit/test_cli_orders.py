@@ -150,4 +150,4 @@ def test_without_waiting_and_without_a_database_an_order_is_only_written(emq: Sh
 def test_a_weight_is_given_or_reset(emq: Shell) -> None:
     for line in ("weight a", "weight a 2 --reset"):
         assert "either a weight or --reset" in run(f"{line} --cluster zookeeper://z", 2)
-    assert "less than or equal to 1000" in run("weight a 1001 --cluster zookeeper://z", 2)
+    assert "1000" in run("weight a 1001 --cluster zookeeper://z", 2)  # typer says it in words, older ones in signs

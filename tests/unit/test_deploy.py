@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import typer.main
-import yaml  # comes with pre-commit
+import yaml
 
 from emq.cli.commands import app
 from emq.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 from kazoo import security
 
-from emq import errors
+from emq import errors, extras
 from emq.allocation.zookeeper.client import ZooKeeperTree
 from emq.allocation.zookeeper.cluster_url import Address, parse
 from emq.allocation.zookeeper.kazoo_client import Access
@@ -52,7 +52,7 @@ def _sasl(address: Address) -> dict[str, str]:
     if not address.user:
         raise errors.InvalidSettings("cluster_auth 'sasl' needs a user; write USER:PASSWORD@ in `cluster`")
     if importlib.util.find_spec("puresasl") is None:
-        raise errors.InvalidSettings("cluster_auth 'sasl' needs the package pure-sasl; pip install 'emq[sasl]'")
+        raise errors.InvalidSettings(f"cluster_auth 'sasl' needs the package pure-sasl; {extras.remedy('sasl')}")
     return {"mechanism": "DIGEST-MD5", "username": address.user, "password": address.password}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
-from emq import errors
+from emq import errors, extras
 from emq.clock import Clock
 from emq.host.statistics import HostStatistics
 from emq.inspect.trace import timeline
@@ -201,7 +201,7 @@ def _lookup() -> ModuleType:
     try:
         from emq.trail import lookup
     except ModuleNotFoundError as exc:
-        raise errors.EMQError(f"reading a trail needs the module {exc.name!r}; pip install 'emq[trail]'") from exc
+        raise errors.EMQError(f"reading a trail needs the module {exc.name!r}; {extras.remedy('trail')}") from exc
     return lookup
 
 
