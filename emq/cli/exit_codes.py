@@ -32,7 +32,7 @@ _UNREACHABLE = (errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavai
 
 def of(error: errors.EMQError) -> int:
     """Return the exit code of a command that ended with this error."""
-    if isinstance(error, errors.KeyDamaged):  # somebody must repair it first
+    if isinstance(error, errors.KeyDamaged | errors.NoDatabase):  # somebody must repair or create it first
         return FAILED
     if isinstance(error, _UNREACHABLE):
         return UNREACHABLE

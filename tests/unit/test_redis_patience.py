@@ -118,6 +118,6 @@ async def test_a_process_that_was_held_up_does_not_count_that_time_against_the_s
     call = asyncio.ensure_future(node.call())
     await asyncio.sleep(0)
     loop: Any = asyncio.get_running_loop()
-    loop._jumping.now += 60  # as if something else had kept the process from running
+    loop._virtual.now += 60  # as if something else had kept the process from running
     assert await call == "well"
     await node.patience.close()
