@@ -302,6 +302,7 @@ class Host(HostEvents):
         changes = await self._catalog.changes_since(self._version)
         if changes.all:
             log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
+            self.checkpointer.save_again(self.ownership.groups.values())
         if gone := changes.gone(self.ownership.topics):
             # Deletions go first, alone: a topic deleted and created again has new groups under old names.
             await self.ownership.apply((), gone)

@@ -207,6 +207,15 @@ class Checkpointer:
                 queue.trimmed = upto
                 self._retention.dropped(queue, upto)
 
+    def save_again(self, groups: Iterable[OwnedGroup]) -> None:
+        """Save all progress of these groups at the next checkpoint: the database has lost some of its last rows.
+
+        A queue that makes no progress any more would never get its checkpoint back. Its next owner would deliver all
+        its messages again, and if the queue's group is retired, the group would stay for ever.
+        """
+        first = self._store.first_offset
+        self._keep_dirty(queue for group in groups for queue in group.queues if queue.covered > first)
+
     def _keep_dirty(self, queues: Iterable[OwnedQueue]) -> None:
         for queue in queues:
             if not queue.dirty:

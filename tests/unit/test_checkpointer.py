@@ -278,3 +278,14 @@ async def test_what_the_store_has_lost_meanwhile_is_not_dropped_from_what_came_i
     await b.checkpointer.trim()
     assert b.shrunk == [queue.group]
     assert (await b.store.log.bounds([queue.name]))[0].head == 1
+
+
+async def test_progress_that_the_database_has_lost_is_saved_again(b: Bench) -> None:
+    used, unused = await b.queue("a"), await b.queue("b")
+    b.finish(used, 1, 2, 4)
+    await b.checkpointer.save()
+    used.group.add(used)
+    unused.group.add(unused)
+    b.checkpointer.save_again([used.group, unused.group])
+    await b.checkpointer.save()
+    assert b.saved.batches == [[Checkpoint("a/0/p", 7, 3, ((4, 5),))]] * 2
