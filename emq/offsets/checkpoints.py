@@ -58,6 +58,16 @@ class Checkpoint(NamedTuple):
         return self._replace(watermark=min(self.watermark, upto), finished=finished, marks=marks, notes=notes)
 
 
+def newest(batch: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Return one checkpoint of each queue: of the highest epoch, the last one."""
+    found: dict[str, Checkpoint] = {}
+    for checkpoint in batch:
+        before = found.get(checkpoint.queue)
+        if before is None or checkpoint.epoch >= before.epoch:
+            found[checkpoint.queue] = checkpoint
+    return list(found.values())
+
+
 class CheckpointStore:
     """The checkpoints of one environment.
 
@@ -119,7 +129,8 @@ class CheckpointStore:
 
         A queue is refused if a higher epoch is stored: another host owns the queue now, and the caller must stop
         consuming it. A watermark never moves back; a late save with a lower one changes nothing but the epoch. If a
-        queue is in the batch twice, its last entry counts. Safe to repeat, and safe to cancel: the batch is then
+        queue is in the batch twice, as after a host has let go of it unsaved and acquired it again, the entry of the
+        higher epoch counts, or the later one. Safe to repeat, and safe to cancel: the batch is then
         either saved or not.
 
         Raises:
@@ -129,7 +140,7 @@ class CheckpointStore:
             return []
 
         def save(connection: sa.Connection) -> list[str]:
-            unique = list({checkpoint.queue: checkpoint for checkpoint in batch}.values())
+            unique = newest(batch)
             # The whole batch is one JSON parameter: the database unpacks it without holding the GIL.
             values = {"environment": self.environment, "rows": _json(unique)}
             accepted = connection.execute(statements.catalog(connection, "checkpoints_save"), values).rowcount

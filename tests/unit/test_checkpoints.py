@@ -75,3 +75,12 @@ async def test_a_fence_of_many_queues_among_many_takes_time_in_proportion_to_its
     saved = await store.load_all()
     assert {(c.epoch, c.watermark) for name, c in saved.items() if name in names[:2_000]} == {(2, 3)}
     assert {(c.epoch, c.watermark) for name, c in saved.items() if name in names[2_000:]} == {(1, 5)}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_of_a_queue_that_is_in_a_batch_twice_the_higher_epoch_counts(store: CheckpointStore, order: int) -> None:
+    """A host that let go of it while the database was away, and has acquired it again, still has both to save."""
+    former, now = Checkpoint("a/0/high", 1, 9), Checkpoint("a/0/high", 2, 7)
+    await store.save([Checkpoint("a/0/high", 2, 5)])
+    assert await store.save([former, now][::order]) == []
+    assert await store.load(["a/0/high"]) == {"a/0/high": now}

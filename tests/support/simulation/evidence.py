@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from emq import errors, message
-from emq.offsets.checkpoints import Checkpoint
+from emq.offsets.checkpoints import Checkpoint, newest
 from emq.storage import lane_store, log_store, names, slot_store
 from support.doubles import group_of_entry
 from support.simulation.epochs import Epochs
@@ -392,7 +392,7 @@ class Evidence:
             self.loads.setdefault((host, group), {})[queue] = checkpoint
 
     def checkpoints_saved(self, host: str, batch: Sequence[Checkpoint], refused: Sequence[str]) -> None:
-        for checkpoint in batch:
+        for checkpoint in newest(batch):
             group = names.group_of(checkpoint.queue)
             if checkpoint.queue in refused:
                 self.refusals["checkpoint"] += 1
