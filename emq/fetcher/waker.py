@@ -89,11 +89,9 @@ class Waker:
                 self._events.lanes_woken(_slice(lanes, i))
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
+        """Have queues read, once more if a read is under way: the store may have forgotten that this read armed it."""
         for queue in queues:
-            if queue.more:
-                self._readiness.add(queue)  # the store has more of the queue; `add` leaves a listed queue as it is
-            else:
-                self._readiness.woken(queue)
+            self._readiness.woken(queue)
 
 
 def _slice(names: Sequence[T], i: int) -> Sequence[T]:

@@ -114,3 +114,21 @@ async def test_each_name_goes_where_it_belongs() -> None:
     await asyncio.sleep(1)
     listening.cancel()
     assert (bench.woken, bench.lanes, bench.slots) == (["t0/0/p"], ["t1/0"], ["s/0/"])
+
+
+@virtual
+async def test_a_read_that_was_under_way_when_the_store_came_to_doubt_is_made_once_more() -> None:
+    """The store may have forgotten that the read armed the queue; the answer would say that nothing more is there."""
+    bench = Bench(1, None)
+    [queue] = bench.queues.values()
+    queue.more = True
+    queue.enlist()
+    queue.begin_read()
+    del bench.waker._readiness.woken  # type: ignore[method-assign]
+    bench.waker.open()
+    listening = asyncio.create_task(bench.waker.listen())
+    await asyncio.sleep(1)
+    listening.cancel()
+    queue.delist()
+    queue.advance(1, exhausted=True)
+    assert queue.more
