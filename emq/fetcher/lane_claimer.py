@@ -129,13 +129,25 @@ class LaneClaimer:
                         self._buffer(group, claim, answer, now_ms, cut)
                     except Exception as exc:  # a failure of one lane must not stop the others
                         self._events.broken("lanes", group, exc)
+                elif answer.entries:
+                    self._astray(group)
         finally:
             self._claiming.difference_update(lanes)
             for lane in self._again.intersection(lanes):
                 self._again.discard(lane)
                 self.at(lane, 0)
 
+    def _astray(self, former: OwnedGroup) -> None:
+        """A claim took entries for a group that the host has let go of. If the host has the group again, recover them.
+
+        The host's new hold may have the same epoch, and may have recovered the lane before the claim arrived.
+        """
+        group = self._groups.get(former.name)
+        if group is not None and group is not former:
+            self.doubted(group)
+
     def _failed(self, group: OwnedGroup, failure: Failure, now_ms: int) -> None:
+        self._astray(group)
         if self._groups.get(group.name) is group:
             group.lane_lost_ms = group.lane_lost_ms or _passed_ms()
             rest_s = self._troubles.failed(group.name, failure)

@@ -596,3 +596,25 @@ async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_fr
     b.lanes.acquire(b.group)
     await until(lambda: b.group.buffered == 1, 15)
     claiming.cancel()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@virtual
+async def test_what_a_claim_of_a_former_hold_took_is_recovered_by_the_hold_of_now(lost: bool) -> None:
+    """The host let go of the group and acquired it again, under the same epoch, while the claim was under way."""
+    b = Bench()
+    again = b.new_group(20.0)
+    await b.store.lanes.add([LaneAdd("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
+
+    async def acquired_again() -> None:
+        b.group.stopping = True
+        b.lanes.release(b.group)
+        b.lanes.acquire(again)
+        if lost:
+            raise errors.OutcomeUnknown("the answer was lost")
+
+    b.store.lanes.after["claim"] = acquired_again
+    claiming = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
+    await until(lambda: again.buffered == 1, 15)
+    claiming.cancel()
