@@ -99,7 +99,7 @@ class FailureLog:
         if not has_line and repeats is None:
             self._leave_out(group.owner.topic.name)
             return
-        options = group.owner.topic.options
+        options, reason = group.owner.topic.options, _encodable(decision.reason)
         counted = m.member is None or options.retry != "rmq"  # RMQ counts retries, and gives no number of attempts
         log.warning(
             "topic %s: message %s failed, attempt %d%s: %s; %s%s",
@@ -107,17 +107,21 @@ class FailureLog:
             _shown(m.id),
             m.attempt,
             f" of {options.max_attempts}" if counted else "",
-            decision.reason,
+            reason,
             _fate(m, decision, now),
             f" ({repeats:,} more like this since the last traceback)" if repeats else "",
-            exc_info=None if repeats is None else (type(failure), failure, _of_handler(failure.__traceback__)),
-            extra=_facts(group, m, decision.reason) | _outcome(decision, now),
+            # A log file would not take the traceback of an error whose text cannot be encoded.
+            exc_info=None
+            if repeats is None or reason != decision.reason
+            else (type(failure), failure, _of_handler(failure.__traceback__)),
+            extra=_facts(group, m, reason) | _outcome(decision, now),
         )
 
     def _buried(self, group: OwnedGroup, m: Message, reason: str) -> None:
         if not self._take_line(group.owner.topic.name, int(self._clock.now())):
             self._leave_out(group.owner.topic.name)
             return
+        reason = _encodable(reason)
         log.warning(
             "topic %s: message %s is a dead letter now: %s",
             group.owner.topic.name,
@@ -168,7 +172,7 @@ def _facts(group: OwnedGroup, m: Message, reason: str) -> dict[str, object]:
     return {
         "topic": group.owner.topic.name,
         "group": group.name,
-        "message_id": m.id,
+        "message_id": _encodable(m.id) if isinstance(m.id, str) else m.id,
         "attempt": m.attempt,
         "reason": reason,
     }
@@ -198,6 +202,11 @@ def _of_handler(steps: types.TracebackType | None) -> types.TracebackType | None
     while step is not None and step.tb_frame.f_code.co_filename.startswith(_EMQ):
         step = step.tb_next
     return step or steps
+
+
+def _encodable(text: str) -> str:
+    """Return the text with halves of characters escaped: a log file would not take them."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _shown(id_: object) -> str:

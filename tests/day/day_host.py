@@ -19,6 +19,7 @@ from pathlib import Path
 
 from day_plan import trait_of
 from day_record import Journal, now_us
+from support.failure_lines import without_tracebacks
 
 import emq
 from emq import settings
@@ -141,6 +142,7 @@ async def main(life: str, directory: Path) -> None:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s")
     try:
-        asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+        with without_tracebacks():
+            asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
     except emq.EMQError as exc:
         sys.exit(f"{type(exc).__name__}: {exc}")

@@ -15,12 +15,14 @@ from typing import NamedTuple, Protocol
 
 from day_host import TRAIL, Handlers
 from day_record import Evidence, now_us
+from support.failure_lines import without_tracebacks
 
 import emq
 from emq import settings
 from emq.clock import SystemClock
 from emq.trail.writer import Trail
 
+TESTS = Path(__file__).parents[1]
 SCRIPT = Path(__file__).with_name("day_host.py")
 
 START_S = 60.0
@@ -74,6 +76,7 @@ class Process:
         self._log = directory / f"{life}.log"
         environ = {key: value for key, value in os.environ.items() if not key.startswith("EMQ_")}
         environ |= {f"EMQ_{key.upper()}": value for key, value in place.settings(name).items()}
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(TESTS), environ.get("PYTHONPATH"))))
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, str(SCRIPT), life, str(directory)], env=environ, stdout=log, stderr=log
@@ -113,8 +116,9 @@ class InProcess:
         self._task = asyncio.create_task(self._run(Handlers(self._app, life, directory)))
 
     async def _run(self, handlers: Handlers) -> None:
-        async with self._app, handlers.receiving():
-            await self._app.run()
+        with without_tracebacks():
+            async with self._app, handlers.receiving():
+                await self._app.run()
 
     def check(self) -> None:
         assert not self._task.done(), f"{self.life} ended by itself: {self._task}"

@@ -10,12 +10,13 @@ import logging
 import os
 import random
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from support import garbage
+from support.failure_lines import without_tracebacks
 from support.rig import until
 
 from emq import errors
@@ -124,6 +125,12 @@ async def damage(store: str, url: str, catalog: str, mark: str, rng: random.Rand
     else:
         done = await garbage.damage_sql(url, rng, garbage.STORE_TABLES + tuple(garbage.PARTS), like)
     return done + await garbage.damage_sql(catalog, rng, garbage.CATALOG_TABLES, like)
+
+
+@pytest.fixture(autouse=True)
+def _handlers_fail_on_purpose() -> Iterator[None]:
+    with without_tracebacks():
+        yield
 
 
 @pytest.mark.parametrize(("store", "seed"), RUNS)

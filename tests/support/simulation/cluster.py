@@ -37,7 +37,7 @@ from support.simulation.work import Work
 QUIET_S = 120.0
 """Everything is done, or something was started, within so long after the last fault or the last start."""
 
-LONGEST_S = 600.0
+LONGEST_S = 300.0
 """So long after the last fault everything must be done: a topic that shrank to a start a second has a long backlog."""
 
 WATCH_S = 0.4
