@@ -178,6 +178,8 @@ adds = st.builds(
     st.one_of(st.none(), texts),
     st.sampled_from((None, 1)),
     st.integers(0, 15),
+    st.one_of(st.none(), st.integers(0, FAR_MS)),
+    st.sampled_from((0, 1, 60_000)),
 )
 
 

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import mypy.api
 import pytest
 
 import emq
@@ -190,5 +189,6 @@ def test_a_type_checker_names_each_mistake_and_nothing_else(monkeypatch: pytest.
     root = Path(__file__).parents[2]
     monkeypatch.chdir(root)
     monkeypatch.setenv("MYPYPATH", str(root))
-    said, failed, code = mypy.api.run(["--strict", __file__])
+    api = pytest.importorskip("mypy.api")  # the oldest versions are tried without type checkers
+    said, failed, code = api.run(["--strict", __file__])
     assert code == 0, said + failed
