@@ -12,6 +12,7 @@ import datetime
 import logging
 import os
 import pathlib
+import traceback
 import types
 from collections import Counter
 
@@ -110,10 +111,7 @@ class FailureLog:
             reason,
             _fate(m, decision, now),
             f" ({repeats:,} more like this since the last traceback)" if repeats else "",
-            # A log file would not take the traceback of an error whose text cannot be encoded.
-            exc_info=None
-            if repeats is None or reason != decision.reason
-            else (type(failure), failure, _of_handler(failure.__traceback__)),
+            exc_info=None if repeats is None else _traceback(failure),
             extra=_facts(group, m, reason) | _outcome(decision, now),
         )
 
@@ -194,6 +192,13 @@ def _fate(m: Message, decision: Decision, now: float) -> str:
     if 0 < m.expires_us <= decision.due_ms * 1000:
         return f"it expires in {durations.brief(wait_s)}, before another attempt"
     return f"tried again in {durations.brief(wait_s)}" if wait_s > 0.001 else "tried again at once"
+
+
+def _traceback(failure: BaseException) -> tuple[type[BaseException], BaseException, types.TracebackType | None] | None:
+    """Return the traceback from the handler on; None if a log file would not take its text."""
+    found = (type(failure), failure, _of_handler(failure.__traceback__))
+    text = "".join(traceback.format_exception(*found))
+    return found if _encodable(text) == text else None
 
 
 def _of_handler(steps: types.TracebackType | None) -> types.TracebackType | None:

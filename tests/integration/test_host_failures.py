@@ -440,7 +440,9 @@ class Unspeakable(Exception):
     [Unspeakable(), ValueError("\udc80 of a file's name"), errors.Reject("\udc80"), errors.Retry(after_s=math.inf)],
     ids=["unspeakable", "surrogate", "reject", "never"],
 )
-def test_a_failure_of_any_kind_is_the_messages_own(failure: Exception, kind: str) -> None:
+def test_a_failure_of_any_kind_is_the_messages_own(
+    failure: Exception, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def fails(m: Message) -> None:
         if m.payload == b"bad":
             raise failure
@@ -458,6 +460,7 @@ def test_a_failure_of_any_kind_is_the_messages_own(failure: Exception, kind: str
                 await until(lambda: host.dispatcher.in_flight == 0)
 
     run()
+    assert caplog.text.encode(), "a log file takes it"
 
 
 @pytest.mark.parametrize("failures", [None, ["x"]])
