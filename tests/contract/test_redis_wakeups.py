@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from redis.asyncio.client import PubSub
-from target import Target, Watcher, put_one, read_one, watching
+from target import Target, Watcher, put_one, read_one
 
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import Keep, SlotClaim, SlotKind
@@ -16,6 +18,19 @@ from emq.storage.store import Store
 from storage_adapters.redis import cluster_wakeups, wakeups
 
 NOW = 1_700_000_000_000
+
+
+@asynccontextmanager
+async def subscribed(store: Store) -> AsyncIterator[Watcher]:
+    """A watcher whose subscriptions to all shards stand."""
+    watcher = Watcher(store)
+    task = asyncio.create_task(watcher.run())
+    try:
+        await watcher.until(lambda: watcher.sweeps > 0, "the subscription")
+        yield watcher
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def arm(store: Store, target: Target) -> None:
@@ -30,7 +45,7 @@ async def test_wake_ups_do_not_wait_for_a_sweep(store: Store, target: Target, mo
     slot = target.sorted_slot(SlotKind.PRIORITY, group=2)
     for module in (wakeups, cluster_wakeups):
         monkeypatch.setattr(module, "SWEEP_S", 3600.0)
-    async with watching(store, target.queue("high", 9)) as watcher:
+    async with subscribed(store) as watcher:
         await arm(store, target)
         await put_one(store.log, target.queue(), b"a")
         await watcher.wakes(target.queue())
@@ -49,14 +64,8 @@ async def test_a_wake_up_that_nobody_heard_is_found_by_the_sweep(
 
     monkeypatch.setattr(PubSub, "get_message", hears_nothing)
     monkeypatch.setattr(wakeups, "SWEEP_S", 0.1)
-    watcher = Watcher(store)
-    task = asyncio.create_task(watcher.run())
-    try:
-        await watcher.until(lambda: watcher.sweeps > 0, "the subscription")
+    async with subscribed(store) as watcher:
         await arm(store, target)
         await put_one(store.log, target.queue(), b"a")
         await store.lanes.add([LaneAdd(target.slot(1), "x", b"", NOW)])
         await watcher.wakes(target.queue(), target.slot(1))
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
