@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from emq import errors
@@ -26,6 +26,23 @@ def messages_lost(queue: str, known: int, tail: int | None) -> errors.MessagesLo
 
 REPEATED = -1
 """Stands for the offset of a body that a put left out, because the queue's group remembers its id."""
+
+
+def fresh_places(ids: Sequence[str], is_remembered: Callable[[str], bool]) -> dict[str, int]:
+    """Return the ids that a group does not remember, each once, with their places in `ids`."""
+    found: dict[str, int] = {}
+    for place, id_ in enumerate(ids):
+        if not is_remembered(id_):
+            found.setdefault(id_, place)
+    return found
+
+
+def spread(offsets: Sequence[int], places: Iterable[int], count: int) -> Sequence[int]:
+    """Return one offset for each of `count` bodies of a put, of which only those at `places` were stored."""
+    if len(offsets) == count:
+        return offsets
+    stored = dict(zip(places, offsets, strict=True))
+    return [stored.get(place, REPEATED) for place in range(count)]
 
 
 class Put(NamedTuple):

@@ -7,10 +7,15 @@ import time
 
 
 class LoopClock:
-    """The running loop's time, as seconds since the epoch; a quarter second into a second at first."""
+    """The running loop's time, as seconds since the epoch.
 
-    def __init__(self) -> None:
-        self._base = int(time.time()) + 0.25
+    Args:
+        base_s: the time, in seconds since the epoch, at which the loop's own time is 0; None for a quarter second into
+            the present second.
+    """
+
+    def __init__(self, base_s: float | None = None) -> None:
+        self._base = int(time.time()) + 0.25 if base_s is None else base_s
         self._loop = asyncio.get_running_loop()
 
     def now(self) -> float:

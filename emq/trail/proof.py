@@ -239,7 +239,7 @@ def _by_slot(
 
     A failure is recorded once the store knows of it, and the slot's next message starts as soon as the handler has
     returned; so a delivery that failed counts as over at once. A delivery of a killed host that has no end may have
-    failed in the last second of the trail, before the store's answer came.
+    failed in the last second of the trail, while the host waited for the store.
     """
     mine = [start._replace(key=start.place) for start in starts if start.topic in serial]
     begun: dict[tuple[str, int, str], list[int]] = defaultdict(list)

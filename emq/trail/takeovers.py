@@ -17,8 +17,8 @@ UNSAVED_US = 5_000_000
 """Microseconds before a host's abrupt end whose work may be in no checkpoint; see the setting `max_unsaved_s`."""
 
 UNTOLD_US = 1_000_000
-"""Microseconds before an abrupt end in which a delivery may have failed untold: a failure is recorded once the store
-knows of it, and the killed host may still have waited for the store."""
+"""Microseconds before an abrupt end in which a delivery may have failed without a record of it. A host records a
+failure when the store has confirmed it, and the killed host may have been waiting for the store."""
 
 
 class CutShort(NamedTuple):

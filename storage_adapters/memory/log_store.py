@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from emq import errors
 from emq.storage.durability import Durability
-from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost, spread
 from emq.storage.marks import Mark
 from emq.storage.names import group_of
 from storage_adapters.memory.wakeups import Wakeups
@@ -34,22 +34,19 @@ class MemoryLog:
         queue = self._world.queue(put.queue)
         if queue.sealed or (put.layout is not None and put.layout < queue.layout):
             return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
-        bodies, group = put.bodies, group_of(put.queue)
-        fresh = self._world.fresh(group, put.ids)
-        if len(fresh) < len(put.ids):
+        bodies, fresh = put.bodies, {}
+        if put.ids:
+            fresh = self._world.fresh(group_of(put.queue), put.ids)
             bodies = [put.bodies[i] for i in fresh.values()]
         if put.max_length is not None and (full := self._make_room(put, len(bodies), queue)):
             return full
         if put.ids:
-            self._world.remember(group, fresh, put.remember_ms)
+            self._world.remember(group_of(put.queue), fresh, put.remember_ms)
         first = queue.tail
         queue.cells.extend(bodies)
         if bodies and put.queue in self._world.armed:
             self._world.armed.pop(put.queue).wake(put.queue)
-        if len(bodies) == len(put.bodies):
-            return range(first, queue.tail)
-        places = dict(zip(fresh.values(), range(first, queue.tail), strict=True))
-        return [places.get(i, REPEATED) for i in range(len(put.bodies))]
+        return spread(range(first, queue.tail), fresh.values(), len(put.bodies))
 
     def _make_room(self, put: Put, count: int, queue: Queue) -> errors.TopicFull | None:
         assert put.max_length is not None

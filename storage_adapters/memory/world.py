@@ -13,6 +13,7 @@ from typing import NamedTuple, cast
 from emq import errors
 from emq.clock import Clock, SystemClock
 from emq.storage.lane_store import AHEAD_S, MOST_TAKEN, TAKEN_S, LaneClaim
+from emq.storage.log_store import fresh_places
 from emq.storage.marks import Mark, digest
 from storage_adapters.memory.slot_members import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
@@ -245,11 +246,7 @@ class World:
     def fresh(self, group: str, ids: Sequence[str]) -> dict[str, int]:
         """Return the ids that the group does not remember, each once, with their places in `ids`."""
         known, now_ms = self.remembered.get(group, {}), self.clock.now_us() // 1000
-        found: dict[str, int] = {}
-        for place, id_ in enumerate(ids):
-            if known.get(id_, 0) <= now_ms:
-                found.setdefault(id_, place)
-        return found
+        return fresh_places(ids, lambda id_: known.get(id_, 0) > now_ms)
 
     def remember(self, group: str, ids: Iterable[str], for_ms: int) -> None:
         """Let the group remember ids of publishes; forget those whose time is over."""

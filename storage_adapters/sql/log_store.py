@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from itertools import repeat
 
 import sqlalchemy as sa
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 from emq import errors
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
-from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost
+from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, fresh_places, messages_lost, spread
 from emq.storage.marks import digest
 from emq.storage.names import group_of
 from storage_adapters.sql.backend import Backend, Transaction
@@ -61,7 +62,7 @@ class SqlLog:
         for put in puts:
             queue = queues[put.queue]
             bodies, group_id = put.bodies, groups[group_of(put.queue)].id if put.ids else 0
-            fresh = _fresh(put, group_id, published)
+            fresh = fresh_places(put.ids, partial(published.is_remembered, group_id)) if put.ids else {}
             if put.ids:
                 bodies = [put.bodies[place] for place in fresh.values()]
             if refusal := _refusal(put, len(bodies), queues):
@@ -69,11 +70,7 @@ class SqlLog:
                 continue
             published.remember(group_id, fresh, put.remember_ms)
             offsets = range(queue.tail, queue.tail + len(bodies))
-            if len(bodies) == len(put.bodies):
-                answers.append(offsets)
-            else:
-                places = dict(zip(fresh.values(), offsets, strict=True))
-                answers.append([places.get(place, REPEATED) for place in range(len(put.bodies))])
+            answers.append(spread(offsets, fresh.values(), len(put.bodies)))
             if not offsets:
                 continue
             rows += zip(repeat(queue.id), offsets, bodies)
@@ -226,15 +223,6 @@ def _bounds(transaction: Transaction, names: Sequence[str]) -> Sequence[Bounds]:
     rows = transaction.rows("queues_find", names=sorted(set(names)))
     found = {queue.name: Bounds(queue.head, queue.tail) for queue in (Queue(*row) for row in rows)}
     return [found.get(name, Bounds(FIRST_OFFSET, FIRST_OFFSET)) for name in names]
-
-
-def _fresh(put: Put, group_id: int, published: PublishedIds) -> dict[str, int]:
-    """Return the ids of a put that its group does not remember, each once, with their places in the put."""
-    found: dict[str, int] = {}
-    for place, id_ in enumerate(put.ids):
-        if not published.is_remembered(group_id, id_):
-            found.setdefault(id_, place)
-    return found
 
 
 def _refusal(put: Put, count: int, queues: dict[str, Queue]) -> errors.EMQError | None:

@@ -24,6 +24,7 @@ from emq.loops.timekeeping import Asked, Timekeeper
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.store import Store
+from emq.testing import LoopClock
 from emq.topics.catalog import Catalog
 from emq.trail import events
 from emq.trail.sink import NullTrail
@@ -45,24 +46,11 @@ EPOCH_S = 1_700_000_000
 """Begin of all simulations, in seconds since the epoch."""
 
 
-class HostClock:
+class HostClock(LoopClock):
     """The loop's time as seconds since the epoch, ahead by `ahead_s`."""
 
     def __init__(self, ahead_s: float = 0.0) -> None:
-        self._base = EPOCH_S + 0.25 + ahead_s
-        self._loop = asyncio.get_running_loop()
-
-    def now(self) -> float:
-        return self._base + self._loop.time()
-
-    def now_us(self) -> int:
-        return int(self.now() * 1e6)
-
-    def passed_us(self) -> int:
-        return self.now_us()
-
-    def at_us(self, passed_us: int) -> int:
-        return passed_us
+        super().__init__(EPOCH_S + 0.25 + ahead_s)
 
 
 class ReferenceDatabase(InlineDatabase):

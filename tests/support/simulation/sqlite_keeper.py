@@ -31,6 +31,7 @@ from emq.clock import Clock
 from emq.storage.durability import Durability
 from emq.storage.environment import Environment
 from emq.storage.store import Store
+from emq.testing.database import InlineDatabase
 from storage_adapters.sql.backend import StoreDatabase
 from storage_adapters.sql.store import open_store
 from support.simulation.keepers import Contents, Keep, at_once
@@ -98,26 +99,15 @@ _commits: Counter[str] = Counter()
 _VIRTUAL = types.SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
 
 
-class _BlockingDatabase(StoreDatabase):
+class _BlockingDatabase(InlineDatabase, StoreDatabase):
     """Works in the caller's thread, and has none that copies its log to the file."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._copier = None
 
-    async def _in_thread(self, work: Callable[[], T], timeout_s: float) -> T:
-        return work()
-
     def _transact(self, fn: Callable[[sa.Connection], T], read_only: bool, durability: Durability | None) -> T:
         result = super()._transact(fn, read_only, durability)
         if not read_only:
             _commits[str(self.url.database)] += 1
         return result
-
-    def _now_s(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    async def close(self) -> None:
-        self._closed = True
-        self._engine.dispose()
-        self._executor.shutdown()
