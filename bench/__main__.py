@@ -20,6 +20,7 @@ from emq.errors import EMQError
 NAMES = {
     "floor": "engine",
     "host": "engine",
+    "waiting": "engine",
     "idle": "engine",
     "wake": "engine",
     "trail": "engine",

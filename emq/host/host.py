@@ -157,6 +157,7 @@ class Host(HostEvents):
             ForeignTree: the coordination tree holds what EMQ did not write.
         """
         self.waker.open()
+        self.dispatcher.open()
         if not await self._joined():
             return
         loops = {
