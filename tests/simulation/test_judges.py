@@ -64,7 +64,7 @@ class Story:
     def judged(self, calm: Sequence[tuple[float, float]] = CALM, *, informed: bool = True) -> list[Violation]:
         shares: list[tuple[float, Share]] = [(0.0, self._divisions[0].share(0))]
         divisions = {"t": list(self._divisions)}
-        rules = Rules(False, {"t/0": shares}, divisions, informed, {"t": self._plan}, calm)
+        rules = Rules(False, {"t/0": shares, "t/1": shares}, divisions, informed, {"t": self._plan}, calm)
         return promises.judge(self.evidence, rules, [])
 
 
@@ -110,6 +110,16 @@ def test_a_higher_priority_whose_key_is_running_is_excused() -> None:
     story.start(2.1, "low", priority=2, ready=1.0)
     story.start(3.0, "2", ready=1.0, key="k")
     assert "P" not in broken(story, calm=[])
+
+
+@pytest.mark.parametrize(("known", "found"), [(1, False), (2, True)])
+def test_a_higher_priority_of_a_layout_that_its_host_does_not_know_is_excused(known: int, found: bool) -> None:
+    story = Story()
+    story.publish(0.9, "low")
+    story.publish(0.9, "high", key="k")
+    story.start(2.0, "low", priority=2, ready=1.0, known=known)
+    story.start(3.0, "high", ready=1.0, key="k", layout=2, known=2)
+    assert ("P" in broken(story, calm=[])) == found
 
 
 @pytest.mark.parametrize(("low", "found"), [(2.3, False), (2.9, True)])
