@@ -133,6 +133,22 @@ def test_a_higher_priority_that_is_left_in_the_store_is_found_in_calm_times(low:
     assert "P" not in broken(story, calm=[(0.0, 2.5)])
 
 
+# ------------------------------------------------------------------------------------------------------------- repeats
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_only_of_a_message_that_a_lost_owner_had_begun_two_copies_may_be_tried_again(crashed: bool) -> None:
+    """The key has moved to a group whose owner stayed, under the epoch that the lost owner had as well."""
+    story = Story()
+    story.publish(1.0, "1", key="k")
+    story.start(2.0, "1", key="k", host="h2")
+    if crashed:
+        story.start(4.0, "1", key="k", epoch=2)
+    for at in (5.0, 6.0):
+        story.start(at, "1", key="k", group="t/1", attempt=2)
+    assert ("D" in broken(story)) == (not crashed)
+
+
 # ------------------------------------------------------------------------------------------------------------------ use
 
 
