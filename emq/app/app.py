@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from emq import errors, settings
 from emq.app.hosting import HostingApp
+from emq.calls import content_types, encoding
+from emq.calls.encoding import PLAIN, Payload
 from emq.inspect import planned as book
 from emq.inspect.dead_letters import EVERY, Letter, Selection
 from emq.inspect.dead_letters import find as find_dead
@@ -46,6 +48,7 @@ class App(HostingApp):
             hosts that are started with the machine. If False, entering raises `StoreUnavailable` or
             `DatabaseUnavailable`.
         create: if False, entering raises `NoDatabase` where nothing was ever created, instead of setting up a database.
+        content_type: how `publish` encodes objects, "application/json" or "application/msgpack". Handlers decode both.
 
     Raises:
         InvalidSettings: a setting is wrong; the text names it.
@@ -61,7 +64,13 @@ class App(HostingApp):
         trail: TrailSink | None = None,
         patient: bool = False,
         create: bool = True,
+        content_type: Literal["application/json", "application/msgpack"] = content_types.JSON,
     ) -> None:
+        if not isinstance(content_type, str) or content_types.format_of(content_type) is None:
+            raise errors.InvalidSettings(
+                f"content_type {content_type!r} must be {content_types.JSON!r} or {content_types.MSGPACK!r}"
+            )
+        self._content_type = content_type
         self._options = options
         self._arguments = {"store": store, "database": database, "environment": environment}
         super().__init__(self._effective(None, {}), trail, patient=patient, create=create)
@@ -162,7 +171,7 @@ class App(HostingApp):
     async def publish(
         self,
         topic: str,
-        payload: bytes | str,
+        payload: Payload,
         *,
         key: str | None = None,
         priority: str | float | None = None,
@@ -174,11 +183,24 @@ class App(HostingApp):
         time_range_ms: int | None = None,
         merge_key: bytes | str | None = None,
         message_id: str | None = None,
+        content_type: str | None = None,
     ) -> str:
-        """Publish one message; return its id. See `Producer.publish`."""
+        """Publish one message; return its id. See `Producer.publish`.
+
+        Args:
+            payload: bytes and text are published as they are. A dict, a list, or an object of a dataclass, a
+                msgspec.Struct or a pydantic model is encoded; the message says how in its header `content-type`.
+            content_type: "application/json" or "application/msgpack" for objects; None for the app's. Bytes and text
+                get the header with any content type that is given here. A header `content-type` in `headers` wins.
+
+        Raises:
+            As `Producer.publish`; `InvalidMessage` also for an object that cannot be encoded.
+        """
+        if content_type is not None or type(payload) not in PLAIN:
+            payload, headers = encoding.encoded(payload, headers, content_type, self._content_type)
         return await self.producer.publish(
             topic,
-            payload,
+            payload,  # type: ignore[arg-type]  # bytes or text by now
             key=key,
             priority=priority,
             headers=headers,
@@ -194,7 +216,7 @@ class App(HostingApp):
     async def publish_many(
         self,
         topic: str,
-        payloads: Iterable[bytes | str],
+        payloads: Iterable[Payload],
         *,
         key: str | None = None,
         keys: Sequence[str | None] | None = None,
@@ -207,8 +229,13 @@ class App(HostingApp):
         time_range_ms: int | None = None,
         merge_keys: Sequence[bytes | str] | None = None,
         message_ids: Sequence[str] | None = None,
+        content_type: str | None = None,
     ) -> list[str]:
-        """Publish many messages to one topic; return their ids. See `Producer.publish_many`."""
+        """Publish many messages to one topic; return their ids. See `Producer.publish_many`.
+
+        Payloads and `content_type` are as for `publish`. All payloads of a call are objects, or all are bytes or text.
+        """
+        payloads, headers = encoding.encoded_many(payloads, headers, content_type, self._content_type)
         return await self.producer.publish_many(
             topic,
             payloads,
@@ -228,7 +255,7 @@ class App(HostingApp):
     async def schedule(
         self,
         topic: str,
-        payload: bytes | str,
+        payload: Payload,
         *,
         every_s: float | None = None,
         repeat: int | None = None,
@@ -241,11 +268,17 @@ class App(HostingApp):
         priority: str | float | None = None,
         headers: Mapping[str, str] | None = None,
         ttl_s: float | None = None,
+        content_type: str | None = None,
     ) -> str:
-        """Publish a message again and again; return the schedule's id. See `Producer.schedule`."""
+        """Publish a message again and again; return the schedule's id. See `Producer.schedule`.
+
+        The payload and `content_type` are as for `publish`.
+        """
+        if content_type is not None or type(payload) not in PLAIN:
+            payload, headers = encoding.encoded(payload, headers, content_type, self._content_type)
         return await self.producer.schedule(
             topic,
-            payload,
+            payload,  # type: ignore[arg-type]  # bytes or text by now
             every_s=every_s,
             repeat=repeat,
             cron=cron,

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from emq import errors
+from emq.calls import calling, plan
 from emq.groups.receiver import Receiver
 from emq.places.threads import Threads
 from emq.topics.model import validate_name
@@ -51,10 +52,12 @@ class Handlers:
     def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
         """Bind a handler to the topics that match `pattern`. A plain function runs in a bounded pool of threads.
 
+        The parameters of the function say what it is called with; see `emq.calls.plan`.
+
         Raises:
             InvalidSettings: `pattern` is not text, `batch_size` is below 1, a handler is bound to the same pattern
-                already, or `function` is neither an `async def` nor a plain function that takes one argument
-                (generators cannot be handlers).
+                already, `function` is neither an `async def` nor a plain function that takes one argument (generators
+                cannot be handlers), or EMQ cannot decode payloads to the type of its parameter.
             InvalidTopic: `pattern` has no wildcards, and no topic can have this name.
         """
         check_pattern(pattern)
@@ -66,16 +69,10 @@ class Handlers:
             raise errors.InvalidSettings(
                 f"batch_size {batch_size!r} of the handler for {pattern!r} must be a whole number of at least 1"
             )
-        if (signature := _unfit(function)) is not None:
-            called = f"{getattr(function, '__qualname__', function)}{signature}"
-            argument = "the message" if batch_size == 1 else "a list of messages"
-            raise errors.InvalidSettings(
-                f"the handler {called} for {pattern!r} cannot be called with one argument, {argument}; give it one "
-                "parameter, and defaults for all others"
-            )
+        planned = plan.of_handler(function, pattern, batched=batch_size > 1)
         if any(b.pattern == pattern for b in self._bindings):
             raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
-        self._bindings.append(Binding(pattern, self._coroutine(function), batch_size))
+        self._bindings.append(Binding(pattern, self._call(function, planned, batch_size > 1), batch_size))
         self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
@@ -101,25 +98,38 @@ class Handlers:
         """Let go of the threads. Functions that still run continue, and their outcome is ignored."""
         self._threads.close()
 
-    def _coroutine(self, function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[object]]:
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
-            return function
+    def _call(self, function: Callable[..., Any], planned: plan.Plan, batched: bool) -> calling.Call:
+        is_async = _is_async(function)
+        if planned.is_direct:
+            return function if is_async else self._in_thread(function)
+        if is_async:
+            return calling.planned(planned, lambda _, args, named: function(*args, **named), function, batched=batched)
+        return calling.planned(planned, functools.partial(self._invoke, function), None, batched=batched)
 
+    def _in_thread(self, function: Callable[[Any], Any]) -> calling.Call:
         async def in_thread(argument: Any) -> object:
             first = argument[0] if isinstance(argument, list) else argument
-            topic: str = getattr(first, "topic", "")
-            result = await self._threads.run(
-                topic, functools.partial(_call, function, contextvars.copy_context()), argument
-            )
-            # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
-            return await result if inspect.isawaitable(result) else result
+            return await self._invoke(function, getattr(first, "topic", ""), (argument,), {})
 
         return functools.wraps(function)(in_thread)
 
+    async def _invoke(
+        self, function: Callable[..., Any], topic: str, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> object:
+        """Call a plain function in a thread."""
+        thunk = functools.partial(function, *arguments, **named)
+        result = await self._threads.run(topic, functools.partial(_run, contextvars.copy_context()), thunk)
+        # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
+        return await result if inspect.isawaitable(result) else result
 
-def _call(function: Callable[[Any], Any], context: contextvars.Context, argument: Any) -> Any:
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _run(context: contextvars.Context, thunk: Callable[[], Any]) -> Any:
     try:
-        return context.run(function, argument)
+        return context.run(thunk)
     except StopIteration as exc:
         raise RuntimeError("the handler raised StopIteration") from exc  # no future can carry a StopIteration
 
@@ -140,19 +150,6 @@ def check_pattern(pattern: object) -> None:
         raise errors.InvalidSettings(f"the pattern {pattern!r} of a handler is no text; give a topic or a pattern")
     if not is_pattern(pattern):
         validate_name(pattern)
-
-
-def _unfit(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a function that cannot be called with one argument; None for all others."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions in C do not tell
-        return None
-    try:
-        signature.bind(None)
-    except TypeError:
-        return signature
-    return None
 
 
 def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> Callable[[Any], Awaitable[object]]:
