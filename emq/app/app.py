@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 from emq import errors, settings
 from emq.app.hosting import HostingApp
 from emq.calls import content_types, encoding
 from emq.calls.encoding import PLAIN, Payload
+from emq.calls.middleware import Middleware, PublishChain, checked
 from emq.inspect import planned as book
 from emq.inspect.dead_letters import EVERY, Letter, Selection
 from emq.inspect.dead_letters import find as find_dead
@@ -49,6 +50,8 @@ class App(HostingApp):
             `DatabaseUnavailable`.
         create: if False, entering raises `NoDatabase` where nothing was ever created, instead of setting up a database.
         content_type: how `publish` encodes objects, "application/json" or "application/msgpack". Handlers decode both.
+        middleware: runs around each publish and each call of a handler; the first one is the outermost. See
+            docs/middleware.md.
 
     Raises:
         InvalidSettings: a setting is wrong; the text names it.
@@ -65,6 +68,7 @@ class App(HostingApp):
         patient: bool = False,
         create: bool = True,
         content_type: Literal["application/json", "application/msgpack"] = content_types.JSON,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         if not isinstance(content_type, str) or content_types.format_of(content_type) is None:
             raise errors.InvalidSettings(
@@ -74,6 +78,10 @@ class App(HostingApp):
         self._options = options
         self._arguments = {"store": store, "database": database, "environment": environment}
         super().__init__(self._effective(None, {}), trail, patient=patient, create=create)
+        self._middleware: list[Middleware] = []
+        self._publish_chain: PublishChain | None = None
+        for each in middleware:
+            self.add_middleware(each)
 
     def configure(self, file: str | None = None, *, patient: bool = False, **overrides: Any) -> None:
         """Read the settings again, for a program that opens this app for its author, as `emq up --app` does.
@@ -91,6 +99,24 @@ class App(HostingApp):
             raise errors.WrongState("the App is open already; configure it before `async with app:`")
         self.settings = self._effective(file, overrides)
         self._patient = patient
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Run a middleware around each publish and each call of a handler, inside of those added before.
+
+        Raises:
+            WrongState: the app is open already.
+            InvalidSettings: it is not an object of a subclass of `Middleware` whose methods are `async def`.
+        """
+        if self._stack is not None:
+            raise errors.WrongState("the App is open already; add middleware before `async with app:`")
+        self._middleware.append(checked(middleware))
+        self._publish_chain = PublishChain.of(self._middleware, self._content_type)
+        self.handlers.run_within(self._middleware)
+
+    @property
+    def dependency_overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """For tests: functions to call instead of those that handlers name in `Depends`, by the latter."""
+        return self.handlers.overrides
 
     def _effective(self, file: str | None, overrides: Mapping[str, Any]) -> settings.Settings:
         arguments = {**self._arguments, **{name: value for name, value in overrides.items() if value is not None}}
@@ -196,11 +222,14 @@ class App(HostingApp):
         Raises:
             As `Producer.publish`; `InvalidMessage` also for an object that cannot be encoded.
         """
-        if content_type is not None or type(payload) not in PLAIN:
+        send: Callable[..., Awaitable[str]] = self.producer.publish
+        if self._publish_chain is not None:
+            send = self._publish_chain.one("publish", send, content_type)
+        elif content_type is not None or type(payload) not in PLAIN:
             payload, headers = encoding.encoded(payload, headers, content_type, self._content_type)
-        return await self.producer.publish(
+        return await send(
             topic,
-            payload,  # type: ignore[arg-type]  # bytes or text by now
+            payload,
             key=key,
             priority=priority,
             headers=headers,
@@ -235,8 +264,12 @@ class App(HostingApp):
 
         Payloads and `content_type` are as for `publish`. All payloads of a call are objects, or all are bytes or text.
         """
-        payloads, headers = encoding.encoded_many(payloads, headers, content_type, self._content_type)
-        return await self.producer.publish_many(
+        send: Callable[..., Awaitable[list[str]]] = self.producer.publish_many
+        if self._publish_chain is not None:
+            send = self._publish_chain.many(send, content_type)
+        else:
+            payloads, headers = encoding.encoded_many(payloads, headers, content_type, self._content_type)
+        return await send(
             topic,
             payloads,
             key=key,
@@ -274,11 +307,14 @@ class App(HostingApp):
 
         The payload and `content_type` are as for `publish`.
         """
-        if content_type is not None or type(payload) not in PLAIN:
+        send: Callable[..., Awaitable[str]] = self.producer.schedule
+        if self._publish_chain is not None:
+            send = self._publish_chain.one("schedule", send, content_type)
+        elif content_type is not None or type(payload) not in PLAIN:
             payload, headers = encoding.encoded(payload, headers, content_type, self._content_type)
-        return await self.producer.schedule(
+        return await send(
             topic,
-            payload,  # type: ignore[arg-type]  # bytes or text by now
+            payload,
             every_s=every_s,
             repeat=repeat,
             cron=cron,

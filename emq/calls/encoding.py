@@ -76,7 +76,7 @@ def encoded_many(
     Raises:
         InvalidMessage: as for `encoded`, or some payloads are bytes or text and others are not.
     """
-    if isinstance(payloads, (*_UNTYPED, Mapping)) or is_object(payloads) or not isinstance(payloads, Iterable):
+    if is_single(payloads):
         return payloads, headers  # type: ignore[return-value]  # the producer refuses a single payload
     payloads = list(payloads)
     if content_type is None and set(map(type, payloads)) <= PLAIN:
@@ -123,6 +123,11 @@ def encode(payload: object, content_type: str) -> bytes:
         text = " ".join(str(exc).split())
         raise errors.InvalidMessage(f"{_name(payload)} cannot be encoded as {content_type}: {text}") from exc
     return body
+
+
+def is_single(payloads: object) -> bool:
+    """Return True for what is one payload, or no payload at all, in the place of many."""
+    return isinstance(payloads, (*_UNTYPED, Mapping)) or is_object(payloads) or not isinstance(payloads, Iterable)
 
 
 def is_object(payload: object) -> bool:

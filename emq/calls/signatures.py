@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import collections.abc
 import functools
 import inspect
+import re
 import sys
+import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
+from emq import errors
+from emq.message import Message
+
+LISTS = (list, collections.abc.Sequence, collections.abc.Collection, collections.abc.Iterable)
+
+_UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
 """Errors of resolving an annotation that names something unknown or is no type."""
+
+_MESSAGE = re.compile(r"(emq\.|emq\.message\.)?Message")
+_MESSAGES = re.compile(rf"(list|List|Sequence|Iterable|Collection)\[{_MESSAGE.pattern}\]")
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
@@ -26,20 +37,58 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def resolved(function: Callable[..., Any], annotation: Any) -> Any:
-    """Return an annotation as a type, where it is (or holds) a text such as "Order" or list["Order"].
+def type_of(function: Callable[..., Any], parameter: inspect.Parameter, name: str) -> Any:
+    """Return the annotation of a parameter as a type, also where it is (or holds) a text such as list["Order"].
 
-    Names are looked for in the module of the function, then where the caller binds the function: a class may be local
-    to the code that does so.
+    Names are looked for in the functions around this one, if these run now, and in its module. `Message` is known also
+    where it is imported for type checkers only.
+
+    Args:
+        name: the function, as errors name it.
 
     Raises:
-        UNRESOLVED: a name is unknown, or the text is no type.
+        InvalidSettings: a name is unknown, or the text is no type.
     """
+    annotation = parameter.annotation
+    if isinstance(annotation, type):
+        return annotation
 
     def holder() -> None: ...
 
     holder.__annotations__ = {"it": annotation}
-    return typing.get_type_hints(holder, _globals(function), _locals_of_caller(), include_extras=True)["it"]
+    bare_function = plain(function)
+    globals_ = getattr(bare_function, "__globals__", {})
+    try:
+        return typing.get_type_hints(holder, globals_, _names_around(bare_function), include_extras=True)["it"]
+    except _UNRESOLVED as exc:
+        text = getattr(annotation, "__forward_arg__", annotation)
+        if isinstance(text, str):
+            bare = text.strip("'\" ")
+            if _MESSAGE.fullmatch(bare):
+                return Message
+            if _MESSAGES.fullmatch(bare):
+                return list[Message]
+        raise errors.InvalidSettings(
+            f"the annotation {shown(text)} of the parameter {parameter.name!r} of {name} cannot be resolved "
+            f"({line(exc)}); import the name where the module runs, not for type checkers only"
+        ) from exc
+
+
+def is_message(annotation: Any) -> bool:
+    """Return True for `Message`."""
+    return without_metadata(annotation) is Message
+
+
+def is_messages(annotation: Any) -> bool:
+    """Return True for `list[Message]`."""
+    bare = without_metadata(annotation)
+    return typing.get_origin(bare) in LISTS and typing.get_args(bare) == (Message,)
+
+
+def line(exc: Exception) -> str:
+    """Return an error's text in one line of at most 200 characters."""
+    text = " ".join(str(exc).split())
+    return text[:200] if text else type(exc).__name__
 
 
 def without_metadata(annotation: Any) -> Any:
@@ -78,18 +127,13 @@ def plain(function: Any) -> Any:
             return function
 
 
-def _globals(function: Callable[..., Any]) -> dict[str, Any]:
-    found = getattr(plain(function), "__globals__", None)
-    return found if isinstance(found, dict) else {}
-
-
-def _locals_of_caller() -> Mapping[str, Any]:
-    """Return the local names of the innermost code outside of EMQ that is being run."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__")):
+def _names_around(function: Any) -> dict[str, Any]:
+    """Return the local names of the functions around a function that run now, as where a class is local to one."""
+    globals_, path = getattr(function, "__globals__", None), getattr(function, "__qualname__", "")
+    found: dict[str, Any] = {}
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals is globals_ and path.startswith(f"{frame.f_code.co_qualname}.<locals>."):
+            found = {**frame.f_locals, **found}
         frame = frame.f_back
-    return dict(frame.f_locals)
-
-
-def _is_ours(module: object) -> bool:
-    return isinstance(module, str) and (module.partition(".")[0] in ("emq", "typing", "functools"))
+    return found

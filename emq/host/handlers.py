@@ -8,11 +8,11 @@ import fnmatch
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from emq import errors
-from emq.calls import calling, plan
+from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
 from emq.places.threads import Threads
 from emq.topics.model import validate_name
@@ -47,6 +47,9 @@ class Handlers:
 
     def __init__(self, threads: int = THREADS) -> None:
         self._bindings: list[Binding] = []
+        self._middleware: tuple[middleware.Middleware, ...] = ()
+        self._bare: dict[str, tuple[calling.Call, str]] = {}  # call without middleware, and name, by pattern
+        self._recipes = dependencies.Recipes()
         self._threads = Threads(threads, "emq-handler")
 
     def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
@@ -69,20 +72,41 @@ class Handlers:
             raise errors.InvalidSettings(
                 f"batch_size {batch_size!r} of the handler for {pattern!r} must be a whole number of at least 1"
             )
-        planned = plan.of_handler(function, pattern, batched=batch_size > 1)
+        planned = plan.of_handler(function, pattern, self._recipes, batched=batch_size > 1)
         if any(b.pattern == pattern for b in self._bindings):
             raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
-        self._bindings.append(Binding(pattern, self._call(function, planned, batch_size > 1), batch_size))
+        self._bare[pattern] = self._call(function, planned, batch_size > 1), dependencies.shown(function)
+        self._bindings.append(self._within(Binding(pattern, self._bare[pattern][0], batch_size)))
         self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
-        """Bind a receiver to the topics that match `pattern`; raises as `bind` does."""
+        """Bind a receiver to the topics that match `pattern`; raises as `bind` does. No middleware runs around it."""
         self.bind(pattern, receiver.handle)
-        self._bindings = [b._replace(receiver=receiver) if b.pattern == pattern else b for b in self._bindings]
+        bare = Binding(pattern, receiver.handle, 1, receiver)
+        self._bindings = [bare if b.pattern == pattern else b for b in self._bindings]
 
     def unbind_receiver(self, pattern: str, receiver: Receiver) -> None:
         """Remove the binding of a receiver whose topic was deleted."""
-        self._bindings = [b for b in self._bindings if b.pattern != pattern or b.receiver is not receiver]
+        if any(b.pattern == pattern and b.receiver is receiver for b in self._bindings):
+            self._bindings = [b for b in self._bindings if b.pattern != pattern]
+            del self._bare[pattern]
+
+    @property
+    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """Functions to call instead of others that handlers depend on; change the dict as you like."""
+        return self._recipes.overrides
+
+    def run_within(self, around: Sequence[middleware.Middleware]) -> None:
+        """Run middleware around each handler, also around those bound before; the first one is the outermost."""
+        self._middleware = tuple(around)
+        self._bindings = [self._within(b) for b in self._bindings]
+
+    def _within(self, binding: Binding) -> Binding:
+        if binding.receiver is not None:
+            return binding
+        core, name = self._bare[binding.pattern]
+        call = middleware.around_handler(self._middleware, core, name, binding.pattern, binding.batch_size > 1)
+        return binding._replace(call=call)
 
     def patterns(self) -> tuple[str, ...] | None:
         """Return the patterns of the bound handlers; None if the names of topics do not decide on their handlers."""
@@ -100,27 +124,23 @@ class Handlers:
 
     def _call(self, function: Callable[..., Any], planned: plan.Plan, batched: bool) -> calling.Call:
         is_async = _is_async(function)
-        if planned.is_direct:
-            return function if is_async else self._in_thread(function)
+        if not planned.is_direct:
+            return calling.planned(
+                planned, self._recipes, function, self._in_thread, is_async=is_async, batched=batched
+            )
         if is_async:
-            return calling.planned(planned, lambda _, args, named: function(*args, **named), function, batched=batched)
-        return calling.planned(planned, functools.partial(self._invoke, function), None, batched=batched)
+            return function
 
-    def _in_thread(self, function: Callable[[Any], Any]) -> calling.Call:
         async def in_thread(argument: Any) -> object:
             first = argument[0] if isinstance(argument, list) else argument
-            return await self._invoke(function, getattr(first, "topic", ""), (argument,), {})
+            result = await self._in_thread(getattr(first, "topic", ""), functools.partial(function, argument))
+            # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
+            return await result if inspect.isawaitable(result) else result
 
         return functools.wraps(function)(in_thread)
 
-    async def _invoke(
-        self, function: Callable[..., Any], topic: str, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> object:
-        """Call a plain function in a thread."""
-        thunk = functools.partial(function, *arguments, **named)
-        result = await self._threads.run(topic, functools.partial(_run, contextvars.copy_context()), thunk)
-        # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
-        return await result if inspect.isawaitable(result) else result
+    async def _in_thread(self, topic: str, thunk: Callable[[], Any]) -> Any:
+        return await self._threads.run(topic, functools.partial(_run, contextvars.copy_context()), thunk)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

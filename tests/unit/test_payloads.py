@@ -303,9 +303,7 @@ async def test_a_class_that_is_local_to_the_code_that_binds_is_found() -> None:
     async def handle(order: Local) -> Any:
         return order
 
-    handlers = Handlers()
-    handlers.bind("t", handle)
-    assert await handlers._bindings[0].call(message(b'{"id": 1}')) == Local(1)
+    assert await called(handle, message(b'{"id": 1}')) == Local(1)
 
 
 def refusal(function: Any, batch_size: int = 1) -> str:
