@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emq.app import App
+    from emq.app.client import Client
     from emq.errors import EMQError, PartialFailure, Reject, Retry
     from emq.groups.receiver import Delivery
     from emq.message import Message
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "Client",
     "Durability",
     "EMQError",
     "Environment",
@@ -34,6 +36,7 @@ __all__ = [
 
 _HOMES = {
     "App": "emq.app",
+    "Client": "emq.app.client",
     "Durability": "emq.storage.durability",
     "EMQError": "emq.errors",
     "Environment": "emq.storage.environment",

@@ -11,17 +11,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class DaemonThreads(concurrent.futures.Executor):
-    """Runs each function in a daemon thread of its own, for `loop.run_in_executor`.
+class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
+    """Runs each function in a daemon thread of its own, for `loop.run_in_executor`; also while the interpreter ends.
 
-    A function that hangs keeps neither its caller, which can be cancelled, nor the process from ending. The threads of
-    `concurrent.futures.ThreadPoolExecutor` are joined when the process ends.
+    A function that hangs keeps neither its caller, which can be cancelled, nor the process from ending. The usual pool
+    takes nothing any more, and joins its threads, when the process ends. This one is a pool by name only, because event
+    loops take no other kind as their default.
 
     Args:
         name: of the threads.
     """
 
     def __init__(self, name: str) -> None:
+        super().__init__(1, name)
         self._name = name
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import json
 import pathlib
-import re
 from collections.abc import AsyncIterator
-from types import ModuleType
 from typing import Any
 
 import fastapi
@@ -18,24 +16,11 @@ import starlette.requests
 import starlette.responses
 import starlette.routing
 import uvicorn
+from support.snippets import module_of, snippets
 
 import emq
 from emq import errors
 from emq.host.host import Host
-
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
-
-
-def snippets(page: str) -> list[str]:
-    """Return the Python snippets of a page of docs/."""
-    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-
-
-def module_of(snippet: str) -> Any:
-    """Run a snippet as a module of its own."""
-    module = ModuleType("snippet")
-    exec(compile(snippet, "snippet", "exec"), module.__dict__)
-    return module
 
 
 @contextlib.asynccontextmanager
