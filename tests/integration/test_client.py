@@ -113,7 +113,6 @@ def test_threads_share_round_trips(client: emq.Client) -> None:
         ids = list(threads.map(lambda i: client.publish("orders", b"%d" % i), range(640)))
     assert len(set(ids)) == 640
     assert len(sizes) < 160, "each thread made round trips of its own"
-    assert threading.active_count() < 80
 
 
 def test_it_refuses_to_block_an_event_loop(client: emq.Client) -> None:
@@ -126,7 +125,6 @@ def test_it_refuses_to_block_an_event_loop(client: emq.Client) -> None:
 
 
 def test_a_closed_client_says_so_and_is_gone() -> None:
-    before = threading.active_count()
     with emq.Client("memory:") as client:
         client.create_topic("orders", qps=1)
         background = client._background.get()
@@ -135,7 +133,7 @@ def test_a_closed_client_says_so_and_is_gone() -> None:
         client.publish("orders", b"")
     with pytest.raises(errors.WrongState, match="is closed"):
         background.call(lambda app: app.create_topic("late", qps=1), 5, writes=True)
-    assert threading.active_count() == before
+    assert not background._thread.is_alive()
     emq.Client("memory:").close()  # never opened
 
 
