@@ -18,5 +18,5 @@ def snippets(page: str) -> list[str]:
 def module_of(snippet: str) -> Any:
     """Run a snippet as a module of its own."""
     module = ModuleType("snippet")
-    exec(compile(snippet, "snippet", "exec"), module.__dict__)
+    exec(compile(snippet, "snippet", "exec", dont_inherit=True), module.__dict__)
     return module
