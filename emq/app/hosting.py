@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -41,7 +40,6 @@ class HostingApp(HookedApp):
         self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
         self._background: asyncio.Task[None] | None = None
         self._becoming_host = asyncio.Lock()
-        self._context = contextvars.Context()
 
     async def __aexit__(self, *exc_info: object) -> None:
         try:
@@ -171,8 +169,7 @@ class HostingApp(HookedApp):
 
     def _wanted(self, receiver: Receiver) -> None:
         if self.host is not None:
-            # A consumer asks, but the host's own tasks may start here, and handlers in them ask for `current`.
-            self._context.copy().run(self.host.ownership.wanted, receiver)
+            self.host.ownership.wanted(receiver)
 
     async def run(self, membership: Membership | None = None) -> None:
         """Be a host: consume every topic with a handler until `stop` is called or the call is cancelled.
@@ -200,7 +197,6 @@ class HostingApp(HookedApp):
         )
         self.host.on_deleted.append(self._forget_receiver)
         with self._as_current():
-            self._context = contextvars.copy_context()
             if await self._host_hooks_started():
                 try:
                     await self.host.run()
