@@ -114,9 +114,9 @@ def _decode_first(
             )
         annotation = typing.get_args(bare)[0]
         bare = signatures.without_metadata(annotation)
-        if bare is Message or bare in _UNTYPED or isinstance(bare, typing.TypeVar):
+        if signatures.is_message(bare) or bare in _UNTYPED or isinstance(bare, typing.TypeVar):
             return None
-    elif bare is Message or isinstance(bare, typing.TypeVar):
+    elif signatures.is_message(bare) or isinstance(bare, typing.TypeVar):
         return None
     elif signatures.is_messages(bare):
         raise errors.InvalidSettings(f"{what}, but gets one message; annotate Message, or give a batch_size above 1")

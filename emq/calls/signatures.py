@@ -75,8 +75,11 @@ def type_of(function: Callable[..., Any], parameter: inspect.Parameter, name: st
 
 
 def is_message(annotation: Any) -> bool:
-    """Return True for `Message`."""
-    return without_metadata(annotation) is Message
+    """Return True for `Message`, also for `Message | None`."""
+    bare = without_metadata(annotation)
+    if typing.get_origin(bare) in (typing.Union, types.UnionType):
+        return set(typing.get_args(bare)) == {Message, types.NoneType}
+    return bare is Message
 
 
 def is_messages(annotation: Any) -> bool:

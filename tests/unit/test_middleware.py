@@ -199,6 +199,40 @@ async def test_a_publish_that_middleware_spoils_is_refused() -> None:
         assert [p.payload for p in t.published] == ["forget", "twice", "twice"]
 
 
+class Picking(emq.Middleware):
+    """Passes only some messages of a batch on."""
+
+    async def handle(self, call: emq.HandlerCall, call_next: emq.HandleNext) -> object:
+        kept = [m for m in call.messages if m.payload == b'{"id":1}']
+        call.messages.clear()  # of no effect on the engine
+        return await call_next(call.with_messages(kept))
+
+
+async def test_messages_of_a_batch_that_it_leaves_out_are_done() -> None:
+    app = new_app(Picking())
+    handled: list[Order] = []
+
+    @app.handler("many", batch_size=10)
+    async def many(orders: list[Order]) -> None:
+        handled.extend(orders)
+
+    @app.handler("one")
+    async def one(order: Order) -> None:
+        handled.append(order)
+
+    async with emq.testing.Harness(app) as t:
+        await app.publish_many("many", [Order(1), Order(2)])
+        await app.publish_many("many", [Order(3)])
+        await app.publish_many("one", [Order(4)])
+        await t.settled()
+        assert handled == [Order(1)]
+        assert len(t.delivered) == 3
+        assert [f.reason for f in t.failures] == [
+            "InvalidSettings: middleware passed 0 messages to the handler "
+            "test_messages_of_a_batch_that_it_leaves_out_are_done.<locals>.one, which takes one at a time"
+        ]
+
+
 async def test_without_middleware_for_handlers_nothing_is_added_to_the_call() -> None:
     class OnlyPublish(emq.Middleware):
         async def publish(self, call: emq.PublishCall, call_next: emq.PublishNext) -> list[str]:
