@@ -262,8 +262,10 @@ async def test_receivers_have_no_middleware_and_can_be_bound_again() -> None:
         [delivery] = await app.receive("t")
         assert delivery.ack()
     assert notes == ["a publish 1"]
-    handlers = Handlers()
     receiver = app.receiver("u")
+    app.add_middleware(Noting("b", notes))
+    assert {b.pattern: b.call for b in app.handlers._bindings}["u"] == receiver.handle
+    handlers = Handlers()
     for _ in range(2):
         handlers.bind_receiver("u", receiver)
         assert handlers._bindings[0].call == receiver.handle
