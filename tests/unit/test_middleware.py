@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -231,6 +233,34 @@ async def test_messages_of_a_batch_that_it_leaves_out_are_done() -> None:
             "InvalidSettings: middleware passed 0 messages to the handler "
             "test_messages_of_a_batch_that_it_leaves_out_are_done.<locals>.one, which takes one at a time"
         ]
+
+
+async def test_the_log_shows_the_users_steps_and_not_those_of_emq_between(caplog: pytest.LogCaptureFixture) -> None:
+    app = new_app(Noting("a", []), Noting("b", []))
+
+    def broken() -> None:
+        raise ConnectionError("down")
+
+    @app.handler("t")
+    def handle(payload: dict[str, int], it: Annotated[None, emq.Depends(broken)]) -> None: ...
+
+    @app.handler("u")
+    async def publishing(payload: str) -> None:
+        await app.publish("u", payload, priority="unknown")
+
+    async with emq.testing.Harness(app) as t:
+        await t.publish("t", {})
+        await t.publish("u", "x")
+        await t.settled()
+    shown: dict[str, list[tuple[str, str]]] = {}
+    for record in caplog.records:
+        steps = traceback.extract_tb(record.exc_info[2] if record.exc_info else None)
+        shown[vars(record)["topic"]] = [(Path(step.filename).name, step.name) for step in steps]
+    here = Path(__file__).name
+    assert [s for s in shown["t"] if s[0] != "contextlib.py"] == [(here, "handle"), (here, "handle"), (here, "broken")]
+    # An error that EMQ raises keeps its steps in EMQ behind those of the user's code.
+    assert shown["u"][:5] == [(here, name) for name in ("handle", "handle", "publishing", "publish", "publish")]
+    assert shown["u"][-1] == ("model.py", "priority_index")
 
 
 async def test_without_middleware_for_handlers_nothing_is_added_to_the_call() -> None:
