@@ -244,12 +244,21 @@ def test_without_annotation_or_with_message_the_handler_is_called_itself() -> No
     async def quoted(m: Annotated[emq.Message, "one"]) -> None: ...
     async def all_of_them(*messages: object) -> None: ...
     async def optional(m: emq.Message | None = None) -> None: ...
+    async def either(m: emq.Message | list[emq.Message]) -> None: ...
 
-    for function in (untyped, anything, of_message, of_emq, quoted, all_of_them, optional):
+    for function in (untyped, anything, of_message, of_emq, quoted, all_of_them, optional, either):
         handlers = Handlers()
         handlers.bind("*", function)
         assert handlers._bindings[0].call is function
-    for kind in ("list[emq.Message]", list, list[emq.Message], "list[Message]", list[Any], Any):
+    for kind in (
+        emq.Message | list[emq.Message],
+        "list[emq.Message]",
+        list,
+        list[emq.Message],
+        "list[Message]",
+        list[Any],
+        Any,
+    ):
 
         async def batch(messages: Any) -> None: ...
 
@@ -354,6 +363,7 @@ def test_annotations_that_emq_cannot_decode_are_refused_when_bound() -> None:
     assert "gets lists; annotate list[Order]" in refusal(later, batch_size=2)
     assert "the parameter 'm' of the handler" in refusal(mixed, batch_size=2)
     assert "annotate list[Message]" in refusal(mixed, batch_size=2)
+    assert "is annotated Order | Address, and EMQ cannot decode" in refusal(union)
     assert "more than one dataclass" in refusal(union)
     assert "(it holds Message, which is no payload)" in refusal(holds_messages)
     assert "pydantic cannot decode it: Unable to generate pydantic-core schema" in refusal(struct_in_model)
