@@ -20,6 +20,9 @@ LISTS = (list, collections.abc.Sequence, collections.abc.Collection, collections
 _UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
 """Errors of resolving an annotation that names something unknown or is no type."""
 
+_DEEPEST = 100
+"""Most layers around a function that are looked through."""
+
 _MESSAGE = re.compile(r"(emq\.|emq\.message\.)?Message")
 _MESSAGES = re.compile(rf"(list|List|Sequence|Iterable|Collection)\[{_MESSAGE.pattern}\]")
 
@@ -123,7 +126,7 @@ def shown(annotation: Any) -> str:
 
 def plain(function: Any) -> Any:
     """Return the function itself, from within partials, bound methods, decorators and callable objects."""
-    while True:
+    for _ in range(_DEEPEST):  # a decorator may wrap itself by mistake
         if isinstance(function, functools.partial):
             function = function.func
         elif hasattr(function, "__wrapped__"):
@@ -135,7 +138,8 @@ def plain(function: Any) -> Any:
         elif not inspect.isroutine(function) and hasattr(type(function), "__call__"):  # noqa: B004
             function = type(function).__call__
         else:
-            return function
+            break
+    return function
 
 
 def _names_around(function: Any) -> dict[str, Any]:

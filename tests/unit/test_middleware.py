@@ -269,6 +269,8 @@ async def test_without_middleware_for_handlers_nothing_is_added_to_the_call() ->
             return await call_next(call)
 
     class OnlyHandle(emq.Middleware):
+        __slots__ = ()
+
         async def handle(self, call: emq.HandlerCall, call_next: emq.HandleNext) -> object:
             return await call_next(call)
 

@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, TypedDict
+from unittest import mock
 
 import msgspec
 import pydantic
@@ -310,6 +311,20 @@ def decorated(function: Any) -> Any:
 )
 async def test_functions_of_every_kind_get_payload_and_message(function: Any) -> None:
     assert await called(function, message(b'{"id": 1}')) == (Struct(1), "m")
+
+
+async def test_odd_callables_get_the_message() -> None:
+    def wrapping_itself(m: Order) -> object:
+        return m
+
+    wrapping_itself.__wrapped__ = wrapping_itself  # type: ignore[attr-defined]
+    assert await called(wrapping_itself, message(b"x")) == message(b"x")
+    handle = mock.AsyncMock(return_value=5)
+    assert await called(handle, message(b"x")) == 5
+    handle.assert_awaited_once_with(message(b"x"))
+    taken: list[Any] = []
+    await called(taken.append, message(b"x"))
+    assert taken == [message(b"x")]
 
 
 async def test_a_class_that_is_local_to_the_code_that_binds_is_found() -> None:
