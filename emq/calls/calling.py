@@ -126,6 +126,8 @@ class _Batch:
 
     async def __call__(self, messages: list[Message]) -> object:
         plan = self._plan
+        if not messages:  # a middleware has passed none on
+            return None
         if plan.decode is None:
             return await self._invoke(messages, messages, dict.fromkeys(plan.messages, messages))
         fitting, payloads, misfits = _decoded(plan.decode, messages)

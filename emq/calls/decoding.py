@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from emq import errors
-from emq.calls import content_types
+from emq.calls import content_types, signatures
 from emq.message import Message
 
 Decode = Callable[[Message], Any]
@@ -25,10 +25,14 @@ def decoder(annotation: Any, name: str) -> Decode:
     Raises:
         TypeError: neither msgspec nor pydantic can decode the type; the text says why.
     """
-    if annotation is bytes:
-        return _payload
-    if annotation is str:
-        return _text
+    bare = signatures.without_metadata(annotation)
+    while hasattr(bare, "__supertype__"):
+        bare = bare.__supertype__
+    if bare in (bytes, str):
+        plain = _payload if bare is bytes else _text
+        return plain if annotation is bare else _constrained(plain, annotation, name)
+    if any(isinstance(kind, type) and issubclass(kind, Message) for kind in _classes(annotation)):
+        raise TypeError("it holds Message, which is no payload")
     customs = {kind for kind in _unknown_to_msgspec(annotation) if not _is_pydantic(kind)}
     if customs:
         raise TypeError(f"EMQ cannot decode {', '.join(sorted(_named(kind) for kind in customs))}")
@@ -44,6 +48,18 @@ def _text(message: Message) -> str:
         return message.payload.decode()
     except UnicodeDecodeError as exc:
         raise errors.Reject(f"the payload is no UTF-8 text: {exc.reason} at byte {exc.start}") from None
+
+
+def _constrained(plain: Decode, annotation: Any, name: str) -> Decode:
+    """Return the function that also checks the constraints of text or bytes, such as a length."""
+
+    def decode(message: Message) -> Any:
+        try:
+            return msgspec.convert(plain(message), annotation)
+        except msgspec.ValidationError as exc:
+            raise errors.Reject(f"the payload is no {name}: {exc}") from None
+
+    return decode
 
 
 class _Structured:

@@ -11,6 +11,7 @@ import msgspec
 
 from emq import errors
 from emq.calls import content_types
+from emq.message import Message
 from emq.topics import inputs
 
 PLAIN = frozenset((bytes, str))
@@ -107,6 +108,8 @@ def encode(payload: object, content_type: str) -> bytes:
             f"content type {content_type!r}: EMQ encodes {content_types.JSON} and {content_types.MSGPACK}; choose one, "
             "or encode the payload yourself and give bytes"
         )
+    if isinstance(payload, Message):
+        raise errors.InvalidMessage(f"payload {inputs.shown(payload)} is a message; give its payload")
     if not is_object(payload) and not isinstance(payload, Mapping | list | tuple | set | frozenset):
         raise errors.InvalidMessage(
             f"payload {inputs.shown(payload)} is of type {type(payload).__name__}; give bytes, text, a dict, a list, a "

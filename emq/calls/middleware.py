@@ -128,13 +128,19 @@ def around_handler(
         return core
 
     def innermost(call: HandlerCall) -> Awaitable[object]:
-        return core(call.messages if batched else call.messages[0])
+        if batched:
+            return core(call.messages)
+        if len(call.messages) != 1:
+            raise errors.InvalidSettings(
+                f"middleware passed {len(call.messages)} messages to the handler {handler}, which takes one at a time"
+            )
+        return core(call.messages[0])
 
     chain: HandleNext = innermost
     for one in reversed(around):
         chain = _handling(one, chain)
     if batched:
-        return lambda messages: chain(HandlerCall(messages[0].topic, messages, handler, pattern))
+        return lambda messages: chain(HandlerCall(messages[0].topic, [*messages], handler, pattern))
     return lambda message: chain(HandlerCall(message.topic, [message], handler, pattern))
 
 
@@ -220,4 +226,4 @@ def _publishing(middleware: Middleware, call_next: PublishNext) -> PublishNext:
 
 
 def _overrides(middleware: Middleware, name: str) -> bool:
-    return getattr(type(middleware), name) is not getattr(Middleware, name) or name in vars(middleware)
+    return getattr(getattr(middleware, name), "__func__", None) is not getattr(Middleware, name)

@@ -10,7 +10,8 @@ import json
 import math
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, TypedDict
+from unittest import mock
 
 import msgspec
 import pydantic
@@ -95,6 +96,8 @@ async def got(annotation: Any, argument: Any) -> Any:
     return await called(handle, argument)
 
 
+Sku = NewType("Sku", str)
+
 NOON = datetime.datetime(2030, 1, 1, 12, tzinfo=datetime.UTC)
 
 
@@ -116,11 +119,14 @@ NOON = datetime.datetime(2030, 1, 1, 12, tzinfo=datetime.UTC)
         (list[Model], [Model(id=5)]),
         (Checked, Checked(6)),
         (Order | None, Order(1, Address("Bonn"))),
+        (Annotated[bytes, "raw"], b"\xff"),
+        (Annotated[str, msgspec.Meta(max_length=4)], "grün"),
+        (Sku, "apple"),
     ],
 )
 async def test_a_payload_arrives_as_it_was_published(kind: Any, value: Any, content_type: str) -> None:
     sent = published(value, content_type)
-    assert sent.headers == (None if kind in (bytes, str) else {"content-type": content_type})
+    assert sent.headers == (None if isinstance(value, bytes | str) else {"content-type": content_type})
     assert await got(kind, sent) == value
 
 
@@ -143,6 +149,7 @@ async def test_the_content_type_says_how_to_decode(content_type: str | None, bod
     ("kind", "body", "content_type", "said"),
     [
         (str, b"ok\xff", None, "the payload is no UTF-8 text: invalid start byte at byte 2"),
+        (Annotated[str, msgspec.Meta(max_length=4)], b"green", None, "no str: Expected `str` of length <= 4"),
         (Order, b'{"id": "x", "to": {"city": "Bonn"}}', None, "no Order: Expected `int`, got `str` - at `$.id`"),
         (Order, b'{"id": 1, "to": {"city": 5}}', None, "no Order: Expected `str`, got `int` - at `$.to.city`"),
         (Order, b'{"id": 1}', None, "no Order: Object missing required field `to`"),
@@ -188,6 +195,7 @@ async def test_numbers_that_json_cannot_hold_are_refused_when_they_are_published
         (None, "payload None is of type NoneType; give"),
         (Order, "is of type type; give"),
         (object(), "is of type object; give"),
+        (emq.Message("m", b""), "is a message; give its payload"),
         ({"a": object()}, "payload of type dict cannot be encoded as application/json: it holds <object object"),
         (
             {(1, 2): 3},
@@ -236,12 +244,22 @@ def test_without_annotation_or_with_message_the_handler_is_called_itself() -> No
     async def of_emq(m: emq.Message) -> None: ...
     async def quoted(m: Annotated[emq.Message, "one"]) -> None: ...
     async def all_of_them(*messages: object) -> None: ...
+    async def optional(m: emq.Message | None = None) -> None: ...
+    async def either(m: emq.Message | list[emq.Message]) -> None: ...
 
-    for function in (untyped, anything, of_message, of_emq, quoted, all_of_them):
+    for function in (untyped, anything, of_message, of_emq, quoted, all_of_them, optional, either):
         handlers = Handlers()
         handlers.bind("*", function)
         assert handlers._bindings[0].call is function
-    for kind in ("list[emq.Message]", list, list[emq.Message], "list[Message]", list[Any], Any):
+    for kind in (
+        emq.Message | list[emq.Message],
+        "list[emq.Message]",
+        list,
+        list[emq.Message],
+        "list[Message]",
+        list[Any],
+        Any,
+    ):
 
         async def batch(messages: Any) -> None: ...
 
@@ -295,6 +313,20 @@ async def test_functions_of_every_kind_get_payload_and_message(function: Any) ->
     assert await called(function, message(b'{"id": 1}')) == (Struct(1), "m")
 
 
+async def test_odd_callables_get_the_message() -> None:
+    def wrapping_itself(m: Order) -> object:
+        return m
+
+    wrapping_itself.__wrapped__ = wrapping_itself  # type: ignore[attr-defined]
+    assert await called(wrapping_itself, message(b"x")) == message(b"x")
+    handle = mock.AsyncMock(return_value=5)
+    assert await called(handle, message(b"x")) == 5
+    handle.assert_awaited_once_with(message(b"x"))
+    taken: list[Any] = []
+    await called(taken.append, message(b"x"))
+    assert taken == [message(b"x")]
+
+
 async def test_a_class_that_is_local_to_the_code_that_binds_is_found() -> None:
     @dataclasses.dataclass
     class Local:
@@ -327,6 +359,7 @@ def test_annotations_that_emq_cannot_decode_are_refused_when_bound() -> None:
     async def later(order: Order, m: emq.Message) -> None: ...
     async def mixed(orders: list[Order], m: emq.Message) -> None: ...
     async def union(order: Order | Address) -> None: ...
+    async def holds_messages(order: dict[str, emq.Message]) -> None: ...
     async def struct_in_model(order: tuple[Struct, Model]) -> None: ...
 
     assert "annotation Ordr of the parameter 'order' of the handler " in refusal(unknown)
@@ -345,7 +378,9 @@ def test_annotations_that_emq_cannot_decode_are_refused_when_bound() -> None:
     assert "gets lists; annotate list[Order]" in refusal(later, batch_size=2)
     assert "the parameter 'm' of the handler" in refusal(mixed, batch_size=2)
     assert "annotate list[Message]" in refusal(mixed, batch_size=2)
+    assert "is annotated Order | Address, and EMQ cannot decode" in refusal(union)
     assert "more than one dataclass" in refusal(union)
+    assert "(it holds Message, which is no payload)" in refusal(holds_messages)
     assert "pydantic cannot decode it: Unable to generate pydantic-core schema" in refusal(struct_in_model)
 
 
