@@ -19,6 +19,7 @@ from emq.host.host import Host, HostOptions
 from emq.host.neighbours import Neighbours
 from emq.host.surroundings import Services, Storage
 from emq.message import Message
+from emq.metrics.monitor import Monitor
 from emq.settings import Settings
 from emq.storage import opening
 from emq.trail.sink import TrailSink
@@ -37,6 +38,7 @@ class HostingApp(OpenedApp):
     def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
         super().__init__(settings, trail, patient=patient, create=create)
         self.host: Host | None = None
+        self.monitor = Monitor(self)
         self._receivers: dict[str, Receiver] = {}
         self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
         self._background: asyncio.Task[None] | None = None
@@ -183,6 +185,7 @@ class HostingApp(OpenedApp):
         Raises:
             HostConflict: another host consumes from this store, and the store is for one host only or that host has
                 another database; stop that host first.
+            InvalidSettings: the address of the setting `metrics` is taken.
         """
         options, membership = self.settings, membership or self.membership()
         neighbours = None
@@ -192,7 +195,7 @@ class HostingApp(OpenedApp):
             Storage(self.store, self.catalog, self._opened(self._checkpoints)),
             membership,
             self.handlers,
-            Services(self.clock, self.timekeeper, neighbours, self.trail),
+            Services(self.clock, self.timekeeper, neighbours, self.trail, self.monitor.deliveries()),
             HostOptions(
                 checkpoint_s=options.checkpoint_s,
                 max_unsaved_s=options.max_unsaved_s,
@@ -204,7 +207,8 @@ class HostingApp(OpenedApp):
         token = _current.set(self)
         self._context = contextvars.copy_context()
         try:
-            await self.host.run()
+            async with self.monitor.serving():
+                await self.host.run()
         finally:
             _current.reset(token)
 

@@ -14,6 +14,7 @@ from emq.dispatch.flight import MAX_IN_FLIGHT, Flight
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.parking import Parking
 from emq.groups.context import HostContext
+from emq.groups.deliveries import QUICK_US
 from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
 from emq.groups.receiver import Receiver
 from emq.message import Message
@@ -230,9 +231,12 @@ class Dispatcher:
         handler = cast(Handler, owner.handler)
         clock_now_us = self._clock.now_us
         trail = self._trail if self._trail.enabled else None
+        counts = owner.deliveries
         # The lease may end during the visit, also because the process was stopped while the clock went on.
         valid_until = min(group.counter.valid_until(now), self._lease.until)
         now_us, valid_until_us = int(now * 1e6), int(valid_until * 1e6)
+        if counts is not None:
+            counts.open(self.started, now_us)
         while self._granted and now_us < valid_until_us:
             message = group.take(now_us)
             if message is None:
@@ -241,8 +245,10 @@ class Dispatcher:
                 self._expire_taken(group, message)
                 continue
             self._granted -= 1
-            message.started_us = now_us
+            message.started_us = began_us = now_us
             self._running = message
+            if counts is not None and (message.ready_us != counts.ready_us or now_us >= counts.until_us):
+                counts.turn(self.started, message.ready_us, now_us)
             self.started += 1
             if trail is not None:
                 trail.started(message, group.epoch)
@@ -257,6 +263,8 @@ class Dispatcher:
                     self._leave_flight(group, message)
                     raise
                 self.failed += 1
+                if counts is not None:
+                    counts.failed += 1
                 self._outcomes.failed(group, message, failure)
             else:
                 self.succeeded += 1
@@ -276,17 +284,21 @@ class Dispatcher:
                     else:
                         self.flight.enter(group, 1, 0)
                         self._acknowledge(group, message)
+            now_us = clock_now_us()
             if self._driver is not driver:
-                owner.pace.ended(message.started_us, clock_now_us())
+                owner.pace.ended(message.started_us, now_us)
+                if counts is not None:
+                    counts.ended(now_us - began_us)
                 self._no_longer_busy(group)
                 return False
-            now_us = clock_now_us()
+            if counts is not None and now_us - began_us >= QUICK_US:
+                counts.slow(self.started, began_us, now_us)
         return True
 
     async def _visit_batches(self, group: OwnedGroup, driver: object, now: float) -> bool:
         """Do the same as `_visit` for a handler that takes lists."""
         owner = group.owner
-        handler = cast(BatchHandler, owner.handler)
+        handler, counts = cast(BatchHandler, owner.handler), owner.deliveries
         valid_until = min(group.counter.valid_until(now), self._lease.until)
         self._running = None
         while self._granted and now < valid_until:
@@ -294,7 +306,11 @@ class Dispatcher:
             batch = self._take_batch(group, size, int(now * 1e6))
             if not batch:
                 break
-            owner.pace.began(batch[0].started_us, len(batch))
+            began_us = batch[0].started_us
+            owner.pace.began(began_us, len(batch))
+            if counts is not None:
+                for message in batch:
+                    counts.began(message.ready_us, began_us)
             try:
                 await handler(batch)
             except BaseException as failure:
@@ -309,6 +325,8 @@ class Dispatcher:
             else:
                 owner.pace.ended(batch[0].started_us, self._clock.now_us(), len(batch))
                 self._end_batch(group, batch, {})
+            if counts is not None:
+                counts.ended(self._clock.now_us() - began_us, len(batch))
             if self._driver is not driver:
                 self._no_longer_busy(group)
                 return False
@@ -346,6 +364,11 @@ class Dispatcher:
         if self._granted:
             group.counter.release(self._granted, self._clock.now())
             self._granted = 0
+        if (counts := group.owner.deliveries) is not None:
+            if self._driver is None and self._running is not None:  # its handler has suspended the stint
+                counts.close(self.started, self._running.started_us, running=True)
+            else:
+                counts.close(self.started, self._clock.now_us(), running=False)
         self._events.drained(group)
         if group.buffered and not group.stopping and not group.busy:
             self._rotation.append(group)
@@ -430,6 +453,8 @@ class Dispatcher:
         for message in batch:
             if (reason := failures.get(message.id)) is not None:
                 self.failed += 1
+                if group.owner.deliveries is not None:
+                    group.owner.deliveries.failed += 1
                 self._outcomes.failed(group, message, reason)
             else:
                 self.succeeded += 1
