@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emq.app import App
+    from emq.calls.dependencies import Depends
+    from emq.calls.middleware import HandleNext, HandlerCall, Middleware, PublishCall, PublishNext
     from emq.errors import EMQError, PartialFailure, Reject, Retry
     from emq.groups.receiver import Delivery
     from emq.message import Message
@@ -21,9 +23,15 @@ __all__ = [
     "EMQError",
     "Environment",
     "Delivery",
+    "Depends",
+    "HandleNext",
+    "HandlerCall",
     "Kind",
     "Message",
+    "Middleware",
     "PartialFailure",
+    "PublishCall",
+    "PublishNext",
     "Reject",
     "Retry",
     "Settings",
@@ -38,9 +46,15 @@ _HOMES = {
     "EMQError": "emq.errors",
     "Environment": "emq.storage.environment",
     "Delivery": "emq.groups.receiver",
+    "Depends": "emq.calls.dependencies",
+    "HandleNext": "emq.calls.middleware",
+    "HandlerCall": "emq.calls.middleware",
     "Kind": "emq.topics.model",
     "Message": "emq.message",
+    "Middleware": "emq.calls.middleware",
     "PartialFailure": "emq.errors",
+    "PublishCall": "emq.calls.middleware",
+    "PublishNext": "emq.calls.middleware",
     "Reject": "emq.errors",
     "Retry": "emq.errors",
     "Settings": "emq.settings",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Unpack
 
 from emq import errors, settings
 from emq.app.hosting import HostingApp
+from emq.calls import content_types, encoding
+from emq.calls.encoding import PLAIN, Payload
+from emq.calls.middleware import Middleware, PublishChain, checked
 from emq.inspect import planned as book
 from emq.inspect.dead_letters import EVERY, Letter, Selection
 from emq.inspect.dead_letters import find as find_dead
@@ -46,6 +49,9 @@ class App(HostingApp):
             hosts that are started with the machine. If False, entering raises `StoreUnavailable` or
             `DatabaseUnavailable`.
         create: if False, entering raises `NoDatabase` where nothing was ever created, instead of setting up a database.
+        content_type: how `publish` encodes objects, "application/json" or "application/msgpack". Handlers decode both.
+        middleware: runs around each publish and each call of a handler; the first one is the outermost. See
+            docs/middleware.md.
 
     Raises:
         InvalidSettings: a setting is wrong; the text names it.
@@ -61,10 +67,21 @@ class App(HostingApp):
         trail: TrailSink | None = None,
         patient: bool = False,
         create: bool = True,
+        content_type: Literal["application/json", "application/msgpack"] = content_types.JSON,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
+        if not isinstance(content_type, str) or content_types.format_of(content_type) is None:
+            raise errors.InvalidSettings(
+                f"content_type {content_type!r} must be {content_types.JSON!r} or {content_types.MSGPACK!r}"
+            )
+        self._content_type = content_type
         self._options = options
         self._arguments = {"store": store, "database": database, "environment": environment}
         super().__init__(self._effective(None, {}), trail, patient=patient, create=create)
+        self._middleware: list[Middleware] = []
+        self._publish_chain: PublishChain | None = None
+        for each in middleware:
+            self.add_middleware(each)
 
     def configure(self, file: str | None = None, *, patient: bool = False, **overrides: Any) -> None:
         """Read the settings again, for a program that opens this app for its author, as `emq up --app` does.
@@ -82,6 +99,24 @@ class App(HostingApp):
             raise errors.WrongState("the App is open already; configure it before `async with app:`")
         self.settings = self._effective(file, overrides)
         self._patient = patient
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Run a middleware around each publish and each call of a handler, inside of those added before.
+
+        Raises:
+            WrongState: the app is open already.
+            InvalidSettings: it is not an object of a subclass of `Middleware` whose methods are `async def`.
+        """
+        if self._stack is not None:
+            raise errors.WrongState("the App is open already; add middleware before `async with app:`")
+        self._middleware.append(checked(middleware))
+        self._publish_chain = PublishChain.of(self._middleware, self._content_type)
+        self.handlers.run_within(self._middleware)
+
+    @property
+    def dependency_overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """For tests: functions to call instead of those that handlers name in `Depends`, by the latter."""
+        return self.handlers.overrides
 
     def _effective(self, file: str | None, overrides: Mapping[str, Any]) -> settings.Settings:
         arguments = {**self._arguments, **{name: value for name, value in overrides.items() if value is not None}}
@@ -162,7 +197,7 @@ class App(HostingApp):
     async def publish(
         self,
         topic: str,
-        payload: bytes | str,
+        payload: Payload,
         *,
         key: str | None = None,
         priority: str | float | None = None,
@@ -174,9 +209,25 @@ class App(HostingApp):
         time_range_ms: int | None = None,
         merge_key: bytes | str | None = None,
         message_id: str | None = None,
+        content_type: str | None = None,
     ) -> str:
-        """Publish one message; return its id. See `Producer.publish`."""
-        return await self.producer.publish(
+        """Publish one message; return its id. See `Producer.publish`.
+
+        Args:
+            payload: bytes and text are published as they are. A dict, a list, or an object of a dataclass, a
+                msgspec.Struct or a pydantic model is encoded; the message says how in its header `content-type`.
+            content_type: "application/json" or "application/msgpack" for objects; None for the app's. Bytes and text
+                get the header with any content type that is given here. A header `content-type` in `headers` wins.
+
+        Raises:
+            As `Producer.publish`; `InvalidMessage` also for an object that cannot be encoded.
+        """
+        send: Callable[..., Awaitable[str]] = self.producer.publish
+        if self._publish_chain is not None:
+            send = self._publish_chain.one("publish", send, content_type)
+        elif content_type is not None or type(payload) not in PLAIN:
+            payload, headers = encoding.encoded(payload, headers, content_type, self._content_type)
+        return await send(
             topic,
             payload,
             key=key,
@@ -194,7 +245,7 @@ class App(HostingApp):
     async def publish_many(
         self,
         topic: str,
-        payloads: Iterable[bytes | str],
+        payloads: Iterable[Payload],
         *,
         key: str | None = None,
         keys: Sequence[str | None] | None = None,
@@ -207,9 +258,18 @@ class App(HostingApp):
         time_range_ms: int | None = None,
         merge_keys: Sequence[bytes | str] | None = None,
         message_ids: Sequence[str] | None = None,
+        content_type: str | None = None,
     ) -> list[str]:
-        """Publish many messages to one topic; return their ids. See `Producer.publish_many`."""
-        return await self.producer.publish_many(
+        """Publish many messages to one topic; return their ids. See `Producer.publish_many`.
+
+        Payloads and `content_type` are as for `publish`. All payloads of a call are objects, or all are bytes or text.
+        """
+        send: Callable[..., Awaitable[list[str]]] = self.producer.publish_many
+        if self._publish_chain is not None:
+            send = self._publish_chain.many(send, content_type)
+        else:
+            payloads, headers = encoding.encoded_many(payloads, headers, content_type, self._content_type)
+        return await send(
             topic,
             payloads,
             key=key,
@@ -228,7 +288,7 @@ class App(HostingApp):
     async def schedule(
         self,
         topic: str,
-        payload: bytes | str,
+        payload: Payload,
         *,
         every_s: float | None = None,
         repeat: int | None = None,
@@ -241,9 +301,18 @@ class App(HostingApp):
         priority: str | float | None = None,
         headers: Mapping[str, str] | None = None,
         ttl_s: float | None = None,
+        content_type: str | None = None,
     ) -> str:
-        """Publish a message again and again; return the schedule's id. See `Producer.schedule`."""
-        return await self.producer.schedule(
+        """Publish a message again and again; return the schedule's id. See `Producer.schedule`.
+
+        The payload and `content_type` are as for `publish`.
+        """
+        send: Callable[..., Awaitable[str]] = self.producer.schedule
+        if self._publish_chain is not None:
+            send = self._publish_chain.one("schedule", send, content_type)
+        elif content_type is not None or type(payload) not in PLAIN:
+            payload, headers = encoding.encoded(payload, headers, content_type, self._content_type)
+        return await send(
             topic,
             payload,
             every_s=every_s,

@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import signal
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Concatenate, Self, TypeVar, overload
 
 from emq import errors, extras
 from emq.allocation.membership import LocalCluster, Membership
@@ -18,7 +18,6 @@ from emq.host.handlers import check_pattern
 from emq.host.host import Host, HostOptions
 from emq.host.neighbours import Neighbours
 from emq.host.surroundings import Services, Storage
-from emq.message import Message
 from emq.metrics.monitor import Monitor
 from emq.settings import Settings
 from emq.storage import opening
@@ -28,8 +27,8 @@ _current: contextvars.ContextVar[HostingApp] = contextvars.ContextVar("emq app")
 """The app whose host runs the code that asks."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-OneHandler = TypeVar("OneHandler", bound=Callable[[Message], object])
-BatchHandler = TypeVar("BatchHandler", bound=Callable[[list[Message]], object])
+OneHandler = TypeVar("OneHandler", bound=Callable[Concatenate[Any, ...], object])
+BatchHandler = TypeVar("BatchHandler", bound=Callable[Concatenate[list[Any], ...], object])
 
 
 class HostingApp(OpenedApp):
@@ -75,13 +74,19 @@ class HostingApp(OpenedApp):
         the message to the dead letters at once. Within a handler `publish` and the other methods of the app work; a
         plain function may return what the host is to await, such as `app.publish(...)`.
 
+        The annotation of the first parameter says what the function gets: the message (`Message`, or no annotation) or
+        its payload, decoded to `bytes`, `str`, `dict`, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model.
+        A message whose payload does not fit becomes a dead letter. Further parameters may ask for the message, too:
+        `async def ship(order: Order, message: emq.Message)`.
+
         Args:
             pattern: a topic's name, or a shell pattern such as `orders.*`; the most specific one wins.
             batch_size: most messages in one call. Above 1, the function takes lists of messages of one group. A sorted
                 topic with `ordering="slot"` runs one message at a time, so its lists have one message.
 
         Raises:
-            InvalidSettings: the pattern is missing or taken, or the function cannot be called with one argument.
+            InvalidSettings: the pattern is missing or taken, the function cannot be called with one argument, or EMQ
+                cannot decode a payload to the type of its parameter.
             InvalidTopic: no topic can have this name.
         """
         check_pattern(pattern)

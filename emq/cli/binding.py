@@ -6,12 +6,13 @@ import importlib
 import logging
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from emq import errors
 from emq.app import App
+from emq.calls.middleware import Middleware
 from emq.cli.session import Session
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Binding, Handlers
@@ -48,6 +49,14 @@ class WithPush(Handlers):
 
     def unbind_receiver(self, pattern: str, receiver: Receiver) -> None:
         self._own.unbind_receiver(pattern, receiver)
+
+    @property
+    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        return self._own.overrides
+
+    def run_within(self, around: Sequence[Middleware]) -> None:
+        """Run middleware around the user's handlers, not around push."""
+        self._own.run_within(around)
 
     def patterns(self) -> None:
         """A topic's endpoint decides, not its name."""

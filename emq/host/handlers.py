@@ -8,10 +8,11 @@ import fnmatch
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from emq import errors
+from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
 from emq.places.threads import Threads
 from emq.topics.model import validate_name
@@ -46,15 +47,20 @@ class Handlers:
 
     def __init__(self, threads: int = THREADS) -> None:
         self._bindings: list[Binding] = []
+        self._middleware: tuple[middleware.Middleware, ...] = ()
+        self._bare: dict[str, tuple[calling.Call, str]] = {}  # call without middleware, and name, by pattern
+        self._recipes = dependencies.Recipes()
         self._threads = Threads(threads, "emq-handler")
 
     def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
         """Bind a handler to the topics that match `pattern`. A plain function runs in a bounded pool of threads.
 
+        The parameters of the function say what it is called with; see `emq.calls.plan`.
+
         Raises:
             InvalidSettings: `pattern` is not text, `batch_size` is below 1, a handler is bound to the same pattern
-                already, or `function` is neither an `async def` nor a plain function that takes one argument
-                (generators cannot be handlers).
+                already, `function` is neither an `async def` nor a plain function that takes one argument (generators
+                cannot be handlers), or EMQ cannot decode payloads to the type of its parameter.
             InvalidTopic: `pattern` has no wildcards, and no topic can have this name.
         """
         check_pattern(pattern)
@@ -66,26 +72,41 @@ class Handlers:
             raise errors.InvalidSettings(
                 f"batch_size {batch_size!r} of the handler for {pattern!r} must be a whole number of at least 1"
             )
-        if (signature := _unfit(function)) is not None:
-            called = f"{getattr(function, '__qualname__', function)}{signature}"
-            argument = "the message" if batch_size == 1 else "a list of messages"
-            raise errors.InvalidSettings(
-                f"the handler {called} for {pattern!r} cannot be called with one argument, {argument}; give it one "
-                "parameter, and defaults for all others"
-            )
+        planned = plan.of_handler(function, pattern, self._recipes, batched=batch_size > 1)
         if any(b.pattern == pattern for b in self._bindings):
             raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
-        self._bindings.append(Binding(pattern, self._coroutine(function), batch_size))
+        self._bare[pattern] = self._call(function, planned, batch_size > 1), dependencies.shown(function)
+        self._bindings.append(self._within(Binding(pattern, self._bare[pattern][0], batch_size)))
         self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
-        """Bind a receiver to the topics that match `pattern`; raises as `bind` does."""
+        """Bind a receiver to the topics that match `pattern`; raises as `bind` does. No middleware runs around it."""
         self.bind(pattern, receiver.handle)
-        self._bindings = [b._replace(receiver=receiver) if b.pattern == pattern else b for b in self._bindings]
+        bare = Binding(pattern, receiver.handle, 1, receiver)
+        self._bindings = [bare if b.pattern == pattern else b for b in self._bindings]
 
     def unbind_receiver(self, pattern: str, receiver: Receiver) -> None:
         """Remove the binding of a receiver whose topic was deleted."""
-        self._bindings = [b for b in self._bindings if b.pattern != pattern or b.receiver is not receiver]
+        if any(b.pattern == pattern and b.receiver is receiver for b in self._bindings):
+            self._bindings = [b for b in self._bindings if b.pattern != pattern]
+            del self._bare[pattern]
+
+    @property
+    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """Functions to call instead of others that handlers depend on; change the dict as you like."""
+        return self._recipes.overrides
+
+    def run_within(self, around: Sequence[middleware.Middleware]) -> None:
+        """Run middleware around each handler, also around those bound before; the first one is the outermost."""
+        self._middleware = tuple(around)
+        self._bindings = [self._within(b) for b in self._bindings]
+
+    def _within(self, binding: Binding) -> Binding:
+        if binding.receiver is not None:
+            return binding
+        core, name = self._bare[binding.pattern]
+        call = middleware.around_handler(self._middleware, core, name, binding.pattern, binding.batch_size > 1)
+        return binding._replace(call=call)
 
     def patterns(self) -> tuple[str, ...] | None:
         """Return the patterns of the bound handlers; None if the names of topics do not decide on their handlers."""
@@ -101,25 +122,34 @@ class Handlers:
         """Let go of the threads. Functions that still run continue, and their outcome is ignored."""
         self._threads.close()
 
-    def _coroutine(self, function: Callable[[Any], Any]) -> Callable[[Any], Awaitable[object]]:
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+    def _call(self, function: Callable[..., Any], planned: plan.Plan, batched: bool) -> calling.Call:
+        is_async = _is_async(function)
+        if not planned.is_direct:
+            return calling.planned(
+                planned, self._recipes, function, self._in_thread, is_async=is_async, batched=batched
+            )
+        if is_async:
             return function
 
         async def in_thread(argument: Any) -> object:
             first = argument[0] if isinstance(argument, list) else argument
-            topic: str = getattr(first, "topic", "")
-            result = await self._threads.run(
-                topic, functools.partial(_call, function, contextvars.copy_context()), argument
-            )
+            result = await self._in_thread(getattr(first, "topic", ""), functools.partial(function, argument))
             # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
             return await result if inspect.isawaitable(result) else result
 
         return functools.wraps(function)(in_thread)
 
+    async def _in_thread(self, topic: str, thunk: Callable[[], Any]) -> Any:
+        return await self._threads.run(topic, functools.partial(_run, contextvars.copy_context()), thunk)
 
-def _call(function: Callable[[Any], Any], context: contextvars.Context, argument: Any) -> Any:
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _run(context: contextvars.Context, thunk: Callable[[], Any]) -> Any:
     try:
-        return context.run(function, argument)
+        return context.run(thunk)
     except StopIteration as exc:
         raise RuntimeError("the handler raised StopIteration") from exc  # no future can carry a StopIteration
 
@@ -140,19 +170,6 @@ def check_pattern(pattern: object) -> None:
         raise errors.InvalidSettings(f"the pattern {pattern!r} of a handler is no text; give a topic or a pattern")
     if not is_pattern(pattern):
         validate_name(pattern)
-
-
-def _unfit(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a function that cannot be called with one argument; None for all others."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions in C do not tell
-        return None
-    try:
-        signature.bind(None)
-    except TypeError:
-        return signature
-    return None
 
 
 def with_timeout(call: Callable[[Any], Awaitable[object]], timeout_s: float) -> Callable[[Any], Awaitable[object]]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from emq.calls import content_types
 from emq.message import Message
-from emq.push.endpoint import Endpoint
+from emq.push.endpoint import MAX_HEADER_LENGTH, Endpoint
 
 MESSAGE_PREFIX = "emq-header-"
 """Prefix of the name of each of the message's own headers, so that they cannot pose as other headers."""
@@ -22,7 +23,8 @@ def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[
 
     `webhook-id` is the message's id, the same through all its retries, so that the receiver can drop a repeat.
     `webhook-timestamp` is the time of this attempt. In the names and values of topics, priorities and message headers,
-    characters that HTTP cannot carry (and the percent sign) arrive as percent-encoded UTF-8.
+    characters that HTTP cannot carry (and the percent sign) arrive as percent-encoded UTF-8. `Content-Type` is that of
+    the message, if the message has one that HTTP can carry, else that of the endpoint.
 
     Args:
         endpoint: the endpoint that gets the message.
@@ -32,7 +34,7 @@ def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[
     priorities = endpoint.priorities
     priority = priorities[message.priority] if message.priority < len(priorities) else str(message.priority)
     headers = {
-        "Content-Type": endpoint.content_type,
+        "Content-Type": _content_type(message) or endpoint.content_type,
         "webhook-id": _value(message.id),
         "webhook-timestamp": str(timestamp_s),
         "emq-topic": _value(endpoint.topic),
@@ -47,8 +49,17 @@ def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[
     return headers
 
 
+def _content_type(message: Message) -> str | None:
+    own = content_types.given(message.headers)
+    return own if own and len(own) <= MAX_HEADER_LENGTH and _is_sendable(own) else None
+
+
+def _is_sendable(text: str) -> bool:
+    return text.isascii() and text.isprintable() and text == text.strip()
+
+
 def _value(text: str) -> str:
-    if text.isascii() and text.isprintable() and "%" not in text and text == text.strip():
+    if _is_sendable(text) and "%" not in text:
         return text
     stripped = text.strip(" ")
     before = len(text) - len(text.lstrip(" "))

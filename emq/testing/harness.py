@@ -9,7 +9,7 @@ import datetime
 import functools
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from emq import errors, settings
@@ -19,6 +19,7 @@ from emq.groups.owned import OwnedGroup
 from emq.host.handlers import Binding
 from emq.host.host import Host
 from emq.message import Message
+from emq.producer import checks
 from emq.testing import left as rest
 from emq.testing.database import VirtualDatabase
 from emq.testing.left import Left, NotSettled
@@ -70,6 +71,7 @@ class Harness:
             test depends on the calendar, as cron schedules do. In both cases the first second is a quarter over.
         patience_s: real seconds for which time stands still at most while a thread works or another process does not
             answer; see `emq.testing.outside`.
+        overrides: functions to call instead of those that handlers name in `Depends`, by the latter.
         create_topics: False to have publishing to an unknown topic raise `UnknownTopic`, as in production.
 
     Attributes:
@@ -83,8 +85,10 @@ class Harness:
         start: datetime.datetime | None = None,
         patience_s: float = 2.0,
         create_topics: bool = True,
+        overrides: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
     ) -> None:
         self.app = app
+        self._overrides = overrides or {}
         self._start = start
         self._patience_s = patience_s
         self._create_topics = create_topics
@@ -289,6 +293,10 @@ class Harness:
         _replace(stack, app, "timekeeper", None)
         _replace(stack, app, "_open_database", open_database)
         _replace(stack, app, "_keep_time", keep_time)
+        overridden = app.dependency_overrides
+        stack.callback(overridden.update, dict(overridden))
+        stack.callback(overridden.clear)
+        overridden.update(self._overrides)
         _replace(stack, app.handlers, "find", functools.partial(self._find, app.handlers.find))
         _replace(stack, app.handlers._threads, "run", functools.partial(self._in_thread, app.handlers._threads.run))
 
@@ -364,7 +372,7 @@ class Harness:
             return id_
 
         async def many(topic: str, payloads: Iterable[Any], **options: Any) -> Any:
-            payloads = list(payloads)
+            payloads = checks.listed(payloads)
             ids = await created(publish_many, topic, payloads, **options)
             told = (Published(i, topic, p, _given(options)) for i, p in zip(ids, payloads, strict=True))
             self._record.published.extend(told)

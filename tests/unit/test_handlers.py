@@ -128,9 +128,9 @@ async def test_plain_callables_of_every_kind_run_in_a_thread(function: Any) -> N
 
 
 async def test_a_plain_function_that_returns_a_coroutine_has_it_awaited() -> None:
-    done = []
+    done: list[object] = []
 
-    async def work(m: str) -> None:
+    async def work(m: object) -> None:
         await asyncio.sleep(0)
         done.append(m)
 
@@ -158,7 +158,7 @@ async def test_at_most_so_many_plain_functions_run_at_once() -> None:
     lock, gate = threading.Lock(), threading.Event()
     running = most = 0
 
-    def work(m: int) -> int:
+    def work(m: Any) -> Any:
         nonlocal running, most
         with lock:
             running += 1

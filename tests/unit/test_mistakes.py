@@ -6,6 +6,7 @@ name the mistake on its line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,8 @@ def a_number_as_key(app: emq.App) -> Any:
     return app.publish("t", b"x", key=5)  # type: ignore[arg-type]
 
 
-def a_dict_as_payload(app: emq.App) -> Any:
-    return app.publish("t", {"order": 17})  # type: ignore[arg-type]
+def a_number_as_payload(app: emq.App) -> Any:
+    return app.publish("t", 17)  # type: ignore[arg-type]
 
 
 def a_number_as_header(app: emq.App) -> Any:
@@ -94,7 +95,10 @@ def one_payload_for_many(app: emq.App) -> Any:
         (an_update_misspelt, "no setting 'qsp'; did you mean 'qps'"),
         (a_state_that_does_not_exist, "state = 'stopped' must be one of active, paused, draining"),
         (a_number_as_key, "key 5 is of type int; give text"),
-        (a_dict_as_payload, r"payload {'order': 17} is of type dict; give bytes or text, such as json.dumps(...)"),
+        (
+            a_number_as_payload,
+            "payload 17 is of type int; give bytes, text, a dict, a list, a dataclass, a msgspec.Struct",
+        ),
         (a_number_as_header, "header 'version' 2 is of type int; give text"),
         (a_number_as_id, "message id 7 must be text of 1 to 128 characters"),
         (a_list_as_topic, "topic name ['t'] is of type list; give text"),
@@ -125,13 +129,28 @@ def no_parameter(app: emq.App) -> None:
 
 
 def two_parameters(app: emq.App) -> None:
-    @app.handler("t")  # type: ignore[type-var]
+    @app.handler("t")
+    def handle(message: emq.Message, retries: int) -> None: ...
+
+
+def an_app_as_payload(app: emq.App) -> None:
+    @app.handler("t")
     def handle(app: emq.App, message: emq.Message) -> None: ...
 
 
 def a_batch_of_two_parameters(app: emq.App) -> None:
+    @app.handler("t", batch_size=10)
+    def handle(first: list[emq.Message], second: int) -> None: ...
+
+
+def a_batch_handler_for_one_message(app: emq.App) -> None:
+    @app.handler("t")
+    def handle(messages: list[emq.Message]) -> None: ...
+
+
+def a_handler_of_one_message_for_batches(app: emq.App) -> None:
     @app.handler("t", batch_size=10)  # type: ignore[type-var]
-    def handle(first: emq.Message, second: emq.Message) -> None: ...
+    def handle(message: emq.Message) -> None: ...
 
 
 def a_name_that_no_topic_has(app: emq.App) -> None:
@@ -144,7 +163,13 @@ def a_name_that_no_topic_has(app: emq.App) -> None:
     [
         (no_topic, 'no_topic.<locals>.handle is bound to no topic; write @app.handler("orders")'),
         (no_parameter, "handle() -> 'None' for 't' cannot be called with one argument, the message; give it one"),
-        (two_parameters, "message: 'emq.Message') -> 'None' for 't' cannot be called with one argument, the message"),
+        (two_parameters, "retries: 'int') -> 'None' for 't' cannot be called with one argument, the message"),
+        (an_app_as_payload, "'app' of the handler an_app_as_payload.<locals>.handle for 't' is annotated App, and EMQ"),
+        (
+            a_batch_handler_for_one_message,
+            "is annotated list[Message], but gets one message; annotate Message, or give",
+        ),
+        (a_handler_of_one_message_for_batches, "a handler with batch_size gets lists; annotate list[Message]"),
         (a_batch_of_two_parameters, "cannot be called with one argument, a list of messages"),
         (a_name_that_no_topic_has, "topic name 'new orders' contains ' '"),
     ],
@@ -175,20 +200,25 @@ def test_a_handler_with_defaults_and_one_for_batches_are_bound() -> None:
     assert set(app.handlers.patterns() or ()) == {"one", "many", "any.*", "lambda"}
 
 
-def a_batch_handler_for_one_message(app: emq.App) -> None:
-    @app.handler("t")  # type: ignore[type-var]
-    def handle(messages: list[emq.Message]) -> None: ...
-
-
-def a_handler_of_one_message_for_batches(app: emq.App) -> None:
-    @app.handler("t", batch_size=10)  # type: ignore[type-var]
-    def handle(message: emq.Message) -> None: ...
-
-
 def test_a_type_checker_names_each_mistake_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, code = _checked_by_mypy(monkeypatch, Path(__file__))
+    assert code == 0, said
+
+
+def test_mypy_names_the_ten_mistakes_of_a_program_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Path(__file__).with_name("ten_mistakes.py")
+    said, _ = _checked_by_mypy(monkeypatch, program)
+    named = {int(line) for line in re.findall(r"ten_mistakes\.py:(\d+): error", said)}
+    planted = {i for i, text in enumerate(program.read_text().splitlines(), 1) if text.endswith("# mistake")}
+    assert len(planted) == 10
+    assert named == planted, said
+    assert said.count(": error: ") == 10
+
+
+def _checked_by_mypy(monkeypatch: pytest.MonkeyPatch, program: Path) -> tuple[str, int]:
     root = Path(__file__).parents[2]
     monkeypatch.chdir(root)
     monkeypatch.setenv("MYPYPATH", str(root))
     api = pytest.importorskip("mypy.api")  # the oldest versions are tried without type checkers
-    said, failed, code = api.run(["--strict", __file__])
-    assert code == 0, said + failed
+    said, failed, code = api.run(["--strict", str(program)])
+    return said + failed, code

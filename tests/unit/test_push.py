@@ -147,6 +147,17 @@ def test_headers_carry_the_identity_of_the_delivery() -> None:
     }
 
 
+def test_the_content_type_of_the_message_goes_before_that_of_the_endpoint() -> None:
+    endpoint = Endpoint("t", yarl.URL("http://x/"), content_type="text/plain")
+    own = {"content-type": "application/msgpack", "Content-type": "application/vnd.shop+json; charset=utf-8"}
+    for name, value in own.items():
+        sent = headers.of_delivery(endpoint, Message("i", b"", headers={name: value}), 0)
+        assert sent["Content-Type"] == value
+    for odd in ("", "a\r\nX-Injected: b", "ü", " a", "a" * 5000):
+        sent = headers.of_delivery(endpoint, Message("i", b"", headers={"content-type": odd}), 0)
+        assert sent["Content-Type"] == "text/plain"
+
+
 @pytest.mark.parametrize(
     ("text", "sent"),
     [("plain: text", "plain: text"), ("ü", "%C3%BC"), ("a\r\nb", "a%0D%0Ab"), ("50%", "50%25"), (" a ", "%20a%20")],

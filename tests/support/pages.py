@@ -1,0 +1,33 @@
+"""The Python snippets of a page of documentation, run as its reader would run them."""
+
+from __future__ import annotations
+
+import inspect
+import pathlib
+import re
+import sys
+import types
+from typing import Any
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def snippets(page: str) -> list[str]:
+    """Return the Python snippets of a page, such as `docs/payloads.md`, in order."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+async def run(page: str) -> dict[str, Any]:
+    """Run all Python snippets of a page as one module, then await its `test_` functions; return the module's names."""
+    name = "page_" + pathlib.Path(page).stem
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    try:
+        for snippet in snippets(page):
+            exec(compile(snippet, page, "exec"), vars(module))
+        for test in [value for key, value in vars(module).items() if key.startswith("test_")]:
+            assert inspect.iscoroutinefunction(test)
+            await test()
+    finally:
+        del sys.modules[name]
+    return vars(module)
