@@ -21,6 +21,7 @@ NAMES = {
     "floor": "engine",
     "host": "engine",
     "metrics": "engine",
+    "waiting": "engine",
     "idle": "engine",
     "wake": "engine",
     "trail": "engine",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import cast
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, cast
 
 from emq.dispatch import retry
 from emq.dispatch.flight import MAX_IN_FLIGHT, Flight
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.parking import Parking
+from emq.dispatch.volley import MOST, Volley, suits
 from emq.groups.context import HostContext
 from emq.groups.deliveries import QUICK_US
 from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
@@ -39,7 +41,8 @@ class Dispatcher:
     function call. When a handler suspends, it suspends its stint, and a new stint takes over the rotation
     (`_hand_over`). The suspended stint settles its own message when the handler returns, and ends. So each message
     runs in a real task, where `asyncio.timeout` and cancellation work as usual, and only a handler that waits costs
-    a task.
+    a task. If most handlers of a topic wait, its messages start in volleys (`_fire`): a task for each message at once,
+    without a hand-over after each.
 
     States of a group: *idle* (nothing to start), *in rotation*, *parked* (its counter allows more only later, see
     `Parking`), *waiting* (its topic has no room in flight). `ready` takes a group from idle into
@@ -69,6 +72,7 @@ class Dispatcher:
         self._claims = claims or Claims()
         self._lease.on_renewed.append(self._wake)
         self._outcomes = outcomes
+        self._context = contextvars.copy_context()
         self.flight = Flight(max_in_flight, self._look_at)
         self.parking = Parking(context.clock, self._bring_back)
         self._rotation: deque[OwnedGroup] = deque()
@@ -76,7 +80,9 @@ class Dispatcher:
         self._visited: OwnedGroup | None = None
         self._granted = 0
         self._running: Message | None = None  # with the visit's handler; in flight only once it suspends
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._started_before = 0  # messages started before the visit
+        self._volleys: list[Volley] = []  # of this stint
+        self._tasks: set[asyncio.Task[None] | None] = set()
         self._accepting = True
         self._cancelling = False
         self.started = 0
@@ -88,6 +94,10 @@ class Dispatcher:
     def in_flight(self) -> int:
         """The number of messages started and not settled."""
         return self.flight.count
+
+    def open(self) -> None:
+        """Give all handlers the context variables that are set now, whoever wakes the dispatcher later."""
+        self._context = contextvars.copy_context()
 
     # ------------------------------------------------------------------------------------------------- what comes in
 
@@ -169,7 +179,7 @@ class Dispatcher:
     async def cancel(self) -> None:
         """Cancel the handlers that still run. Their messages stay unfinished and will be delivered again."""
         self._cancelling = True
-        tasks = list(self._tasks)
+        tasks = [task for task in self._tasks if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -179,15 +189,21 @@ class Dispatcher:
     def _wake(self) -> None:
         if self._driver is None and self._accepting and self._rotation and self._clock.now() < self._lease.until:
             self._driver = driver = object()
-            task = asyncio.get_running_loop().create_task(self._stint(driver))
+            self._begin(self._stint(driver)).add_done_callback(self._ended)
+
+    def _begin(self, steps: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a stint or a message of a volley as a task, in which no variable of another message's context is set."""
+        task = asyncio.get_running_loop().create_task(steps, context=self._context.copy())
+        if not task.done():  # as it may be if the program has chosen eager tasks
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+        return task
 
     async def _stint(self, driver: object) -> None:
         asyncio.get_running_loop().call_soon(self._hand_over, driver)
         now = self._clock.now()
         stint_ends = min(now + STINT_S, self._lease.until)
-        while self._rotation and now < stint_ends and self._accepting:
+        in_volleys = 0
+        while self._rotation and now < stint_ends and self._accepting and in_volleys < MOST:
             group = self._visited = self._rotation.popleft()
             owner = group.owner
             room = owner.room()
@@ -210,6 +226,10 @@ class Dispatcher:
                     self._park(group, group.counter.next_at(now), now)
                 self._pass_room_on(owner)
                 continue
+            if suits(group):
+                in_volleys += self._granted
+                self._fire(group, now)
+                continue
             visit = self._visit_batches if owner.batch_size > 1 else self._visit
             try:
                 still_driving = await visit(group, driver, now)
@@ -220,14 +240,18 @@ class Dispatcher:
                     self._no_longer_busy(group)
             if not still_driving:
                 return
+            if owner.waits:
+                owner.note_waits(0.0)
             self._end_visit(group)
             now = self._clock.now()
         self._driver = None
+        self._follow_volleys()
         asyncio.get_running_loop().call_soon(self._wake)
 
     async def _visit(self, group: OwnedGroup, driver: object, now: float) -> bool:
         """Start messages of one group while the grant lasts; return False if another stint took the rotation over."""
         owner = group.owner
+        self._started_before = self.started
         handler = cast(Handler, owner.handler)
         clock_now_us = self._clock.now_us
         trail = self._trail if self._trail.enabled else None
@@ -333,16 +357,102 @@ class Dispatcher:
             now = self._clock.now()
         return True
 
+    def _fire(self, group: OwnedGroup, now: float) -> None:
+        """Use the grant for a volley; the group goes on with the rotation once all its tasks have begun."""
+        size, self._granted = self._granted, 0
+        until = min(group.counter.valid_until(now), self._lease.until)
+        volley = Volley(group, size, int(now * 1e6), int(until * 1e6))
+        self._volleys.append(volley)
+        self.flight.enter(group, size, 0)
+        for _ in range(size):
+            self._begin(self._single(volley))
+
+    async def _single(self, volley: Volley) -> None:
+        """Take one message and start it, in a task of its own."""
+        group = volley.group
+        try:
+            message = self._take_single(volley)
+            if message is None:
+                return
+            counts, began_us = group.owner.deliveries, message.started_us
+            try:
+                await volley.handler(message)
+            except BaseException as failure:  # of any kind: the message must leave flight
+                if _is_closed(failure):
+                    raise
+                now_us = self._clock.now_us()
+                volley.end(now_us)
+                if self._is_cancelled(failure):
+                    self._leave_flight(group, message)
+                    raise
+                self.failed += 1
+                if counts is not None:
+                    counts.failed += 1
+                    counts.ended(now_us - began_us)
+                self._outcomes.failed(group, message, failure)
+            else:
+                now_us = self._clock.now_us()
+                volley.end(now_us)
+                self.succeeded += 1
+                if counts is not None:
+                    counts.ended(now_us - began_us)
+                if self._trail.enabled:
+                    self._trail.settled(message, now_us)
+                self._succeeded(group, message)
+        except Exception as bug:  # a bug of EMQ: failures of handlers are dealt with above
+            self._broke(group, bug)
+        finally:
+            self._tasks.discard(asyncio.current_task())
+
+    def _take_single(self, volley: Volley) -> Message | None:
+        """Take a message for one task of a volley; None if none may start now."""
+        now_us, group = self._clock.now_us(), volley.group
+        if not self._accepting or not volley.may_start(now_us):
+            return None
+        message = group.take(now_us)
+        while message is not None and 0 < message.expires_us <= now_us:
+            self._expire_taken(group, message)
+            message = group.take(now_us)
+        if message is not None:
+            volley.left -= 1
+            volley.begun += 1
+            message.started_us = now_us
+            self.started += 1
+            if (counts := group.owner.deliveries) is not None:
+                counts.began(message.ready_us, now_us)
+            self.flight.enter(group, 0, len(message.payload))
+            if self._trail.enabled:
+                self._trail.started(message, group.epoch)
+        return message
+
+    def _follow_volleys(self) -> None:
+        """Have `_begun` run after the first steps of the tasks of the stint's volleys."""
+        if self._volleys:
+            volleys, self._volleys = self._volleys, []
+            asyncio.get_running_loop().call_soon(self._begun, volleys)
+
+    def _begun(self, volleys: list[Volley]) -> None:
+        """All tasks of the volleys have taken their first steps: give back the starts that found no message."""
+        for volley in volleys:
+            volley.all_begun()
+            if volley.left:
+                volley.group.counter.release(volley.left, self._clock.now())
+                self.flight.leave(volley.group, volley.left, 0)
+            self._go_on(volley.group)
+        self._wake()
+
     def _hand_over(self, driver: object) -> None:
         """Run right after a stint's first step: if the stint still drives then, a handler has suspended it."""
         if self._driver is driver:
             self._driver = None
+            self._follow_volleys()
             group = self._visited
             assert group is not None
             group.busy = group.serial
             if (message := self._running) is not None:
                 self.flight.enter(group, 1, len(message.payload))
                 group.owner.pace.began(message.started_us)
+                group.owner.note_waits(1 / (self.started - self._started_before))
             if group.busy:
                 self._has_rest(group)
             self._end_visit(group)
@@ -369,6 +479,10 @@ class Dispatcher:
                 counts.close(self.started, self._running.started_us, running=True)
             else:
                 counts.close(self.started, self._clock.now_us(), running=False)
+        self._go_on(group)
+
+    def _go_on(self, group: OwnedGroup) -> None:
+        """Put a group back into the rotation if it has more to start."""
         self._events.drained(group)
         if group.buffered and not group.stopping and not group.busy:
             self._rotation.append(group)
@@ -415,6 +529,7 @@ class Dispatcher:
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("a stint of the dispatcher broke; it goes on with the next group", exc_info=bug)
             self._driver = None
+            self._follow_volleys()
             self._wake()
 
     def _broke(self, group: OwnedGroup, bug: Exception) -> None:

@@ -35,6 +35,12 @@ BatchHandler = Callable[[list[Message]], Awaitable[object]]
 UNKNOWN_BYTES = 4096
 """Assumed size of a message, in bytes, before its group has read any."""
 
+WAITS_WEIGHT = 0.25
+"""Weight of the newest messages in a topic's `waits`."""
+
+LEAST_WAITS = 0.01
+"""A topic's `waits` below this counts as 0, which costs nothing to keep."""
+
 
 class OwnedTopic:
     """A topic with groups on this host.
@@ -52,6 +58,7 @@ class OwnedTopic:
         pace: the times that messages were in flight; they decide on the topic's share of the host's places.
         sisters: the topic's groups here; they may borrow starts from each other.
         waiting: groups that could start a message but for `limit`, or for a free place on the host.
+        waits: share of the messages whose handlers waited, from 0 to 1; the latest count most.
         coming: most messages that claims under way from the topic's slots may bring.
         thirsty: slots with more to claim once there is room in flight.
         gate: holds back messages whose keys are moving between groups; None while no keys move.
@@ -73,6 +80,7 @@ class OwnedTopic:
         "thirsty",
         "topic",
         "waiting",
+        "waits",
     )
 
     def __init__(self, topic: Topic) -> None:
@@ -88,6 +96,7 @@ class OwnedTopic:
         self.sisters: deque[Sister] = deque()
         self.pace = HoldingTimes()
         self.waiting: deque[OwnedGroup] = deque()
+        self.waits = 0.0
         self.coming = 0
         self.thirsty: deque[OwnedSlot] = deque()
         self.gate: KeyGate | None = None
@@ -106,6 +115,12 @@ class OwnedTopic:
         """Note that messages of the topic wait for room; the dispatcher looks again when the receiver wants more."""
         if self.receiver is not None:
             self.receiver.unasked[self] = None
+
+    def note_waits(self, share: float) -> None:
+        """Note which share of the messages started together had handlers that waited."""
+        self.waits += (share - self.waits) * WAITS_WEIGHT
+        if self.waits < LEAST_WAITS:
+            self.waits = 0.0
 
     def room(self) -> int:
         """Return the number of messages that may still be started now."""

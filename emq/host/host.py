@@ -163,6 +163,7 @@ class Host(HostEvents):
             ForeignTree: the coordination tree holds what EMQ did not write.
         """
         self.waker.open()
+        self.dispatcher.open()
         if not await self._joined():
             return
         loops = {

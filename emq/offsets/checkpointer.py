@@ -14,6 +14,7 @@ from emq.loops.slicing import in_slices
 from emq.loops.troubles import Troubles
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.retention import Retention
+from emq.quota import pacing
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import LogStore, Trim
 
@@ -24,8 +25,9 @@ CHECKPOINT_S = 1.0
 
 MAX_UNSAVED_S = 5.0
 """Seconds of its quota for which a group goes on while no checkpoint can be saved; then the group waits. A crash then
-repeats no more than this work and the messages in flight. A larger value keeps deliveries going through longer outages
-of the database; with a smaller value, a crash during an outage repeats less."""
+repeats no more than this work and the messages in flight. Of a group that may borrow starts, these seconds count with
+the starts that it may borrow. A larger value keeps deliveries going through longer outages of the database; with a
+smaller value, a crash during an outage repeats less."""
 
 INTERVALS = 2
 """The bound on unsaved work is at least this many checkpoint intervals plus the buffers, so that the bound never slows
@@ -91,7 +93,7 @@ class Checkpointer:
     def allowance(self, group: OwnedGroup) -> int:
         """Return how many messages the group's queues together may be ahead of their checkpoints."""
         topic = group.owner.topic
-        rate = max(group.quota, topic.qps) if topic.options.borrow else group.quota
+        rate = max(group.quota, pacing.borrowed(topic, group.index))
         # Buffers of higher priorities may hold up to twice the capacity, as far as the allowance permits.
         buffers = group.capacity * max(1, len(topic.priorities))
         least = math.ceil(rate * INTERVALS * self._interval_s) + buffers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 from emq import errors, message
 from emq.clock import Clock
 from emq.message import Message
-from emq.producer import start_times
+from emq.producer import reopening, start_times
 from emq.producer.batcher import Batcher
 from emq.producer.doubtful_delays import Doubts
 from emq.storage.answers import FAILURES, of_each
@@ -22,12 +21,8 @@ from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
 
-REOPENING_S = 0.05
-"""Seconds added to the wait before each further try, because a deletion that gives up opens its sealed lanes again
-soon."""
-
 TRIES = 5
-"""Most tries to place a message whose group turns out to be retired."""
+"""Most tries to place a message whose group turns out to be gone."""
 
 
 class _Item(NamedTuple):
@@ -73,20 +68,26 @@ class LaneProducer:
             DatabaseUnavailable: too many messages wait for the database already; nothing was published.
         """
         self._doubts.refuse_more()
-        return await self._batcher.send(_Item(topic, group, m, due_ms), topic.options.durability)
+        item = _Item(topic, group, m, due_ms)
+        for tries in range(1, reopening.TRIES + 1):
+            try:
+                return await self._batcher.send(item, item.topic.options.durability)
+            except errors.QueueSealed as exc:  # the topic was deleted, and perhaps created again
+                if tries == reopening.TRIES:
+                    raise reopening.unopened(topic.name) from exc
+            await reopening.pause(tries)
+            item = _moved(item, await self._look_again(topic.name))
+        raise AssertionError("unreachable")
 
     async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
         answers: dict[int, str | Exception] = {}
         todo = list(enumerate(items))
-        for attempt in range(TRIES):
+        for _ in range(TRIES):
             added = await of_each(self._lanes.add([_entry(item) for _, item in todo], durability), len(todo))
-            sealed, stored, new = [], [], []
+            stored, new = [], []
             for (place, item), answer in zip(todo, added, strict=True):
-                if isinstance(answer, FAILURES):
+                if isinstance(answer, (*FAILURES, errors.QueueSealed)):
                     answers[place] = answer
-                elif isinstance(answer, errors.QueueSealed):
-                    answers[place] = answer
-                    sealed.append((place, item))
                 else:
                     answers[place] = item.message.id
                     stored.append((place, item))
@@ -99,9 +100,6 @@ class LaneProducer:
                 # A topic's first group is never retired.
                 self._doubts.put([item for _, item in stored if item.group > 0])
                 break
-            if sealed:
-                await asyncio.sleep(attempt * REOPENING_S)
-                todo += await self._after_seal(sealed, answers)
             if not todo:
                 break
         self.published += sum(isinstance(answer, str) for answer in answers.values())
@@ -128,18 +126,6 @@ class LaneProducer:
                 answers[place] = errors.OutcomeUnknown(f"stored in a group that is gone, and not taken back: {mine}")
             elif mine is True:  # else the host that retired the group has found the message
                 again.append((place, _moved(item, topics[item.topic.name])))
-        return again
-
-    async def _after_seal(
-        self, refused: Sequence[tuple[int, _Item]], answers: dict[int, str | Exception]
-    ) -> list[tuple[int, _Item]]:
-        """Return new places for messages of a sealed lane: their topic was deleted, and perhaps created again."""
-        again = []
-        for place, item in refused:
-            try:
-                again.append((place, _moved(item, await self._look_again(item.topic.name))))
-            except (errors.UnknownTopic, errors.DatabaseUnavailable) as exc:
-                answers[place] = exc
         return again
 
     async def _recalled(self, items: Sequence[_Item]) -> Sequence[object]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from emq import errors, message
 from emq.clock import Clock
-from emq.producer import start_times
+from emq.producer import reopening, start_times
 from emq.producer.batcher import BATCH, Batcher, fitting
 from emq.producer.outcomes import Outcome, first_failure, unsent
 from emq.producer.queue_tails import Tails
@@ -19,13 +18,6 @@ from emq.storage.log_store import REPEATED, LogStore, Put
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
-
-SEALED_TRIES = 5
-"""Most tries to route a message whose group turns out to be retired."""
-
-REOPENING_S = 0.05
-"""Seconds added to the wait before each further try: groups that come back when a topic grows are opened a moment after
-the catalog shows them."""
 
 
 class QueueColumns(NamedTuple):
@@ -94,22 +86,22 @@ class QueueProducer:
         self, route: Route, key: str | None, priority: int, body: bytes, message_id: str, published_us: int
     ) -> str:
         """Append one encoded message; publishes awaited at the same time share a round trip."""
-        for attempt in range(SEALED_TRIES):
+        for tries in range(1, reopening.TRIES + 1):
             group = self._router.group(route.topic, key, message_id)
             try:
                 single = _Single(route, group, priority, body, message_id, key, published_us)
                 return await self._batcher.send(single, route.topic.options.durability)
-            except errors.QueueSealed:
-                if attempt + 1 == SEALED_TRIES:
-                    raise
-            before, route = route, await self._rerouted(route, priority, attempt)
+            except errors.QueueSealed as exc:
+                if tries == reopening.TRIES:
+                    raise reopening.unopened(route.topic.name) from exc
+            before, route = route, await self._rerouted(route, priority, tries)
             if key is not None and route.topic.layout != before.topic.layout:
                 body = message.with_layout(body, route.topic.layout)
         raise AssertionError("unreachable")
 
-    async def _rerouted(self, before: Route, priority: int, attempt: int) -> Route:
-        """Return the topic's newest route after one of its queues was found sealed."""
-        await asyncio.sleep(attempt * REOPENING_S)
+    async def _rerouted(self, before: Route, priority: int, tries: int) -> Route:
+        """Return the topic's newest route after one of its queues was found sealed `tries` times."""
+        await reopening.pause(tries)
         await self._router.refresh()
         return _fit(before, await self._router.route(before.topic.name), priority)
 
@@ -171,7 +163,7 @@ class QueueProducer:
                 encoded[i] = expiring(m, route.topic, priority, ttl_s)
         todo: Sequence[int] = range(len(bodies))
         batch = _Batch(encoded, ids, keys, keys.count(None) < len(keys), now_us)
-        for attempt in range(SEALED_TRIES):
+        for tries in range(1, reopening.TRIES + 1):
             places: dict[int, list[int]] = {}
             for i in todo:
                 places.setdefault(self._router.group(route.topic, keys[i], ids[i]), []).append(i)
@@ -182,16 +174,18 @@ class QueueProducer:
                         encoded[i] = message.with_layout(encoded[i], layout)
             todo = []
             for group, at, answer in await self._put_batch(route, priority, places, batch, full):
-                if isinstance(answer, errors.QueueSealed) and attempt + 1 < SEALED_TRIES:
-                    todo = [*todo, *at]
-                    continue
+                if isinstance(answer, errors.QueueSealed):
+                    if tries < reopening.TRIES:
+                        todo = [*todo, *at]
+                        continue
+                    answer = reopening.unopened(route.topic.name)
                 for i in at:
                     outcomes[i] = answer
                 self._doubt(route, group, priority, answer, [ids[i] for i in at])
             if not todo:
                 break
             try:
-                route = await self._rerouted(route, priority, attempt)
+                route = await self._rerouted(route, priority, tries)
             except errors.EMQError as exc:
                 for i in todo:
                     outcomes[i] = exc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,9 +10,8 @@ from typing import NamedTuple
 
 from emq import errors, message
 from emq.clock import Clock
-from emq.producer import start_times
+from emq.producer import reopening, start_times
 from emq.producer.batcher import Batcher, fitting
-from emq.producer.log_topics import REOPENING_S, SEALED_TRIES
 from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
 from emq.producer.router import Router
 from emq.storage import folds
@@ -130,10 +128,10 @@ class SlotProducer:
         """
         outcomes: dict[int, Outcome] = {}
         todo: Sequence[int] = range(count)
-        for attempt in range(SEALED_TRIES):
+        for tries in range(reopening.TRIES):
             try:
-                if attempt:
-                    await asyncio.sleep((attempt - 1) * REOPENING_S)
+                if tries:
+                    await reopening.pause(tries)
                     await self._router.refresh()
                 topic = (await self._router.route(name)).topic
                 if not topic.is_sorted:
@@ -147,7 +145,8 @@ class SlotProducer:
             if first_failure(answers, errors.QueueSealed) is None:
                 break
             todo = [i for i in todo if isinstance(outcomes[i], errors.QueueSealed)]
-        return [outcomes[i] for i in range(count)]
+        found = (outcomes[i] for i in range(count))
+        return [reopening.unopened(name) if isinstance(o, errors.QueueSealed) else o for o in found]
 
     async def _add_many(
         self,

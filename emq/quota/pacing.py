@@ -43,6 +43,13 @@ def _most(topic: Topic, group: int) -> int:
     return math.floor(min(topic.group_qps, topic.qps))
 
 
+def borrowed(topic: Topic, group: int) -> float:
+    """Return how many starts a second a group may reach with borrowed ones; 0 for a group that borrows nothing."""
+    if topic.options.borrow:
+        return topic.qps
+    return float(_most(topic, group)) if lends(topic) else 0.0
+
+
 def follow(counter: Counter, topic: Topic, group: int, sisters: deque[Sister], now: float) -> Counter:
     """Return the counter to use after a change of the topic; starts granted in this second still count."""
     if isinstance(counter, SmoothCounter) and topic.options.pacing == "smooth":

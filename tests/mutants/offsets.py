@@ -128,6 +128,16 @@ MUTANTS = (
         "tests/unit/test_checkpointer.py::test_trimming_waits_for_the_store_and_for_the_retention",
     ),
     Mutant(
+        "bound-forgets-borrowed-starts",
+        "P",
+        "a group that borrows starts comes to its bound between checkpoints, and leaves high priorities in the store",
+        "emq/offsets/checkpointer.py",
+        "rate = max(group.quota, pacing.borrowed(topic, group.index))",
+        "rate = group.quota",
+        "tests/unit/test_checkpointer.py::"
+        "test_a_group_that_borrows_while_its_topic_shrinks_may_be_ahead_by_all_that_it_may_start[shrinking]",
+    ),
+    Mutant(
         "unsaved-progress-has-no-bound",
         "D",
         "a host that cannot save its progress goes on for ever, so that a crash repeats hours",

@@ -64,7 +64,7 @@ class Story:
     def judged(self, calm: Sequence[tuple[float, float]] = CALM, *, informed: bool = True) -> list[Violation]:
         shares: list[tuple[float, Share]] = [(0.0, self._divisions[0].share(0))]
         divisions = {"t": list(self._divisions)}
-        rules = Rules(False, {"t/0": shares}, divisions, informed, {"t": self._plan}, calm)
+        rules = Rules(False, {"t/0": shares, "t/1": shares}, divisions, informed, {"t": self._plan}, calm)
         return promises.judge(self.evidence, rules, [])
 
 
@@ -112,6 +112,16 @@ def test_a_higher_priority_whose_key_is_running_is_excused() -> None:
     assert "P" not in broken(story, calm=[])
 
 
+@pytest.mark.parametrize(("known", "found"), [(1, False), (2, True)])
+def test_a_higher_priority_of_a_layout_that_its_host_does_not_know_is_excused(known: int, found: bool) -> None:
+    story = Story()
+    story.publish(0.9, "low")
+    story.publish(0.9, "high", key="k")
+    story.start(2.0, "low", priority=2, ready=1.0, known=known)
+    story.start(3.0, "high", ready=1.0, key="k", layout=2, known=2)
+    assert ("P" in broken(story, calm=[])) == found
+
+
 @pytest.mark.parametrize(("low", "found"), [(2.3, False), (2.9, True)])
 def test_a_higher_priority_that_is_left_in_the_store_is_found_in_calm_times(low: float, found: bool) -> None:
     story = Story()
@@ -121,6 +131,22 @@ def test_a_higher_priority_that_is_left_in_the_store_is_found_in_calm_times(low:
     story.start(3.2, "high", priority=0)
     assert ("P" in broken(story)) == found
     assert "P" not in broken(story, calm=[(0.0, 2.5)])
+
+
+# ------------------------------------------------------------------------------------------------------------- repeats
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_only_of_a_message_that_a_lost_owner_had_begun_two_copies_may_be_tried_again(crashed: bool) -> None:
+    """The key has moved to a group whose owner stayed, under the epoch that the lost owner had as well."""
+    story = Story()
+    story.publish(1.0, "1", key="k")
+    story.start(2.0, "1", key="k", host="h2")
+    if crashed:
+        story.start(4.0, "1", key="k", epoch=2)
+    for at in (5.0, 6.0):
+        story.start(at, "1", key="k", group="t/1", attempt=2)
+    assert ("D" in broken(story)) == (not crashed)
 
 
 # ------------------------------------------------------------------------------------------------------------------ use

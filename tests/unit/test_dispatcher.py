@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import sys
 from collections import Counter, deque
 
 import pytest
@@ -24,14 +26,17 @@ from emq.topics.model import Topic
 
 T = 1_000_000_000
 
-SIZES = pytest.mark.parametrize("batch_size", [1, 2], ids=["one-by-one", "in-batches"])
+SIZES = pytest.mark.parametrize(
+    ("batch_size", "waits"), [(1, 0.0), (2, 0.0), (1, 1.0)], ids=["one-by-one", "in-batches", "in-volleys"]
+)
 
 
 class Outcomes:
-    """Nothing fails here; `dead` is what has expired."""
+    """`dead` is what has expired; `lost` is what has failed, if anything may fail."""
 
     def __init__(self) -> None:
         self.dead: list[str] = []
+        self.lost: list[str] | None = None
 
     def acknowledge(self, group: OwnedGroup, message: Message) -> None:
         raise AssertionError("a message of a queue needs no acknowledgement")
@@ -40,7 +45,9 @@ class Outcomes:
         raise AssertionError("there is no slot")
 
     def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
-        raise failure
+        if self.lost is None:
+            raise failure
+        self.lost.append(message.id)
 
     def expired(self, group: OwnedGroup, message: Message) -> None:
         self.dead.append(message.id)
@@ -55,22 +62,25 @@ class Bench:
     Attributes:
         gate: the handlers wait for it, if there is one.
         takes_s: how long the next calls of the handler take; then none.
+        waits: share of the latest messages that are said to have waited; above an eighth they start in volleys.
         starts, ids: when each message was started, in seconds since `T`, and which.
     """
 
-    def __init__(self, batch_size: int = 1, lease: Lease | None = None) -> None:
+    def __init__(self, batch_size: int = 1, lease: Lease | None = None, waits: float = 0.0) -> None:
         self.clock = ManualClock(T - 1)
         self.takes_s: deque[float] = deque()
         self.starts: list[float] = []
         self.ids: list[str] = []
         self.gate: asyncio.Event | None = None
         self.batch_size = batch_size
+        self.waits = waits
         self.outcomes = Outcomes()
         self.dispatcher = Dispatcher(self.outcomes, HostContext(self.clock, lease=lease or Lease()))
 
     def group(self, name: str, counter: GroupCounter, messages: int, qps: float = 1000.0) -> OwnedGroup:
         owner = OwnedTopic(Topic(name, qps, priorities=("p",)))
         owner.handler, owner.batch_size = self._handle if self.batch_size == 1 else self._handle_many, self.batch_size
+        owner.waits = self.waits
         group = OwnedGroup(owner, 0, 1, counter, policy_for(owner.topic), Gauge())
         group.buffers = [deque()]
         group.queues = [OwnedQueue(group, 0, OffsetTracker(1), 1.0)]
@@ -91,18 +101,23 @@ class Bench:
         """Start what may be started now."""
         for group in groups:
             self.dispatcher.ready(group)
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await turns(50)
         await self.dispatcher.stop()
 
     def per_second(self) -> Counter[int]:
         return Counter(int(at) for at in self.starts)
 
 
+async def turns(n: int) -> None:
+    """Let the event loop make `n` turns."""
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
 @SIZES
-async def test_a_grant_is_used_in_its_second_only(batch_size: int) -> None:
+async def test_a_grant_is_used_in_its_second_only(batch_size: int, waits: float) -> None:
     """The rest of it would come on top of what the next second allows."""
-    bench = Bench(batch_size)
+    bench = Bench(batch_size, waits=waits)
     group = bench.group("t", WindowCounter(10, bench.clock.now()), 40)
     bench.clock.advance(1.1)
     bench.takes_s.append(0.95)
@@ -111,8 +126,8 @@ async def test_a_grant_is_used_in_its_second_only(batch_size: int) -> None:
 
 
 @SIZES
-async def test_nothing_is_started_past_the_lease(batch_size: int) -> None:
-    bench = Bench(batch_size, Lease(T + 0.5))
+async def test_nothing_is_started_past_the_lease(batch_size: int, waits: float) -> None:
+    bench = Bench(batch_size, Lease(T + 0.5), waits)
     group = bench.group("t", WindowCounter(100, bench.clock.now()), 100)
     bench.clock.advance(1.1)
     bench.takes_s.extend([0.3] * 100)
@@ -122,9 +137,9 @@ async def test_nothing_is_started_past_the_lease(batch_size: int) -> None:
 
 
 @SIZES
-async def test_tokens_that_were_taken_before_a_long_call_are_not_used_after_it(batch_size: int) -> None:
+async def test_tokens_that_were_taken_before_a_long_call_are_not_used_after_it(batch_size: int, waits: float) -> None:
     """By then the bucket has filled again: both together would be more than the burst."""
-    bench = Bench(batch_size)
+    bench = Bench(batch_size, waits=waits)
     group = bench.group("t", SmoothCounter(10, bench.clock.now(), burst=6), 40)
     bench.clock.advance(1.0)
     bench.takes_s.append(0.9)
@@ -133,8 +148,8 @@ async def test_tokens_that_were_taken_before_a_long_call_are_not_used_after_it(b
 
 
 @SIZES
-async def test_what_has_outlived_its_time_is_a_dead_letter_and_uses_up_no_quota(batch_size: int) -> None:
-    bench = Bench(batch_size)
+async def test_what_has_outlived_its_time_is_a_dead_letter_and_uses_up_no_quota(batch_size: int, waits: float) -> None:
+    bench = Bench(batch_size, waits=waits)
     group = bench.group("t", WindowCounter(5, bench.clock.now()), 8)
     for i, message in enumerate(group.buffers[0]):
         message.expires_us = (T + 1) * 1_000_000 + (50_000 if i % 2 else 500_000)
@@ -156,9 +171,11 @@ async def test_a_group_with_a_backlog_gives_the_others_their_turn() -> None:
 
 
 @SIZES
-async def test_what_a_visit_reserved_and_did_not_start_is_started_by_the_next_ones(batch_size: int) -> None:
+async def test_what_a_visit_reserved_and_did_not_start_is_started_by_the_next_ones(
+    batch_size: int, waits: float
+) -> None:
     """A handler that waits ends its visit; the quota of that second is used to the full all the same."""
-    bench = Bench(batch_size)
+    bench = Bench(batch_size, waits=waits)
     bench.gate = asyncio.Event()
     group = bench.group("t", WindowCounter(10, bench.clock.now()), 40)
     bench.clock.advance(1.1)
@@ -198,3 +215,149 @@ async def test_a_group_that_was_granted_nothing_waits_until_later_whatever_its_c
     bench.clock.advance(1.0 + ticks * GRID_S)
     await bench.run(group)
     assert group.parked_until == bench.clock.now() + GRID_S
+
+
+async def test_messages_that_wait_start_together_and_not_one_in_each_turn_of_the_event_loop() -> None:
+    bench = Bench()
+    bench.gate = asyncio.Event()
+    group = bench.group("t", WindowCounter(1000, bench.clock.now()), 500)
+    bench.clock.advance(1.1)
+    await bench.run(group)  # 50 turns
+    assert len(bench.starts) == group.in_flight == bench.dispatcher.in_flight == 500
+    bench.gate.set()
+    await turns(3)
+    assert bench.dispatcher.in_flight == group.owner.flying == 0
+    assert bench.dispatcher.succeeded == 500
+    assert group.queues[0].tracker.watermark == 501
+
+
+async def test_a_topic_whose_handlers_wait_no_more_starts_its_messages_without_tasks() -> None:
+    bench = Bench(waits=1.0)
+    group = bench.group("t", WindowCounter(10_000, bench.clock.now()), 20 * VISIT, qps=10_000)
+    bench.clock.advance(1.1)
+    bench.dispatcher.ready(group)
+    await turns(50)
+    assert len(bench.starts) == 20 * VISIT
+    assert group.owner.waits == 0.0
+    assert bench.dispatcher.in_flight == group.owner.pace.running == 0
+
+
+async def test_a_volley_takes_the_highest_priority_that_is_there_when_it_begins() -> None:
+    bench = Bench(waits=1.0)
+    group = bench.group("t", WindowCounter(3, bench.clock.now()), 3)
+    group.buffers.append(deque())
+    bench.clock.advance(1.1)
+    bench.dispatcher.ready(group)
+    await turns(1)  # the stint has made its tasks
+    assert group.in_flight == 3
+    late = Message("late", b"", offset=4, topic="t")
+    group.buffers[0].appendleft(late)
+    group.buffered += 1
+    await turns(3)
+    assert bench.ids == ["late", "t1", "t2"]
+
+
+@pytest.mark.parametrize("what", ["the host stops", "the group is released", "the handler is unbound"])
+async def test_a_volley_that_may_not_begin_any_more_gives_its_starts_back(what: str) -> None:
+    bench = Bench(waits=1.0)
+    counter = WindowCounter(10, bench.clock.now())
+    group = bench.group("t", counter, 5)
+    bench.clock.advance(1.1)
+    bench.dispatcher.ready(group)
+    await turns(1)
+    assert bench.dispatcher.unsettled(group) == 5
+    if what == "the host stops":
+        await bench.dispatcher.stop()
+    elif what == "the group is released":
+        group.stopping = True
+    else:
+        group.owner.handler = None
+    await turns(5)
+    assert bench.starts == []
+    assert bench.dispatcher.unsettled(group) == bench.dispatcher.in_flight == 0
+    assert group.buffered == 5
+    assert counter.available(bench.clock.now()) == 10
+
+
+async def test_messages_of_one_key_run_one_at_a_time_in_volleys_too() -> None:
+    bench = Bench(waits=1.0)
+    bench.gate = asyncio.Event()
+    group = bench.group("t", WindowCounter(100, bench.clock.now()), 6)
+    for message in group.buffers[0]:
+        message.key = "k"
+    bench.clock.advance(1.1)
+    bench.dispatcher.ready(group)
+    await turns(20)
+    assert bench.ids == ["t1"]
+    assert group.in_flight == 1
+    bench.gate.set()
+    await turns(50)
+    assert bench.ids == [f"t{i}" for i in range(1, 7)]
+    assert bench.dispatcher.in_flight == 0
+
+
+async def test_a_message_that_fails_in_a_volley_stays_in_flight_until_it_is_settled() -> None:
+    bench = Bench(waits=1.0)
+    bench.outcomes.lost = []
+    group = bench.group("t", WindowCounter(100, bench.clock.now()), 4)
+    messages = list(group.buffers[0])
+
+    async def fail(message: Message) -> None:
+        if message.offset % 2:
+            await asyncio.sleep(0)
+        raise ValueError(message.id)
+
+    group.owner.handler = fail
+    bench.clock.advance(1.1)
+    await bench.run(group)
+    assert sorted(bench.outcomes.lost) == ["t1", "t2", "t3", "t4"]
+    assert bench.dispatcher.failed == bench.dispatcher.in_flight == 4
+    assert group.owner.pace.running == 0
+    for message in messages:
+        bench.dispatcher.settled(group, message)
+    assert bench.dispatcher.in_flight == 0
+
+
+async def test_cancelling_ends_the_handlers_of_volleys_and_leaves_their_messages_unfinished() -> None:
+    bench = Bench(waits=1.0)
+    bench.gate = asyncio.Event()
+    group = bench.group("t", WindowCounter(100, bench.clock.now()), 5)
+    bench.clock.advance(1.1)
+    await bench.run(group)
+    assert len(bench.starts) == 5
+    await bench.dispatcher.cancel()
+    assert bench.dispatcher.in_flight == 0
+    assert bench.dispatcher.failed == bench.dispatcher.succeeded == 0
+    assert group.queues[0].tracker.watermark == 1
+
+
+@pytest.mark.parametrize("waits", [0.0, 1.0], ids=["one-by-one", "in-volleys"])
+async def test_the_variables_of_a_waker_and_of_earlier_messages_are_not_those_of_a_message(waits: float) -> None:
+    variable = contextvars.ContextVar("variable", default="")
+    bench = Bench(waits=waits)
+    seen = []
+
+    async def note(message: Message) -> None:
+        seen.append(variable.get())
+        variable.set(message.id)
+        await asyncio.sleep(0)
+
+    group = bench.group("t", WindowCounter(100, bench.clock.now()), 5)
+    group.owner.handler = note
+    bench.clock.advance(1.1)
+    variable.set("the waker's")
+    await bench.run(group)
+    assert seen == [""] * 5
+
+
+async def test_tasks_that_end_at_once_are_not_kept() -> None:
+    """As in a program that has chosen `asyncio.eager_task_factory`."""
+    if sys.version_info < (3, 12):
+        pytest.skip("Python 3.11 has no eager tasks")
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    bench = Bench(waits=1.0)
+    group = bench.group("t", WindowCounter(100, bench.clock.now()), 5)
+    bench.clock.advance(1.1)
+    await bench.run(group)
+    assert len(bench.ids) == 5
+    assert not bench.dispatcher._tasks

@@ -312,7 +312,8 @@ class Member:
         group = self.host.ownership.groups.get(f"{m.topic}/{m.group}")
         epoch = -1 if group is None or group.lost else group.epoch
         queue = group.queues[m.priority].name if group is not None and m.offset >= 0 else ""
-        number = self._evidence.started(self.life, epoch, m, queue)
+        known = 0 if group is None else group.owner.topic.layout
+        number = self._evidence.started(self.life, epoch, m, queue, known)
         self.running.add(number)
         return number
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -44,12 +45,17 @@ def _in_order(evidence: Evidence, starts: Sequence[Start]) -> tuple[list[checks.
     """As the checker wants them, with places among the starts for times: in virtual time many starts have the same.
 
     What happened at the time of a start counts as behind all starts of that time, to the good of the dispatcher.
+
+    A message with a key of a layout that its host does not know yet is held back until the host does: the producer has
+    seen a change of the catalog, and the key may have moved. Topics whose keys move are not judged; but a topic that is
+    created again after the database was lost also has a new layout, and the host may hear of it later.
     """
     times = [start.started_us for start in starts]
+    known = list(itertools.accumulate((start.known for start in starts), max))
     found, ends = [], []
     failed: dict[str, str] = {}
     for place, start in enumerate(starts):
-        work, ready = start.work, STEP * bisect_right(times, start.ready_us) - 1
+        work, ready = start.work, STEP * max(bisect_right(times, start.ready_us), bisect_left(known, start.layout)) - 1
         # Each delivery by itself: after a crash there may be two of one message, one in its queue and one in its lane.
         name = f"{work.name} (start {start.number})"
         found.append(

@@ -80,9 +80,14 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
 
 
 def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
-    """Nothing repeats but what was in flight, or not checkpointed, when an owner ended without a word."""
+    """Nothing repeats but what was in flight, or not checkpointed, when an owner ended without a word.
+
+    Such a message may be twice: in its queue, where the next owner begins it again, and in a lane, where its key may
+    have taken it to a group of another owner meanwhile. Both are tried again then.
+    """
     first: dict[tuple[str, int], Start] = {}
     began: dict[str, int] = {}
+    begun_again: set[str] = set()
     for start in evidence.starts:
         name, attempt = start.work.name, start.attempt
         if start.offset >= 0 and (loaded := evidence.resumed_from(start)) is not None:
@@ -102,7 +107,9 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
-        elif before.epoch == start.epoch and not moved:
+        elif before.epoch != start.epoch:
+            begun_again.add(name)
+        elif not moved and not (name in begun_again and attempt > 1):
             yield Violation("D", start.group, f"{name} attempt {attempt} started twice under epoch {start.epoch}")
 
 

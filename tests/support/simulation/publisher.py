@@ -102,7 +102,7 @@ class Publisher:
             )
             confirmed = True
             self._evidence.confirmed_at[work.name] = self._evidence.now
-        except (errors.StoreUnavailable, errors.DatabaseUnavailable, errors.UnknownTopic, errors.QueueSealed) as exc:
+        except (errors.StoreUnavailable, errors.DatabaseUnavailable, errors.UnknownTopic) as exc:
             self._evidence.note(self._plan.name, f"{work.name} may not have been published: {exc}")
             self._evidence.happened["publish in doubt"] += 1
         except (errors.StoreFull, errors.TopicFull) as exc:

@@ -41,6 +41,7 @@ def _left(member: Member) -> Iterator[tuple[str, str]]:
         "handlers": len(member.running),
         "topics that wait for a place": dispatcher.flight.waiting,
         "stints": len(dispatcher._tasks),
+        "volleys": len(dispatcher._volleys),
         "queues to read": len(host.readiness),
     }
     if any(held.values()):

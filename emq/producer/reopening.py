@@ -1,0 +1,31 @@
+"""Waiting for a group that the catalog shows and the store still refuses.
+
+Whoever grows a topic, or gives up its deletion, changes the catalog first and opens the group's queues, lane or slot a
+moment later. If that process ends in between, a host opens the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from emq import errors
+
+TRIES = 20
+"""Most tries to publish a message whose group turns out to be sealed. With the pauses between them they last 9.5 s."""
+
+STEP_S = 0.05
+"""Seconds added to the pause before each further try."""
+
+
+async def pause(tries: int) -> None:
+    """Wait before the next try, after `tries` tries. There is no pause after the first: mostly the catalog is newer."""
+    await asyncio.sleep((tries - 1) * STEP_S)
+
+
+def unopened(topic: str) -> errors.StoreUnavailable:
+    """Return the error for the publisher once all tries were in vain."""
+    waited_s = TRIES * (TRIES - 1) / 2 * STEP_S
+    return errors.StoreUnavailable(
+        f"a group of topic {topic!r} was closed in the store, and nobody has opened it in {waited_s:g} s; nothing was "
+        "published; see that a host runs, and publish again"
+    )
