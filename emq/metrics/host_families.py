@@ -37,7 +37,7 @@ def of_process(app: Watched) -> Iterator[Family]:
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield counter(
         "emq_process_cpu_seconds_total",
-        "CPU time of this process, in seconds. A host uses one core at most.",
+        "CPU time of this process, in seconds. Its event loop uses one core at most.",
         one(used.ru_utime + used.ru_stime),
     )
     yield gauge("emq_process_max_memory_bytes", "Most memory that this process has used.", one(used.ru_maxrss * 1024))

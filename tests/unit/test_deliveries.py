@@ -44,6 +44,7 @@ class Course:
 
     def __init__(self, seed: int, batch_size: int) -> None:
         self.random = random.Random(seed)
+        self.waiting = (0.02, 0.3)[seed % 2]  # share of the handlers that wait; a larger one makes volleys of starts
         self.clock = ManualClock(T - 1)
         outcomes = Failed()
         self.dispatcher = outcomes.dispatcher = Dispatcher(outcomes, HostContext(self.clock))  # type: ignore[arg-type]
@@ -60,6 +61,7 @@ class Course:
         self.group = OwnedGroup(owner, 0, 1, WindowCounter(1e6, self.clock.now()), policy_for(owner.topic), Gauge())
         self.group.buffers = [deque()]
         self.group.queues = [OwnedQueue(self.group, 0, OffsetTracker(1), 1.0)]
+        self.clock.advance(1.1)  # a counter grants nothing in its first second
 
     def take(self, us: int) -> None:
         self.clock.advance(us / 1e6)
@@ -75,7 +77,7 @@ class Course:
             self.take(self.random.randrange(8))
         elif how < 0.75:
             self.take(self.random.choice([31, 32, 33, 1_000, 70_000]))
-        elif how < 0.95:
+        elif how < 0.75 + self.waiting:
             woken = asyncio.Event()
             self.sleeping.append(woken)
             await woken.wait()
@@ -115,12 +117,12 @@ def sizes(times_us: list[int], least: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 4], ids=["one-by-one", "in-batches"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 async def test_counts_are_those_of_every_single_delivery(seed: int, batch_size: int) -> None:
     course = Course(seed, batch_size)
-    await course.run(700)
+    await course.run(400)
     counts = course.counts
-    assert sum(counts.waits) == len(course.waits) == course.dispatcher.started > 600
+    assert sum(counts.waits) == len(course.waits) == course.dispatcher.started > 350
     assert counts.waits == sizes(course.waits)
     exposed = [sum(counts.runs[: QUICK_BITS + 1]), *counts.runs[QUICK_BITS + 1 :]]
     truly = sizes(course.runs, least=QUICK_BITS)
@@ -133,9 +135,8 @@ async def test_counts_are_those_of_every_single_delivery(seed: int, batch_size: 
 
 async def test_what_runs_for_long_counts_as_started_at_once() -> None:
     course = Course(0, 1)
-    course.random = random.Random(0)
-    course.random.random = lambda: 0.9  # type: ignore[method-assign] # each handler waits
-    course.take(2_000_000)
+    course.random.random = lambda: 0.8  # type: ignore[method-assign]
+    course.waiting = 1.0
     course.group.push(0, [Message(f"t{n}", b"", offset=n, topic="t", ready_us=1) for n in range(1, 4)])
     course.dispatcher.ready(course.group)
     for _ in range(10):
