@@ -13,6 +13,7 @@ from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
 from emq.message import Message
 from emq.metrics import exposition, host_families
+from emq.topics.model import Topic
 
 
 async def run(stage: Stage, *, queues: int, messages: int, turns: int, topics: int) -> dict[str, Any]:
@@ -28,7 +29,7 @@ async def run(stage: Stage, *, queues: int, messages: int, turns: int, topics: i
     return {"off_us": off_us, "on_us": on_us, "ratio": off_us / on_us, **pages}
 
 
-async def _drain_us(stage: Stage, topics: list[Any], per_queue: int, counts: bool) -> float:
+async def _drain_us(stage: Stage, topics: list[Topic], per_queue: int, counts: bool) -> float:
     """Return the CPU time of this process for each message, in microseconds."""
     async with stage.app() as app:
         app.monitor.counts = counts
@@ -69,7 +70,9 @@ async def _scrape(stage: Stage, topics: int) -> dict[str, Any]:
                 pass
 
         consuming = asyncio.create_task(app.run())
-        await running(app, consuming)
+        host = await running(app, consuming)
+        while len(host.ownership.owned) < topics:
+            await asyncio.sleep(0.05)
         longest = []
         for _ in range(9):
             size, holds, began = 0, [0.0], time.perf_counter()
@@ -83,9 +86,7 @@ async def _scrape(stage: Stage, topics: int) -> dict[str, Any]:
         return {"page_kb": round(size / 1024), "hold_ms": statistics.median(longest) * 1e3}
 
 
-def _topic(n: int) -> Any:
-    from emq.topics.model import Topic
-
+def _topic(n: int) -> Topic:
     return Topic(f"metrics-{n % 200}-{n}", 10)
 
 

@@ -6,6 +6,7 @@ the pattern to which a handler is bound, and at most `MAX_HANDLERS` (200) patter
 
 from __future__ import annotations
 
+import functools
 import math
 import resource
 from collections.abc import Iterator
@@ -61,12 +62,15 @@ def of_host(host: Host) -> Iterator[Family]:
 
 def _deliveries(host: Host) -> Iterator[Family]:
     counts = list(host.deliveries or ())
-    yield counter("emq_started_total", "Deliveries handed to a handler.", *((_of(c), sum(c.waits)) for c in counts))
-    yield counter(
+    yield Family(
+        "emq_started_total", "counter", "Deliveries handed to a handler.", ((_of(c), sum(c.waits)) for c in counts)
+    )
+    yield Family(
         "emq_outcomes_total",
+        "counter",
         "Messages by outcome: succeeded; retried (failed, and tried again later); dead (failed for good); expired "
         "(not started within their time to live). Expired and dead messages are in the dead letters.",
-        *(
+        (
             ((*_of(c), ("outcome", outcome)), value)
             for c in counts
             for outcome, value in (
@@ -77,7 +81,9 @@ def _deliveries(host: Host) -> Iterator[Family]:
             )
         ),
     )
-    yield counter("emq_failed_total", "Deliveries that failed, for any reason.", *((_of(c), c.failed) for c in counts))
+    yield Family(
+        "emq_failed_total", "counter", "Deliveries that failed, for any reason.", ((_of(c), c.failed) for c in counts)
+    )
     yield Family(
         "emq_wait_seconds",
         "histogram",
@@ -232,6 +238,7 @@ def _labels(**labels: str) -> Labels:
     return tuple(labels.items())
 
 
+@functools.cache  # it reads files
 def _version() -> str:
     try:
         return metadata.version("emq")
