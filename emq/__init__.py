@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from emq.app import App
+    from emq.app.client import Client
     from emq.calls.dependencies import Depends
     from emq.calls.middleware import HandleNext, HandlerCall, Middleware, PublishCall, PublishNext
     from emq.errors import EMQError, PartialFailure, Reject, Retry
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "Client",
     "Durability",
     "EMQError",
     "Environment",
@@ -42,6 +44,7 @@ __all__ = [
 
 _HOMES = {
     "App": "emq.app",
+    "Client": "emq.app.client",
     "Durability": "emq.storage.durability",
     "EMQError": "emq.errors",
     "Environment": "emq.storage.environment",

@@ -98,6 +98,10 @@ class WrongState(EMQError, RuntimeError):
     """The app is not open, is open already, or is a host already. Enter it once, with `async with app:`."""
 
 
+class HookFailed(EMQError):
+    """A start-up hook of the app failed, so the app did not start. Mend what the text names; `__cause__` has it."""
+
+
 class Retry(Exception):
     """Raised by a handler: this delivery failed, try again.
 

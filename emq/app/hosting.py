@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
+import logging
 import signal
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Concatenate, Self, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Concatenate, TypeVar, overload
 
 from emq import errors, extras
 from emq.allocation.membership import LocalCluster, Membership
 from emq.allocation.tree.protocol import Tree
-from emq.app.opened import OpenedApp
+from emq.app.hooked import HookedApp
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.host.handlers import check_pattern
 from emq.host.host import Host, HostOptions
@@ -23,42 +23,31 @@ from emq.settings import Settings
 from emq.storage import opening
 from emq.trail.sink import TrailSink
 
-_current: contextvars.ContextVar[HostingApp] = contextvars.ContextVar("emq app")
-"""The app whose host runs the code that asks."""
+log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 OneHandler = TypeVar("OneHandler", bound=Callable[Concatenate[Any, ...], object])
 BatchHandler = TypeVar("BatchHandler", bound=Callable[Concatenate[list[Any], ...], object])
 
 
-class HostingApp(OpenedApp):
+class HostingApp(HookedApp):
     """Adds to the parts of an app what consumes with them; see `emq.app.app.App`."""
 
     def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
         super().__init__(settings, trail, patient=patient, create=create)
         self.host: Host | None = None
         self.monitor = Monitor(self)
+        self._starting: asyncio.Timeout | None = None
         self._receivers: dict[str, Receiver] = {}
         self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
         self._background: asyncio.Task[None] | None = None
         self._becoming_host = asyncio.Lock()
-        self._context = contextvars.Context()
-
-    @classmethod
-    def current(cls) -> Self:
-        """Return the app whose host runs the calling handler, so that modules of handlers need no global app.
-
-        Raises:
-            WrongState: no host runs the calling code.
-        """
-        app = _current.get(None)
-        if not isinstance(app, cls):
-            raise errors.WrongState("no host runs this code; App.current() is for handlers, use your own App elsewhere")
-        return app
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._stop_background()
-        await super().__aexit__(*exc_info)
+        try:
+            await self._stop_background()
+        finally:
+            await super().__aexit__(*exc_info)
 
     @overload
     def handler(self, pattern: str) -> Callable[[OneHandler], OneHandler]: ...
@@ -162,13 +151,14 @@ class HostingApp(OpenedApp):
             raise errors.WrongState("this App is a host already; one is enough")
         self._background = asyncio.create_task(self.run(), name="emq host in the background")
         await asyncio.sleep(0)
-        assert self.host is not None, "run() makes it before it waits for anything"
-        ready = asyncio.ensure_future(self.host.running.wait())
+        host = self.host
+        assert host is not None, "run() makes it before it waits for anything"
+        ready = asyncio.ensure_future(host.running.wait())
         await asyncio.wait([ready, self._background], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         if self._background.done():
             await self._stop_background()
-        return self.host
+        return host
 
     async def _stop_background(self) -> None:
         if self._background is not None:
@@ -181,8 +171,7 @@ class HostingApp(OpenedApp):
 
     def _wanted(self, receiver: Receiver) -> None:
         if self.host is not None:
-            # A consumer asks, but the host's own tasks may start here, and handlers in them ask for `current`.
-            self._context.copy().run(self.host.ownership.wanted, receiver)
+            self.host.ownership.wanted(receiver)
 
     async def run(self, membership: Membership | None = None) -> None:
         """Be a host: consume every topic with a handler until `stop` is called or the call is cancelled.
@@ -191,6 +180,7 @@ class HostingApp(OpenedApp):
             HostConflict: another host consumes from this store, and the store is for one host only or that host has
                 another database; stop that host first.
             InvalidSettings: the address of the setting `metrics` is taken.
+            HookFailed: a start-up hook for hosts failed.
         """
         options, membership = self.settings, membership or self.membership()
         neighbours = None
@@ -209,13 +199,24 @@ class HostingApp(OpenedApp):
             ),
         )
         self.host.on_deleted.append(self._forget_receiver)
-        token = _current.set(self)
-        self._context = contextvars.copy_context()
-        try:
+        with self._as_current():
             async with self.monitor.serving():
-                await self.host.run()
+                if await self._host_hooks_started():
+                    try:
+                        await self.host.run()
+                    finally:
+                        await self.hooks.stop(host_only=True)
+
+    async def _host_hooks_started(self) -> bool:
+        """Run the start-up hooks for hosts; False if `stop` was called meanwhile, and what had begun is undone."""
+        try:
+            async with asyncio.timeout(None) as self._starting:
+                await self.hooks.start(host_only=True)
+        except TimeoutError:
+            return False
         finally:
-            _current.reset(token)
+            self._starting = None
+        return True
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Host]:
@@ -229,6 +230,14 @@ class HostingApp(OpenedApp):
             yield host
         finally:
             await self._stop_background()
+
+    @contextlib.asynccontextmanager
+    async def hosting_lifespan(self, web_app: object = None) -> AsyncIterator[Mapping[str, Any]]:
+        """Do what `lifespan` does, and be a host meanwhile: the web process consumes, too."""
+        async with self.lifespan(web_app) as state, self.running():
+            assert self._background is not None
+            self._background.add_done_callback(_log_end)
+            yield state
 
     async def run_until_signal(self, membership: Membership | None = None) -> None:
         """Run until Ctrl-C or SIGTERM, then stop cleanly; a second signal stops at once. For the main thread only."""
@@ -257,6 +266,8 @@ class HostingApp(OpenedApp):
 
     def stop(self) -> None:
         """End `run` cleanly: start nothing more, wait for messages in flight, save progress. Returns at once."""
+        if self._starting is not None:
+            self._starting.reschedule(asyncio.get_running_loop().time())
         if self.host is not None:
             self.host.stop()
 
@@ -314,3 +325,9 @@ class HostingApp(OpenedApp):
                 f"clusters need the module {exc.name!r}; {extras.remedy('zookeeper')}"
             ) from exc
         return zookeeper.tree_of(options, create=self._create)
+
+
+def _log_end(host: asyncio.Task[None]) -> None:
+    """Say that a host in the background has ended, which nobody awaits before the web app ends."""
+    if not host.cancelled() and (failure := host.exception()) is not None:
+        log.error("this web process consumes no more, because its host failed: %s", failure, exc_info=failure)

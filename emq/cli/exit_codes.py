@@ -32,6 +32,8 @@ _UNREACHABLE = (errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavai
 
 def of(error: errors.EMQError) -> int:
     """Return the exit code of a command that ended with this error."""
+    if isinstance(error, errors.HookFailed) and isinstance(error.__cause__, errors.EMQError):
+        return of(error.__cause__)
     if isinstance(error, errors.KeyDamaged | errors.NoDatabase):  # somebody must repair or create it first
         return FAILED
     if isinstance(error, _UNREACHABLE):

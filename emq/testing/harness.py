@@ -112,7 +112,6 @@ class Harness:
             stack.enter_context(self._outside.counting())
             self._set_up(stack)
             await stack.enter_async_context(self.app)
-            self._listen_to_producer()
             await stack.enter_async_context(self._hosting())
             self._stack = stack.pop_all()
         return self
@@ -297,25 +296,34 @@ class Harness:
         stack.callback(overridden.update, dict(overridden))
         stack.callback(overridden.clear)
         overridden.update(self._overrides)
+        _replace(stack, app, "_start_hooks", functools.partial(self._with_listening, app._start_hooks))
+        _replace(stack, app.hooks, "run", self._outside_of_engine)
         _replace(stack, app.handlers, "find", functools.partial(self._find, app.handlers.find))
         _replace(stack, app.handlers._threads, "run", functools.partial(self._in_thread, app.handlers._threads.run))
 
     def _find(self, find: Callable[[str], Binding | None], topic: str) -> Binding | None:
         binding = find(topic)
-        if binding is None:
-            return None
-        if binding not in self._wrapped:
+        if binding is not None and binding not in self._wrapped:
             self._wrapped[binding] = binding._replace(call=functools.partial(self._handle, binding.call))
-        return self._wrapped[binding]
+        return None if binding is None else self._wrapped[binding]
 
     async def _handle(self, call: Callable[[Any], Awaitable[object]], argument: Any) -> object:
-        token = _of_engine.set(False)
         self._running += 1
         self._outside.stirred()
         try:
-            return await call(argument)
+            return await self._outside_of_engine(functools.partial(call, argument))
         finally:
             self._running -= 1
+
+    async def _with_listening(self, start_hooks: Callable[[], Awaitable[None]]) -> None:
+        self._listen_to_producer()
+        await start_hooks()
+
+    async def _outside_of_engine(self, step: Callable[[], Awaitable[object]]) -> object:
+        token = _of_engine.set(False)
+        try:
+            return await step()
+        finally:
             _of_engine.reset(token)
 
     async def _in_thread(self, run: Callable[..., Awaitable[object]], *arguments: Any) -> object:

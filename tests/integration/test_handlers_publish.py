@@ -100,14 +100,3 @@ async def test_the_current_app_is_that_of_the_host_of_the_handler() -> None:
         with pytest.raises(errors.WrongState):
             package.App.current()
     assert set(found) == {app}
-
-
-async def test_what_a_consumer_starts_on_the_host_knows_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer asks from a context without a host. What it starts may run handlers, which ask for the app."""
-    found: list[object] = []
-    async with package.App("memory:", options=package.Settings()) as app:
-        receiver = app.receiver("received")
-        async with app.running() as host:
-            monkeypatch.setattr(host.ownership, "wanted", lambda _: found.append(package.App.current()))
-            assert await receiver.receive(timeout_s=0) == []
-    assert found == [app]

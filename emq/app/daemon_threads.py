@@ -1,0 +1,43 @@
+"""Threads that never keep a process from ending."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
+    """Runs each function in a daemon thread of its own, for `loop.run_in_executor`; also while the interpreter ends.
+
+    A function that hangs keeps neither its caller, which can be cancelled, nor the process from ending. The usual pool
+    takes nothing any more, and joins its threads, when the process ends. This one is a pool by name only, because event
+    loops take no other kind as their default.
+
+    Args:
+        name: of the threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(1, name)
+        self._name = name
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[T]:
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as exc:
+                future.set_exception(exc)
+            else:
+                future.set_result(result)
+
+        threading.Thread(target=work, name=self._name, daemon=True).start()
+        return future

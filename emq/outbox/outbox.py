@@ -1,0 +1,194 @@
+"""The outbox: a table beside the user's own, and messages that are inserted into it within the user's transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import datetime
+import json
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from emq import errors
+from emq.app import App
+from emq.outbox.relay import PAGE, POLL_S, Relay
+from emq.producer.checks import checked_ids
+from emq.topics import inputs
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession  # needs greenlet
+
+Session: TypeAlias = Union[orm.Session, "orm.scoped_session[Any]", "AsyncSession", sa.Connection]
+"""The user's transaction."""
+
+
+class Outbox:
+    """Messages that are published if, and only if, the user's transaction commits.
+
+    Args:
+        metadata: the user's own, such as `Base.metadata`; the table joins it, so that `create_all` and Alembic see it.
+        name: name of the table.
+
+    Attributes:
+        table: columns are id (the order), message_id, topic, payload, options (JSON), error (why it was refused).
+    """
+
+    def __init__(self, metadata: sa.MetaData, name: str = "emq_outbox") -> None:
+        self.table = _table(metadata, name)
+        self._row: type[Any] = type("OutboxRow", (), {})
+        orm.registry(metadata=metadata).map_imperatively(self._row, self.table)
+        self._wakers: set[Callable[[], None]] = set()
+        self._turn = threading.Lock()
+
+    def publish(
+        self,
+        session: Session,
+        topic: str,
+        payload: bytes | str,
+        *,
+        key: str | None = None,
+        priority: str | float | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay_ms: float | None = None,
+        at: datetime.datetime | float | None = None,
+        ttl_s: float | None = None,
+        time_range_ms: int | None = None,
+        merge_key: bytes | str | None = None,
+        message_id: str | None = None,
+    ) -> str:
+        """Insert a message into the outbox, in the transaction of `session`; return its id. A relay publishes it.
+
+        Nothing to await, also with an `AsyncSession`: the row goes to the database with the session's other changes. On
+        an `AsyncConnection` write `await connection.run_sync(outbox.publish, topic, payload)`.
+
+        Args:
+            session: a `Session`, an `AsyncSession`, or a `Connection` of SQLAlchemy.
+            delay_ms: from now, by the clock of this machine.
+            ttl_s: begins when the relay publishes.
+            message_id: as for `App.publish`; the relay publishes every row under its id, so that a topic with
+                `dedupe_s` stores the message once.
+
+            The others are as for `App.publish`.
+
+        Raises:
+            InvalidMessage: payload, time, headers or id is of a wrong type. The relay finds other mistakes, such as an
+                unknown topic, and marks the row.
+        """
+        if not isinstance(topic, str):
+            raise errors.InvalidMessage(f"topic {inputs.shown(topic)} is of type {type(topic).__name__}; give its name")
+        if not isinstance(payload, str | bytes):
+            kind = type(payload).__name__
+            raise errors.InvalidMessage(f"payload {inputs.shown(payload)} is of type {kind}; give bytes or text")
+        [id_] = checked_ids([uuid.uuid4().hex if message_id is None else message_id])
+        options: dict[str, Any] = {
+            "key": key,
+            "priority": priority,
+            "headers": inputs.headers(headers),
+            "at": _start_s(delay_ms, at),
+            "ttl_s": ttl_s,
+            "time_range_ms": time_range_ms,
+        }
+        if isinstance(merge_key, bytes):
+            options["merge_key_base64"] = base64.b64encode(merge_key).decode()
+        else:
+            options["merge_key"] = merge_key
+        values = {
+            "message_id": id_,
+            "topic": topic,
+            "payload": payload.encode() if isinstance(payload, str) else payload,
+            "options": _json({name: value for name, value in options.items() if value is not None}),
+        }
+        self._insert(session, values)
+        return id_
+
+    def _insert(self, session: Any, values: dict[str, Any]) -> None:
+        if isinstance(session, sa.Connection):
+            session.execute(self.table.insert(), values)
+            return
+        if isinstance(session, orm.scoped_session):
+            session = session()
+        session = getattr(session, "sync_session", session)  # of an AsyncSession
+        if not isinstance(session, orm.Session):
+            raise errors.InvalidSettings(
+                f"the outbox cannot insert through {type(session).__name__}; give a Session, an AsyncSession or a "
+                "Connection of SQLAlchemy (for an AsyncConnection: `await connection.run_sync(outbox.publish, ...)`)"
+            )
+        session.add(self._row(**values))
+        if self._wakers and not sa.event.contains(session, "after_commit", self._committed):
+            sa.event.listen(session, "after_commit", self._committed)
+
+    def _committed(self, _session: orm.Session) -> None:
+        for wake in tuple(self._wakers):
+            wake()
+
+    @contextlib.asynccontextmanager
+    async def relay(
+        self, app: App, engine: sa.Engine | AsyncEngine, *, poll_s: float = POLL_S, page: int = PAGE
+    ) -> AsyncIterator[Relay]:
+        """Publish the rows of committed transactions for the length of a block, in the order of their insertion.
+
+        Any number of processes may run a relay; one of them at a time publishes. A row is deleted after it was
+        published, so a relay that dies in between publishes it again, under the same id.
+
+        Args:
+            app: an open app; the messages go where it publishes.
+            engine: of the database with the outbox; SQLite or PostgreSQL.
+            poll_s: seconds between looks at the table. A commit of a `Session` in this process is seen at once.
+            page: most rows in one step.
+
+        Raises:
+            InvalidSettings: the database is neither SQLite nor PostgreSQL.
+        """
+        relay = Relay(self.table, self._turn, app, engine, poll_s, page)
+        self._wakers.add(relay.wake)
+        task = asyncio.create_task(relay.run(), name="emq outbox relay")
+        try:
+            yield relay
+        finally:
+            self._wakers.discard(relay.wake)
+            await relay.stop(task)
+
+
+def _table(metadata: sa.MetaData, name: str) -> sa.Table:
+    table = sa.Table(
+        name,
+        metadata,
+        # SQLite numbers rows by itself in an INTEGER column only.
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
+        sa.Column("message_id", sa.Text, nullable=False),
+        sa.Column("topic", sa.Text, nullable=False),
+        sa.Column("payload", sa.LargeBinary, nullable=False),
+        sa.Column("options", sa.Text, nullable=False, comment="JSON: key, priority, headers, at, ..."),
+        sa.Column("error", sa.Text, comment="why the message was refused; NULL while it waits"),
+        sqlite_autoincrement=True,  # else SQLite gives the number of a deleted row again
+    )
+    waiting = table.c.error.is_(None)
+    sa.Index(f"{name}_waiting", table.c.id, postgresql_where=waiting, sqlite_where=waiting)
+    return table
+
+
+def _start_s(delay_ms: float | None, at: datetime.datetime | float | None) -> float | None:
+    """Return the time before which the message must not start, in seconds since the epoch."""
+    if delay_ms is not None and at is not None:
+        raise errors.InvalidMessage("give delay_ms or at, not both")
+    if delay_ms is not None:
+        return time.time() + inputs.number("delay_ms", delay_ms) / 1000
+    if isinstance(at, datetime.datetime):
+        if at.tzinfo is None:
+            raise errors.InvalidMessage(f"at {at} has no time zone; give one, such as tzinfo=datetime.UTC")
+        return at.timestamp()
+    return at
+
+
+def _json(options: dict[str, Any]) -> str:
+    try:
+        return json.dumps(options, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        raise errors.InvalidMessage(f"the options {inputs.shown(options)} cannot be kept as JSON: {exc}") from exc

@@ -1,0 +1,348 @@
+"""Hooks of an app: when they run, in which order, and what follows if one fails or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import emq
+from emq import errors
+from emq.app import hooks
+from emq.testing import Harness
+
+
+@pytest.fixture
+def app() -> emq.App:
+    return emq.App("memory:")
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+def recorded(app: emq.App, said: list[str]) -> None:
+    """Add hooks of each form, which say that they run."""
+
+    @app.on_startup
+    async def first() -> None:
+        said.append("first")
+
+    @app.on_startup
+    async def resource() -> AsyncIterator[None]:
+        said.append("resource begins")
+        yield
+        said.append("resource ends")
+
+    @app.on_startup
+    def plain() -> None:
+        said.append("plain")
+
+    @app.on_shutdown
+    async def last() -> None:
+        said.append("last")
+
+    @app.on_shutdown
+    def before_last() -> None:
+        said.append("before last")
+
+    @app.on_startup(host_only=True)
+    async def host_begins() -> None:
+        said.append("host begins")
+
+    @app.on_shutdown(host_only=True)
+    async def host_ends() -> None:
+        said.append("host ends")
+
+
+OPEN = ["first", "resource begins", "plain"]
+CLOSED = ["before last", "last", "resource ends"]
+
+
+async def test_hooks_run_in_order_and_shutdown_hooks_in_the_reverse_order(app: emq.App, said: list[str]) -> None:
+    recorded(app, said)
+    async with app:
+        assert said == OPEN
+    assert said == OPEN + CLOSED
+
+
+async def test_an_app_that_opens_twice_runs_its_hooks_twice(app: emq.App, said: list[str]) -> None:
+    recorded(app, said)
+    for _ in range(2):
+        async with app:
+            pass
+    assert said == (OPEN + CLOSED) * 2
+
+
+async def test_hooks_for_hosts_run_only_while_the_app_is_a_host(app: emq.App, said: list[str]) -> None:
+    recorded(app, said)
+    async with app:
+        async with app.running():
+            assert said == [*OPEN, "host begins"]
+        assert said == [*OPEN, "host begins", "host ends"]
+    assert said == [*OPEN, "host begins", "host ends", *CLOSED]
+
+
+async def test_a_harness_runs_the_hooks_and_sees_what_they_publish(app: emq.App, said: list[str]) -> None:
+    recorded(app, said)
+
+    @app.handler("greetings")
+    async def greet(message: emq.Message) -> None:
+        said.append(f"{app.state.greeting} {message.payload.decode()}")
+
+    @app.on_startup
+    async def publish() -> None:
+        app.state.greeting = "hello"
+        await app.publish("greetings", b"open")
+
+    @app.on_startup(host_only=True)
+    async def publish_as_host() -> None:
+        await emq.App.current().publish("greetings", b"host")
+
+    for _ in range(2):  # an app that a module has is opened by each test
+        said.clear()
+        async with Harness(app) as t:
+            await t.settled()
+            assert [p.payload for p in t.published] == [b"open", b"host"]
+        assert said == [*OPEN, "host begins", "hello open", "hello host", "host ends", *CLOSED]
+
+
+async def test_tasks_of_hooks_run_in_virtual_time(app: emq.App) -> None:
+    ticks: list[float] = []
+
+    @app.on_startup(host_only=True)
+    async def ticking() -> AsyncIterator[None]:
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(600)
+                ticks.append(asyncio.get_running_loop().time())
+
+        task = asyncio.create_task(tick())
+        yield
+        task.cancel()
+
+    async with Harness(app) as t:
+        await t.advance(hours=1)
+    # A leap over a timer would let the ticks come late and all too few.
+    assert len(ticks) == 6
+    assert all(b - a == pytest.approx(600, abs=0.1) for a, b in itertools.pairwise(ticks))
+
+
+async def test_messages_start_after_the_hooks_and_end_before_them(app: emq.App, said: list[str]) -> None:
+    @app.on_startup(host_only=True)
+    async def connect() -> AsyncIterator[None]:
+        await asyncio.sleep(5)
+        said.append("connected")
+        yield
+        said.append("disconnected")
+
+    @app.handler("orders")
+    async def handle(message: emq.Message) -> None:
+        said.append("handled")
+        await asyncio.sleep(1)
+        said.append("done")
+
+    @app.on_startup
+    async def publish() -> None:
+        await app.create_topic("orders", qps=10)
+        await app.publish("orders", b"1")
+
+    async with Harness(app) as t:
+        await t.settled()
+    assert said == ["connected", "handled", "done", "disconnected"]
+
+
+@pytest.mark.parametrize("host_only", [False, True])
+async def test_a_failing_start_is_undone_and_told_in_one_line(
+    app: emq.App, said: list[str], host_only: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorded(app, said)
+
+    @app.on_shutdown(host_only=host_only)
+    async def disconnect() -> None:
+        said.append("disconnect")
+        del app.state.never_set
+
+    @app.on_startup(host_only=host_only)
+    async def connect() -> None:
+        raise ConnectionError("no server\nat all")
+
+    @app.on_startup(host_only=host_only)
+    async def later() -> None:
+        said.append("never")
+
+    with pytest.raises(errors.HookFailed) as caught:
+        async with app, app.running():
+            said.append("never")
+    [line] = str(caught.value).splitlines()
+    assert "the start-up hook test_hooks." in line
+    assert ".connect failed: ConnectionError: no server at all" in line
+    assert "test_hooks.py, line " in line
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    ends = ["host begins", "disconnect", "host ends", *CLOSED] if host_only else ["disconnect", *CLOSED]
+    assert said == OPEN + ends
+    [told] = [record for record in caplog.records if record.name == hooks.__name__]
+    assert told.levelno == logging.WARNING
+    assert told.exc_info is None
+    said.clear()
+    async with emq.App("memory:"):  # nothing is left open
+        assert emq.App._open == {0}
+
+
+async def test_each_shutdown_hook_runs_although_others_fail(
+    app: emq.App, said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    recorded(app, said)
+
+    @app.on_shutdown
+    async def failing() -> None:
+        raise ValueError("cannot close")
+
+    @app.on_startup
+    async def failing_late() -> AsyncIterator[None]:
+        yield
+        raise ValueError("cannot close, either")
+
+    async with app:
+        pass
+    assert said == OPEN + CLOSED
+    told = [record for record in caplog.records if record.name == hooks.__name__]
+    assert ["cannot close, either" in told[0].message, "cannot close" in told[1].message] == [True, True]
+    assert all(record.exc_info for record in told)
+
+
+async def test_a_hook_that_hangs_can_be_cancelled(
+    app: emq.App, said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    recorded(app, said)
+    hanging, thread = asyncio.Event(), threading.Event()
+
+    @app.on_startup
+    async def hang() -> None:
+        hanging.set()
+        await asyncio.sleep(3600)
+
+    @app.on_startup(host_only=True)
+    def hang_in_thread() -> None:
+        thread.wait()
+
+    opening = asyncio.create_task(app.__aenter__())
+    await hanging.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert said == OPEN + CLOSED
+    app.hooks._hooks = [h for h in app.hooks._hooks if h.function is not hang]
+    said.clear()
+    async with app:
+        host = asyncio.create_task(app.run())
+        while app.host is None:
+            await asyncio.sleep(0)
+        app.stop()
+        await asyncio.wait_for(host, 5)
+        assert said == [*OPEN, "host begins", "host ends"]
+    thread.set()
+
+
+async def test_a_shutdown_hook_that_hangs_gives_way_to_the_others(app: emq.App, said: list[str]) -> None:
+    recorded(app, said)
+    hanging = asyncio.Event()
+
+    @app.on_shutdown
+    async def hang() -> None:
+        hanging.set()
+        await asyncio.sleep(3600)
+
+    await app.__aenter__()
+    closing = asyncio.create_task(app.__aexit__())
+    await hanging.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert said == OPEN + CLOSED
+    with pytest.raises(errors.WrongState, match="not open"):
+        _ = app._opened(app._stack)
+
+
+async def test_a_slow_hook_is_named(app: emq.App, caplog: pytest.LogCaptureFixture) -> None:
+    @app.on_startup
+    async def load_the_model() -> None:
+        await asyncio.sleep(60)
+
+    async with Harness(app):
+        pass
+    [line] = [record.message for record in caplog.records if record.name == hooks.__name__]
+    assert "load_the_model has been running for 10 s" in line
+
+
+async def test_a_signal_during_the_hooks_of_a_host_stops_it(app: emq.App, said: list[str]) -> None:
+    recorded(app, said)
+
+    @app.on_startup(host_only=True)
+    async def hang() -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(3600)
+
+    async with app:
+        await asyncio.wait_for(app.run_until_signal(), 5)
+    assert said == [*OPEN, "host begins", "host ends", *CLOSED]
+
+
+def needs_arguments(number: int) -> None: ...
+
+
+def generator() -> Iterator[None]:
+    yield
+
+
+async def async_generator() -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("decorator", "function", "text"),
+    [
+        ("on_startup", needs_arguments, "give it no parameters"),
+        ("on_startup", generator, "only a start-up hook that is `async def`"),
+        ("on_shutdown", async_generator, "only a start-up hook that is `async def`"),
+        ("on_startup", 5, "decorate a function"),
+    ],
+)
+def test_a_function_that_cannot_be_a_hook_is_refused(
+    app: emq.App, decorator: str, function: Callable[..., Any], text: str
+) -> None:
+    with pytest.raises(errors.InvalidSettings, match=text):
+        getattr(app, decorator)(function)
+
+
+def test_a_hook_is_added_once(app: emq.App) -> None:
+    app.on_startup(async_generator)
+    with pytest.raises(errors.InvalidSettings, match="there already"):
+        app.on_startup(async_generator)
+
+
+async def test_a_hook_must_yield_once(app: emq.App, caplog: pytest.LogCaptureFixture) -> None:
+    @app.on_startup
+    async def twice() -> AsyncIterator[None]:
+        yield
+        yield
+
+    async with app:
+        pass
+    assert "it yielded twice" in caplog.text
+
+    @app.on_startup
+    async def never() -> AsyncIterator[None]:
+        if app.settings is None:
+            yield
+
+    with pytest.raises(errors.HookFailed, match="it did not yield"):
+        async with app:
+            pass
