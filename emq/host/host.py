@@ -246,6 +246,11 @@ class Host(HostEvents):
         return self.recorder.latest()
 
     @property
+    def store_unreachable(self) -> str | None:
+        """The error of the store, or of the part of it that does not answer; None while all is well."""
+        return self.puller.unreachable or self.slots.unreachable or self.lanes.unreachable or self.lag.unreachable
+
+    @property
     def is_stopping(self) -> bool:
         """True once `stop` was called."""
         return self._stop.is_set()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from emq.database import Database
 from emq.host.host import Host
 from emq.metrics.watched import Watched
 
@@ -42,6 +43,13 @@ def ready(app: Watched) -> list[Check]:
     return _of_host(app.host)
 
 
+def trouble(database: Database) -> str | None:
+    """Return why the database cannot be reached, also while a call still waits for its answer; None if all is well."""
+    if database.unreachable is None and database.silent_s > SILENT_S:
+        return f"{database.shown} has not answered a call for {database.silent_s:.1f} s"
+    return database.unreachable
+
+
 def is_ok(checks: Sequence[Check]) -> bool:
     return all(check.ok for check in checks)
 
@@ -53,12 +61,11 @@ def report(checks: Sequence[Check]) -> str:
 
 
 def _of_host(host: Host) -> list[Check]:
-    now = host.statistics()
     membership, groups = host.parts.membership, len(host.ownership.groups)
     plan, lease = membership.plan, membership.lease
-    left_s = lease.until - now.time
-    store = now.store_unreachable or host.lag.unreachable
-    timekeeper = host.timekeeper
+    left_s = lease.until - host.statistics().time
+    store = host.store_unreachable
+    database, timekeeper = trouble(host.parts.database), host.timekeeper
     resting = "; ".join(f"{name}: {why}" for name, why in host.guard.resting.items())
     return [
         Check("running", not host.is_stopping, "stops" if host.is_stopping else "since the host was started"),
@@ -71,7 +78,7 @@ def _of_host(host: Host) -> list[Check]:
             else "the first assignment is not carried out yet",
         ),
         Check("store", store is None, store or "answers"),
-        _database(host),
+        Check("database", database is None, database or "answers"),
         Check(
             "clock",
             timekeeper is None or timekeeper.is_known,
@@ -86,14 +93,6 @@ def _of_host(host: Host) -> list[Check]:
         ),
         Check("loops", not resting, resting or "all run"),
     ]
-
-
-def _database(host: Host) -> Check:
-    database = host.parts.database
-    reason = database.unreachable
-    if reason is None and database.silent_s > SILENT_S:
-        reason = f"{database.shown} has not answered a call for {database.silent_s:.1f} s"
-    return Check("database", reason is None, reason or "answers")
 
 
 def _one_line(text: str) -> str:

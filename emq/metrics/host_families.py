@@ -15,6 +15,7 @@ from importlib import metadata
 from emq.groups.deliveries import Deliveries
 from emq.host.host import Host
 from emq.host.lag_sampler import Part
+from emq.metrics import health
 from emq.metrics.families import Family, Histogram, Labels, counter, gauge, one
 from emq.metrics.watched import Watched
 
@@ -30,10 +31,11 @@ LAGS = range(10, 26)
 
 def of_process(app: Watched) -> Iterator[Family]:
     """Yield all families of the process; those of the host only if the app consumes."""
+    name = app.host_name() if app.host is None else app.host.parts.membership.host
     yield gauge(
         "emq_info",
         "1; the labels tell the version of EMQ, the name of the host in its cluster, and the environment.",
-        (_labels(version=_version(), host=app.host_name(), environment=app.settings.environment.value), 1),
+        (_labels(version=_version(), host=name, environment=app.settings.environment.value), 1),
     )
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield counter(
@@ -197,11 +199,12 @@ def _clock(host: Host) -> Iterator[Family]:
 
 
 def _servers(host: Host) -> Iterator[Family]:
-    now = host.statistics()
-    store = now.store_unreachable or host.lag.unreachable
+    store = host.store_unreachable
     yield gauge("emq_store_reachable", "1 while the store serves every call of this host, else 0.", one(int(not store)))
     database = host.parts.database
-    yield gauge("emq_database_reachable", "1 while the database answers, else 0.", one(int(not database.unreachable)))
+    yield gauge(
+        "emq_database_reachable", "1 while the database answers, else 0.", one(int(not health.trouble(database)))
+    )
     yield gauge(
         "emq_database_away_seconds", "Time for which the database has not answered, in seconds.", one(database.away_s)
     )

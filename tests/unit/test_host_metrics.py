@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ class App:
         self.producer = r.producer
 
     def host_name(self) -> str:
-        return "host-1"
+        return "the-name-of-the-app"
 
 
 def scraped(r: Rig, host: Host) -> Scraped:
@@ -112,6 +113,7 @@ async def test_each_outcome_is_counted_for_its_handler(batch_size: int) -> None:
     assert page.value("emq_loop_failures_total", loop="fetch 1") == 0
     assert page.value("emq_checkpoint_unsaved_seconds") == 0
     assert page.value("emq_plan_hosts") == 1
+    assert page.value("emq_info", host="host-1", environment="online", version=metadata.version("emq")) == 1
     assert page.value("emq_lease_valid") == 1
 
 
@@ -285,9 +287,12 @@ async def test_a_host_whose_database_is_silent_says_so_before_the_call_fails(mon
         assert r.db.silent_s == 0.0
         now = 1003.0
         assert r.db.silent_s == 3.0
+        assert r.db.unreachable is None
+        assert (health.trouble(r.db) or "").endswith("has not answered a call for 3.0 s")
         gate.set()
         await call
         assert r.db.silent_s == 0.0
+        assert health.trouble(r.db) is None
 
 
 @virtual
