@@ -20,6 +20,7 @@ from emq.errors import EMQError
 NAMES = {
     "floor": "engine",
     "host": "engine",
+    "metrics": "engine",
     "waiting": "engine",
     "idle": "engine",
     "wake": "engine",

@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -62,6 +62,8 @@ DESCRIPTIONS = {
     "lua_folds": "Allow topics to merge messages by Lua code of their own (a fold). It runs in the store; code that "
     "never ends blocks a Redis server.",
     "trail": "Directory of the trail, the record of every message's life; empty: no trail.",
+    "metrics": "HOST:PORT at which each host serves /metrics, /livez and /readyz over HTTP; :PORT for all addresses of "
+    "the machine; the processes of one host take the port and those above it. Empty: not at all.",
     "log_level": "Least level that a host logs: debug, info, warning or error.",
     "log_format": "How a host logs: text for people, or json, one object for each line.",
 }
@@ -89,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_in_flight: Annotated[int, Meta(ge=1)] = 20_000
     lua_folds: bool = False
     trail: str = ""
+    metrics: str = ""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
 
@@ -106,6 +109,26 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def database_is_private(self) -> bool:
         """True if the database lies in this process's memory, where no other process sees it."""
         return self.database_url in ("sqlite://", "sqlite:///:memory:")
+
+
+class Address(NamedTuple):
+    """An address to serve at; the empty host stands for all addresses of the machine."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address(text: str) -> Address:
+    """Return the address that `HOST:PORT`, `[IPV6]:PORT` or `:PORT` names. Raises `InvalidSettings`."""
+    found = re.fullmatch(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})", text)
+    if found is None or int(found["port"]) > 65_535:
+        raise errors.InvalidSettings(
+            f"settings: metrics = {inputs.shown(text)} must be HOST:PORT, such as 127.0.0.1:9464"
+        )
+    return Address(found["v6"] or found["host"] or "", int(found["port"]))
 
 
 def load(path: str | None = None, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
@@ -191,4 +214,6 @@ def _settings(values: Mapping[str, Any]) -> Settings:
     if settings.cluster and not settings.cluster.startswith(("zookeeper://", "zookeepers://")):
         shown = opening.hide_password(settings.cluster)
         raise errors.InvalidSettings(f"settings: cluster = {shown!r} must begin with zookeeper:// or zookeepers://")
+    if settings.metrics:
+        address(settings.metrics)
     return settings

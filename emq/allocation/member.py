@@ -17,7 +17,7 @@ from emq.allocation.announcement import Announcement
 from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
-from emq.allocation.membership import Assignment
+from emq.allocation.membership import Assignment, PlanInForce
 from emq.allocation.records import Entry, Former, Pointer, Record, Running
 from emq.allocation.seat import Seat
 from emq.allocation.tree import protocol
@@ -124,6 +124,10 @@ class ClusterMembership:
         self._broken: BaseException | None = None
         self.guard = Guard()
         self._told = ""
+
+    @property
+    def plan(self) -> PlanInForce | None:
+        return None if self._record is None else PlanInForce(self._record.generation, len(self._record.lists))
 
     # -------------------------------------------------------------------------------------------- what the host calls
 

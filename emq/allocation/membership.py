@@ -26,6 +26,16 @@ class Assignment(NamedTuple):
     catalog: int = 0
 
 
+class PlanInForce(NamedTuple):
+    """Attributes:
+    version: number of the plan; grows with each plan.
+    hosts: number of hosts that the plan knows.
+    """
+
+    version: int
+    hosts: int
+
+
 class Membership(Protocol):
     """One host's membership in a cluster. A group is assigned to a member only when its former owner let go of it.
 
@@ -36,6 +46,10 @@ class Membership(Protocol):
 
     host: str
     lease: Lease
+
+    @property
+    def plan(self) -> PlanInForce | None:
+        """The plan that the member follows; None before the first."""
 
     async def join(self) -> None:
         """Become a member. Raises `HostConflict` if another host has the name."""
@@ -82,9 +96,14 @@ class LocalCluster:
         self._owned: dict[str, dict[str, int]] = {}
         self._releasing: dict[str, str] = {}
         self._lock = asyncio.Lock()
+        self._version = 0
 
     def member(self, host: str) -> LocalMembership:
         return LocalMembership(self, host)
+
+    @property
+    def plan(self) -> PlanInForce | None:
+        return PlanInForce(self._version, len(self._members)) if self._version else None
 
     async def change(
         self,
@@ -110,6 +129,7 @@ class LocalCluster:
 
     async def _replan(self, changed: set[str]) -> None:
         before = {g: h for h, owned in self._owned.items() for g in owned}
+        self._version += 1
         target = plan(self._quotas, dict.fromkeys(self._members, 1.0), before).owner
         for host, owned in self._owned.items():
             for group in [g for g in owned if target.get(g) != host]:
@@ -144,6 +164,10 @@ class LocalMembership:
         self._cluster = cluster
         self._current = Assignment({})
         self._changed = asyncio.Event()
+
+    @property
+    def plan(self) -> PlanInForce | None:
+        return self._cluster.plan
 
     async def join(self) -> None:
         await self._cluster.change(joining=self)

@@ -18,6 +18,7 @@ from emq.host.handlers import check_pattern
 from emq.host.host import Host, HostOptions
 from emq.host.neighbours import Neighbours
 from emq.host.surroundings import Services, Storage
+from emq.metrics.monitor import Monitor
 from emq.settings import Settings
 from emq.storage import opening
 from emq.trail.sink import TrailSink
@@ -35,6 +36,7 @@ class HostingApp(HookedApp):
     def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
         super().__init__(settings, trail, patient=patient, create=create)
         self.host: Host | None = None
+        self.monitor = Monitor(self)
         self._starting: asyncio.Timeout | None = None
         self._receivers: dict[str, Receiver] = {}
         self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
@@ -177,6 +179,7 @@ class HostingApp(HookedApp):
         Raises:
             HostConflict: another host consumes from this store, and the store is for one host only or that host has
                 another database; stop that host first.
+            InvalidSettings: the address of the setting `metrics` is taken.
             HookFailed: a start-up hook for hosts failed.
         """
         options, membership = self.settings, membership or self.membership()
@@ -187,7 +190,7 @@ class HostingApp(HookedApp):
             Storage(self.store, self.catalog, self._opened(self._checkpoints)),
             membership,
             self.handlers,
-            Services(self.clock, self.timekeeper, neighbours, self.trail),
+            Services(self.clock, self.timekeeper, neighbours, self.trail, self.monitor.deliveries()),
             HostOptions(
                 checkpoint_s=options.checkpoint_s,
                 max_unsaved_s=options.max_unsaved_s,
@@ -197,11 +200,12 @@ class HostingApp(HookedApp):
         )
         self.host.on_deleted.append(self._forget_receiver)
         with self._as_current():
-            if await self._host_hooks_started():
-                try:
-                    await self.host.run()
-                finally:
-                    await self.hooks.stop(host_only=True)
+            async with self.monitor.serving():
+                if await self._host_hooks_started():
+                    try:
+                        await self.host.run()
+                    finally:
+                        await self.hooks.stop(host_only=True)
 
     async def _host_hooks_started(self) -> bool:
         """Run the start-up hooks for hosts; False if `stop` was called meanwhile, and what had begun is undone."""

@@ -50,6 +50,7 @@ class OpenedApp:
         self.trail: TrailSink = trail or NullTrail()
         self.clock = SystemClock()
         self.timekeeper: Timekeeper | None = None
+        self.waits_for: str | None = None
         self._number = 0
         self._stack: contextlib.AsyncExitStack | None = None
         self._store: Store | None = None
@@ -86,7 +87,7 @@ class OpenedApp:
             self._producer = Producer(self._store, self._catalog, self.trail, self.clock)
             self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail, self.clock)
             stack.callback(self.handlers.close)
-            self._stack = stack.pop_all()
+            self._stack, self.waits_for = stack.pop_all(), None
         return self
 
     @property
@@ -130,6 +131,7 @@ class OpenedApp:
 
     async def _say_that_it_waits(self, why: str) -> None:
         """Save a snapshot, if the database is open, so that lists of hosts show why this one waits."""
+        self.waits_for = why
         if self._database is not None:
             snapshot = statistics.waiting(self.host_name(), self.clock.now(), why)
             with contextlib.suppress(errors.DatabaseUnavailable):
@@ -151,6 +153,10 @@ class OpenedApp:
         if self._stack is not None:
             await self._stack.aclose()
             self._stack = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._stack is not None
 
     def host_name(self) -> str:
         """Return the name of the settings, or else one made of machine name, process id and number of the app."""

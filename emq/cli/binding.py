@@ -14,6 +14,7 @@ from emq import errors
 from emq.app import App
 from emq.calls.middleware import Middleware
 from emq.cli.session import Session
+from emq.groups.deliveries import PUSH
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Binding, Handlers
 from emq.settings import Settings
@@ -64,7 +65,8 @@ class WithPush(Handlers):
     def find(self, topic: str) -> Binding | None:
         found = self._own.find(topic)
         if found is None and self._has_endpoint(topic):
-            found = super().find(topic)
+            pushed = super().find(topic)
+            found = pushed and pushed._replace(pattern=PUSH)
         return found
 
     def close(self) -> None:

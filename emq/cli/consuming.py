@@ -52,14 +52,15 @@ async def _consume(session: Session, member: str | None, *, child: bool) -> None
     if member is not None:  # the parent has put the settings together, and handed over all of them
         session = dataclasses.replace(session, overrides=msgspec.to_builtins(session.settings))
     app = binding.app_of(session)
-    async with binding.with_push(app), contextlib.AsyncExitStack() as stack:
+    process = 0 if member is None else int(member.partition("/")[0])
+    async with app.monitor.serving(process), binding.with_push(app), contextlib.AsyncExitStack() as stack:
         opening = asyncio.create_task(stack.enter_async_context(app), name="emq opening")
         if child or member is not None:
             _stop_with_parent(app, opening)
         if not await _opened(opening):
             log.info("stopped while it waited for store and database")
             return
-        membership = None if member is None else app.membership(int(member.partition("/")[0]))
+        membership = None if member is None else app.membership(process)
         announcer = asyncio.create_task(_announce(app))
         try:
             await app.run_until_signal(membership)

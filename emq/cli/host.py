@@ -17,7 +17,24 @@ Handlers = Annotated[
 ]
 
 
-def up(session: Session, handlers: Handlers = None, log_level: LogLevel = None, log_format: LogFormat = None) -> None:
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Serve /metrics, /livez and /readyz over HTTP there, such as 127.0.0.1:9464.",
+        show_default=False,
+    ),
+]
+
+
+def up(
+    session: Session,
+    handlers: Handlers = None,
+    metrics: Metrics = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> None:
     """Run everything in one process: consume until Ctrl-C or SIGTERM, then stop cleanly.
 
     Topics go to the handlers of --app. Topics without a handler are pushed over HTTP if they have a push.url.
@@ -26,7 +43,7 @@ def up(session: Session, handlers: Handlers = None, log_level: LogLevel = None, 
     """
     from emq.cli import consuming
 
-    consuming.run(session.with_overrides(app=handlers, log_level=log_level, log_format=log_format))
+    consuming.run(session.with_overrides(app=handlers, metrics=metrics, log_level=log_level, log_format=log_format))
 
 
 def host(
@@ -35,6 +52,7 @@ def host(
     processes: Annotated[
         int, typer.Option(min=1, help="Number of host processes; several need redis:// or postgresql://.")
     ] = 1,
+    metrics: Metrics = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     member: Annotated[str | None, typer.Option(hidden=True, help="I/N: one of N processes of a parent.")] = None,
@@ -42,13 +60,14 @@ def host(
     """Consume until Ctrl-C or SIGTERM, with one or several processes, then stop cleanly.
 
     Several processes divide the groups of all topics among themselves; one that dies is started again. Each process is
-    a host of its own, named NAME-0, NAME-1 and so on; NAME is the setting host_name.
+    a host of its own, named NAME-0, NAME-1 and so on; NAME is the setting host_name. With --metrics, the first process
+    serves at PORT, the next one at PORT + 1, and so on.
 
     Example: emq host --app shop.handlers --processes 4 --store redis://localhost
     """
     from emq.cli import consuming
 
-    session = session.with_overrides(app=handlers, log_level=log_level, log_format=log_format)
+    session = session.with_overrides(app=handlers, metrics=metrics, log_level=log_level, log_format=log_format)
     if processes == 1:
         consuming.run(session, member)
     else:

@@ -71,6 +71,7 @@ class Database:
         self._away_since: float | None = None
         self._trouble = ""
         self._reached = False
+        self._waiting: dict[object, float] = {}
         path = urls.sqlite_path(self.url) if self.dialect == "sqlite" else None
         self._copier = None if path is None else LogCopier(str(path))
 
@@ -124,6 +125,12 @@ class Database:
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - self.away_s))
         return f"database away since {since}: {self._trouble}"
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds for which the oldest call under way has waited for its answer; 0.0 without a call."""
+        began_s = next(iter(self._waiting.values()), None)
+        return 0.0 if began_s is None else self._now_s() - began_s
+
     async def run(
         self,
         fn: Callable[[sa.Connection], T],
@@ -159,11 +166,15 @@ class Database:
                 then(result)
             return result
 
+        call = object()
+        self._waiting[call] = self._now_s()
         try:
             result = await self._in_thread(work, deadline_s + SLACK_S)
         except self.unavailable as exc:
             self._failed(exc)
             raise
+        finally:
+            del self._waiting[call]
         self._succeeded()
         return result
 

@@ -16,6 +16,7 @@ from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.parking import Parking
 from emq.dispatch.volley import MOST, Volley, suits
 from emq.groups.context import HostContext
+from emq.groups.deliveries import QUICK_US
 from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
 from emq.groups.receiver import Receiver
 from emq.message import Message
@@ -254,9 +255,12 @@ class Dispatcher:
         handler = cast(Handler, owner.handler)
         clock_now_us = self._clock.now_us
         trail = self._trail if self._trail.enabled else None
+        counts = owner.deliveries
         # The lease may end during the visit, also because the process was stopped while the clock went on.
         valid_until = min(group.counter.valid_until(now), self._lease.until)
         now_us, valid_until_us = int(now * 1e6), int(valid_until * 1e6)
+        if counts is not None:
+            counts.open(self.started, now_us)
         while self._granted and now_us < valid_until_us:
             message = group.take(now_us)
             if message is None:
@@ -265,8 +269,10 @@ class Dispatcher:
                 self._expire_taken(group, message)
                 continue
             self._granted -= 1
-            message.started_us = now_us
+            message.started_us = began_us = now_us
             self._running = message
+            if counts is not None and (message.ready_us != counts.ready_us or now_us >= counts.until_us):
+                counts.turn(self.started, message.ready_us, now_us)
             self.started += 1
             if trail is not None:
                 trail.started(message, group.epoch)
@@ -281,6 +287,8 @@ class Dispatcher:
                     self._leave_flight(group, message)
                     raise
                 self.failed += 1
+                if counts is not None:
+                    counts.failed += 1
                 self._outcomes.failed(group, message, failure)
             else:
                 self.succeeded += 1
@@ -300,17 +308,21 @@ class Dispatcher:
                     else:
                         self.flight.enter(group, 1, 0)
                         self._acknowledge(group, message)
+            now_us = clock_now_us()
             if self._driver is not driver:
-                owner.pace.ended(message.started_us, clock_now_us())
+                owner.pace.ended(message.started_us, now_us)
+                if counts is not None:
+                    counts.ended(now_us - began_us)
                 self._no_longer_busy(group)
                 return False
-            now_us = clock_now_us()
+            if counts is not None and now_us - began_us >= QUICK_US:
+                counts.slow(self.started, began_us, now_us)
         return True
 
     async def _visit_batches(self, group: OwnedGroup, driver: object, now: float) -> bool:
         """Do the same as `_visit` for a handler that takes lists."""
         owner = group.owner
-        handler = cast(BatchHandler, owner.handler)
+        handler, counts = cast(BatchHandler, owner.handler), owner.deliveries
         valid_until = min(group.counter.valid_until(now), self._lease.until)
         self._running = None
         while self._granted and now < valid_until:
@@ -318,7 +330,11 @@ class Dispatcher:
             batch = self._take_batch(group, size, int(now * 1e6))
             if not batch:
                 break
-            owner.pace.began(batch[0].started_us, len(batch))
+            began_us = batch[0].started_us
+            owner.pace.began(began_us, len(batch))
+            if counts is not None:
+                for message in batch:
+                    counts.began(message.ready_us, began_us)
             try:
                 await handler(batch)
             except BaseException as failure:
@@ -333,6 +349,8 @@ class Dispatcher:
             else:
                 owner.pace.ended(batch[0].started_us, self._clock.now_us(), len(batch))
                 self._end_batch(group, batch, {})
+            if counts is not None:
+                counts.ended(self._clock.now_us() - began_us, len(batch))
             if self._driver is not driver:
                 self._no_longer_busy(group)
                 return False
@@ -356,21 +374,28 @@ class Dispatcher:
             message = self._take_single(volley)
             if message is None:
                 return
+            counts, began_us = group.owner.deliveries, message.started_us
             try:
                 await volley.handler(message)
             except BaseException as failure:  # of any kind: the message must leave flight
                 if _is_closed(failure):
                     raise
-                volley.end(self._clock.now_us())
+                now_us = self._clock.now_us()
+                volley.end(now_us)
                 if self._is_cancelled(failure):
                     self._leave_flight(group, message)
                     raise
                 self.failed += 1
+                if counts is not None:
+                    counts.failed += 1
+                    counts.ended(now_us - began_us)
                 self._outcomes.failed(group, message, failure)
             else:
                 now_us = self._clock.now_us()
                 volley.end(now_us)
                 self.succeeded += 1
+                if counts is not None:
+                    counts.ended(now_us - began_us)
                 if self._trail.enabled:
                     self._trail.settled(message, now_us)
                 self._succeeded(group, message)
@@ -393,6 +418,8 @@ class Dispatcher:
             volley.begun += 1
             message.started_us = now_us
             self.started += 1
+            if (counts := group.owner.deliveries) is not None:
+                counts.began(message.ready_us, now_us)
             self.flight.enter(group, 0, len(message.payload))
             if self._trail.enabled:
                 self._trail.started(message, group.epoch)
@@ -447,6 +474,11 @@ class Dispatcher:
         if self._granted:
             group.counter.release(self._granted, self._clock.now())
             self._granted = 0
+        if (counts := group.owner.deliveries) is not None:
+            if self._driver is None and self._running is not None:  # its handler has suspended the stint
+                counts.close(self.started, self._running.started_us, running=True)
+            else:
+                counts.close(self.started, self._clock.now_us(), running=False)
         self._go_on(group)
 
     def _go_on(self, group: OwnedGroup) -> None:
@@ -536,6 +568,8 @@ class Dispatcher:
         for message in batch:
             if (reason := failures.get(message.id)) is not None:
                 self.failed += 1
+                if group.owner.deliveries is not None:
+                    group.owner.deliveries.failed += 1
                 self._outcomes.failed(group, message, reason)
             else:
                 self.succeeded += 1

@@ -287,7 +287,7 @@ class Settler:
             self.refused += 1
             self._events.lost(group)
         elif answer and decision is not None:
-            self._record(m, decision)
+            self._record(group, m, decision)
             if pending.unfit or decision is retry.EXPIRED:
                 self._failures.buried(group, m, decision.reason)
             if decision.due_ms is not None and m.member is None:
@@ -303,14 +303,19 @@ class Settler:
         else:
             self._events.settled(group, m)
 
-    def _record(self, m: message.Message, decision: retry.Decision) -> None:
-        now_us = self._clock.now_us()
+    def _record(self, group: OwnedGroup, m: message.Message, decision: retry.Decision) -> None:
+        now_us, counts = self._clock.now_us(), group.owner.deliveries
         if decision.due_ms is None:
             self.dead += 1
+            if counts is not None:
+                counts.dead += decision is not retry.EXPIRED
+                counts.expired += decision is retry.EXPIRED
             if self._trail.enabled:
                 self._trail.record(events.Dead(now_us, m, decision.cause + decision.reason))
         else:
             self.retried += 1
+            if counts is not None:
+                counts.retried += 1
             if self._trail.enabled:
                 self._trail.record(events.Retried(now_us, m, decision.reason, decision.due_ms))
 

@@ -58,6 +58,11 @@ class LaneClaimer:
         self._claiming: set[str] = set()
         self._again: set[str] = set()
 
+    @property
+    def unreachable(self) -> str | None:
+        """The reason why some lane cannot be claimed from now; None if all can."""
+        return self._troubles.latest
+
     def acquire(self, group: OwnedGroup) -> None:
         """Claim from the group's lane from now on.
 

@@ -29,7 +29,12 @@ TOGETHER = 500
 
 
 class Waker:
-    """Listens to the store; knows queues, lanes and slots by name."""
+    """Listens to the store; knows queues, lanes and slots by name.
+
+    Attributes:
+        woken: number of wake-ups received.
+        doubts: number of times that wake-ups may have been lost, so that the host looked at everything.
+    """
 
     def __init__(
         self,
@@ -45,6 +50,8 @@ class Waker:
         self._groups = groups
         self._readiness = readiness
         self._wakeups: AsyncIterator[Sequence[str] | None] | None = None
+        self.woken = 0
+        self.doubts = 0
 
     def open(self) -> None:
         """Start watching the store. Raises `HostConflict` if only one host may watch it and another host does."""
@@ -61,6 +68,7 @@ class Waker:
             if names is None:
                 await self._doubt()
                 continue
+            self.woken += len(names)
             async for name in in_slices(names, TOGETHER):
                 if (queue := self._queues.get(name)) is not None:
                     self._readiness.woken(queue)
@@ -71,6 +79,7 @@ class Waker:
 
     async def _doubt(self) -> None:
         """Look at all lanes, queues and slots of the host. A group's lane is first: it notes the time of this look."""
+        self.doubts += 1
         groups = list(self._groups.values())
         async for group in in_slices(groups, TOGETHER):
             if self._groups.get(group.name) is group:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from emq.clock import Clock
+from emq.groups.deliveries import HandlerDeliveries
 from emq.groups.events import HostEvents
 from emq.groups.gauge import Gauge
 from emq.loops.lease import Lease
@@ -19,6 +20,7 @@ class HostContext:
     trail: records the events of messages.
     lease: the host reads, claims and starts nothing after the lease has ended.
     gauge: counts the messages and bytes that the host buffers.
+    deliveries: counts the deliveries to each handler; None on a host without metrics.
     """
 
     clock: Clock
@@ -26,3 +28,4 @@ class HostContext:
     trail: TrailSink = dataclasses.field(default_factory=NullTrail)
     lease: Lease = dataclasses.field(default_factory=Lease)
     gauge: Gauge = dataclasses.field(default_factory=Gauge)
+    deliveries: HandlerDeliveries | None = None

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from emq.groups.capacity import MIN_BUFFER, buffer_capacity, in_flight_limit
+from emq.groups.deliveries import Deliveries
 from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.priority import Policy
@@ -49,6 +50,7 @@ class OwnedTopic:
         handler: takes the topic's messages; None if no handler is bound to the topic, which is then not consumed.
         batch_size: most messages in one call of `handler`; above 1, `handler` takes lists.
         receiver: if set, the host starts only as many messages as the receiver wants.
+        deliveries: counts the deliveries to the handler; None on a host without metrics.
         in_flight: messages started and not settled, over all groups of the topic here.
         flying: bytes of the messages in flight, except messages that succeeded and wait for the store to note this.
         limit: most messages in flight, but for expired and damaged ones; see `is_overfull`.
@@ -65,6 +67,7 @@ class OwnedTopic:
     __slots__ = (
         "batch_size",
         "coming",
+        "deliveries",
         "flying",
         "gate",
         "groups",
@@ -85,6 +88,7 @@ class OwnedTopic:
         self.handler: Handler | BatchHandler | None = None
         self.batch_size = 1
         self.receiver: Receiver | None = None
+        self.deliveries: Deliveries | None = None
         self.in_flight = 0
         self.flying = 0
         self.limit = in_flight_limit(topic)

@@ -29,6 +29,7 @@ from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
 from emq.host.group_quotas import GroupQuotas
 from emq.host.handlers import Handlers
+from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import DRAIN_S, Loops, Ownership
 from emq.host.passage_loop import PassageLoop
 from emq.host.recorder import Parts, Recorder
@@ -100,19 +101,20 @@ class Host(HostEvents):
         self._catalog = catalog
         self._database = checkpoints.database
         self._membership = membership
-        self._options = options = options or HostOptions()
+        self.options = options = options or HostOptions()
         self._neighbours = services.neighbours
         self._gauge = Gauge()
         self.guard = getattr(membership, "guard", None) or Guard()
         self.on_deleted: list[Callable[[str], None]] = []
         self._version = 0
         self._has_offered = False
+        self._is_member = False
         self._refreshing = asyncio.Lock()
         self._quotas = GroupQuotas()
         self._stop = asyncio.Event()
         self._ends_s = 0.0
 
-        context = HostContext(clock, self, trail, membership.lease, self._gauge)
+        context = HostContext(clock, self, trail, membership.lease, self._gauge, services.deliveries)
         self.readiness = Readiness()
         self.puller = Puller(store.log, self.readiness, context)
         self.lanes = LaneClaimer(store.lanes, context)
@@ -146,8 +148,12 @@ class Host(HostEvents):
         self.timekeeper = timekeeper
         if timekeeper is not None:
             timekeeper.bind(membership.lease)
-        parts = Parts(ownership, self.puller, self.settler, self.guard, timekeeper, self._gauge)
-        self._recorder = Recorder(parts, checkpoints, membership.host, clock)
+        self.parts = parts = Parts(
+            ownership, self.puller, self.settler, self.guard, timekeeper, self._gauge, membership, self._database
+        )
+        self.recorder = Recorder(parts, checkpoints, membership.host, clock)
+        self.deliveries = services.deliveries
+        self.lag = LagSampler(ownership, store, clock)
 
     async def run(self) -> None:
         """Consume until `stop` is called.
@@ -181,8 +187,10 @@ class Host(HostEvents):
             "members 2": self.members.run,
             "checkpoint": self.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
-            "statistics": self._recorder.record,
+            "statistics": self.recorder.record,
         }
+        if self.deliveries is not None:
+            loops["lag"] = self.lag.sample
         if self.timekeeper is not None:
             loops["clock"] = self.timekeeper.keep
         if self._neighbours is not None:
@@ -195,6 +203,7 @@ class Host(HostEvents):
                 await task
             await self._drain()
         finally:
+            self._is_member = False
             self.running.clear()
             await self._end([stop, *tasks])
 
@@ -211,6 +220,7 @@ class Host(HostEvents):
             await joining
             undo.pop_all()
         stop.cancel()
+        self._is_member = True
         return True
 
     async def _arrive(self) -> None:
@@ -233,15 +243,35 @@ class Host(HostEvents):
 
     def statistics(self) -> HostStatistics:
         """Return a snapshot: totals of this moment, rates and busiest topics of about the last second. Cheap."""
-        return self._recorder.latest()
+        return self.recorder.latest()
+
+    @property
+    def store_unreachable(self) -> str | None:
+        """The error of the store, or of the part of it that does not answer; None while all is well."""
+        return self.puller.unreachable or self.slots.unreachable or self.lanes.unreachable or self.lag.unreachable
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once `stop` was called."""
+        return self._stop.is_set()
+
+    @property
+    def is_member(self) -> bool:
+        """True from the time when the host has joined its cluster until it begins to leave."""
+        return self._is_member
+
+    @property
+    def catalog_version(self) -> int:
+        """The version of the catalog that the host knows; 0 before the first look."""
+        return self._version
 
     async def _drain(self) -> None:
         if not self._database.away_s:  # without the database, no host can take a group over
-            await self._membership.hand_over(self._options.drain_s + HAND_OVER_S)
+            await self._membership.hand_over(self.options.drain_s + HAND_OVER_S)
         await self.dispatcher.stop()
-        self._ends_s = asyncio.get_running_loop().time() + self._options.drain_s + LAST_STEPS_S
+        self._ends_s = asyncio.get_running_loop().time() + self.options.drain_s + LAST_STEPS_S
         async with self._in_time("letting go of the groups"):
-            await self.ownership.release(list(self.ownership.groups), self._options.drain_s)
+            await self.ownership.release(list(self.ownership.groups), self.options.drain_s)
 
     async def _end(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         await self.dispatcher.stop()
@@ -256,7 +286,7 @@ class Host(HostEvents):
         self.settler.close()
         async with self._in_time("saving the last progress"):
             await self.checkpointer.save()
-            await self._recorder.forget()
+            await self.recorder.forget()
         if self.timekeeper is not None:
             self.timekeeper.unbind(self._membership.lease)
         async with self._in_time("leaving the cluster"):  # without this step the other hosts find out later
@@ -287,7 +317,7 @@ class Host(HostEvents):
                 await self._look()
             except errors.DatabaseUnavailable:
                 await asyncio.sleep(TRY_AGAIN_S)  # the known catalog stays in use; the database has logged why
-            await asyncio.sleep(self._options.catalog_poll_s)
+            await asyncio.sleep(self.options.catalog_poll_s)
 
     async def _look(self) -> None:
         """Read the catalog if it has changed."""

@@ -19,10 +19,11 @@ from emq.fetcher.slot_members import give_back
 from emq.groups import priority
 from emq.groups.capacity import buffer_capacity, in_flight_limit, queue_capacity
 from emq.groups.context import HostContext
+from emq.groups.deliveries import NO_HANDLER, RECEIVERS
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.receiver import Receiver
-from emq.host.handlers import Handlers, is_pattern, with_timeout
+from emq.host.handlers import Binding, Handlers, is_pattern, with_timeout
 from emq.host.takeover import Takeover
 from emq.loops.slicing import SLICE, in_slices
 from emq.offsets.checkpointer import Checkpointer
@@ -112,6 +113,7 @@ class Ownership:
         self._clock = context.clock
         self._trail = context.trail
         self._gauge = context.gauge
+        self._deliveries = context.deliveries
         self.loops = loops
         self.topics: dict[str, Topic] = {}
         self.owned: dict[str, OwnedTopic] = {}
@@ -462,6 +464,8 @@ class Ownership:
 
     def _bind(self, owner: OwnedTopic) -> None:
         binding = self._handlers.find(owner.topic.name)
+        if self._deliveries is not None:
+            owner.deliveries = self._deliveries.of(_counted_as(binding))
         if binding is None or owner.topic.state is State.PAUSED:
             owner.handler = None
             return
@@ -471,3 +475,10 @@ class Ownership:
         timeout_s = owner.topic.options.handler_timeout_s
         owner.handler = binding.call if timeout_s is None else with_timeout(binding.call, timeout_s)
         owner.batch_size = binding.batch_size
+
+
+def _counted_as(binding: Binding | None) -> str:
+    """Return the pattern under which the metrics count a binding's deliveries: all receivers' count together."""
+    if binding is None:
+        return NO_HANDLER
+    return binding.pattern if binding.receiver is None else RECEIVERS

@@ -15,9 +15,12 @@ from typing import NamedTuple
 import msgspec
 
 from emq import errors
+from emq.allocation.membership import Membership
 from emq.clock import Clock
+from emq.database import Database
 from emq.dispatch.settler import Settler
 from emq.fetcher.puller import Puller
+from emq.groups.deliveries import SIZES
 from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedTopic
 from emq.host.ownership import Ownership
@@ -44,7 +47,7 @@ GROUPS_PER_S = 5_000
 
 
 class Parts(NamedTuple):
-    """The parts of a host whose counters the recorder reads; other parts are in `ownership.loops`."""
+    """The parts of a host whose counters the recorder and the metrics read; other parts are in `ownership.loops`."""
 
     ownership: Ownership
     puller: Puller
@@ -52,6 +55,8 @@ class Parts(NamedTuple):
     guard: Guard
     timekeeper: Timekeeper | None
     gauge: Gauge
+    membership: Membership
+    database: Database
 
 
 class _Mark(NamedTuple):
@@ -71,6 +76,10 @@ class Recorder:
         parts: the parts of the host, whose counters the recorder reads.
         checkpoints: tells the database and environment in which to save snapshots.
         name: the host's name in its cluster.
+
+    Attributes:
+        lags: counts of the delays with which the event loop woke the loop below, by size; see `Deliveries`.
+        lagged_us: sum of these delays, in microseconds.
     """
 
     def __init__(self, parts: Parts, checkpoints: CheckpointStore, name: str, clock: Clock) -> None:
@@ -87,6 +96,8 @@ class Recorder:
         self._saved_at = float("-inf")
         self._starts: dict[str, int] = {}
         self._looks_wanted = 0
+        self.lags = [0] * SIZES
+        self.lagged_us = 0
 
     def latest(self) -> HostStatistics:
         """Return a snapshot: totals of this moment, rates and topics as the loop last found them. Cheap."""
@@ -125,7 +136,10 @@ class Recorder:
             await self._round()
             due = loop.time() + INTERVAL_S
             await asyncio.sleep(INTERVAL_S)
-            self._lag_s = max(self._lag_s, loop.time() - due)
+            late_us = max(0, int((loop.time() - due) * 1e6))
+            self.lags[min(late_us.bit_length(), SIZES - 1)] += 1
+            self.lagged_us += late_us
+            self._lag_s = max(self._lag_s, late_us / 1e6)
 
     async def forget(self) -> None:
         """Delete the snapshot of the stopping host. If the database does not answer, the snapshot becomes stale."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from emq.clock import Clock, SystemClock
+from emq.groups.deliveries import HandlerDeliveries
 from emq.host.neighbours import Neighbours
 from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
@@ -33,9 +34,11 @@ class Services:
     timekeeper: sets the clock by the environment's time; None to trust the clock as it is.
     neighbours: finds hosts that consume from the same store; None for a store that only one host can open.
     trail: records the events of messages.
+    deliveries: counts the deliveries to each handler, for metrics; None without metrics.
     """
 
     clock: Clock = dataclasses.field(default_factory=SystemClock)
     timekeeper: Timekeeper | None = None
     neighbours: Neighbours | None = None
     trail: TrailSink = dataclasses.field(default_factory=NullTrail)
+    deliveries: HandlerDeliveries | None = None

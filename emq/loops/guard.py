@@ -36,12 +36,18 @@ class Guard:
     """Keeps the loops of one host running.
 
     Attributes:
+        names: the loops that were started.
+        resting: the loops that broke and wait to be started again, each with its last error.
+        dead: the loops that ended for good, each with its error: no restart mends them, and the host ends.
         broken: number of failures of each loop or of its items, by the loop's name. Each failure is a bug of EMQ, or
             data damaged in a way that EMQ does not know; a healthy host has none.
     """
 
     def __init__(self) -> None:
         self.broken: Counter[str] = Counter()
+        self.names: set[str] = set()
+        self.resting: dict[str, str] = {}
+        self.dead: dict[str, str] = {}
         self._said: dict[str, float] = {}
 
     async def keep(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
@@ -56,7 +62,8 @@ class Guard:
             try:
                 await loop()
                 failure: Exception = RuntimeError("it returned, which it should not")
-            except FATAL:
+            except FATAL as exc:
+                self.dead[name] = str(exc)
                 raise
             except Exception as exc:
                 failure = exc
@@ -64,7 +71,9 @@ class Guard:
             rest_s = RESTARTS_S[min(times, len(RESTARTS_S) - 1)]
             times += 1
             self.note(name, f"it starts again in {rest_s:g} s", failure)
+            self.resting[name] = f"{type(failure).__name__}: {failure}"
             await asyncio.sleep(rest_s)
+            del self.resting[name]
 
     def note(self, name: str, what_next: str, failure: BaseException, item: str = "") -> None:
         """Count an unexpected failure, and log it unless the same failure was logged in the last `SAID_AGAIN_S`.
@@ -86,4 +95,5 @@ class Guard:
 
     def start(self, loops: Mapping[str, Callable[[], Awaitable[None]]]) -> list[asyncio.Task[None]]:
         """Start each loop as a task named for the loop; return the tasks."""
+        self.names.update(loops)
         return [asyncio.create_task(self.keep(name, loop), name=f"emq {name}") for name, loop in loops.items()]

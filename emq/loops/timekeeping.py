@@ -264,6 +264,11 @@ class Timekeeper:
                 asked_us = passed_us
             self._tell()
 
+    @property
+    def is_known(self) -> bool:
+        """True while the clock is right within the bound, so that hosts may start messages."""
+        return self._sure_until_s() > self._clock.now()
+
     def state(self) -> ClockState:
         """Return a snapshot of the clock's state."""
         best = self._best()
@@ -355,7 +360,7 @@ class Timekeeper:
         return self._wall_ns() // 1000 - self._clock.passed_us()
 
     def _trouble(self) -> str:
-        if self._sure_until_s() <= self._clock.now():
+        if not self.is_known:
             best = self._best()
             known = (
                 "not known" if best is None else f"uncertain by {best.error_at(self._clock.passed_us()) / 1e6:.2f} s"

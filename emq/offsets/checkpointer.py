@@ -51,6 +51,7 @@ class Checkpointer:
 
     Attributes:
         saved: number of checkpoints saved.
+        failures: number of saves that failed, each of all queues that were dirty.
         unreachable: reason why the last save failed; None if the last save succeeded.
     """
 
@@ -78,7 +79,16 @@ class Checkpointer:
         self._saving = asyncio.Lock()
         self._troubles = Troubles("what is finished there is dropped later")
         self.saved = 0
+        self.failures = 0
+        self._dirty_since: float | None = None
+        self._saving_since: float | None = None
         self.unreachable: str | None = None
+
+    @property
+    def unsaved_s(self) -> float:
+        """Seconds since the oldest progress was made that no checkpoint covers; 0.0 without any."""
+        since = self._dirty_since if self._saving_since is None else self._saving_since
+        return 0.0 if since is None else max(0.0, self._clock.now() - since)
 
     def allowance(self, group: OwnedGroup) -> int:
         """Return how many messages the group's queues together may be ahead of their checkpoints."""
@@ -91,6 +101,8 @@ class Checkpointer:
 
     def dirty(self, queue: OwnedQueue) -> None:
         """The queue's progress changed for the first time since its last checkpoint (its `dirty` is set)."""
+        if self._dirty_since is None:
+            self._dirty_since = self._clock.now()
         self._dirty.append(queue)
 
     def resumed(self, queue: OwnedQueue) -> None:
@@ -126,7 +138,9 @@ class Checkpointer:
     async def _save(self) -> None:
         queues, self._dirty = [queue for queue in self._dirty if not queue.group.lost], []
         if not queues:
+            self._dirty_since = None
             return
+        self._saving_since, self._dirty_since = self._dirty_since, None
         for queue in queues:
             queue.begin_save()
         batch: list[Checkpoint] = []
@@ -144,13 +158,14 @@ class Checkpointer:
         except errors.DatabaseUnavailable as exc:
             if self.unreachable is None:
                 log.warning("%s; checkpoints wait", exc)
+            self.failures += 1
             self.unreachable = str(exc)
-            self._keep_dirty(queues)
+            self._not_saved(queues)
             return
         except BaseException:
-            self._keep_dirty(queues)
+            self._not_saved(queues)
             raise
-        self.unreachable = None
+        self.unreachable = self._saving_since = None
         self.saved += len(batch)
         async for queue, checkpoint in in_slices(zip(saving, batch, strict=True), TOGETHER):
             if queue.name in refused:
@@ -218,8 +233,12 @@ class Checkpointer:
         first = self._store.first_offset
         self._keep_dirty(queue for group in groups for queue in group.queues if queue.covered > first)
 
+    def _not_saved(self, queues: Iterable[OwnedQueue]) -> None:
+        self._dirty_since, self._saving_since = self._saving_since, None
+        self._keep_dirty(queues)
+
     def _keep_dirty(self, queues: Iterable[OwnedQueue]) -> None:
         for queue in queues:
             if not queue.dirty:
                 queue.mark_dirty()
-                self._dirty.append(queue)
+                self.dirty(queue)

@@ -73,7 +73,7 @@ async def test_an_idle_host_looks_at_no_topic_and_saves_a_sign_of_life_every_fiv
             async with r.consuming(Seen()) as host:
                 await asyncio.sleep(10)
                 looks: list[float] = []
-                patch.setattr(host._recorder, "_look", lambda now: looks.append(now) or iter(()))
+                patch.setattr(host.recorder, "_look", lambda now: looks.append(now) or iter(()))
                 times = saves(r, patch)
                 await asyncio.sleep(60)
     assert looks == []
@@ -100,7 +100,7 @@ async def test_a_look_at_many_groups_lets_others_run_in_between() -> None:
     async with rig() as r:
         await r.topic("big", 30_000, group_qps=10)
         async with r.consuming(Seen()) as host:
-            slices = len(list(host._recorder._look(r.clock.now())))
+            slices = len(list(host.recorder._look(r.clock.now())))
     assert slices == 2 * 3_000 // recorder.SLICE_GROUPS  # to find the busiest topics, and to tell of those
 
 

@@ -77,7 +77,7 @@ async def test_a_host_forgets_topics_that_were_deleted() -> None:
                 "lanes": len(host.lanes._groups),
                 "ahead": len(host.readiness._ahead),
                 "untrimmed": len(host.checkpointer._untrimmed),
-                "starts": len(host._recorder._starts),
+                "starts": len(host.recorder._starts),
             }
             assert sizes == dict.fromkeys(sizes, 0)
 

@@ -1,0 +1,35 @@
+"""What the metrics and the health of a process are read from."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from emq.database import Database
+from emq.host.host import Host
+from emq.producer import Producer
+from emq.settings import Settings
+
+
+class Watched(Protocol):
+    """An app, as far as those who watch it need it.
+
+    Attributes:
+        settings: its settings.
+        host: its host, if it ever became one.
+        waits_for: the reason why opening the app takes long; None if it is not being opened or no server is missing.
+    """
+
+    settings: Settings
+    host: Host | None
+    waits_for: str | None
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def producer(self) -> Producer: ...
+
+    def host_name(self) -> str: ...

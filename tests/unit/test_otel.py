@@ -1,0 +1,241 @@
+"""Traces: a span for each publish and each delivery, linked over retries, batches and strange headers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+import emq
+from emq import errors
+from emq.otel import Tracing
+from emq.testing import Harness
+
+PAGE = Path(__file__).parents[2] / "docs/tracing.md"
+
+
+class Spans:
+    """The spans that an app exports."""
+
+    def __init__(self, **options: Any) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.app = emq.App("memory:", options=emq.Settings(), middleware=[Tracing(self.provider, **options)])
+
+    def of(self, kind: SpanKind) -> list[ReadableSpan]:
+        return [span for span in self.exporter.get_finished_spans() if span.kind is kind]
+
+    @property
+    def published(self) -> list[ReadableSpan]:
+        return self.of(SpanKind.PRODUCER)
+
+    @property
+    def delivered(self) -> list[ReadableSpan]:
+        return self.of(SpanKind.CONSUMER)
+
+
+def linked(span: ReadableSpan) -> set[int]:
+    return {link.context.span_id for link in span.links}
+
+
+async def test_a_delivery_is_linked_to_its_publish() -> None:
+    spans = Spans()
+    seen: list[int] = []
+
+    @spans.app.handler("mail.*")
+    async def send(message: emq.Message) -> None:
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        await asyncio.sleep(0)
+        assert set(message.headers or ()) == {"mine", "traceparent"}
+
+    async with Harness(spans.app) as t:
+        id_ = await t.publish("mail.acme", b"x", headers={"mine": "1"})
+        await t.settled()
+        assert not t.dead_letters
+    [published], [delivered] = spans.published, spans.delivered
+    assert (published.name, delivered.name) == ("publish mail.acme", "process mail.*")
+    assert dict(published.attributes or {}) == {
+        "messaging.system": "emq",
+        "messaging.destination.name": "mail.acme",
+        "messaging.operation.name": "publish",
+        "messaging.operation.type": "send",
+        "messaging.message.id": id_,
+    }
+    assert dict(delivered.attributes or {}) == {
+        "messaging.system": "emq",
+        "messaging.destination.name": "mail.acme",
+        "messaging.destination.template": "mail.*",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.message.id": id_,
+        "emq.message.attempt": 1,
+        "code.function.name": "test_a_delivery_is_linked_to_its_publish.<locals>.send",
+    }
+    assert published.context is not None
+    assert delivered.context is not None
+    assert linked(delivered) == {published.context.span_id}
+    assert delivered.parent is None
+    assert delivered.context.trace_id != published.context.trace_id
+    assert seen == [delivered.context.span_id]
+    assert delivered.status.status_code is StatusCode.UNSET
+    assert not trace.get_current_span().get_span_context().is_valid
+
+
+async def test_one_trace_may_hold_publish_handler_and_what_the_handler_publishes() -> None:
+    spans = Spans(one_trace=True)
+    app = spans.app
+
+    @app.handler("first")
+    def first(message: emq.Message) -> Any:
+        return app.publish("second", b"y")
+
+    @app.handler("second")
+    async def second(message: emq.Message) -> None: ...
+
+    async with Harness(app) as t:
+        await t.publish("first", b"x")
+        await t.settled()
+    assert len(spans.published) == len(spans.delivered) == 2
+    assert len({span.context.trace_id for span in (*spans.published, *spans.delivered) if span.context}) == 1
+    parents = {span.name: span.parent.span_id if span.parent else None for span in (*spans.published, *spans.delivered)}
+    ids = {span.name: span.context.span_id for span in (*spans.published, *spans.delivered) if span.context}
+    assert parents == {
+        "publish first": None,
+        "process first": ids["publish first"],
+        "publish second": ids["process first"],
+        "process second": ids["publish second"],
+    }
+
+
+async def test_each_attempt_has_a_span_and_failures_say_why() -> None:
+    spans = Spans()
+
+    @spans.app.handler("t")
+    async def handle(message: emq.Message) -> None:
+        if message.attempt == 1:
+            raise ValueError("boom")
+        if message.attempt == 2:
+            raise emq.Retry("not yet", after_s=1)
+        raise emq.Reject("never")
+
+    async with Harness(spans.app) as t:
+        await t.publish("t", b"x")
+        await t.settled()
+        for _ in range(3):
+            await t.advance(3600)
+            await t.settled()
+        assert len(t.dead_letters) == 1
+    [published] = spans.published
+    assert published.context is not None
+    assert [(span.attributes or {})["emq.message.attempt"] for span in spans.delivered] == [1, 2, 3]
+    assert all(linked(span) == {published.context.span_id} for span in spans.delivered)
+    assert [(span.attributes or {})["error.type"] for span in spans.delivered] == ["ValueError", "Retry", "Reject"]
+    assert [span.status.status_code for span in spans.delivered] == [StatusCode.ERROR] * 3
+    assert [[event.name for event in span.events] for span in spans.delivered] == [["exception"], [], []]
+
+
+async def test_a_batch_is_one_span_with_a_link_for_each_publish() -> None:
+    spans = Spans()
+
+    @spans.app.handler("t", batch_size=10)
+    async def handle(messages: list[emq.Message]) -> None: ...
+
+    async with Harness(spans.app) as t:
+        await spans.app.create_topic("t", 100, group_qps=100)
+        await spans.app.publish_many("t", [b"x"] * 3)
+        await t.publish("t", b"y")
+        await t.settled()
+    many, one = spans.published
+    assert (many.attributes or {})["messaging.batch.message_count"] == 3
+    assert "messaging.message.id" not in (many.attributes or {})
+    assert sum(len(span.links) for span in spans.delivered) == 4
+    assert set().union(*(linked(span) for span in spans.delivered)) == {
+        span.context.span_id for span in (many, one) if span.context
+    }
+
+
+async def test_a_refused_publish_is_an_error() -> None:
+    spans = Spans()
+    async with Harness(spans.app):
+        await spans.app.create_topic("t", 100)
+        with pytest.raises(errors.InvalidMessage):
+            await spans.app.publish("t", b"x", priority="none such")
+    [published] = spans.published
+    assert published.status.status_code is StatusCode.ERROR
+    assert (published.attributes or {})["error.type"] == "InvalidMessage"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"traceparent": "nonsense"},
+        {"traceparent": "00-" + "0" * 32 + "-" + "0" * 16 + "-01"},
+        {"traceparent": "00-" + "g" * 32 + "-" + "1" * 16 + "-01"},
+        {"traceparent": "x" * 10_000, "tracestate": "," * 10_000, "baggage": "=;,=" * 1_000},
+        {"tracestate": "a=b"},
+    ],
+)
+async def test_strange_headers_of_others_keep_no_message_back(headers: dict[str, str]) -> None:
+    spans = Spans(one_trace=True)
+
+    @spans.app.handler("t")
+    async def handle(message: emq.Message) -> None: ...
+
+    async with Harness(spans.app) as t:
+        await spans.app.create_topic("t", 100)
+        await spans.app.producer.publish("t", b"x", headers=headers)  # below the middleware
+        await t.settled()
+        assert len(t.delivered) == 1
+        assert not t.dead_letters
+    [delivered] = spans.delivered
+    assert not delivered.links
+    assert delivered.parent is None
+
+
+async def test_a_message_without_headers_and_a_schedule_are_traced() -> None:
+    spans = Spans()
+
+    @spans.app.handler("t")
+    async def handle(message: emq.Message) -> None: ...
+
+    async with Harness(spans.app) as t:
+        await spans.app.create_topic("t", 100)
+        await spans.app.producer.publish("t", b"x")
+        await spans.app.schedule("t", b"y", every_s=60, repeat=2)
+        await t.settled()
+        await t.advance(200)
+        await t.settled()
+    [published] = spans.published
+    assert published.context is not None
+    assert [linked(span) for span in spans.delivered] == [set(), *[{published.context.span_id}] * 3]
+
+
+def test_a_program_without_the_extra_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "emq.otel")
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(
+        errors.InvalidSettings, match=r"emq\.otel needs the module 'opentelemetry'; (pip install|install EMQ)"
+    ):
+        importlib.import_module("emq.otel")
+
+
+async def test_the_page_is_right() -> None:
+    [snippet] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exporter = InMemorySpanExporter()
+    found: dict[str, Any] = {}
+    exec(snippet.replace("ConsoleSpanExporter()", "exporter"), {"exporter": exporter}, found)
+    async with Harness(found["app"]) as t:
+        await t.publish("orders.acme", b"x")
+        await t.settled()
+    assert [span.name for span in exporter.get_finished_spans()] == ["publish orders.acme", "process orders.*"]
