@@ -66,7 +66,7 @@ def _options(options: Iterable[Described]) -> str:
     parts = []
     for option in options:
         default = "required" if option.default == "required" else f"default `{written(option.default) or 'empty'}`"
-        unit = f", in {option.unit}" if option.unit else ""
+        unit = f", {'' if option.unit.startswith('per ') else 'in '}{option.unit}" if option.unit else ""
         parts.append(f"### {option.name}\n\n{option.type}{unit} · {default}\n\n{_prose(option.meaning)}\n")
     return "\n".join(parts)
 
@@ -101,12 +101,13 @@ def _parameters(command: Any, context: Any) -> Iterator[str]:
         is_option = parameter.param_type_name == "option"
         name = ", ".join(parameter.opts) if is_option else parameter.metavar or parameter.name.upper()
         if is_option and not getattr(parameter, "is_flag", False):
-            name += f" {parameter.display_type(context)}"
+            name += f" {parameter.metavar or parameter.display_type(context)}"
         default = ""
         if parameter.default not in (None, False, "", ()) and is_option and not callable(parameter.default):
             default = f" Default: {written(getattr(parameter.default, 'value', parameter.default))}."
         required = " Required." if parameter.required and is_option else ""
-        yield f"| `{name.replace('|', '&#124;')}` | {_cell(parameter.help or '')}{default}{required} |"
+        shown = html.escape(name, quote=False).replace("|", "&#124;")  # a code span would show the entity
+        yield f"| <code>{shown}</code> | {_cell(parameter.help or '')}{default}{required} |"
 
 
 def _help(text: str) -> Iterator[str]:
