@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
+import types
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -54,7 +55,9 @@ class Page:
 
     def __init__(self, page: Path) -> None:
         self.blocks = snippets.blocks(page)
-        self.names: dict[str, Any] = {"__name__": "__page__"}
+        program = types.ModuleType("__page__")
+        sys.modules["__page__"] = program  # dataclasses and others look for the module of a class
+        self.names: dict[str, Any] = vars(program)
         self.background: list[Background] = []
         self.ports: dict[str, str] = {}
         self.known: dict[str, str] = {}
