@@ -1,4 +1,4 @@
-"""Each block of README and of the documentation does what its page says; see support/snippets.py."""
+"""Each block of README and of the documentation does what its page says; see support/page_blocks.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import snippets
+from support import page_blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -26,14 +26,14 @@ def run(page: Path, directory: Path) -> subprocess.CompletedProcess[str]:
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")]),
         "HOME": str(directory),
     }
-    command = [sys.executable, "-m", "support.snippet_page", str(page)]
+    command = [sys.executable, "-m", "support.page_session", str(page)]
     return subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
 
 
-def runnable(page: Path) -> list[snippets.Block]:
-    return [block for block in snippets.blocks(page) if block.language in ("python", "console", "bash")]
+def runnable(page: Path) -> list[page_blocks.Block]:
+    return [block for block in page_blocks.blocks(page) if block.language in ("python", "console", "bash")]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda page: str(page.relative_to(ROOT)))
@@ -82,12 +82,12 @@ def test_a_wrong_block_is_found(name: str, tmp_path: Path) -> None:
 def test_output_is_compared_but_for_what_differs_from_run_to_run() -> None:
     output = "published 2 messages to 'orders': 4xj6CDSiV0Aj1, 4xj6CDSiV0Aj2\nafter 0.31 s\nthe end\n"
     shown = ["published 2 messages to 'orders': 8Kd0aaQbxyZe1, 8Kd0aaQbxyZe2"]
-    assert snippets.compared(shown, output) == {"8Kd0aaQbxyZe1": "4xj6CDSiV0Aj1", "8Kd0aaQbxyZe2": "4xj6CDSiV0Aj2"}
-    assert snippets.compared(["published ... 'orders': ...", "...", "the end"], output) == {}
-    assert snippets.compared(["after 12 ms"], output) == {}
+    assert page_blocks.compared(shown, output) == {"8Kd0aaQbxyZe1": "4xj6CDSiV0Aj1", "8Kd0aaQbxyZe2": "4xj6CDSiV0Aj2"}
+    assert page_blocks.compared(["published ... 'orders': ...", "...", "the end"], output) == {}
+    assert page_blocks.compared(["after 12 ms"], output) == {}
 
 
 @pytest.mark.parametrize("shown", [["published 3 messages ..."], ["the end", "after 0.31 s"], ["after 0.31 s or so"]])
 def test_output_that_lacks_a_line_is_found(shown: list[str]) -> None:
-    with pytest.raises(snippets.Missing):
-        snippets.compared(shown, "published 2 messages to 'orders'\nafter 0.31 s\nthe end\n")
+    with pytest.raises(page_blocks.Missing):
+        page_blocks.compared(shown, "published 2 messages to 'orders'\nafter 0.31 s\nthe end\n")

@@ -1,4 +1,4 @@
-"""Runs the blocks of one page, as a reader would: `python -m support.snippet_page PAGE` in an empty directory.
+"""Runs the blocks of one page, as a reader would: `python -m support.page_session PAGE` in an empty directory.
 
 Ends with 1 and says why on standard error at the first block that fails.
 """
@@ -25,7 +25,7 @@ from types import CodeType
 from typing import Any
 
 import emq
-from support import snippets
+from support import page_blocks
 
 PATIENCE_S = 20.0
 """For what a page says that a command will print."""
@@ -54,7 +54,7 @@ class Page:
     """The session of a reader with one page."""
 
     def __init__(self, page: Path) -> None:
-        self.blocks = snippets.blocks(page)
+        self.blocks = page_blocks.blocks(page)
         program = types.ModuleType("__page__")
         sys.modules["__page__"] = program  # dataclasses and others look for the module of a class
         self.names: dict[str, Any] = vars(program)
@@ -77,7 +77,7 @@ class Page:
             raise
         self._end_background()
 
-    def _run(self, block: snippets.Block, runner: asyncio.Runner) -> None:
+    def _run(self, block: page_blocks.Block, runner: asyncio.Runner) -> None:
         text = self._with_ports(block.text)
         if block.skipped:
             return
@@ -115,7 +115,7 @@ class Page:
             if process.exitcode:
                 raise Wrong(f"{title} cannot be imported, or a function in it fails")
 
-    def _program(self, block: snippets.Block, text: str, runner: asyncio.Runner) -> None:
+    def _program(self, block: page_blocks.Block, text: str, runner: asyncio.Runner) -> None:
         wanted = block.mark.removeprefix("raises ") if block.mark.startswith("raises ") else None
         before = set(self.names)
         code = compile("\n" * (block.line - 1) + text, "page", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -134,7 +134,7 @@ class Page:
             await result
         await _called({name: value for name, value in self.names.items() if name not in before})
 
-    def _command(self, command: snippets.Command, mark: str) -> None:
+    def _command(self, command: page_blocks.Command, mark: str) -> None:
         line = self._real(command.line)
         if line.startswith("export "):
             for word in shlex.split(line)[1:]:
@@ -155,9 +155,9 @@ class Page:
             why = f"ended with {ended}, not {code}"
             if ended == code:
                 try:
-                    self.known.update(snippets.compared(command.printed, output))
+                    self.known.update(page_blocks.compared(command.printed, output))
                     return
-                except snippets.Missing as exc:
+                except page_blocks.Missing as exc:
                     why = str(exc)
             if time.monotonic() > until:
                 raise Wrong(f"$ {line}\n{why}; it printed:\n{_end(output)}")
@@ -193,13 +193,13 @@ class Background:
         return self._file.read_text() if self._file.exists() else ""
 
     def wait_for(self, printed: list[str]) -> dict[str, str]:
-        """Wait until the command has printed these lines; return as `snippets.compared`."""
+        """Wait until the command has printed these lines; return as `page_blocks.compared`."""
         until = time.monotonic() + PATIENCE_S
         while True:
             running = _runs(self._process)
             try:
-                return snippets.compared(printed, self.output)
-            except snippets.Missing as exc:
+                return page_blocks.compared(printed, self.output)
+            except page_blocks.Missing as exc:
                 if time.monotonic() > until or not running:
                     raise Wrong(f"$ {self.line}\n{exc}; it printed:\n{_end(self.output)}") from None
             time.sleep(0.05)
