@@ -18,6 +18,8 @@ from sqlalchemy import orm
 
 from emq import errors
 from emq.app import App
+from emq.calls import content_types, encoding
+from emq.calls.encoding import Payload
 from emq.outbox.relay import PAGE, POLL_S, Relay
 from emq.producer.checks import checked_ids
 from emq.topics import inputs
@@ -51,7 +53,7 @@ class Outbox:
         self,
         session: Session,
         topic: str,
-        payload: bytes | str,
+        payload: Payload,
         *,
         key: str | None = None,
         priority: str | float | None = None,
@@ -62,6 +64,7 @@ class Outbox:
         time_range_ms: int | None = None,
         merge_key: bytes | str | None = None,
         message_id: str | None = None,
+        content_type: str = content_types.JSON,
     ) -> str:
         """Insert a message into the outbox, in the transaction of `session`; return its id. A relay publishes it.
 
@@ -70,10 +73,12 @@ class Outbox:
 
         Args:
             session: a `Session`, an `AsyncSession`, or a `Connection` of SQLAlchemy.
+            payload: bytes, text, or an object, as for `App.publish`.
             delay_ms: from now, by the clock of this machine.
             ttl_s: begins when the relay publishes.
             message_id: as for `App.publish`; the relay publishes every row under its id, so that a topic with
                 `dedupe_s` stores the message once.
+            content_type: how to encode an object, "application/json" or "application/msgpack".
 
             The others are as for `App.publish`.
 
@@ -84,8 +89,7 @@ class Outbox:
         if not isinstance(topic, str):
             raise errors.InvalidMessage(f"topic {inputs.shown(topic)} is of type {type(topic).__name__}; give its name")
         if not isinstance(payload, str | bytes):
-            kind = type(payload).__name__
-            raise errors.InvalidMessage(f"payload {inputs.shown(payload)} is of type {kind}; give bytes or text")
+            payload, headers = encoding.encoded(payload, headers, content_type, content_type)
         [id_] = checked_ids([uuid.uuid4().hex if message_id is None else message_id])
         options: dict[str, Any] = {
             "key": key,
@@ -102,7 +106,7 @@ class Outbox:
         values = {
             "message_id": id_,
             "topic": topic,
-            "payload": payload.encode() if isinstance(payload, str) else payload,
+            "payload": payload.encode() if isinstance(payload, str) else bytes(payload),
             "options": _json({name: value for name, value in options.items() if value is not None}),
         }
         self._insert(session, values)

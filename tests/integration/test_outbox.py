@@ -310,9 +310,11 @@ async def test_delays_options_and_merge_keys_arrive(app: emq.App, engine: sa.Eng
         later = outbox.publish(session, "orders", "later", key="acme", delay_ms=60_000, headers={"a": "b"})
         for payload in ("1", "2"):
             outbox.publish(session, "merged", payload, merge_key=b"\xff")
+        typed = outbox.publish(session, "orders", {"id": 7}, delay_ms=90_000)
     async with outbox.relay(app, engine) as relay:
-        await until(lambda: relay.published == 3)
-    [planned] = [p for p in await app.planned() if p.topic == "orders"]
+        await until(lambda: relay.published == 4)
+    [planned, other] = [p for p in await app.planned() if p.topic == "orders"]
+    assert (other.id, other.payload) == (typed, b'{"id":7}')
     assert (planned.id, planned.key) == (later, "acme")
     assert abs(planned.due_ms / 1000 - time.time() - 60) < 20
 
@@ -320,7 +322,7 @@ async def test_delays_options_and_merge_keys_arrive(app: emq.App, engine: sa.Eng
 def test_mistakes_are_told_at_once(outbox: Outbox) -> None:
     session = orm.Session(sa.create_engine("sqlite://"))
     for options, text in [
-        ({"payload": 5}, "give bytes or text"),
+        ({"payload": 5}, "give bytes, text, a dict"),
         ({"at": 1.0, "delay_ms": 1}, "not both"),
         ({"headers": {"a": 1}}, "header 'a'"),
         ({"message_id": ""}, "1 to 128"),
