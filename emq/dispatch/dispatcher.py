@@ -296,7 +296,7 @@ class Dispatcher:
                 break
             owner.pace.began(batch[0].started_us, len(batch))
             try:
-                await handler(batch)
+                await handler([*batch])  # the handler may change its list
             except BaseException as failure:
                 if _is_closed(failure):
                     raise
