@@ -336,7 +336,7 @@ class Dispatcher:
                 for message in batch:
                     counts.began(message.ready_us, began_us)
             try:
-                await handler(batch)
+                await handler([*batch])  # the handler may change its list
             except BaseException as failure:
                 if _is_closed(failure):
                     raise

@@ -10,6 +10,8 @@ import pytest
 from support.rig import bound, rig, until
 from support.virtual import virtual
 
+import emq
+import emq.testing
 from emq import errors, message
 from emq.inspect import dead_letters
 from emq.message import Message
@@ -136,3 +138,25 @@ def test_a_stored_body_sets_no_field_that_only_a_host_may_set() -> None:
     assert (m.priority, m.attempt, m.first_us, m.expires_us, m.score, m.merged) == (0, 1, 0, 0, 0, 1)
     assert m.history is not None
     assert len(m.history) == 16
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_handler_that_empties_its_batch_has_handled_the_batch(fails: bool) -> None:
+    app = emq.App("memory:", options=emq.Settings())
+    seen: list[int] = []
+
+    @app.handler("t", batch_size=10)
+    async def handle(messages: list[Message]) -> None:
+        seen.append(len(messages))
+        while messages:
+            m = messages.pop()
+            if fails and m.attempt == 1:
+                raise ValueError("not at first")
+
+    async with emq.testing.Harness(app) as t:
+        await app.publish_many("t", [b"x"] * 5)
+        await t.settled(within_s=5)
+        await t.advance(15)
+        await t.settled(within_s=5)
+        assert len(t.delivered) == sum(seen) - 5 * fails == 5
+        assert len(t.failures) == 5 * fails

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from mutants import (
     allocation,
+    calls,
     checking,
     counting,
     dispatch,
@@ -29,6 +30,7 @@ SUBSYSTEMS: Mapping[str, Sequence[Mutant]] = {
     "counting": counting.MUTANTS,
     "dispatch": dispatch.MUTANTS,
     "settling": settling.MUTANTS,
+    "calls": calls.MUTANTS,
     "offsets": offsets.MUTANTS,
     "fetching": fetching.MUTANTS,
     "slots": slots.MUTANTS,

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
 import math
 import threading
@@ -170,6 +171,7 @@ async def test_the_content_type_says_how_to_decode(content_type: str | None, bod
         (Order, b"{}", "text/csv", "no Order: EMQ cannot decode its content type 'text/csv'"),
         (Order, b"[" + b"1," * 5_000_000 + b"1]", None, "no Order: Expected `object`, got `array`"),
     ],
+    ids=itertools.count(),
 )
 async def test_a_payload_that_does_not_fit_is_rejected_with_the_field_and_the_type(
     kind: Any, body: bytes, content_type: str | None, said: str
