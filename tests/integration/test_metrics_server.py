@@ -19,6 +19,7 @@ from emq.metrics import server
 from emq.metrics.monitor import Monitor
 from emq.metrics.server import MAX_CONNECTIONS, MAX_HEAD_BYTES, Page, Server
 from emq.settings import Address, Settings
+from emq.testing import Harness
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -257,3 +258,16 @@ async def test_scrapes_at_the_same_time_share_one_page(monkeypatch: pytest.Monke
         assert len({page.text for page in pages}) == made == 1
         await app.monitor._metrics("")
         assert made == 2
+
+
+async def _handle(message: emq.Message) -> None:
+    pass
+
+
+async def test_a_test_of_handlers_serves_nothing() -> None:
+    app = emq.App("memory:", options=Settings(metrics="192.0.2.1:9464"))  # an address that is not of this machine
+    app.handler("t")(_handle)
+    async with Harness(app) as t:
+        await t.publish("t", b"x")
+        await t.settled()
+        assert app.monitor.address is None
