@@ -271,3 +271,20 @@ async def test_a_test_of_handlers_serves_nothing() -> None:
         await t.publish("t", b"x")
         await t.settled()
         assert app.monitor.address is None
+
+
+@pytest.mark.parametrize(("process", "port"), [(0, 9464), (3, 9467)])
+async def test_each_process_of_a_host_has_a_port_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, process: int, port: int
+) -> None:
+    asked: list[Address] = []
+
+    async def start(self: Server, address: Address) -> Address:
+        asked.append(address)
+        return address
+
+    monkeypatch.setattr(Server, "start", start)
+    app = emq.App("memory:", options=Settings(metrics="127.0.0.1:9464"))
+    async with app.monitor.serving(process), app.monitor.serving():  # the inner one is that of `run`
+        assert asked == [Address("127.0.0.1", port)]
+    assert app.monitor.address is None
