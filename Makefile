@@ -1,10 +1,11 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test oldest constraints upgrade fuzz day simulate mutants lint types format bench clean
+.PHONY: help setup demo test oldest constraints upgrade fuzz day simulate mutants lint types format bench docs clean
 
 BIN := .venv/bin
 READY := .venv/.ready
 READY_FOR_DEMO := .venv/.ready-for-demo
+READY_FOR_DOCS := .venv/.ready-for-docs
 READY_OLDEST := .venv-oldest/.ready
 PINNED := pyproject.toml constraints.txt scripts/setup
 DEMO_ARGS ?=
@@ -25,10 +26,14 @@ setup: $(READY) ## create or reuse .venv and install everything into it (PYTHON=
 
 $(READY): $(PINNED)
 	@scripts/setup
-	@touch $(READY_FOR_DEMO) $@
+	@touch $(READY_FOR_DEMO) $(READY_FOR_DOCS) $@
 
 $(READY_FOR_DEMO): $(PINNED)
 	@scripts/setup demo
+	@touch $@
+
+$(READY_FOR_DOCS): $(PINNED)
+	@scripts/setup docs
 	@touch $@
 
 $(READY_OLDEST): $(PINNED) constraints-oldest.txt
@@ -79,6 +84,10 @@ format: setup ## format the code, and correct what ruff can correct by itself
 bench: setup ## run one benchmark: make bench NAME=host (BENCH_ARGS="--queues 60000"); without NAME, list them
 	@$(BIN)/python -m bench $(or $(NAME),--help) $(BENCH_ARGS)
 
+docs: $(READY_FOR_DOCS) ## build the documentation site into site/; then open site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "docs: site/index.html is ready"
+
 clean: ## remove .venv, caches and build products
-	rm -rf .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

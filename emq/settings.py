@@ -102,7 +102,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return self.database
         scheme = self.store.partition(":")[0]
         if scheme in ("sqlite", "postgresql"):
-            return self.store.partition("?")[0]
+            place, _, query = self.store.partition("?")
+            # The database needs all parameters of the connection (sslmode, ...), and refuses the one of the store.
+            kept = "&".join(p for p in query.split("&") if p and p.partition("=")[0] != "max_queue_qps")
+            return f"{place}?{kept}" if kept else place
         return "sqlite://" if scheme == "memory" else "sqlite:///emq.db"
 
     @property

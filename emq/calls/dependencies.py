@@ -231,7 +231,7 @@ def filling(function: Callable[..., Any], parameter: inspect.Parameter, name: st
     except errors.InvalidSettings:
         return None  # of a parameter with a default; else `mark_of` has raised
     one, many = signatures.is_message(annotation), signatures.is_messages(annotation)
-    if one if batched else many:
+    if (one and not many) if batched else (many and not one):
         raise errors.InvalidSettings(
             f"the parameter {parameter.name!r} of {name} is annotated {signatures.shown(annotation)}; annotate "
             f"{'list[Message]' if batched else 'Message'}"

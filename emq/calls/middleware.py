@@ -226,4 +226,4 @@ def _publishing(middleware: Middleware, call_next: PublishNext) -> PublishNext:
 
 
 def _overrides(middleware: Middleware, name: str) -> bool:
-    return getattr(type(middleware), name) is not getattr(Middleware, name) or name in vars(middleware)
+    return getattr(getattr(middleware, name), "__func__", None) is not getattr(Middleware, name)

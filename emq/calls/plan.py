@@ -105,6 +105,8 @@ def _decode_first(
     what = f"the parameter {first.name!r} of {name} is annotated {signatures.shown(annotation)}"
     if bare in _UNTYPED:
         return None
+    if signatures.is_messages(bare) if batched else signatures.is_message(bare):
+        return None
     if batched:
         if bare in signatures.LISTS:
             return None
@@ -114,9 +116,9 @@ def _decode_first(
             )
         annotation = typing.get_args(bare)[0]
         bare = signatures.without_metadata(annotation)
-        if signatures.is_message(bare) or bare in _UNTYPED or isinstance(bare, typing.TypeVar):
+        if bare in _UNTYPED or isinstance(bare, typing.TypeVar):
             return None
-    elif signatures.is_message(bare) or isinstance(bare, typing.TypeVar):
+    elif isinstance(bare, typing.TypeVar):
         return None
     elif signatures.is_messages(bare):
         raise errors.InvalidSettings(f"{what}, but gets one message; annotate Message, or give a batch_size above 1")

@@ -20,6 +20,9 @@ LISTS = (list, collections.abc.Sequence, collections.abc.Collection, collections
 _UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
 """Errors of resolving an annotation that names something unknown or is no type."""
 
+_DEEPEST = 100
+"""Most layers around a function that are looked through."""
+
 _MESSAGE = re.compile(r"(emq\.|emq\.message\.)?Message")
 _MESSAGES = re.compile(rf"(list|List|Sequence|Iterable|Collection)\[{_MESSAGE.pattern}\]")
 
@@ -75,17 +78,23 @@ def type_of(function: Callable[..., Any], parameter: inspect.Parameter, name: st
 
 
 def is_message(annotation: Any) -> bool:
-    """Return True for `Message`, also for `Message | None`."""
-    bare = without_metadata(annotation)
-    if typing.get_origin(bare) in (typing.Union, types.UnionType):
-        return set(typing.get_args(bare)) == {Message, types.NoneType}
-    return bare is Message
+    """Return True for `Message`, also in a union with None or `list[Message]`."""
+    return Message in _choices(annotation) and all(c is Message or is_messages(c) for c in _choices(annotation))
 
 
 def is_messages(annotation: Any) -> bool:
-    """Return True for `list[Message]`."""
+    """Return True for `list[Message]`, also in a union with None or `Message`."""
+    choices = _choices(annotation)
+    listed = [typing.get_origin(c) in LISTS and typing.get_args(c) == (Message,) for c in choices]
+    return any(listed) and all(is_list or c is Message for c, is_list in zip(choices, listed, strict=True))
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """Return the types of a union but None; the type itself if it is no union."""
     bare = without_metadata(annotation)
-    return typing.get_origin(bare) in LISTS and typing.get_args(bare) == (Message,)
+    if typing.get_origin(bare) in (typing.Union, types.UnionType):
+        return [choice for choice in typing.get_args(bare) if choice is not types.NoneType]
+    return [bare]
 
 
 def line(exc: Exception) -> str:
@@ -108,6 +117,8 @@ def shown(annotation: Any) -> str:
         return annotation.__qualname__.rpartition("<locals>.")[2]
     arguments = typing.get_args(annotation)
     origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join("None" if a is types.NoneType else shown(a) for a in arguments)
     if isinstance(origin, type) and arguments:
         return f"{origin.__qualname__}[{', '.join('...' if a is ... else shown(a) for a in arguments)}]"
     return str(annotation)
@@ -115,7 +126,7 @@ def shown(annotation: Any) -> str:
 
 def plain(function: Any) -> Any:
     """Return the function itself, from within partials, bound methods, decorators and callable objects."""
-    while True:
+    for _ in range(_DEEPEST):  # a decorator may wrap itself by mistake
         if isinstance(function, functools.partial):
             function = function.func
         elif hasattr(function, "__wrapped__"):
@@ -127,7 +138,8 @@ def plain(function: Any) -> Any:
         elif not inspect.isroutine(function) and hasattr(type(function), "__call__"):  # noqa: B004
             function = type(function).__call__
         else:
-            return function
+            break
+    return function
 
 
 def _names_around(function: Any) -> dict[str, Any]:

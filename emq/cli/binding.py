@@ -98,8 +98,11 @@ def load(text: str) -> App:
         raise errors.InvalidSettings(f"app {text!r} needs the module {exc.name!r}; install it") from exc
     except Exception as exc:  # a user's module may fail with anything
         frame = traceback.extract_tb(exc.__traceback__)[-1]
+        place, what = f"{frame.filename}, line {frame.lineno}", str(exc)
+        if isinstance(exc, SyntaxError):  # the frame is in the import system
+            place, what = f"{exc.filename}, line {exc.lineno}", exc.msg
         raise errors.InvalidSettings(
-            f"app {text!r} cannot be imported: {type(exc).__name__}: {exc} ({frame.filename}, line {frame.lineno})"
+            f"app {text!r} cannot be imported: {type(exc).__name__}: {what} ({place})"
         ) from exc
     found = module
     for part in attribute.split("."):

@@ -18,6 +18,7 @@ from emq.cli import (
     orders,
     plan,
     publish,
+    run,
     schedule,
     settings,
     topics,
@@ -71,6 +72,7 @@ def _main(
 
 app.command("demo", cls=Command)(demo.demo)
 command(app, "up", json=False, endless=True)(host.up)
+command(app, "run", json=False, endless=True)(run.run)
 command(app, "host", json=False, endless=True)(host.host)
 command(app, "hosts", endless=True)(hosts.hosts)
 command(app, "plan")(plan.plan)

@@ -24,15 +24,16 @@ from emq.trail.sink import NullTrail
 log = logging.getLogger("emq")
 
 
-def run(session: Session, member: str | None = None) -> None:
+def run(session: Session, member: str | None = None, *, child: bool = False) -> None:
     """Consume in this process until a signal.
 
     Args:
         member: `I/N` if this is the I-th of N processes of a parent.
+        child: this process stops with its parent.
     """
     logs.configure(session.settings.log_level, session.settings.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_consume(session, member))
+        runner.run(_consume(session, member, child=child))
 
 
 def run_many(session: Session, processes: int) -> None:
@@ -47,14 +48,14 @@ def run_many(session: Session, processes: int) -> None:
     asyncio.run(supervisor.Supervisor(app.settings, processes).run())
 
 
-async def _consume(session: Session, member: str | None) -> None:
+async def _consume(session: Session, member: str | None, *, child: bool) -> None:
     if member is not None:  # the parent has put the settings together, and handed over all of them
         session = dataclasses.replace(session, overrides=msgspec.to_builtins(session.settings))
     app = binding.app_of(session)
     process = 0 if member is None else int(member.partition("/")[0])
     async with app.monitor.serving(process), binding.with_push(app), contextlib.AsyncExitStack() as stack:
         opening = asyncio.create_task(stack.enter_async_context(app), name="emq opening")
-        if member is not None:
+        if child or member is not None:
             _stop_with_parent(app, opening)
         if not await _opened(opening):
             log.info("stopped while it waited for store and database")

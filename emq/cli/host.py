@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated
 
 import typer
@@ -44,7 +43,7 @@ def up(
     """
     from emq.cli import consuming
 
-    consuming.run(_with(session, app=handlers, metrics=metrics, log_level=log_level, log_format=log_format))
+    consuming.run(session.with_overrides(app=handlers, metrics=metrics, log_level=log_level, log_format=log_format))
 
 
 def host(
@@ -68,12 +67,8 @@ def host(
     """
     from emq.cli import consuming
 
-    session = _with(session, app=handlers, metrics=metrics, log_level=log_level, log_format=log_format)
+    session = session.with_overrides(app=handlers, metrics=metrics, log_level=log_level, log_format=log_format)
     if processes == 1:
         consuming.run(session, member)
     else:
         consuming.run_many(session, processes)
-
-
-def _with(session: Session, **overrides: str | None) -> Session:
-    return dataclasses.replace(session, overrides={**session.overrides, **overrides})

@@ -104,6 +104,10 @@ class Session:
 
         return settings.load(self.settings_file, **self.overrides)
 
+    def with_overrides(self, **overrides: str | None) -> Session:
+        """Return this session with more settings from the command line."""
+        return dataclasses.replace(self, overrides={**self.overrides, **overrides})
+
     def app(self, *, recorded: bool = False, patient: bool = False, create: bool = False) -> App:
         """An `App` with the effective settings, to be entered.
 

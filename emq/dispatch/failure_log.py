@@ -15,6 +15,7 @@ import pathlib
 import traceback
 import types
 from collections import Counter
+from collections.abc import Iterator
 
 from emq import durations
 from emq.clock import Clock
@@ -202,11 +203,23 @@ def _traceback(failure: BaseException) -> tuple[type[BaseException], BaseExcepti
 
 
 def _of_handler(steps: types.TracebackType | None) -> types.TracebackType | None:
-    """Return the traceback from the handler on, without the frames of EMQ that called the handler."""
-    step = steps
-    while step is not None and step.tb_frame.f_code.co_filename.startswith(_EMQ):
+    """Return the traceback without the frames of EMQ that called the handler, or stand between middleware and it."""
+    all_steps = [*_walked(steps)]
+    own = [step.tb_frame.f_code.co_filename.startswith(_EMQ) for step in all_steps]
+    if all(own):
+        return steps
+    last = max(i for i, is_own in enumerate(own) if not is_own)
+    found: types.TracebackType | None = all_steps[last].tb_next
+    for step, is_own in zip(all_steps[last::-1], own[last::-1], strict=True):
+        if not is_own:
+            found = types.TracebackType(found, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return found
+
+
+def _walked(step: types.TracebackType | None) -> Iterator[types.TracebackType]:
+    while step is not None:
+        yield step
         step = step.tb_next
-    return step or steps
 
 
 def _encodable(text: str) -> str:

@@ -194,26 +194,26 @@ def described(struct: type[msgspec.Struct]) -> list[Described]:
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         unit = (meta.extra or {}).get("unit", "")
-        found.append(Described(field.name, _type(hints[field.name]), default, unit, meta.description))
+        found.append(Described(field.name, in_words(hints[field.name]), default, unit, meta.description))
     return found
 
 
 _NAMES = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "none"}
 
 
-def _type(hint: Any) -> str:
+def in_words(hint: Any) -> str:
     """Say in words which values a type takes."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return _type(args[0])
+        return in_words(args[0])
     if origin is Literal:
         return ", ".join(map(str, args))
     if origin is tuple:
-        return f"list of {_type(args[0])}s"
+        return f"list of {in_words(args[0])}s"
     if origin is dict:
-        return f"names with a {_type(args[1])}"
+        return f"names with a {in_words(args[1])}"
     if args:
-        return " or ".join(map(_type, args))
+        return " or ".join(map(in_words, args))
     if hint in _NAMES:
         return _NAMES[hint]
     return ", ".join(str(member.value) for member in hint)

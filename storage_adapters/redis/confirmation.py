@@ -32,7 +32,7 @@ class Confirm(enum.Enum):
     this offset and be passed over. FOLLOWED never fails a call: a replica that does not answer cannot take over either.
     """
 
-    NOTHING = ()
+    NOTHING = None  # not (): before Python 3.11.4, an enum makes an object of an empty tuple
     FOLLOWED = ("WAIT", 1, FOLLOWED_TIMEOUT_MS)
     REPLICATED = ("WAIT", 1, DURABILITY_TIMEOUT_MS)
     FSYNCED = ("WAITAOF", 1, 0, DURABILITY_TIMEOUT_MS)

@@ -53,7 +53,7 @@ def written(directory: pathlib.Path, files: dict[str, str]) -> pathlib.Path:
 
 
 def test_the_documented_example_works(tmp_path: pathlib.Path) -> None:
-    module, test = re.findall(r"```python\n(.*?)```", (ROOT / "docs/testing.md").read_text(), re.DOTALL)
+    module, test = re.findall(r"```python[^\n]*\n(.*?)```", (ROOT / "docs/testing.md").read_text(), re.DOTALL)
     ended = run(written(tmp_path, {"shop.py": module, "test_shop.py": test}), "-p", PLUGIN)
     assert "1 passed" in ended.stdout, ended.stdout
 

@@ -16,7 +16,7 @@ from support.simulation.violation import Violation
 from support.simulation.work import Work
 
 from emq import message
-from emq.storage import lane_store
+from emq.storage import lane_store, slot_store
 from emq.topics.model import Kind
 from emq.topics.shares import Division, Share
 
@@ -311,6 +311,44 @@ def test_what_was_acknowledged_may_start_only_if_its_topic_was_deleted(deleted: 
         return evidence.violations
 
     assert [v.promise for v in asyncio.run(started())] == ["D"] * (deleted == "other")
+
+
+@pytest.mark.parametrize("place", ["lane", "slot"])
+@pytest.mark.parametrize(
+    ("sealed", "lost", "opened", "found"),
+    [(True, True, False, False), (True, True, True, True), (True, False, False, True), (False, True, False, True)],
+    ids=["seal lost", "seal lost, opened again", "seal kept", "never sealed"],
+)
+def test_only_where_the_store_has_lost_a_seal_messages_may_find_no_owner(
+    place: str, sealed: bool, lost: bool, opened: bool, found: bool
+) -> None:
+    slot, body = slot_store.Slot("t/0", slot_store.SlotKind.RANGE_MERGE), Work("t#1").payload()
+
+    def turn(evidence: Evidence, verdict: str) -> None:
+        if place == "lane":
+            of_lane = lane_store.LaneSettle("t/0", "", lane_store.LaneVerdict(verdict))
+            evidence.applied("publisher", "lanes.settle", [[of_lane]], [True])
+        else:
+            of_slot = slot_store.SlotSettle(slot, b"", slot_store.SlotVerdict(verdict))
+            evidence.applied("publisher", "sorted.settle", [[of_slot]], [True])
+
+    async def put() -> bool:
+        evidence = Evidence()
+        if sealed:
+            turn(evidence, "seal")
+        if lost:
+            evidence.store_lost({}, {}, [], {})
+        if opened:
+            turn(evidence, "open")
+        if place == "lane":
+            stored = message.encode_retry(message.Message("id", body))
+            evidence.applied("publisher", "lanes.add", [[lane_store.LaneAdd("t/0", "id", stored, 0)]], [True])
+        else:
+            add = slot_store.SlotAdd(slot, body, BEGAN_S * 1000.0, slot_store.Keep.FIRST)
+            evidence.applied("publisher", "sorted.add", [[add]], [True])
+        return "t#1" not in evidence.forgotten
+
+    assert asyncio.run(put()) == found
 
 
 def _from_lane() -> message.Message:

@@ -31,6 +31,7 @@ ARGUMENTS = {
     "offsets show": TOPIC,
     "plan": "--simulate --hosts 2 --topics 3",
     "publish": f"{TOPIC} payload",
+    "run": "shop_app",
     "schedule levels": TOPIC,
     "schedule list": "",
     "schedule recall": f"{TOPIC} some-id",
@@ -90,7 +91,7 @@ def prepare(emq: Shell, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (directory / "trail").mkdir()
     (directory / "latin.txt").write_bytes(b"qps = 1 # caf\xe9\n")
     (directory / "plan.toml").write_text('duration_s = 5\n[[tenants]]\ntopics = ["shop"]\nrate_per_s = 1\n')
-    monkeypatch.setattr(consuming, "run", lambda *_: None)
+    monkeypatch.setattr(consuming, "run", lambda *_, **__: None)
     monkeypatch.setattr(consuming, "run_many", lambda *_: None)
     try:
         from spark import session

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -233,12 +235,42 @@ async def test_messages_of_a_batch_that_it_leaves_out_are_done() -> None:
         ]
 
 
+async def test_the_log_shows_the_users_steps_and_not_those_of_emq_between(caplog: pytest.LogCaptureFixture) -> None:
+    app = new_app(Noting("a", []), Noting("b", []))
+
+    def broken() -> None:
+        raise ConnectionError("down")
+
+    @app.handler("t")
+    def handle(payload: dict[str, int], it: Annotated[None, emq.Depends(broken)]) -> None: ...
+
+    @app.handler("u")
+    async def publishing(payload: str) -> None:
+        await app.publish("u", payload, priority="unknown")
+
+    async with emq.testing.Harness(app) as t:
+        await t.publish("t", {})
+        await t.publish("u", "x")
+        await t.settled()
+    shown: dict[str, list[tuple[str, str]]] = {}
+    for record in caplog.records:
+        steps = traceback.extract_tb(record.exc_info[2] if record.exc_info else None)
+        shown[vars(record)["topic"]] = [(Path(step.filename).name, step.name) for step in steps]
+    here = Path(__file__).name
+    assert [s for s in shown["t"] if s[0] != "contextlib.py"] == [(here, "handle"), (here, "handle"), (here, "broken")]
+    # An error that EMQ raises keeps its steps in EMQ behind those of the user's code.
+    assert shown["u"][:5] == [(here, name) for name in ("handle", "handle", "publishing", "publish", "publish")]
+    assert shown["u"][-1] == ("model.py", "priority_index")
+
+
 async def test_without_middleware_for_handlers_nothing_is_added_to_the_call() -> None:
     class OnlyPublish(emq.Middleware):
         async def publish(self, call: emq.PublishCall, call_next: emq.PublishNext) -> list[str]:
             return await call_next(call)
 
     class OnlyHandle(emq.Middleware):
+        __slots__ = ()
+
         async def handle(self, call: emq.HandlerCall, call_next: emq.HandleNext) -> object:
             return await call_next(call)
 
@@ -262,8 +294,10 @@ async def test_receivers_have_no_middleware_and_can_be_bound_again() -> None:
         [delivery] = await app.receive("t")
         assert delivery.ack()
     assert notes == ["a publish 1"]
-    handlers = Handlers()
     receiver = app.receiver("u")
+    app.add_middleware(Noting("b", notes))
+    assert {b.pattern: b.call for b in app.handlers._bindings}["u"] == receiver.handle
+    handlers = Handlers()
     for _ in range(2):
         handlers.bind_receiver("u", receiver)
         assert handlers._bindings[0].call == receiver.handle

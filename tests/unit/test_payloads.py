@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, TypedDict
+from unittest import mock
 
 import msgspec
 import pydantic
@@ -244,12 +245,21 @@ def test_without_annotation_or_with_message_the_handler_is_called_itself() -> No
     async def quoted(m: Annotated[emq.Message, "one"]) -> None: ...
     async def all_of_them(*messages: object) -> None: ...
     async def optional(m: emq.Message | None = None) -> None: ...
+    async def either(m: emq.Message | list[emq.Message]) -> None: ...
 
-    for function in (untyped, anything, of_message, of_emq, quoted, all_of_them, optional):
+    for function in (untyped, anything, of_message, of_emq, quoted, all_of_them, optional, either):
         handlers = Handlers()
         handlers.bind("*", function)
         assert handlers._bindings[0].call is function
-    for kind in ("list[emq.Message]", list, list[emq.Message], "list[Message]", list[Any], Any):
+    for kind in (
+        emq.Message | list[emq.Message],
+        "list[emq.Message]",
+        list,
+        list[emq.Message],
+        "list[Message]",
+        list[Any],
+        Any,
+    ):
 
         async def batch(messages: Any) -> None: ...
 
@@ -303,6 +313,20 @@ async def test_functions_of_every_kind_get_payload_and_message(function: Any) ->
     assert await called(function, message(b'{"id": 1}')) == (Struct(1), "m")
 
 
+async def test_odd_callables_get_the_message() -> None:
+    def wrapping_itself(m: Order) -> object:
+        return m
+
+    wrapping_itself.__wrapped__ = wrapping_itself  # type: ignore[attr-defined]
+    assert await called(wrapping_itself, message(b"x")) == message(b"x")
+    handle = mock.AsyncMock(return_value=5)
+    assert await called(handle, message(b"x")) == 5
+    handle.assert_awaited_once_with(message(b"x"))
+    taken: list[Any] = []
+    await called(taken.append, message(b"x"))
+    assert taken == [message(b"x")]
+
+
 async def test_a_class_that_is_local_to_the_code_that_binds_is_found() -> None:
     @dataclasses.dataclass
     class Local:
@@ -354,6 +378,7 @@ def test_annotations_that_emq_cannot_decode_are_refused_when_bound() -> None:
     assert "gets lists; annotate list[Order]" in refusal(later, batch_size=2)
     assert "the parameter 'm' of the handler" in refusal(mixed, batch_size=2)
     assert "annotate list[Message]" in refusal(mixed, batch_size=2)
+    assert "is annotated Order | Address, and EMQ cannot decode" in refusal(union)
     assert "more than one dataclass" in refusal(union)
     assert "(it holds Message, which is no payload)" in refusal(holds_messages)
     assert "pydantic cannot decode it: Unable to generate pydantic-core schema" in refusal(struct_in_model)

@@ -87,6 +87,7 @@ def test_a_number_that_makes_no_sense_is_refused(name: str, value: str) -> None:
         ("memory:", "sqlite://"),
         ("sqlite:///a.db?max_queue_qps=3", "sqlite:///a.db"),
         ("postgresql://u@h/d", "postgresql://u@h/d"),
+        ("postgresql://u@h/d?sslmode=require&max_queue_qps=3", "postgresql://u@h/d?sslmode=require"),
         ("redis://h", "sqlite:///emq.db"),
     ],
 )

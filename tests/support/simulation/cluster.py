@@ -55,7 +55,7 @@ UNINFORMING = (
 
 class Snapshot(NamedTuple):
     """The store at some time, with what it held of merge keys, the names of its messages by queue and offset, and the
-    sealed queues."""
+    sealed queues, lanes and slots."""
 
     kept: object
     folding: Any
@@ -163,7 +163,7 @@ class Cluster:
         """What the store has now, and what is known of it."""
         offsets = {queue: dict(names) for queue, names in self.evidence.offsets.items()}
         return Snapshot(
-            self.keeper.snapshot(), self.evidence.folding.snapshot(), offsets, frozenset(self.evidence.sealed)
+            self.keeper.snapshot(), self.evidence.folding.snapshot(), offsets, frozenset(self.evidence.seals.there)
         )
 
     def lose(self, snapshot: Snapshot | None) -> None:

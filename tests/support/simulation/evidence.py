@@ -15,6 +15,7 @@ from support.simulation.epochs import Epochs
 from support.simulation.folding import Folding
 from support.simulation.occurrences import Occurrences
 from support.simulation.progress import Progress
+from support.simulation.seals import Seals
 from support.simulation.sleeps import Sleep
 from support.simulation.violation import Violation
 from support.simulation.work import Work
@@ -74,9 +75,7 @@ class Evidence:
         emptied_at: when the database came back empty: hosts let go of all topics, and acquire what is created again
             without a checkpoint, under the epoch of the plan in force.
         forgotten: names of works of which nothing was left then; no promise of ours.
-        sealed: queues that refuse producers; of groups that were retired or deleted.
-        unsealed: queues whose seal the store has lost. What a producer with an old picture of the catalog puts there
-            may find no owner: no promise of ours.
+        seals: of queues, lanes and slots.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
         claimed: what a host has claimed and not settled: (lane, its entry's id), (slot, member).
@@ -126,8 +125,7 @@ class Evidence:
         self.lost_at: list[float] = []
         self.emptied_at: list[float] = []
         self.forgotten: set[str] = set()
-        self.sealed: set[str] = set()
-        self.unsealed: set[str] = set()
+        self.seals = Seals()
         self.confirmed_at: dict[str, float] = {}
         self.due_ms: dict[tuple[str, str | bytes], float] = {}
         self.first_due_ms: dict[str, float] = {}
@@ -245,7 +243,7 @@ class Evidence:
     def _put(self, by: str, put: log_store.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = self.name_of(body)
-        if put.queue in self.unsealed:
+        if put.queue in self.seals.lost:
             self.forgotten.update(map(self.name_of, put.bodies))
         if put.drop_oldest:
             there, head = self.offsets[put.queue], self.head_of(put.queue)
@@ -255,8 +253,7 @@ class Evidence:
     def _trimmed(self, by: str, trim: log_store.Trim, was_done: bool) -> None:
         self._heads[trim.queue] = self.head_of(trim.queue)
         if trim.seal is not None:
-            self.unsealed.discard(trim.queue)
-            (self.sealed.add if was_done else self.sealed.discard)(trim.queue)
+            self.seals.told(trim.queue, trim.seal and was_done)
 
     def _added(self, by: str, add: lane_store.LaneAdd, was_new: bool) -> None:
         if self.occurrences.added(by, add, message.decode(add.body), was_new):
@@ -272,17 +269,22 @@ class Evidence:
                 self.first_due_ms[name] = add.due_ms
         if not add.reason:
             self.in_lanes[add.lane, add.id] = name
+        if add.lane in self.seals.lost and add.epoch is None:
+            self.forgotten.add(name)
 
     def _slot_added(self, by: str, add: slot_store.SlotAdd, was_new: bool) -> None:
         if add.slot.apart:
             self.folding.added(add, was_new)
             return
         self.acknowledged.discard((add.slot.name, add.member))
+        if add.slot.address in self.seals.lost:
+            self.forgotten.add(Work.parse(add.member).name)
         if was_new and add.slot.kind is not slot_store.SlotKind.PRIORITY:
             self.due_ms[add.slot.name, add.member] = add.score
             self.first_due_ms[Work.parse(add.member).name] = add.score
 
     def _lane_settled(self, by: str, settle: lane_store.LaneSettle, was_prepared: bool) -> None:
+        self.seals.settled(settle.lane, settle.verdict)
         self.claimed.discard((settle.lane, settle.id))
         if self.occurrences.settled(by, settle, was_prepared):
             return
@@ -308,6 +310,7 @@ class Evidence:
             self.claimed.update((claim.slot.name, entry.member) for entry in claimed.entries)
 
     def _slot_settled(self, by: str, settle: slot_store.SlotSettle, was_prepared: bool) -> None:
+        self.seals.settled(settle.slot.address, settle.verdict)
         if settle.slot.apart:
             self.folding.told(settle, was_prepared)
             return
@@ -338,15 +341,14 @@ class Evidence:
 
         `known` are the names by queue and offset of the time to which the store went back: a store that lost
         everything and then comes back as it was before has cut off messages of which only these names tell. `sealed`
-        are the queues that were sealed then.
+        are the queues, lanes and slots that were sealed then.
         """
 
         def names(bodies: Iterable[bytes]) -> set[str]:
             return {self.name_of(body) for body in bodies}
 
         self.lost_at.append(self.now)
-        self.unsealed |= self.sealed - sealed
-        self.sealed = set(sealed)
+        self.seals.store_lost(sealed)
         in_slots = {Work.parse(member).name for member in members}
         self.doubled |= in_slots & set(self.in_lanes.values())
         self.claimed_twice |= self.claimed

@@ -1,0 +1,93 @@
+"""Each block of README and of the documentation does what its page says; see support/page_blocks.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import page_blocks
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+LIMIT_S = 120.0
+MOST_SKIPPED = 0.25
+"""Of all blocks that a reader might run."""
+
+
+def run(page: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run the blocks of a page in this directory, with no settings from outside."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EMQ_")}
+    environment |= {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")]),
+        "HOME": str(directory),
+    }
+    command = [sys.executable, "-m", "support.page_session", str(page)]
+    return subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+def runnable(page: Path) -> list[page_blocks.Block]:
+    return [block for block in page_blocks.blocks(page) if block.language in ("python", "console", "bash")]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
+    ended = run(page, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_few_blocks_are_not_run() -> None:
+    every = [block for page in PAGES for block in runnable(page)]
+    assert len([block for block in every if block.skipped]) <= MOST_SKIPPED * len(every)
+
+
+WRONG_PAGES = {
+    "python": ("```python\nimport emq\nemq.Application\n```", "has no attribute 'Application'"),
+    "called": (
+        '```python\nimport emq\n\nasync def work(app: emq.App) -> None:\n    await app.publish("none", b"")\n```',
+        "UnknownTopic",
+    ),
+    "file": ('```python title="shop.py"\nimport emqq\n```', "shop.py cannot be imported"),
+    "exit code": ("```console\n$ emq topic show none\n```", "ended with 1, not 0"),
+    "another exit code": (
+        "<!-- snippet: exit 2 -->\n```console\n$ emq topic create t --qps 1\n```",
+        "ended with 0, not 2",
+    ),
+    "output": ("```console\n$ emq topic create t --qps 1\ntopic 't': 2 a second in 1 group\n```", "lacks the line"),
+    "raises": ("<!-- snippet: raises ValueError -->\n```python\nimport emq\n```", "does not raise ValueError"),
+    "background": (
+        "<!-- snippet: background -->\n```console\n$ emq up --app nothing\nready\n```",
+        "lacks the line 'ready'",
+    ),
+    "mark": ("<!-- snippet: skip -->\n```python\n```", "says nothing that tests understand"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PAGES)
+def test_a_wrong_block_is_found(name: str, tmp_path: Path) -> None:
+    text, complaint = WRONG_PAGES[name]
+    page = tmp_path / "page.md"
+    page.write_text(text + "\n")
+    ended = run(page, tmp_path)
+    assert ended.returncode != 0
+    assert complaint in ended.stderr
+
+
+def test_output_is_compared_but_for_what_differs_from_run_to_run() -> None:
+    output = "published 2 messages to 'orders': 4xj6CDSiV0Aj1, 4xj6CDSiV0Aj2\nafter 0.31 s\nthe end\n"
+    shown = ["published 2 messages to 'orders': 8Kd0aaQbxyZe1, 8Kd0aaQbxyZe2"]
+    assert page_blocks.compared(shown, output) == {"8Kd0aaQbxyZe1": "4xj6CDSiV0Aj1", "8Kd0aaQbxyZe2": "4xj6CDSiV0Aj2"}
+    assert page_blocks.compared(["published ... 'orders': ...", "...", "the end"], output) == {}
+    assert page_blocks.compared(["after 12 ms"], output) == {}
+
+
+@pytest.mark.parametrize("shown", [["published 3 messages ..."], ["the end", "after 0.31 s"], ["after 0.31 s or so"]])
+def test_output_that_lacks_a_line_is_found(shown: list[str]) -> None:
+    with pytest.raises(page_blocks.Missing):
+        page_blocks.compared(shown, "published 2 messages to 'orders'\nafter 0.31 s\nthe end\n")

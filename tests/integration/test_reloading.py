@@ -1,0 +1,122 @@
+"""`emq run --reload`: when the child is started, stopped and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from emq import errors
+from emq.cli import reloading
+from emq.cli.reloading import Reloader
+
+CHILD = """
+import signal, sys, time
+code = compile(open("shop.py").read(), "shop.py", "exec")
+told = open("told.txt", "a", buffering=1)
+def stop(*_):
+    print("stopped", file=told)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+exec(code)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reloading, "DEBOUNCE_MS", 50)
+    monkeypatch.setattr(reloading, "DRAIN_S", 0.1)
+    monkeypatch.setattr(reloading, "STOP_S", 0.1)
+    (tmp_path / "told.txt").touch()
+    return tmp_path
+
+
+@contextlib.asynccontextmanager
+async def reloader(directory: Path) -> AsyncIterator[Reloader]:
+    made = Reloader([sys.executable, "-S", "-c", CHILD], dict(os.environ), directory)
+    running = asyncio.create_task(made.run())
+    try:
+        yield made
+        await asyncio.wait_for(running, 20)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def told() -> list[str]:
+    return Path("told.txt").read_text().splitlines()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def saved(text: str) -> None:
+    Path("shop.py").write_text(text)
+
+
+async def test_a_change_starts_the_app_again_and_a_broken_module_waits(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved("print('one', file=told)")
+    async with reloader(directory) as made:
+        await until(lambda: told() == ["one"])
+        saved("print('two', file=told)")
+        await until(lambda: told() == ["one", "stopped", "two"])
+        saved("print('broken'")
+        await until(lambda: "status 1; it starts again when a file changes" in caplog.text)
+        saved("print('three', file=told)")
+        await until(lambda: told()[-1] == "three")
+        signal.raise_signal(signal.SIGINT)
+    assert told() == ["one", "stopped", "two", "stopped", "three", "stopped"]
+    assert made._child is not None
+    assert made._child.returncode == 0
+
+
+async def test_other_files_change_nothing(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    saved("print('one', file=told)")
+    async with reloader(directory):
+        await until(lambda: told() == ["one"])
+        (directory / "notes.txt").write_text("x")
+        (directory / ".venv").mkdir()
+        (directory / ".venv" / "library.py").write_text("x = 1")
+        (directory / "other.py").write_text("x = 1")
+        await until(lambda: told() == ["one", "stopped", "one"])
+        signal.raise_signal(signal.SIGTERM)
+    assert "changed: other.py; starting again" in caplog.text
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_an_app_that_hears_no_signal_is_killed(directory: Path, again: bool) -> None:
+    saved("signal.signal(signal.SIGTERM, lambda *_: print('no', file=told))\nprint('one', file=told)\nwhile True: pass")
+    async with reloader(directory) as made:
+        await until(lambda: told() == ["one"])
+        signal.raise_signal(signal.SIGINT)
+        if again:
+            await until(lambda: "no" in told())
+            signal.raise_signal(signal.SIGINT)
+    assert made._child is not None
+    assert made._child.returncode == -signal.SIGKILL
+
+
+async def test_a_directory_that_cannot_be_watched_is_named(directory: Path) -> None:
+    saved("print('one', file=told)")
+
+    async def run() -> None:
+        async with reloader(directory / "nowhere"):
+            pass
+
+    with pytest.raises(errors.InvalidSettings, match=r"cannot watch .*nowhere"):
+        await run()
+    await until(lambda: told() in ([], ["one", "stopped"], ["stopped"]))

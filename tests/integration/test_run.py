@@ -1,0 +1,73 @@
+"""`emq run --reload` in processes, as a developer has it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import emq_shell
+from support.emq_processes import Shell, line_with, until
+
+SHOP = """
+import asyncio
+
+import emq
+
+app = emq.App()
+
+
+@app.on_startup
+async def topics() -> None:
+    await app.create_topic("orders", qps=100, exist_ok=True)
+
+
+@app.handler("orders")
+async def order(message: emq.Message) -> None:
+    with open("done.txt", "a") as file:
+        print({version}, message.payload.decode(), message.attempt, file=file)
+    await asyncio.sleep({sleep_s})
+"""
+
+
+@pytest.fixture
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    emq_shell.enter(tmp_path, monkeypatch)
+    shell = Shell()
+    yield shell
+    shell.close()
+
+
+def done() -> list[str]:
+    file = Path("done.txt")
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def test_messages_in_flight_at_a_change_are_delivered_again_to_the_new_code(emq: Shell) -> None:
+    Path("shop.py").write_text(SHOP.format(version=1, sleep_s=3600))
+    host = emq.start("run shop --reload")
+    line_with(host, "consuming 1 topic")
+    emq.here("publish orders a")
+    until(lambda: done() == ["1 a 1"])
+    Path("shop.py").write_text(SHOP.format(version=2, sleep_s=0))
+    line_with(host, "changed: shop.py; starting again")
+    until(lambda: len(done()) == 2)
+    assert done()[1].startswith("2 a ")
+    host.send_signal(signal.SIGINT)
+    assert host.wait(10) == 0
+
+
+def test_without_watchfiles_the_line_says_how_to_get_it(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    monkeypatch.delitem(sys.modules, "emq.cli.reloading", raising=False)
+    monkeypatch.delattr("emq.cli.reloading", raising=False)
+    from typer.testing import CliRunner
+
+    from emq.cli.commands import app
+
+    result = CliRunner().invoke(app, ["run", "shop", "--reload"])
+    assert result.exit_code == 2
+    [line] = result.stderr.splitlines()
+    assert "--reload needs the module 'watchfiles'; " in line
