@@ -73,7 +73,7 @@ class Guard:
             self.note(name, f"it starts again in {rest_s:g} s", failure)
             self.resting[name] = f"{type(failure).__name__}: {failure}"
             await asyncio.sleep(rest_s)
-            del self.resting[name]
+            self.resting.pop(name, None)
 
     def note(self, name: str, what_next: str, failure: BaseException, item: str = "") -> None:
         """Count an unexpected failure, and log it unless the same failure was logged in the last `SAID_AGAIN_S`.

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 
-from emq import settings
+from emq import errors, settings
 from emq.groups.deliveries import HandlerDeliveries
 from emq.metrics import exposition, health, host_families
 from emq.metrics.server import PLAIN, Page, Server
@@ -64,6 +64,8 @@ class Monitor:
 
     async def _start(self, process: int) -> None:
         asked = settings.address(self._app.settings.metrics)
+        if asked.port and asked.port + process > 65_535:
+            raise errors.InvalidSettings(f"settings: metrics = '{asked}' leaves process {process} of this host no port")
         pages = {"/": self._index, "/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
         server = Server(pages)
         self.address = await server.start(asked._replace(port=asked.port + process if asked.port else 0))

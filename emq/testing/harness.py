@@ -285,7 +285,7 @@ class Harness:
         async def keep_time(_: object) -> None:
             """The clock and the database's clock are one."""
 
-        own = {"store": "memory:", "database": "sqlite://", "trail": "", "cluster": ""}
+        own = {"store": "memory:", "database": "sqlite://", "trail": "", "cluster": "", "metrics": ""}
         _replace(stack, app, "settings", settings.merged(app.settings, **own))
         _replace(stack, app, "clock", SystemClock(wall_ns, wall_ns))
         _replace(stack, app, "trail", self._record)

@@ -24,6 +24,7 @@ OUTSIDE = (
     "deploy/README.md",
     "deploy/compose/README.md",
     "deploy/kubernetes/README.md",
+    "deploy/prometheus/README.md",
     "deploy/rolling-upgrades.md",
     "deploy/sizing.md",
     "examples/README.md",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, generate_latest
 from support.promql import faults
 from support.scraped import Scraped
 
 import emq
 from emq.host.lag_sampler import Part
 from emq.metrics import exposition, host_families
+from emq.metrics.collector import HostCollector
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/metrics.md").read_text()
@@ -55,6 +58,43 @@ def board_expressions() -> Iterator[str]:
     for panel in panels():
         for target in panel.get("targets", ()):
             yield target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$handler", ".*")
+
+
+async def test_a_registry_of_prometheus_client_tells_the_same() -> None:
+    app = emq.App("memory:", options=emq.Settings())
+    registry = CollectorRegistry()
+    registry.register(HostCollector(app))
+    done = asyncio.Event()
+
+    @app.handler('od"d*')
+    async def handle(message: emq.Message) -> None:
+        done.set()
+
+    async with app:
+        await app.create_topic('od"d-topic', 10)
+        async with app.running() as host:
+            await app.publish('od"d-topic', b"x")
+            await asyncio.wait_for(done.wait(), 20)
+            await host.lag.look()
+            own = Scraped("".join(exposition.pieces(host_families.of_process(app))))
+            theirs = Scraped(generate_latest(registry).decode())
+    assert theirs.value("emq_started_total", handler='od"d*') == 1
+    assert theirs.series() == own.series()
+    assert theirs.series().keys() >= {"emq_wait_seconds_bucket", "emq_handler_seconds_sum"}
+    changing = ("_seconds", "process_")
+    assert {k: f.samples for k, f in theirs.families.items() if not any(x in k for x in changing)} == {
+        k: f.samples for k, f in own.families.items() if not any(x in k for x in changing)
+    }
+
+
+def test_the_snippet_of_the_page_registers_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    [snippet] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    registry = CollectorRegistry()
+    monkeypatch.setattr("prometheus_client.REGISTRY", registry)
+    found: dict[str, Any] = {}
+    exec(snippet, found)
+    assert found["app"].monitor.counts
+    assert "emq_info" in generate_latest(registry).decode()
 
 
 async def test_the_page_lists_every_metric_with_its_type_and_labels() -> None:

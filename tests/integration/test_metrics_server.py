@@ -19,6 +19,7 @@ from emq.metrics import server
 from emq.metrics.monitor import Monitor
 from emq.metrics.server import MAX_CONNECTIONS, MAX_HEAD_BYTES, Page, Server
 from emq.settings import Address, Settings
+from emq.testing import Harness
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -257,3 +258,33 @@ async def test_scrapes_at_the_same_time_share_one_page(monkeypatch: pytest.Monke
         assert len({page.text for page in pages}) == made == 1
         await app.monitor._metrics("")
         assert made == 2
+
+
+async def _handle(message: emq.Message) -> None:
+    pass
+
+
+async def test_a_test_of_handlers_serves_nothing() -> None:
+    app = emq.App("memory:", options=Settings(metrics="192.0.2.1:9464"))  # an address that is not of this machine
+    app.handler("t")(_handle)
+    async with Harness(app) as t:
+        await t.publish("t", b"x")
+        await t.settled()
+        assert app.monitor.address is None
+
+
+@pytest.mark.parametrize(("process", "port"), [(0, 9464), (3, 9467)])
+async def test_each_process_of_a_host_has_a_port_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, process: int, port: int
+) -> None:
+    asked: list[Address] = []
+
+    async def start(self: Server, address: Address) -> Address:
+        asked.append(address)
+        return address
+
+    monkeypatch.setattr(Server, "start", start)
+    app = emq.App("memory:", options=Settings(metrics="127.0.0.1:9464"))
+    async with app.monitor.serving(process), app.monitor.serving():  # the inner one is that of `run`
+        assert asked == [Address("127.0.0.1", port)]
+    assert app.monitor.address is None
