@@ -58,7 +58,7 @@ async def _consume(session: Session, member: str | None, *, child: bool) -> None
         if child or member is not None:
             _stop_with_parent(app, opening)
         if not await _opened(opening):
-            log.info("stopped while it waited for store and database")
+            log.info("stopped while it waited for the store, the database or a start-up hook")
             return
         membership = None if member is None else app.membership(process)
         announcer = asyncio.create_task(_announce(app))

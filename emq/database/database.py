@@ -181,7 +181,13 @@ class Database:
     async def _in_thread(self, work: Callable[[], T], timeout_s: float) -> T:
         try:
             async with asyncio.timeout(timeout_s):
-                return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+                try:
+                    running = asyncio.get_running_loop().run_in_executor(self._executor, work)
+                except RuntimeError:
+                    # The main thread has ended, and other threads go on: Python's pools take nothing any more.
+                    text = f"{self.shown} takes no more calls, because the process ends; nothing was applied"
+                    raise self.unavailable(text) from None
+                return await running
         except TimeoutError:
             text = f"{self.shown}: a call did not end within {timeout_s:g} s; whether it was applied is unknown"
             raise self.unavailable(text) from None

@@ -245,6 +245,26 @@ print(client.publish("orders", b"17", message_id="mine"))
     assert run(tmp_path, script) == "mine\nclosed in a thread\n"
 
 
+def test_a_thread_that_outlives_the_main_thread_is_told_that_nothing_was_applied(tmp_path: pathlib.Path) -> None:
+    script = """
+import emq, logging, threading
+logging.disable()  # the database is said to be away, too
+client = emq.Client()
+client.create_topic("orders", qps=1)
+def go_on():
+    threading.main_thread().join()
+    try:
+        while True:
+            client.publish("orders", b"late")
+    except emq.EMQError as exc:
+        print(type(exc).__name__, exc)
+threading.Thread(target=go_on).start()
+"""
+    assert "Unavailable sqlite:///emq.db takes no more calls, because the process ends; nothing was applied" in run(
+        tmp_path, script
+    )
+
+
 def test_a_client_works_in_children_that_are_forked_while_threads_publish(tmp_path: pathlib.Path) -> None:
     script = """
 import emq, os, sys, threading, warnings
@@ -277,11 +297,12 @@ for thread in threads:
     thread.join()
 print(len(published))
 """
-    published = int(run(tmp_path, script))
-    ids = (tmp_path / "children.txt").read_text().split()
-    assert len(set(ids)) == 60
-    with emq.Client(f"sqlite:///{tmp_path}/emq.db") as client:
-        assert client._call(tails) == published + 60
+    with servers.start_redis() as server:  # on one SQLite file, the writers of one process would starve the other's
+        published = int(run(tmp_path, script, EMQ_STORE=server.url, EMQ_DATABASE="sqlite:///emq.db"))
+        ids = (tmp_path / "children.txt").read_text().split()
+        assert len(set(ids)) == 60
+        with emq.Client(server.url, database=f"sqlite:///{tmp_path}/emq.db") as client:
+            assert client._call(tails) == published + 60
 
 
 def test_the_documented_module_works(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
