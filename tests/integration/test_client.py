@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support.snippets import module_of, snippets
+from support.pages import module_of, snippets
 
 import emq
 from emq import errors, servers
@@ -307,7 +307,7 @@ print(len(published))
 
 def test_the_documented_module_works(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    module = module_of(snippets("web.md")[3])
+    module = module_of(snippets("docs/web.md")[3])
     module.queues.create_topic("orders", qps=1)
     assert module.order("acme", b"17")
     module.queues.close()

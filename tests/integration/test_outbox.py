@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from support.snippets import module_of, snippets
+from support.pages import module_of, snippets
 
 import emq
 from emq import errors, message
@@ -343,7 +343,7 @@ def test_mistakes_are_told_at_once(outbox: Outbox) -> None:
 
 async def test_the_documented_shop_works(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shop = module_of(snippets("outbox.md")[0])
+    shop = module_of(snippets("docs/outbox.md")[0])
     shop.Base.metadata.create_all(shop.engine)
     received: list[emq.Message] = []
 

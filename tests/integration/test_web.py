@@ -16,7 +16,7 @@ import starlette.requests
 import starlette.responses
 import starlette.routing
 import uvicorn
-from support.snippets import module_of, snippets
+from support.pages import module_of, snippets
 
 import emq
 from emq import errors
@@ -56,7 +56,7 @@ def in_a_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_the_documented_web_app_publishes_within_a_request() -> None:
-    module = module_of(snippets("web.md")[1])
+    module = module_of(snippets("docs/web.md")[1])
     async with served(module.web) as port:
         await module.app.create_topic("orders", qps=100)
         answers = await asyncio.gather(*(posted(port, f"/orders/c{i}", b"%d" % i) for i in range(10)))
@@ -79,7 +79,7 @@ async def test_the_documented_web_app_publishes_within_a_request() -> None:
 
 
 async def test_a_lifespan_of_the_users_own_goes_around_it() -> None:
-    module = module_of(snippets("web.md")[2])
+    module = module_of(snippets("docs/web.md")[2])
 
     @module.web.post("/state")
     async def state(request: fastapi.Request) -> dict[str, Any]:
@@ -90,7 +90,7 @@ async def test_a_lifespan_of_the_users_own_goes_around_it() -> None:
 
 
 async def test_the_documented_hooks_run(capsys: pytest.CaptureFixture[str]) -> None:
-    module = module_of(snippets("web.md")[0])
+    module = module_of(snippets("docs/web.md")[0])
     async with module.app, module.app.running():
         await module.app.publish("orders", b"17")
         while not (printed := capsys.readouterr().out):

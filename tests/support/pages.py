@@ -1,4 +1,4 @@
-"""The Python snippets of a page of documentation, run as its reader would run them."""
+"""The Python snippets of a page, for tests that look at more than `page_blocks`: at what a page's program has made."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 def snippets(page: str) -> list[str]:
     """Return the Python snippets of a page, such as `docs/payloads.md`, in order."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def module_of(snippet: str) -> Any:
+    """Run a snippet as a module of its own."""
+    module = types.ModuleType("snippet")
+    exec(compile(snippet, "snippet", "exec", dont_inherit=True), vars(module))
+    return module
 
 
 async def run(page: str) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.support import pages
+from support import pages
 
 
 class FakeSentry(types.ModuleType):
