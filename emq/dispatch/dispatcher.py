@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 import logging
-from collections import deque
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, cast
 
 from emq.dispatch import retry
-from emq.dispatch.flight import MAX_IN_FLIGHT, Flight
+from emq.dispatch.flight import MAX_IN_FLIGHT
 from emq.dispatch.outcomes import Outcomes
-from emq.dispatch.parking import Parking
+from emq.dispatch.rotation import Rotation
 from emq.dispatch.volley import MOST, Volley, suits
 from emq.groups.context import HostContext
 from emq.groups.deliveries import QUICK_US
-from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
-from emq.groups.receiver import Receiver
+from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup
 from emq.message import Message
 
 log = logging.getLogger(__name__)
@@ -29,11 +26,8 @@ VISIT = 64
 STINT_S = 0.002
 """Seconds that a stint starts messages before the event loop serves the network again."""
 
-LOOK_AGAIN = 64
-"""Topics that the dispatcher looks at in one step when their receiver wants more messages."""
 
-
-class Dispatcher:
+class Dispatcher(Rotation):
     """Visits the groups that have buffered messages and quota, in rotation.
 
     The loop is `_stint`. It runs as a task that takes the next group of the rotation, reserves a few starts from the
@@ -43,13 +37,6 @@ class Dispatcher:
     runs in a real task, where `asyncio.timeout` and cancellation work as usual, and only a handler that waits costs
     a task. If most handlers of a topic wait, its messages start in volleys (`_fire`): a task for each message at once,
     without a hand-over after each.
-
-    States of a group: *idle* (nothing to start), *in rotation*, *parked* (its counter allows more only later, see
-    `Parking`), *waiting* (its topic has no room in flight). `ready` takes a group from idle into
-    the rotation; the stint moves the group on; the timer and settled messages bring the group back.
-
-    All topics share the places for messages in flight (`Flight`). A topic that finds no place waits until enough places
-    are free.
 
     The rotation is fair: a visit ends after `VISIT` messages, a stint after `STINT_S`, so a group waits for at most one
     visit to each of the others. An idle group costs nothing.
@@ -65,91 +52,25 @@ class Dispatcher:
         """Args:
         claims: claims from the slots of sorted topics; None without such slots.
         """
-        self._clock = context.clock
-        self._events = context.events
+        super().__init__(outcomes, context, max_in_flight, claims)
         self._trail = context.trail
         self._lease = context.lease
-        self._claims = claims or Claims()
         self._lease.on_renewed.append(self._wake)
-        self._outcomes = outcomes
         self._context = contextvars.copy_context()
-        self.flight = Flight(max_in_flight, self._look_at)
-        self.parking = Parking(context.clock, self._bring_back)
-        self._rotation: deque[OwnedGroup] = deque()
-        self._driver: object | None = None
         self._visited: OwnedGroup | None = None
         self._granted = 0
         self._running: Message | None = None  # with the visit's handler; in flight only once it suspends
         self._started_before = 0  # messages started before the visit
         self._volleys: list[Volley] = []  # of this stint
         self._tasks: set[asyncio.Task[None] | None] = set()
-        self._accepting = True
         self._cancelling = False
         self.started = 0
         self.succeeded = 0
         self.failed = 0
-        self.expired = 0
-
-    @property
-    def in_flight(self) -> int:
-        """The number of messages started and not settled."""
-        return self.flight.count
 
     def open(self) -> None:
         """Give all handlers the context variables that are set now, whoever wakes the dispatcher later."""
         self._context = contextvars.copy_context()
-
-    # ------------------------------------------------------------------------------------------------- what comes in
-
-    def ready(self, group: OwnedGroup) -> None:
-        """The group has something to start: put the group into the rotation, unless it is listed already."""
-        if not group.listed and not group.stopping:
-            group.listed = True
-            self._rotation.append(group)
-            self._wake()
-
-    def recheck(self, group: OwnedGroup) -> None:
-        """The group's quota or its topic's limits changed: look at the group now, even if it is parked."""
-        if self.parking.take_out(group):
-            group.listed = False
-        # The groups that wait for room in flight get it one after the other, as long as there is room.
-        self._pass_room_on(group.owner)
-        self._wake()
-        if group.buffered:
-            self.ready(group)
-
-    def wanted(self, receiver: Receiver, topics: int | None = None) -> None:
-        """The receiver wants more messages: start the waiting ones, some topics at a time, each topic once."""
-        waiting = receiver.unasked
-        left = len(waiting) if topics is None else min(topics, len(waiting))
-        now, left = min(LOOK_AGAIN, left), left - LOOK_AGAIN
-        for owner in list(itertools.islice(waiting, now)):
-            del waiting[owner]
-            topic = cast(OwnedTopic, owner)
-            self._pass_room_on(topic)
-            if topic.waiting or topic.thirsty:
-                waiting[owner] = None  # goes behind the others
-        if left > 0 and receiver.wanted > 0 and self._accepting:
-            asyncio.get_running_loop().call_soon(self.wanted, receiver, left)
-        self._wake()
-
-    def settled(self, group: OwnedGroup, message: Message) -> None:
-        """The store has recorded a failed message's retry or dead letter; count the message as in flight no more."""
-        if message.offset >= 0:
-            self._finish(group, message)
-        self._leave_flight(group, message)
-
-    def refused(self, group: OwnedGroup, message: Message) -> None:
-        """The store refused a failed message: count it as in flight no more, and leave it unfinished."""
-        self._leave_flight(group, message)
-
-    def acknowledged(self, group: OwnedGroup, n: int) -> None:
-        """The store knows that `n` messages of the group's slot or lane are done; their keys are free already."""
-        owner = group.owner
-        self.flight.leave(group, n, 0)
-        if owner.in_flight <= owner.limit < owner.in_flight + n:
-            self._no_longer_overfull(owner)
-        self._room_came(owner)
 
     def unsettled(self, group: OwnedGroup) -> int:
         """Return the number of the group's messages that were started and not settled.
@@ -158,17 +79,6 @@ class Dispatcher:
         `_hand_over`.
         """
         return group.in_flight + (self._driver is not None and self._visited is group)
-
-    def expire(self, group: OwnedGroup, message: Message) -> None:
-        """Dead-letter a message that had expired when it was taken from its buffer."""
-        self.expired += 1
-        self.flight.enter(group, 1, len(message.payload))
-        self._outcomes.expired(group, message)
-
-    def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
-        """Dead-letter a message that could not be decoded; its payload is the stored record."""
-        self.flight.enter(group, 1, len(message.payload))
-        self._outcomes.damaged(group, message, reason)
 
     async def stop(self) -> None:
         """Start nothing more. Messages in flight go on; see `cancel`."""
@@ -458,18 +368,6 @@ class Dispatcher:
             self._end_visit(group)
             self._wake()
 
-    def _no_longer_busy(self, group: OwnedGroup) -> None:
-        if group.busy:
-            group.busy = False
-            if group.buffered:
-                self.ready(group)
-            self._events.drained(group)
-
-    def _expire_taken(self, group: OwnedGroup, message: Message) -> None:
-        if message.key is not None:
-            group.finish_key(message.key)
-        self.expire(group, message)
-
     def _end_visit(self, group: OwnedGroup) -> None:
         if self._granted:
             group.counter.release(self._granted, self._clock.now())
@@ -481,48 +379,7 @@ class Dispatcher:
                 counts.close(self.started, self._clock.now_us(), running=False)
         self._go_on(group)
 
-    def _go_on(self, group: OwnedGroup) -> None:
-        """Put a group back into the rotation if it has more to start."""
-        self._events.drained(group)
-        if group.buffered and not group.stopping and not group.busy:
-            self._rotation.append(group)
-        else:
-            group.listed = False
-        self._pass_room_on(group.owner)
-
-    def _pass_room_on(self, owner: OwnedTopic) -> None:
-        """Give the room in flight that is left to the topic's next group that waits for room."""
-        if (owner.waiting or owner.thirsty) and owner.room() > 0:
-            if owner.waiting:
-                self._rotation.append(owner.waiting.popleft())
-            if owner.thirsty:
-                self._claims.has_room(owner)
-
-    def _no_longer_overfull(self, owner: OwnedTopic) -> None:
-        """Read the topic's queues again: nothing was read while more than `limit` was in flight."""
-        for group in owner.groups.values():
-            self._events.drained(group)
-
-    def _has_rest(self, group: OwnedGroup, room: bool = False) -> bool:
-        """Give back the buffered members of the group's slot, which cannot start now; True if any messages remain."""
-        if group.slot is not None:
-            self._claims.stuck(group, room)
-            group.listed = group.listed and group.buffered > 0
-        return group.buffered > 0
-
-    def _look_at(self, owner: OwnedTopic) -> None:
-        """Look at a topic that may find a place in flight now."""
-        self._pass_room_on(owner)
-        self._wake()
-
-    def _room_came(self, owner: OwnedTopic) -> None:
-        """Use the places that messages of the topic have left: for this topic, and for the others that wait."""
-        self._pass_room_on(owner)
-        self.flight.admit()
-        if self._driver is None:
-            self._wake()
-
-    # ------------------------------------------------------------------------------------------- parking and settling
+    # -------------------------------------------------------------------------------------- the end of stints and calls
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -535,18 +392,6 @@ class Dispatcher:
     def _broke(self, group: OwnedGroup, bug: Exception) -> None:
         """Report an error in a visit that no handler raised: the group's messages in flight may never be settled."""
         self._events.broken("dispatch", group, bug)
-
-    def _park(self, group: OwnedGroup, until: float, now: float) -> None:
-        """Park until `until` a group whose counter granted nothing at `now`."""
-        if until == float("inf"):
-            group.listed = False
-            return
-        self.parking.park(group, until, now)
-
-    def _bring_back(self, groups: Iterable[OwnedGroup]) -> None:
-        """Put parked groups back into the rotation, because their counters allow more."""
-        self._rotation.extend(groups)
-        self._wake()
 
     def _take_batch(self, group: OwnedGroup, size: int, now_us: int) -> list[Message]:
         batch: list[Message] = []
@@ -576,45 +421,6 @@ class Dispatcher:
                 if self._trail.enabled:
                     self._trail.settled(message, self._clock.now_us())
                 self._succeeded(group, message)
-
-    def _succeeded(self, group: OwnedGroup, message: Message) -> None:
-        """Finish or acknowledge a message in flight that has succeeded."""
-        if message.offset >= 0:
-            self._finish(group, message)
-            self._leave_flight(group, message)
-            return
-        if message.key is not None:
-            # The handler is done: the key's next message need not wait for the acknowledgement.
-            group.finish_key(message.key)
-            if group.buffered:
-                self.ready(group)
-        self.flight.lighten(group, len(message.payload))
-        self._acknowledge(group, message)
-
-    def _acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """Acknowledge a message; it, but not its bytes, counts as in flight until the store knows (`acknowledged`)."""
-        if message.member is not None:
-            self._outcomes.acknowledge_member(group, message)
-        else:
-            self._outcomes.acknowledge(group, message)
-
-    def _finish(self, group: OwnedGroup, message: Message) -> None:
-        queue = group.queues[message.priority]
-        queue.tracker.finish(message.offset)
-        if not queue.dirty:
-            queue.mark_dirty()
-            self._events.dirty(queue)
-
-    def _leave_flight(self, group: OwnedGroup, message: Message) -> None:
-        owner = group.owner
-        self.flight.leave(group, 1, len(message.payload))
-        if owner.in_flight == owner.limit:
-            self._no_longer_overfull(owner)
-        if message.key is not None and message.started_us:
-            group.finish_key(message.key)
-            if group.buffered:
-                self.ready(group)
-        self._room_came(owner)
 
     def _is_cancelled(self, failure: BaseException) -> bool:
         """Return True if the host is cancelling its stints. A handler that cancels itself or its task has failed."""
