@@ -7,23 +7,13 @@ from typing import Annotated
 import typer
 
 from emq.cli.log_options import LogFormat, LogLevel
+from emq.cli.metrics_option import Metrics
 from emq.cli.session import Session
 
 Handlers = Annotated[
     str | None,
     typer.Option(
         "--app", metavar="MODULE[:ATTRIBUTE]", help="Use the handlers of this emq.App, such as shop.handlers."
-    ),
-]
-
-
-Metrics = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics",
-        metavar="HOST:PORT",
-        help="Serve /metrics, /livez and /readyz over HTTP there, such as 127.0.0.1:9464.",
-        show_default=False,
     ),
 ]
 

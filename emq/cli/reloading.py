@@ -46,7 +46,7 @@ def run(session: Session) -> None:
 def _options(session: Session) -> list[str]:
     """Return the options of the command line again; the rest of the settings is read again at each start."""
     given = {**session.overrides, "env": session.overrides.get("environment"), "settings": session.settings_file}
-    names = ("store", "database", "cluster", "env", "settings", "log_level", "log_format")
+    names = ("store", "database", "cluster", "env", "settings", "metrics", "log_level", "log_format")
     return [f"--{name.replace('_', '-')}={given[name]}" for name in names if given.get(name) is not None]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from emq.cli.log_options import LogFormat, LogLevel
+from emq.cli.metrics_option import Metrics
 from emq.cli.session import Session
 
 
@@ -18,6 +19,7 @@ def run(
     reload: Annotated[
         bool, typer.Option("--reload", help="Start again whenever a Python file below this directory changes.")
     ] = False,
+    metrics: Metrics = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     child: Annotated[bool, typer.Option("--child", hidden=True, help="Stop with the process that started it.")] = False,
@@ -31,7 +33,7 @@ def run(
     """
     from emq.cli import consuming
 
-    session = session.with_overrides(app=handlers, log_level=log_level, log_format=log_format)
+    session = session.with_overrides(app=handlers, metrics=metrics, log_level=log_level, log_format=log_format)
     if not reload:
         consuming.run(session, child=child)
         return

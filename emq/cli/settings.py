@@ -32,5 +32,12 @@ def settings(
     values: dict[str, Any] = msgspec.to_builtins(session.settings)
     values["database"] = session.settings.database_url
     shown = {name: hide_password(value) if isinstance(value, str) else value for name, value in values.items()}
-    rows = [(name, value if value != "" else "-", module.DESCRIPTIONS[name]) for name, value in shown.items()]
+    rows = [(name, _in_words(value), module.DESCRIPTIONS[name]) for name, value in shown.items()]
     session.show(shown, lambda: output.table("", ("setting", "value", "meaning"), rows))
+
+
+def _in_words(value: str | float) -> str | float:
+    """Return a value as the settings file writes it; a hyphen for an empty text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value == "" else value

@@ -268,17 +268,19 @@ async def delete(
 @command(app, "export", json=False)
 async def export(
     session: Session,
+    pattern: Pattern = "*",
     fmt: Annotated[str, typer.Option("--format", help="toml or json.")] = "toml",
     file: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
 ) -> None:
-    """Print all topics as a file for `emq topic import`.
+    """Print topics as a file for `emq topic import`.
 
-    Example: emq topic export -o topics.toml
+    Example: emq topic export 'shop.*' -o topics.toml
     """
     if fmt not in ("toml", "json"):
         raise typer.BadParameter(f"{fmt!r} is not known; choose toml or json", param_hint="--format")
     async with session.app() as opened:
-        text = await opened.catalog.export("json" if fmt == "json" else "toml")
+        await matching(opened, pattern)  # a name that is not there is a mistake
+        text = await opened.catalog.export("json" if fmt == "json" else "toml", pattern)
     if file is None:
         typer.echo(text, nl=False)
         return

@@ -290,14 +290,16 @@ class Catalog:
 
         return await self._db.run(select, read_only=True)
 
-    async def export(self, fmt: Literal["toml", "json"]) -> str:
-        """Return all topics, by name, as text for `import_`; settings at their defaults are left out.
+    async def export(self, fmt: Literal["toml", "json"], pattern: str = "*") -> str:
+        """Return the topics whose names match `pattern`, by name, as text for `import_`.
+
+        The text leaves out settings that have their defaults.
 
         Raises:
             ValueError: another format.
             DatabaseUnavailable: try again later.
         """
-        return catalog_file.dump(await self.list(), fmt)
+        return catalog_file.dump(await self.list(pattern), fmt)
 
     async def import_(self, text: str, fmt: Literal["toml", "json"]) -> Sequence[Topic]:
         """Create or update topics from an export; topics that it does not mention stay as they are.

@@ -123,6 +123,9 @@ def test_topics_go_out_to_a_file_and_come_back(emq: Shell, tmp_path: Path) -> No
         file = tmp_path / f"topics.{fmt}"
         emq(f"topic export --format {fmt} -o {file}")
         assert file.read_text() == emq(f"topic export --format {fmt}")
+        one = emq(f"topic export b --format {fmt}")
+        assert one == emq(f"topic export [b-z]* --format {fmt}") != file.read_text()
+        assert "example" not in one
         before = emq.json("topic list")
         emq("topic delete b --yes --force")
         assert emq.json(f"topic import {file}") == {"topics": ["a", "b"]}
@@ -354,6 +357,7 @@ def test_settings_come_from_the_command_line_then_the_environment_then_the_file(
     assert emq.json("settings --store sqlite:///given.db")["database"] == "sqlite:///given.db"
     assert emq.json("settings --settings other.toml")["drain_s"] == 4
     assert "secret" not in emq("settings --store redis://u:secret@h/0")
+    assert next(line for line in emq("settings").splitlines() if line.startswith("lua_folds")).split()[1] == "false"
 
 
 def test_the_sandbox_shares_nothing_with_online(emq: Shell) -> None:
