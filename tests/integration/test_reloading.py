@@ -99,7 +99,8 @@ async def test_other_files_change_nothing(directory: Path, caplog: pytest.LogCap
 
 @pytest.mark.parametrize("again", [False, True])
 async def test_an_app_that_hears_no_signal_is_killed(directory: Path, again: bool) -> None:
-    saved("signal.signal(signal.SIGTERM, lambda *_: print('no', file=told))\nprint('one', file=told)\nwhile True: pass")
+    deaf = "signal.signal(signal.SIGTERM, lambda *_: print('no', file=told))"
+    saved(f"{deaf}\nprint('one', file=told)\nfor _ in range(600): time.sleep(0.1)")  # bounded: this test may be killed
     async with reloader(directory) as made:
         await until(lambda: told() == ["one"])
         signal.raise_signal(signal.SIGINT)
