@@ -9,7 +9,7 @@ import typer
 from emq import errors
 from emq.cli import output, times
 from emq.cli.entry import Room, TakesIds
-from emq.cli.patterns import Pattern, matching
+from emq.cli.patterns import Pattern, is_pattern, matching
 from emq.cli.session import Session, Yes, command
 
 if TYPE_CHECKING:
@@ -24,6 +24,16 @@ app = typer.Typer(
 )
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+Topics = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC|PATTERN", help="A topic's name, or a shell pattern such as 'shop.*'.", show_default=False
+    ),
+]
+Chosen = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Only the letters of these messages. (default: all)", show_default=False),
+]
 Since = Annotated[
     str | None,
     typer.Option(
@@ -36,7 +46,7 @@ Reason = Annotated[
     str, typer.Option(metavar="TEXT", help="Only letters whose reason contains this text; case does not matter.")
 ]
 Ids = Annotated[
-    list[str] | None, typer.Option("--id", metavar="ID", help="Only the letter of this message; may be repeated.")
+    list[str] | None, typer.Option("--id", metavar="ID", help="The same as an argument ID; may be repeated.")
 ]
 
 
@@ -92,10 +102,11 @@ async def show(
     raise errors.EMQError(f"topic {topic!r} has no dead letter {message_id!r}; list them with: emq dead list {topic}")
 
 
-@command(app, "replay")
+@command(app, "replay", cls=TakesIds)
 async def replay(
     session: Session,
-    topic: Topic,
+    pattern: Topics,
+    chosen: Chosen = None,
     since: Since = None,
     until: Until = None,
     reason: Reason = "",
@@ -106,7 +117,7 @@ async def replay(
         typer.Option(help="For a topic of kind priority: the new priority of the letters. (default: 17, the lowest)"),
     ] = None,
 ) -> None:
-    """Put dead letters back into their topic. Each starts again with its first attempt, at its own priority.
+    """Put dead letters back into their topics. Each starts again with its first attempt, at its own priority.
 
     Safe to interrupt: each letter is at all times either a dead letter or waiting in the topic, never both.
 
@@ -116,28 +127,36 @@ async def replay(
 
     if rate is not None and not rate > 0:
         raise typer.BadParameter(f"{rate} must be above 0", param_hint="--rate")
+    count = 0
     async with session.app(recorded=True) as opened:
-        selection = _selection(opened, since, until, reason, ids)
-        of_topic = await opened.catalog.get(topic)
-        [lag] = await opened.admin.slot_lag([of_topic])
-        with _Bar(session, "replaying", None if selection != dead_letters.EVERY else lag.dead) as bar:
-            count = await dead_letters.replay(
-                opened.store,
-                of_topic,
-                selection,
-                rate_per_s=rate,
-                priority=priority,
-                on_replayed=bar.set,
-                trail=opened.trail,
-                clock=opened.clock,
-            )
-    session.say(f"replayed {output.count(count, 'dead letter')} of {topic!r}", {"replayed": count})
+        selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())])
+        topics = await matching(opened, pattern)
+        for topic in topics:  # before the first letter is put back
+            dead_letters.check_priority(topic, priority)
+        dead = sum(lag.dead for lag in await opened.admin.slot_lag(topics))
+        with _Bar(session, "replaying", None if selection != dead_letters.EVERY else dead) as bar:
+            for topic in topics:
+                before = count
+                count += await dead_letters.replay(
+                    opened.store,
+                    topic,
+                    selection,
+                    rate_per_s=rate,
+                    priority=priority,
+                    on_replayed=lambda n, before=before: bar.set(before + n),  # type: ignore[misc]
+                    trail=opened.trail,
+                    clock=opened.clock,
+                )
+    said = f"replayed {output.count(count, 'dead letter')} of {_named(pattern, len(topics))}"
+    _refuse_missing(said, count, selection)
+    session.say(said, {"replayed": count})
 
 
-@command(app, "purge")
+@command(app, "purge", cls=TakesIds)
 async def purge(
     session: Session,
-    topic: Topic,
+    pattern: Topics,
+    chosen: Chosen = None,
     since: Since = None,
     until: Until = None,
     reason: Reason = "",
@@ -151,12 +170,26 @@ async def purge(
     from emq.inspect import dead_letters
 
     async with session.app() as opened:
-        selection = _selection(opened, since, until, reason, ids)
-        of_topic = await opened.catalog.get(topic)
+        selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())])
+        topics = await matching(opened, pattern)
         what = "all dead letters" if selection == dead_letters.EVERY else "the selected dead letters"
-        session.confirm(f"Throw away {what} of topic {topic!r} for good?", yes)
-        count = await dead_letters.purge(opened.store, of_topic, selection)
-    session.say(f"threw away {output.count(count, 'dead letter')} of {topic!r}", {"purged": count})
+        session.confirm(f"Throw away {what} of {_named(pattern, len(topics))} for good?", yes)
+        count = sum([await dead_letters.purge(opened.store, topic, selection) for topic in topics])
+    said = f"threw away {output.count(count, 'dead letter')} of {_named(pattern, len(topics))}"
+    _refuse_missing(said, count, selection)
+    session.say(said, {"purged": count})
+
+
+def _named(pattern: str, topics: int) -> str:
+    """Return a topic, or how many topics match a pattern."""
+    return f"{output.count(topics, 'topic')} that match {pattern!r}" if is_pattern(pattern) else f"topic {pattern!r}"
+
+
+def _refuse_missing(said: str, count: int, selection: Selection) -> None:
+    """Refuse ids of which there is no dead letter, after the others were served."""
+    if (missing := len(selection.ids) - count) > 0:
+        asked = output.count(len(selection.ids), "id")
+        raise errors.EMQError(f"{said}; {missing} of the {asked} found no dead letter; see: emq dead list")
 
 
 def _selection(

@@ -23,9 +23,14 @@ Pattern = Annotated[
 async def matching(app: App, pattern: str) -> list[Topic]:
     """Return the topics that match a pattern. Raises `UnknownTopic` if a plain name is not there."""
     topics = await app.catalog.list(pattern)
-    if not topics and not set("*?[") & set(pattern):
+    if not topics and not is_pattern(pattern):
         await app.catalog.get(pattern)
     return topics
+
+
+def is_pattern(text: str) -> bool:
+    """Return True if a text has wildcards."""
+    return bool(set("*?[") & set(text))
 
 
 def none(pattern: str) -> str:

@@ -110,7 +110,7 @@ async def replay(
     Raises:
         InvalidMessage: the priority is out of range, or the topic is of another kind.
     """
-    _check_priority(topic, priority)
+    check_priority(topic, priority)
     clock = clock or SystemClock()
     count, started = 0, time.monotonic()
     now_ms = clock.now_us() // 1000
@@ -158,7 +158,8 @@ async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: f
     return done is True
 
 
-def _check_priority(topic: Topic, priority: float | None) -> None:
+def check_priority(topic: Topic, priority: float | None) -> None:
+    """Raise `InvalidMessage` if letters of the topic cannot be replayed at this priority; None fits every topic."""
     if priority is not None and topic.kind is not Kind.PRIORITY:
         own = "its letters go by time" if topic.is_sorted else "its letters keep their own"
         raise errors.InvalidMessage(

@@ -310,7 +310,7 @@ def test_dead_letters_are_chosen_by_time_reason_and_id(emq: Shell) -> None:
     assert ids("--until 1h") == []
     assert ids("--limit 2") == ["old", "new"]
     assert ids("--reason TIMEOUT") == ["new", "newer"]
-    assert emq.json("dead replay t --id newer --rate 1000") == {"replayed": 1}
+    assert emq.json("dead replay t newer --rate 1000") == {"replayed": 1}
     assert emq.json("dead purge t --reason timeout --yes") == {"purged": 1}
     assert ids("") == ["old"]
     assert emq.json("lag t")[0]["delayed"] == 1
@@ -358,6 +358,17 @@ def test_settings_come_from_the_command_line_then_the_environment_then_the_file(
     assert emq.json("settings --settings other.toml")["drain_s"] == 4
     assert "secret" not in emq("settings --store redis://u:secret@h/0")
     assert next(line for line in emq("settings").splitlines() if line.startswith("lua_folds")).split()[1] == "false"
+
+
+def test_dead_letters_of_many_topics_are_put_back_or_thrown_away_at_once(emq: Shell) -> None:
+    for topic in ("mail.a", "mail.b", "other"):
+        emq(f"topic create {topic} --qps 10")
+        bury(topic, f"{topic}-1", f"{topic}-2")
+    assert "1 of the 2 ids found no dead letter" in emq.refused("dead replay mail.* mail.a-1 nobody", code=1)
+    assert emq("dead replay mail.*").strip() == "replayed 3 dead letters of 2 topics that match 'mail.*'"
+    assert emq.json("dead purge o* other-1 --yes") == {"purged": 1}
+    assert [letter["id"] for letter in emq.json("dead list")] == ["other-2"]
+    assert emq.json("dead replay nobody.*") == {"replayed": 0}
 
 
 def test_the_sandbox_shares_nothing_with_online(emq: Shell) -> None:
