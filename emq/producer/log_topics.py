@@ -164,9 +164,7 @@ class QueueProducer:
         todo: Sequence[int] = range(len(bodies))
         batch = _Batch(encoded, ids, keys, keys.count(None) < len(keys), now_us)
         for tries in range(1, reopening.TRIES + 1):
-            places: dict[int, list[int]] = {}
-            for i in todo:
-                places.setdefault(self._router.group(route.topic, keys[i], ids[i]), []).append(i)
+            places = self._router.places(route.topic, keys, ids, todo)
             if route.topic.layout != layout:
                 layout = route.topic.layout
                 for i in todo:
