@@ -28,7 +28,7 @@ class Flight:
         count: messages in flight on the host.
     """
 
-    __slots__ = ("_again", "_crowd", "_looking", "_most", "_stopped", "count")
+    __slots__ = ("_again", "_called", "_crowd", "_looking", "_most", "_stopped", "count")
 
     def __init__(self, most: int, again: Callable[[OwnedTopic], None]) -> None:
         """Args:
@@ -39,6 +39,7 @@ class Flight:
         self._crowd: sharing.Crowd[OwnedTopic] = sharing.Crowd()
         self._looking: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._called = 0  # topics told to look again that have not asked for places yet
         self.count = 0
 
     @property
@@ -75,6 +76,8 @@ class Flight:
         """Return how many of the `wanted` places the topic may take; at 0, the topic waits for places."""
         held, used = owner.in_flight, self.count
         room = wanted
+        if self._called:
+            self._called -= 1
         if used * 4 > self._most:  # below a quarter, no topic's share is smaller than the free places
             full_at = sharing.ceiling(self._most, owner.pace.hold_s(int(now * 1e6)))
             wanted = min(wanted, sharing.need(owner.topic.qps, owner.pace.took_s) - held)
@@ -87,11 +90,14 @@ class Flight:
         return min(room, wanted)  # a topic that needs no more places waits for its own messages to end
 
     def admit(self) -> None:
-        """Look again at the topics that have enough free places now. Call this after messages have left."""
-        room = self._most - self.count
-        while room > 0 and self.count <= self._crowd.wakes_at:
+        """Look again at the topics that have enough free places now. Call this after messages have left.
+
+        A topic asks for places only when its group's turn comes. Until then, a place is kept for the topic, so that a
+        free place does not call many topics of which one finds a place.
+        """
+        while self.count + self._called <= self._crowd.wakes_at and self.count + self._called < self._most:
+            self._called += 1
             self._again(self._crowd.first())
-            room -= 1
 
     def stop(self) -> None:
         """Stop looking at topics again every `LOOK_AGAIN_S`."""
@@ -101,6 +107,7 @@ class Flight:
 
     def _look_again(self) -> None:
         self._looking = None
+        self._called = 0  # a topic that has nothing to start any more does not ask
         for _ in range(min(LOOK_AGAIN, len(self._crowd))):
             self._again(self._crowd.longest())
         if not self._stopped and self._crowd:
