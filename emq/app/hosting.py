@@ -18,6 +18,7 @@ from emq.host.handlers import check_pattern
 from emq.host.host import Host, HostOptions
 from emq.host.neighbours import Neighbours
 from emq.host.surroundings import Services, Storage
+from emq.host.throttles import Throttles
 from emq.metrics.monitor import Monitor
 from emq.settings import Settings
 from emq.storage import opening
@@ -48,6 +49,17 @@ class HostingApp(HookedApp):
             await self._stop_background()
         finally:
             await super().__aexit__(*exc_info)
+
+    @property
+    def throttles(self) -> Throttles:
+        """The throttles of this host's topics: a handler closes its topic for a while, or slows the topic down.
+
+        Raises:
+            InvalidSettings: this app runs no host now; only handlers, hooks and code beside `run` can use throttles.
+        """
+        if self.host is None:
+            raise errors.InvalidSettings("this app runs no host now; use app.throttles while app.run() runs")
+        return self.host.throttles
 
     @overload
     def handler(self, pattern: str) -> Callable[[OneHandler], OneHandler]: ...

@@ -24,6 +24,7 @@ from emq.places import sharing
 from emq.places.sharing import HoldingTimes
 from emq.quota.borrowing import Sister
 from emq.quota.counter import Counter
+from emq.quota.throttle import Throttle
 from emq.storage.marks import Marks
 from emq.storage.slot_store import Slot, SlotKind
 from emq.topics.key_layouts import KeyGate
@@ -62,6 +63,7 @@ class OwnedTopic:
         coming: most messages that claims under way from the topic's slots may bring.
         thirsty: slots with more to claim once there is room in flight.
         gate: holds back messages whose keys are moving between groups; None while no keys move.
+        throttle: holds the topic below its quota on this host; None for the whole quota.
     """
 
     __slots__ = (
@@ -78,6 +80,7 @@ class OwnedTopic:
         "receiver",
         "sisters",
         "thirsty",
+        "throttle",
         "topic",
         "waiting",
         "waits",
@@ -100,6 +103,7 @@ class OwnedTopic:
         self.coming = 0
         self.thirsty: deque[OwnedSlot] = deque()
         self.gate: KeyGate | None = None
+        self.throttle: Throttle | None = None
 
     def set_gate(self, gate: KeyGate | None) -> list[OwnedGroup]:
         """Use another gate from now on; return the groups in which messages may start now."""

@@ -36,6 +36,7 @@ from emq.host.recorder import Parts, Recorder
 from emq.host.retirement import Retirement
 from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
+from emq.host.throttles import Throttles
 from emq.loops.guard import Guard
 from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
@@ -138,6 +139,7 @@ class Host(HostEvents):
             self._look,
         )
         self.ownership = ownership = Ownership(store, checkpoints, handlers, loops, context)
+        self.throttles = Throttles(ownership.owned, self.dispatcher.recheck, clock)
         self.waker = Waker(store, ownership.queues, ownership.groups, self.readiness, context)
         passages = PassageStore(checkpoints.database, checkpoints.environment)
         self.passage = PassageLoop(store.log, passages, catalog, ownership, context)

@@ -36,7 +36,7 @@ class Part(enum.StrEnum):
     HELD_BY_ROOM = "held_by_room"
     """As many messages of its topic are in flight as may be, or no consumer asks its receiver for more."""
     PARKED = "parked"
-    """Its topic is paused, or has no handler here."""
+    """Its topic is paused, has no handler here, or its handler has closed the topic on this host for a while."""
     DELAYED = "delayed"
     """Its time has not come: delayed messages, retries, schedules."""
     DEAD = "dead"
@@ -126,6 +126,8 @@ def _waits_for(group: OwnedGroup, now: float) -> Part:
     """Return what the messages of the group wait for that no key holds back."""
     owner = group.owner
     if owner.handler is None or owner.topic.state is State.PAUSED:
+        return Part.PARKED
+    if owner.throttle is not None and not owner.throttle.is_limited:
         return Part.PARKED
     if owner.room() <= 0:
         return Part.HELD_BY_ROOM

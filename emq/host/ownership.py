@@ -29,6 +29,7 @@ from emq.loops.slicing import SLICE, in_slices
 from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.quota import pacing
+from emq.quota.throttle import throttled, unthrottled
 from emq.schedule.firing import Firing
 from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each
@@ -307,7 +308,7 @@ class Ownership:
             self._bind(owner)
         index = index_of(name)
         quota = quota_of(topic, index)
-        counter = pacing.counter_for(topic, index, owner.sisters, self._clock.now())
+        counter = throttled(pacing.counter_for(topic, index, owner.sisters, self._clock.now()), owner.throttle)
         group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
         group.quota = quota
         group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)
@@ -414,7 +415,8 @@ class Ownership:
         owner, topic = group.owner, group.owner.topic
         group.quota = quota_of(topic, group.index)
         group.policy = priority.policy_for(topic)
-        group.counter = pacing.follow(group.counter, topic, group.index, owner.sisters, self._clock.now())
+        counter = pacing.follow(unthrottled(group.counter), topic, group.index, owner.sisters, self._clock.now())
+        group.counter = throttled(counter, owner.throttle)
         group.capacity = buffer_capacity(group.quota, HORIZON_S, topic.may_expire)
         group.allowance = self.loops.checkpointer.allowance(group)
         for queue in group.queues:

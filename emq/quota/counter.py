@@ -28,10 +28,13 @@ def course_of(quota: float | ShareTimeline) -> ShareTimeline:
 class Counter(Protocol):
     """Grants starts to the dispatcher, in advance. Times are seconds since the epoch and never go back."""
 
-    reserved: int
-    """Starts granted so far."""
-    rolled_back: int
-    """Starts released so far."""
+    @property
+    def reserved(self) -> int:
+        """Starts granted so far."""
+
+    @property
+    def rolled_back(self) -> int:
+        """Starts released so far."""
 
     def reserve(self, n: int, now: float) -> int:
         """Grant up to `n` starts; return their number, 0 to n. A grant is good until `valid_until`."""

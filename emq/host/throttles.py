@@ -1,0 +1,99 @@
+"""The throttles of the topics on one host, as their handlers set them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+from emq import errors
+from emq.clock import Clock
+from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.quota.throttle import Throttle, throttled
+
+LONGEST_S = 366 * 86_400.0
+"""Most seconds for which a topic can be closed: a year. A longer time is more likely a mistake of units."""
+
+
+class Throttles:
+    """Closes topics on this host for a while, or lets them start fewer messages than their quota.
+
+    For a handler that learns that its endpoint or resource cannot take the topic's whole quota now. Messages that are
+    held back wait in their order, use no attempt and no quota, and expire as others do. A throttle is forgotten when
+    the topic's last group leaves this host; the next owner finds out for itself. All methods ignore a topic that has no
+    group here.
+    """
+
+    def __init__(self, owned: Mapping[str, OwnedTopic], recheck: Callable[[OwnedGroup], None], clock: Clock) -> None:
+        """Args:
+        owned: topics with a group on this host, by name.
+        recheck: called with each group that may start more than before.
+        """
+        self._owned = owned
+        self._recheck = recheck
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[tuple[str, Throttle]]:
+        """Yield the topics that have a throttle now, with their throttles."""
+        return ((name, owner.throttle) for name, owner in self._owned.items() if owner.throttle is not None)
+
+    def of(self, topic: str) -> Throttle | None:
+        """Return the topic's throttle; None if the topic uses its whole quota, or has no group here."""
+        owner = self._owned.get(topic)
+        return None if owner is None else owner.throttle
+
+    def quota(self, topic: str) -> float:
+        """Return the starts a second that the topic's groups on this host may make without a throttle."""
+        owner = self._owned.get(topic)
+        return 0.0 if owner is None else sum(group.quota for group in owner.groups.values())
+
+    def close(self, topic: str, for_s: float, reason: str) -> None:
+        """Start nothing of the topic for `for_s` seconds, 0 to a year; then one message, as a probe.
+
+        After the probe call `open`, `limit` or `close`. Without such a call another probe starts a minute later.
+
+        Raises:
+            InvalidSettings: `for_s` is out of range.
+        """
+        if not 0 <= for_s <= LONGEST_S:
+            raise errors.InvalidSettings(f"a topic cannot be closed for {for_s!r} s; give 0 to {LONGEST_S:.0f}")
+        if (owner := self._owned.get(topic)) is not None:
+            now = self._clock.now()
+            throttle = self._throttle(owner)
+            throttle.close(now + for_s, reason, now)
+            self._look_at(owner)
+
+    def limit(self, topic: str, rate: float, reason: str) -> None:
+        """Start at most `rate` messages of the topic a second on this host, above 0. The quota holds as well.
+
+        Raises:
+            InvalidSettings: `rate` is not a number above 0.
+        """
+        if not (rate > 0 and math.isfinite(rate)):
+            raise errors.InvalidSettings(f"a topic cannot be limited to {rate!r} messages a second; give more than 0")
+        if (owner := self._owned.get(topic)) is not None:
+            before, throttle = owner.throttle, self._throttle(owner)
+            was_closed = before is not None and not before.is_limited
+            throttle.limit(rate, reason, self._clock.now())
+            if was_closed:
+                self._look_at(owner)
+
+    def open(self, topic: str) -> None:
+        """Let the topic use its whole quota again."""
+        owner = self._owned.get(topic)
+        if owner is not None and owner.throttle is not None:
+            owner.throttle = None
+            for group in owner.groups.values():
+                group.counter = throttled(group.counter, None)
+            self._look_at(owner)
+
+    def _throttle(self, owner: OwnedTopic) -> Throttle:
+        """Return the topic's throttle; put a new one above the counters of its groups if it has none."""
+        if owner.throttle is None:
+            owner.throttle = Throttle()
+            for group in owner.groups.values():
+                group.counter = throttled(group.counter, owner.throttle)
+        return owner.throttle
+
+    def _look_at(self, owner: OwnedTopic) -> None:
+        for group in list(owner.groups.values()):
+            self._recheck(group)

@@ -1,0 +1,232 @@
+"""A handler closes its topic on this host, or slows the topic down: what starts, and when."""
+
+import collections
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+import emq
+from emq import errors
+from emq.quota.counter import WindowCounter
+from emq.quota.throttle import PROBE_AGAIN_S, Throttle, ThrottledCounter
+from emq.testing import Harness
+
+
+def app_with(handler: Callable[[emq.Message], object]) -> emq.App:
+    app = emq.App("memory:")
+    app.handlers.bind("*", handler)
+    return app
+
+
+class Starts:
+    """Notes the seconds at which messages start, by topic."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, list[float]] = collections.defaultdict(list)
+
+    def note(self, message: emq.Message) -> None:
+        self.at[message.topic].append(message.started_us / 1e6)
+
+
+async def test_a_closed_topic_parks_its_messages_and_no_other_topics() -> None:
+    starts = Starts()
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+        if message.topic == "sick" and len(starts.at["sick"]) == 1:
+            app.throttles.close("sick", 30.0, "the endpoint asked for 30 s")
+            raise emq.Retry("503", after_s=1.0)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        for name in ("sick", "well"):
+            await app.create_topic(name, qps=5)
+        for i in range(20):
+            await t.publish("sick", b"%d" % i)
+            await t.publish("well", b"%d" % i)
+        await t.advance(25)
+        assert len(starts.at["well"]) == 20
+        assert 1 <= len(starts.at["sick"]) <= 5, "the visit under way may end"
+        before = len(starts.at["sick"])
+
+        await t.advance(20)
+        assert len(starts.at["sick"]) == before + 1, "a probe, and nothing after it"
+
+        app.throttles.open("sick")
+        await t.drained()
+        assert sorted(m.payload for m in t.delivered if m.topic == "sick") == sorted(b"%d" % i for i in range(20))
+        assert sum(m.attempt for m in t.delivered if m.topic == "sick") == 21, "the wait cost no attempt"
+
+
+async def test_messages_of_a_closed_topic_start_in_their_order() -> None:
+    order: list[bytes] = []
+
+    async def handle(message: emq.Message) -> None:
+        if not order:
+            app.throttles.close(message.topic, 5.0, "busy")
+        order.append(message.payload)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=10)
+        for i in range(30):
+            await t.publish("t", b"%02d" % i)
+        await t.advance(8)
+        app.throttles.open("t")
+        await t.settled()
+        assert order == sorted(order)
+        assert len(order) == 30
+
+
+async def test_a_limited_topic_starts_at_its_rate_and_never_above_its_quota() -> None:
+    starts = Starts()
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("slow", qps=10)
+        await app.create_topic("capped", qps=3)
+        await t.publish("slow", b"first")
+        await t.publish("capped", b"first")
+        await t.settled()
+        app.throttles.limit("slow", 2.0, "it answers slowly")
+        app.throttles.limit("capped", 100.0, "more than its quota")
+        for _ in range(60):
+            await t.publish("slow", b"")
+            await t.publish("capped", b"")
+        await t.advance(10)
+        assert 19 <= len(starts.at["slow"]) - 1 <= 22
+        per_second = collections.Counter(int(at) for at in starts.at["capped"])
+        assert max(per_second.values()) == 3
+
+        app.throttles.open("slow")
+        await t.advance(4)
+        assert len(starts.at["slow"]) == 61
+
+
+async def test_a_paused_topic_that_is_resumed_keeps_its_throttle() -> None:
+    starts = Starts()
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=10)
+        await t.publish("t", b"first")
+        await t.settled()
+        app.throttles.close("t", 60.0, "closed")
+        await app.update_topic("t", qps=20)
+        for _ in range(5):
+            await t.publish("t", b"")
+        await t.advance(30)
+        assert len(starts.at["t"]) == 1
+        [(name, throttle)] = app.throttles
+        assert (name, throttle.reason) == ("t", "closed")
+        app.throttles.open("t")
+        await t.settled()
+        assert len(starts.at["t"]) == 6
+        assert not list(app.throttles)
+
+
+async def test_a_sorted_topic_that_is_closed_leaves_its_members_where_they_merge() -> None:
+    starts = Starts()
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("prices", qps=10, kind="priority", slots=1)
+        await t.publish("prices", b"first", priority=20)
+        await t.settled()
+        app.throttles.close("prices", 60.0, "closed")
+        for _ in range(3):
+            await t.publish("prices", b"same", priority=20)
+        await t.advance(30)
+        assert len(starts.at["prices"]) == 1
+        app.throttles.open("prices")
+        await t.settled()
+        assert [m.payload for m in t.delivered] == [b"first", b"same"]
+
+
+async def test_the_topic_of_a_host_that_is_not_here_is_ignored() -> None:
+    async def handle(message: emq.Message) -> None:
+        pass
+
+    app = app_with(handle)
+    async with Harness(app):
+        app.throttles.close("elsewhere", 5.0, "")
+        app.throttles.limit("elsewhere", 5.0, "")
+        app.throttles.open("elsewhere")
+        assert app.throttles.of("elsewhere") is None
+        assert app.throttles.quota("elsewhere") == 0.0
+        for wrong in (-1.0, float("nan"), 1e12):
+            with pytest.raises(errors.InvalidSettings, match="cannot be closed"):
+                app.throttles.close("elsewhere", wrong, "")
+        for wrong in (0.0, float("nan"), float("inf")):
+            with pytest.raises(errors.InvalidSettings, match="cannot be limited"):
+                app.throttles.limit("elsewhere", wrong, "")
+
+
+async def test_an_app_without_a_host_says_so() -> None:
+    async with emq.App("memory:") as app:
+        with pytest.raises(errors.InvalidSettings, match="runs no host"):
+            app.throttles  # noqa: B018
+
+
+def test_a_probe_that_nobody_speaks_of_is_followed_by_another_one() -> None:
+    throttle = Throttle()
+    throttle.close(110.0, "", 100.0)
+    counter = ThrottledCounter(WindowCounter(10, 90.0), throttle)
+    assert counter.reserve(5, 109.9) == 0
+    assert counter.next_at(109.9) == 110.0
+    assert counter.reserve(5, 110.0) == 1
+    assert counter.reserve(5, 110.0) == 0
+    assert counter.next_at(110.5) == 110.0 + PROBE_AGAIN_S
+    counter.release(1, 110.5)  # the grant found no message
+    assert counter.reserve(5, 111.0) == 1
+
+
+def test_a_limit_below_one_a_second_starts_one_now_and_then() -> None:
+    throttle = Throttle()
+    throttle.limit(0.25, "", 100.0)
+    counter = ThrottledCounter(WindowCounter(10, 90.0), throttle)
+    at = [now / 10 for now in range(1000, 1400) if counter.reserve(5, now / 10)]
+    assert len(at) in (9, 10)
+    assert all(later - earlier >= 3.9 for earlier, later in itertools.pairwise(at))
+
+
+def test_two_groups_share_one_throttle() -> None:
+    throttle = Throttle()
+    throttle.limit(10.0, "", 100.0)
+    one, two = (ThrottledCounter(WindowCounter(50, 90.0), throttle) for _ in range(2))
+    started = sum(c.reserve(50, 100 + i / 100) for i in range(1000) for c in (one, two))
+    assert 99 <= started <= 101
+
+
+async def test_a_closed_topic_of_many_groups_costs_nothing_while_it_waits() -> None:
+    async def handle(message: emq.Message) -> None:
+        pass
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        topic = await app.create_topic("t", qps=500.0, group_qps=5.0)
+        assert topic.groups == 100
+        await t.publish("t", b"first")
+        await t.settled()
+        app.throttles.close("t", 3600.0, "closed")
+        for _ in range(200):
+            await t.publish("t", b"")
+        assert app.host is not None
+        await t.advance(10)
+        reserved = sum(group.counter.reserved for group in app.host.ownership.groups.values())
+        await t.advance(600)
+        assert reserved == sum(group.counter.reserved for group in app.host.ownership.groups.values()) == 1
+        assert len(app.host.dispatcher.parking) == 100
+        app.throttles.open("t")
+        await t.settled()
+        assert len(t.delivered) == 201
