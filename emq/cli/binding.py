@@ -17,6 +17,7 @@ from emq.cli.session import Session
 from emq.groups.deliveries import PUSH
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Binding, Handlers
+from emq.host.throttles import Throttles
 from emq.settings import Settings
 from emq.storage.opening import hide_password
 
@@ -153,7 +154,10 @@ async def with_push(app: App) -> AsyncIterator[None]:
         topic = topic_of(name)
         return topic is not None and "push.url" in topic.options.attributes
 
-    async with Pusher(Endpoints(topic_of), clock=app.clock) as pusher:
+    def throttles() -> Throttles | None:
+        return None if app.host is None else app.host.throttles
+
+    async with Pusher(Endpoints(topic_of), clock=app.clock, throttles=throttles) as pusher:
         app.handlers = WithPush(own, pusher, has_endpoint)
         try:
             yield

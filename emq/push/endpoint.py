@@ -20,7 +20,7 @@ MAX_HEADER_LENGTH = 4096
 
 _PREFIX = "push."
 _HEADER_PREFIX = "push.headers."
-_KNOWN = ("push.url", "push.timeout_s", "push.content_type", "push.headers.<Name>")
+_KNOWN = ("push.url", "push.timeout_s", "push.content_type", "push.throttle", "push.headers.<Name>")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SPACES_AND_CONTROLS = re.compile(r"[\s\x00-\x1f\x7f]")
 
@@ -44,6 +44,7 @@ class Endpoint:
         priorities: the topic's priority names, highest first.
         timeout_s: seconds for the whole delivery, from connecting to the last byte of the answer.
         content_type: of the payload.
+        throttles: True if the topic gets less than its quota while the endpoint cannot take more.
         headers: extra headers of each request; they may hold secrets and are left out of `repr`.
     """
 
@@ -52,6 +53,7 @@ class Endpoint:
     priorities: tuple[str, ...] = ()
     timeout_s: float = DEFAULT_TIMEOUT_S
     content_type: str = DEFAULT_CONTENT_TYPE
+    throttles: bool = True
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, hash=False)
 
     @classmethod
@@ -69,6 +71,7 @@ class Endpoint:
             timeout_s = _timeout(attributes.pop("push.timeout_s", str(DEFAULT_TIMEOUT_S)))
             content_type = attributes.pop("push.content_type", DEFAULT_CONTENT_TYPE)
             _check_value("push.content_type", content_type)
+            throttles = _switch("push.throttle", attributes.pop("push.throttle", "on"))
             headers: dict[str, str] = {}
             for name, value in attributes.items():
                 if not name.startswith(_HEADER_PREFIX):
@@ -77,7 +80,7 @@ class Endpoint:
                 _check_value(name, value)
         except ValueError as exc:
             raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
-        return cls(topic.name, url, topic.priorities, timeout_s, content_type, headers)
+        return cls(topic.name, url, topic.priorities, timeout_s, content_type, throttles, headers)
 
 
 FEW = 1_000
@@ -147,6 +150,12 @@ def _timeout(text: str) -> float:
     if not MIN_TIMEOUT_S <= timeout_s <= MAX_TIMEOUT_S:
         raise ValueError(f"push.timeout_s {text!r} must be a number from {MIN_TIMEOUT_S} to {MAX_TIMEOUT_S:g}")
     return timeout_s
+
+
+def _switch(attribute: str, text: str) -> bool:
+    if text not in ("on", "off"):
+        raise ValueError(f"{attribute} {text!r} must be on or off")
+    return text == "on"
 
 
 def _header_name(attribute: str, others: Mapping[str, str]) -> str:

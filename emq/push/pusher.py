@@ -10,10 +10,12 @@ import aiohttp
 
 from emq import errors
 from emq.clock import Clock, SystemClock
+from emq.host.throttles import Throttles
 from emq.message import Message
 from emq.places.places import Places
 from emq.push import headers, verdict
 from emq.push.endpoint import Endpoint
+from emq.push.health import Healths
 from emq.push.resolver import FairResolver
 
 CONNECT_TIMEOUT_S = 5.0
@@ -59,6 +61,8 @@ class Pusher:
         clock: for `webhook-timestamp` and `Retry-After` dates.
         connector: makes the connection pool, once, inside the running loop.
         connections: most requests at once; None for half of the files that the process may have open.
+        throttles: returns the throttles of the host, which follow the answers (`emq.push.health`); None to throttle
+            nothing.
     """
 
     def __init__(
@@ -68,9 +72,11 @@ class Pusher:
         clock: Clock | None = None,
         connector: Callable[[], aiohttp.BaseConnector] = build_connector,
         connections: int | None = None,
+        throttles: Callable[[], Throttles | None] | None = None,
     ) -> None:
         self._endpoint_of = endpoint_of
         self._clock = clock or SystemClock()
+        self._healths = Healths(throttles or (lambda: None), self._clock)
         self._connector = connector
         self._places = Places(connections or most_connections())
         self._session: aiohttp.ClientSession | None = None
@@ -124,13 +130,21 @@ class Pusher:
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             # TimeoutError is an OSError; ValueError is what the client makes of a URL it cannot use.
-            return verdict.of_error(exc, endpoint.timeout_s)
+            failure = verdict.of_error(exc, endpoint.timeout_s)
+            if endpoint.throttles and not verdict.is_ours(exc):
+                self._healths.silent(endpoint.topic, now_s, failure.reason)
+            return failure
         try:
             body = b"" if response.content.at_eof() else await _beginning(response.content)
         finally:
             # Returns the connection to the pool if the answer was read to its end, else closes it.
             response.release()
-        return verdict.of_response(response.status, response.headers.get("Retry-After"), body, self._clock.now())
+        status, retry_after = response.status, response.headers.get("Retry-After")
+        decision = verdict.of_response(status, retry_after, body, self._clock.now())
+        if endpoint.throttles:
+            reason, after_s = ("", None) if decision is None else (decision.reason, verdict.wait_s(decision))
+            self._healths.answered(endpoint.topic, now_s, status, reason, after_s)
+        return decision
 
     def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
         timeout = self._timeouts.get(timeout_s)

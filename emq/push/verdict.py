@@ -28,6 +28,11 @@ MAX_RETRY_AFTER_S = 86_400.0
 MAX_REASON_LENGTH = 120
 _GONE = 410
 
+_OURS = frozenset(
+    (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENETDOWN, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
+)
+"""Errors of this host: it has no files, memory, ports or network left."""
+
 _ERRNO_TEXTS = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "connection reset",
@@ -64,6 +69,19 @@ def of_error(exc: Exception, timeout_s: float) -> errors.Retry:
         timeout_s: the endpoint's time-out, for the reason.
     """
     return errors.Retry(_error_text(exc, timeout_s))
+
+
+def wait_s(decision: errors.Retry | errors.Reject) -> float | None:
+    """Return the seconds for which the endpoint asked to be left alone; None if it did not ask."""
+    return decision.after_s if isinstance(decision, errors.Retry) else None
+
+
+def is_ours(exc: BaseException) -> bool:
+    """Return True if the failure is one of this host or its network, and says nothing about the endpoint."""
+    found: BaseException | None = exc
+    while found is not None and not (isinstance(found, OSError) and found.errno in _OURS):
+        found = found.__cause__ or found.__context__
+    return found is not None
 
 
 def retry_after_s(value: str | None, now_s: float) -> float | None:

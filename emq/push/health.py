@@ -1,0 +1,234 @@
+"""The health of endpoints: how much each one takes now, by its answers.
+
+An endpoint that asks for less (429, 503, `Retry-After`), that answers much more slowly than it can, or that fails again
+and again gets less than its topic's quota for a while (`emq.host.throttles`). What it does not get waits in its order
+and uses no attempt.
+
+- **Asked for less.** The rate is halved, and rises again by a twentieth of the quota in each second with a success:
+  additive increase and multiplicative decrease, as TCP does (Chiu and Jain, 1989). After `Retry-After` nothing starts
+  until that time.
+- **Slow answers.** Answers that take over a second on average, and four times as long as the endpoint's best, halve the
+  rate, too.
+- **Out of order.** If four fifths of the latest deliveries failed, and five at least, the topic is closed for 5 s; then
+  one message probes the endpoint. If the probe fails, too, the time doubles, up to 5 minutes. If it succeeds, the rate
+  begins at a tenth of the quota. A few messages that an endpoint refuses for themselves (400, or 500 for a poisonous
+  one) do not close it while others succeed.
+
+A message that began before the last change says nothing about the time since, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+from emq.clock import Clock
+from emq.host.throttles import Throttles
+
+LESS = 0.5
+"""Factor of the rate when an endpoint asks for less, or answers slowly."""
+
+MORE = 0.05
+"""Part of the quota by which the rate rises in a second with a success."""
+
+LEAST = 0.01
+"""Part of the quota below which no rate falls."""
+
+AFTER_PROBE = 0.1
+"""Part of the quota with which an endpoint begins that answers again."""
+
+SLOW = 4
+LEAST_SLOW_S = 1.0
+"""Answers are slow if they take this many times as long as the endpoint's best ones, and so many seconds."""
+
+WEIGHT = 0.25
+"""Weight of the newest answer in the average time that answers take."""
+
+FORGET_BEST = 1 / 256
+"""Part of the way by which the best time goes towards each longer one, so that an endpoint that moved is not slow for
+ever."""
+
+FAILURES = 5
+SHARE = 0.8
+"""An endpoint is out of order from this many failures on, if they are this share of the latest deliveries."""
+
+HALVING_S = 10.0
+"""Seconds in which half of the former deliveries are forgotten."""
+
+CLOSED_S = 5.0
+MOST_CLOSED_S = 300.0
+"""Seconds for which an endpoint out of order gets nothing: at first, and at most."""
+
+JITTER = 0.2
+"""These times are longer by a random part of up to this fraction, so that endpoints that fell together are not probed
+together."""
+
+FEW = 1_000
+"""Number of known endpoints up to which those of topics that left this host are not searched for."""
+
+_ASK_FOR_LESS = (429, 503)
+
+
+class Health:
+    """The health of one endpoint, as far as this host knows it. Times are seconds since the epoch.
+
+    Attributes:
+        good, bad: the latest deliveries that succeeded and failed, the older ones counting less.
+        best_s, usual_s: seconds that the endpoint's best answers take, and the latest ones on average.
+    """
+
+    __slots__ = (
+        "_closed_s",
+        "_counted_at",
+        "_lowered_at",
+        "_raised_at",
+        "_random",
+        "_second",
+        "_sent",
+        "_sent_before",
+        "bad",
+        "best_s",
+        "good",
+        "topic",
+        "usual_s",
+    )
+
+    def __init__(self, topic: str, random_: random.Random) -> None:
+        self.topic = topic
+        self.good = self.bad = 0.0
+        self.best_s = float("inf")
+        self.usual_s = 0.0
+        self._random = random_
+        self._closed_s = CLOSED_S
+        self._counted_at = self._lowered_at = self._raised_at = 0.0
+        self._second = self._sent = self._sent_before = 0
+
+    def succeeded(self, began: float, now: float, throttles: Throttles) -> None:
+        """A delivery that began at `began` was answered with 2xx."""
+        self._count(now)
+        self.good += 1
+        took_s = now - began
+        self.usual_s += (took_s - self.usual_s) * WEIGHT
+        is_slow = self.usual_s > LEAST_SLOW_S and self.usual_s > SLOW * self.best_s
+        if took_s < self.best_s:
+            self.best_s = took_s
+        else:
+            self.best_s += (took_s - self.best_s) * FORGET_BEST
+        throttle = throttles.of(self.topic)
+        if throttle is not None and not throttle.is_limited:
+            if began >= throttle.until:  # it was the probe
+                self._closed_s, self._raised_at, self.bad = CLOSED_S, now, 0.0
+                rate = throttles.quota(self.topic) * AFTER_PROBE
+                throttles.limit(self.topic, rate, f"it answers again; before: {throttle.reason}")
+        elif is_slow:
+            reason = f"answers take {self.usual_s:.1f} s, the best took {self.best_s:.1f} s"
+            self._lower(began, now, throttles, reason)
+        elif throttle is not None and now >= self._raised_at + 1.0 and began >= self._lowered_at:
+            self._raised_at, quota = now, throttles.quota(self.topic)
+            rate = throttle.rate + quota * MORE
+            if rate < quota:
+                throttles.limit(self.topic, rate, throttle.reason)
+            else:
+                throttles.open(self.topic)
+
+    def asked_for_less(
+        self, began: float, now: float, throttles: Throttles, reason: str, after_s: float | None = None
+    ) -> None:
+        """The endpoint answered that it gets too much; `after_s`: its `Retry-After`, in seconds."""
+        self._count(now)
+        self._lower(began, now, throttles, reason)
+        if after_s is not None:
+            throttle = throttles.of(self.topic)
+            if throttle is None or throttle.until < now + after_s:
+                throttles.close(self.topic, after_s, f"{reason}; it asked for a pause of {after_s:g} s")
+
+    def failed(self, began: float, now: float, throttles: Throttles, reason: str) -> None:
+        """A delivery failed: no answer in time, or one that says that the endpoint is out of order."""
+        self._count(now)
+        self.bad += 1
+        throttle = throttles.of(self.topic)
+        is_probe = throttle is not None and not throttle.is_limited and began >= throttle.until
+        is_out = self.bad >= FAILURES - 0.5 and self.bad >= SHARE * (self.good + self.bad)
+        if is_probe or (is_out and (throttle is None or throttle.is_limited)):
+            for_s = self._closed_s * (1 + JITTER * self._random.random())
+            throttles.close(self.topic, for_s, f"out of order: {reason}")
+            self._closed_s = min(MOST_CLOSED_S, 2 * self._closed_s)
+
+    def _lower(self, began: float, now: float, throttles: Throttles, reason: str) -> None:
+        """Lower the rate, once for all messages that were under way together, and at most once a second."""
+        if began < self._lowered_at or now < self._lowered_at + 1.0:
+            return
+        throttle, quota = throttles.of(self.topic), throttles.quota(self.topic)
+        if quota <= 0:
+            return
+        if throttle is None:
+            rate = min(quota, max(self._sent, self._sent_before))
+        elif throttle.is_limited:
+            rate = throttle.rate
+        elif began >= throttle.until:  # it was the probe
+            rate = quota * AFTER_PROBE
+        else:
+            return
+        self._lowered_at = self._raised_at = now
+        throttles.limit(self.topic, max(quota * LEAST, rate * LESS), reason)
+
+    def _count(self, now: float) -> None:
+        """Count a delivery of this second, so that the rate before the first throttle is known; let others fade."""
+        fade = math.exp2((self._counted_at - now) / HALVING_S)
+        self.good, self.bad, self._counted_at = self.good * fade, self.bad * fade, now
+        second = int(now)
+        if second != self._second:
+            self._sent_before = self._sent if second == self._second + 1 else 0
+            self._second, self._sent = second, 0
+        self._sent += 1
+
+
+class Healths:
+    """The health of all endpoints of this host; tells the host's throttles.
+
+    Args:
+        throttles: returns the host's throttles; None while there is no host, and then nothing is throttled.
+    """
+
+    def __init__(
+        self, throttles: Callable[[], Throttles | None], clock: Clock, random_: random.Random | None = None
+    ) -> None:
+        self._throttles = throttles
+        self._clock = clock
+        self._random = random_ or random.Random()
+        self._known: dict[str, Health] = {}
+        self._most = FEW
+
+    def __len__(self) -> int:
+        """Return the number of known endpoints."""
+        return len(self._known)
+
+    def answered(self, topic: str, began: float, status: int, reason: str, after_s: float | None) -> None:
+        """Note an answer; `reason` and `after_s` as the attempt's, for answers other than 2xx."""
+        throttles = self._throttles()
+        if throttles is None:
+            return
+        now = self._clock.now()
+        if 200 <= status < 300:
+            self._of(topic, throttles).succeeded(began, now, throttles)
+            return
+        if status in _ASK_FOR_LESS:
+            self._of(topic, throttles).asked_for_less(began, now, throttles, reason, after_s)
+        if status != 429:  # an endpoint that says 429 is in order
+            self._of(topic, throttles).failed(began, now, throttles, reason)
+
+    def silent(self, topic: str, began: float, reason: str) -> None:
+        """Note a delivery without an answer."""
+        throttles = self._throttles()
+        if throttles is not None:
+            self._of(topic, throttles).failed(began, self._clock.now(), throttles, reason)
+
+    def _of(self, topic: str, throttles: Throttles) -> Health:
+        health = self._known.get(topic)
+        if health is None:
+            if len(self._known) >= self._most:  # forget those that are not here; look again at twice as many
+                self._known = {name: known for name, known in self._known.items() if throttles.quota(name) > 0}
+                self._most = max(FEW, 2 * len(self._known))
+            health = self._known[topic] = Health(topic, self._random)
+        return health

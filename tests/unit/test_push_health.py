@@ -1,0 +1,231 @@
+"""An endpoint that cannot take its topic's quota gets less, for as long as its answers say so."""
+
+import asyncio
+import collections
+import contextlib
+import functools
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+
+import emq
+from emq.cli.binding import with_push
+from emq.push.health import AFTER_PROBE, CLOSED_S, FEW, JITTER, MOST_CLOSED_S, Healths
+from emq.testing import Harness
+
+QPS = 20
+
+
+class Receiver:
+    """A model of an endpoint, and the handler that delivers to it as a pusher does.
+
+    Attributes:
+        takes: awaits what the endpoint does with a delivery; returns status and Retry-After; raises for no answer.
+        at: the seconds of the deliveries, by topic.
+    """
+
+    def __init__(self, takes: Callable[[emq.Message], Awaitable[tuple[int, float | None]]]) -> None:
+        self.takes = takes
+        self.at: dict[str, list[float]] = collections.defaultdict(list)
+        self.app = emq.App("memory:")
+        self.app.handlers.bind("*", self.deliver)
+
+    @functools.cached_property
+    def healths(self) -> Healths:
+        return Healths(lambda: self.app.throttles, self.app.clock, random.Random(1))  # the harness's clock
+
+    async def deliver(self, message: emq.Message) -> None:
+        topic, began = message.topic, self.app.clock.now()
+        self.at[topic].append(began)
+        try:
+            status, after_s = await self.takes(message)
+        except OSError as exc:
+            self.healths.silent(topic, began, str(exc))
+            raise emq.Retry(str(exc)) from None
+        self.healths.answered(topic, began, status, f"HTTP {status}", after_s)
+        if status != 204:
+            raise emq.Retry(f"HTTP {status}", after_s=after_s)
+
+    def between(self, topic: str, first: float, last: float) -> int:
+        return sum(first <= at < last for at in self.at[topic])
+
+
+async def backlog(receiver: Receiver, t: Harness, topic: str, n: int, **options: object) -> float:
+    """Create a topic with a backlog; return the time."""
+    await receiver.app.create_topic(topic, qps=QPS, backoff_s=(1.0,), jitter=0.0, max_attempts=1000, **options)  # type: ignore[arg-type]
+    await receiver.app.publish_many(topic, [b"%06d" % i for i in range(n)])
+    return t.now.timestamp()
+
+
+async def test_an_endpoint_that_asks_for_less_gets_about_what_it_takes() -> None:
+    window: collections.Counter[int] = collections.Counter()
+    refused = 0
+
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        nonlocal refused
+        second = int(receiver.app.clock.now())
+        window[second] += 1
+        if window[second] > 6:
+            refused += 1
+            return 429, None
+        return 204, None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        begin = await backlog(receiver, t, "t", 2000)
+        await t.advance(120)
+        taken = sum(min(6, n) for second, n in window.items() if second >= begin + 20)
+        assert taken >= 0.7 * 6 * 99, f"{taken} of {6 * 99} that it would have taken"
+        assert refused <= 0.15 * sum(window.values())
+        assert max(window.values()) <= QPS
+
+
+async def test_nothing_starts_until_the_time_that_the_endpoint_named() -> None:
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        return (429, 30.0) if len(receiver.at["t"]) == 5 else (204, None)
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        begin = await backlog(receiver, t, "t", 500)
+        await t.advance(3)
+        asked = receiver.at["t"][4]
+        assert receiver.between("t", asked + 0.1, asked + 100) == 0
+        await t.advance(200)
+        assert receiver.between("t", asked + 0.1, asked + 30) == 0
+        assert receiver.between("t", begin, begin + 203) >= 500
+        assert not list(receiver.app.throttles)
+        assert len(t.failures) == 1
+
+
+async def test_an_endpoint_out_of_order_is_probed_and_keeps_its_messages_and_their_attempts() -> None:
+    down = True
+
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        if message.topic == "sick" and down:
+            raise ConnectionRefusedError("connection refused")
+        return 204, None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        begin = await backlog(receiver, t, "sick", 1000)
+        await backlog(receiver, t, "well", 1000)
+        await t.advance(600)
+        tries = receiver.between("sick", begin, begin + 600)
+        assert tries <= 5 + QPS + 12, f"{tries} deliveries to an endpoint that is down"
+        assert len(receiver.at["well"]) == 1000
+        [(_, throttle)] = receiver.app.throttles
+        assert "connection refused" in throttle.reason
+        pauses = [b - a for a, b in zip(receiver.at["sick"][-5:], receiver.at["sick"][-4:], strict=False)]
+        assert all(a <= b * (1 + JITTER) for a, b in itertools.pairwise(pauses))
+        assert pauses[0] > CLOSED_S
+        assert max(pauses) <= MOST_CLOSED_S * (1 + JITTER) + 1
+
+        down = False
+        await t.advance(MOST_CLOSED_S * (1 + JITTER) + 1)
+        await t.drained()
+        assert {m.payload for m in t.delivered if m.topic == "sick"} == {b"%06d" % i for i in range(1000)}
+        assert sum(m.attempt - 1 for m in t.delivered if m.topic == "sick") == tries
+        assert not t.dead_letters
+
+
+async def test_an_endpoint_that_answers_again_begins_slowly() -> None:
+    down = True
+
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        return (503 if down else 204), None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        await backlog(receiver, t, "t", 2000)
+        await t.advance(60)
+        down = False
+        before = len(receiver.at["t"])
+        while len(receiver.at["t"]) == before:
+            await t.advance(1)
+        again = receiver.at["t"][before]
+        await t.advance(60)
+        assert receiver.between("t", again + 1, again + 4) <= 3 * (AFTER_PROBE + 0.2) * QPS
+        assert receiver.between("t", again + 30, again + 40) >= 0.95 * 10 * QPS
+        assert not list(receiver.app.throttles)
+
+
+async def test_an_endpoint_that_gets_slow_gets_less() -> None:
+    busy = 0
+
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        nonlocal busy
+        busy += 1
+        try:
+            await asyncio.sleep(0.1 if busy <= 4 else 0.1 * busy)
+        finally:
+            busy -= 1
+        return 204, None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        begin = await backlog(receiver, t, "t", 3000, max_in_flight=200)
+        await t.advance(100)
+        assert receiver.between("t", begin + 60, begin + 100) >= 8 * 40
+        assert busy <= 30, "the endpoint was not drowned"
+
+
+async def test_a_message_refused_for_itself_alone_slows_nothing() -> None:
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        return (400 if message.payload.endswith(b"7") else 204), None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        begin = await backlog(receiver, t, "t", 200)
+        await t.advance(15)
+        assert receiver.between("t", begin, begin + 12) >= 200
+        assert not list(receiver.app.throttles)
+
+
+async def test_endpoints_that_left_this_host_are_forgotten() -> None:
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        return 204, None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        await backlog(receiver, t, "here", 1)
+        await t.settled()
+        for i in range(3 * FEW):
+            receiver.healths.answered(f"gone-{i}", 0.0, 500, "HTTP 500", None)
+        assert len(receiver.healths) <= FEW + 1
+        assert "here" in receiver.healths._known
+
+
+async def test_push_follows_the_answers_of_a_real_endpoint() -> None:
+    answers = [b"HTTP/1.1 503 Busy\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n"]
+    deliveries = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal deliveries
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                await reader.readexactly(size)
+                deliveries += 1
+                writer.write(answers.pop() if answers else b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    app = emq.App("memory:")
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with server, with_push(app), app:
+        for name, throttle in (("follows", "on"), ("goes-on", "off")):
+            answers.append(answers[0])
+            await app.create_topic(name, qps=5, attributes={"push.url": url, "push.throttle": throttle})
+        await app.publish("follows", b"1")
+        await app.publish("goes-on", b"1")
+        running = asyncio.create_task(app.run())
+        async with asyncio.timeout(20):
+            while app.host is None or deliveries < 2:
+                await asyncio.sleep(0.01)
+            while not (throttled := list(app.throttles)):
+                await asyncio.sleep(0.01)
+        [(name, found)] = throttled
+        assert name == "follows"
+        assert "it asked for a pause of 30 s" in found.reason
+        app.stop()
+        await running
