@@ -25,6 +25,9 @@ MAX_GROUPS = 20
 """Groups shown in the table; JSON has all."""
 
 
+_SECRETS = ("push.headers.", "push.secret")
+"""Attributes whose values are not shown."""
+
 LONGEST = 200
 """Characters shown of an option's text; JSON has all."""
 
@@ -195,7 +198,7 @@ def _options(topic: Topic) -> list[tuple[str, str]]:
             lines.append((name, "- (for sorted kinds)"))
         elif name != "attributes":
             lines.append((name, f"{_shown(value)}{' (default)' if value == getattr(usual, name) else ''}"))
-    hidden = [(n, "***" if n.startswith("push.headers.") else v) for n, v in topic.options.attributes.items()]
+    hidden = [(n, "***" if n.startswith(_SECRETS) else v) for n, v in topic.options.attributes.items()]
     return [*lines, *((name, _shown(value)) for name, value in hidden)]
 
 

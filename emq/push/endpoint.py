@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import yarl
 
 from emq import errors
+from emq.push import signature
+from emq.push.signature import Sign
 from emq.topics import model
 
 DEFAULT_TIMEOUT_S = 10.0
@@ -20,7 +22,7 @@ MAX_HEADER_LENGTH = 4096
 
 _PREFIX = "push."
 _HEADER_PREFIX = "push.headers."
-_KNOWN = ("push.url", "push.timeout_s", "push.content_type", "push.throttle", "push.headers.<Name>")
+_KNOWN = ("push.url", "push.timeout_s", "push.content_type", "push.throttle", "push.secret", "push.headers.<Name>")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SPACES_AND_CONTROLS = re.compile(r"[\s\x00-\x1f\x7f]")
 
@@ -45,6 +47,7 @@ class Endpoint:
         timeout_s: seconds for the whole delivery, from connecting to the last byte of the answer.
         content_type: of the payload.
         throttles: True if the topic gets less than its quota while the endpoint cannot take more.
+        signers: sign each delivery; none without `push.secret`.
         headers: extra headers of each request; they may hold secrets and are left out of `repr`.
     """
 
@@ -54,6 +57,7 @@ class Endpoint:
     timeout_s: float = DEFAULT_TIMEOUT_S
     content_type: str = DEFAULT_CONTENT_TYPE
     throttles: bool = True
+    signers: Sequence[Sign] = dataclasses.field(default=(), repr=False, compare=False)
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, hash=False)
 
     @classmethod
@@ -72,6 +76,8 @@ class Endpoint:
             content_type = attributes.pop("push.content_type", DEFAULT_CONTENT_TYPE)
             _check_value("push.content_type", content_type)
             throttles = _switch("push.throttle", attributes.pop("push.throttle", "on"))
+            secrets = attributes.pop("push.secret", "")
+            signers = signature.signers(secrets) if secrets else ()
             headers: dict[str, str] = {}
             for name, value in attributes.items():
                 if not name.startswith(_HEADER_PREFIX):
@@ -80,7 +86,7 @@ class Endpoint:
                 _check_value(name, value)
         except ValueError as exc:
             raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
-        return cls(topic.name, url, topic.priorities, timeout_s, content_type, throttles, headers)
+        return cls(topic.name, url, topic.priorities, timeout_s, content_type, throttles, signers, headers)
 
 
 FEW = 1_000

@@ -1,7 +1,4 @@
-"""The headers of a delivery: those of Standard Webhooks, EMQ's own, and the message's under a prefix.
-
-A signature joins them here: it covers the id, the time stamp and the payload, which are all at hand.
-"""
+"""The headers of a delivery: those of Standard Webhooks, EMQ's own, and the message's under a prefix."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from urllib.parse import quote
 
 from emq.calls import content_types
 from emq.message import Message
+from emq.push import signature
 from emq.push.endpoint import MAX_HEADER_LENGTH, Endpoint
 
 MESSAGE_PREFIX = "emq-header-"
@@ -22,9 +20,10 @@ def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[
     """Return the headers to send.
 
     `webhook-id` is the message's id, the same through all its retries, so that the receiver can drop a repeat.
-    `webhook-timestamp` is the time of this attempt. In the names and values of topics, priorities and message headers,
-    characters that HTTP cannot carry (and the percent sign) arrive as percent-encoded UTF-8. `Content-Type` is that of
-    the message, if the message has one that HTTP can carry, else that of the endpoint.
+    `webhook-timestamp` is the time of this attempt. `webhook-signature` has one for each secret of the endpoint.
+    In the names and values of topics, priorities and message headers, characters that HTTP cannot carry (and the
+    percent sign) arrive as percent-encoded UTF-8. `Content-Type` is that of the message, if the message has one that
+    HTTP can carry, else that of the endpoint.
 
     Args:
         endpoint: the endpoint that gets the message.
@@ -41,6 +40,9 @@ def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[
         "emq-attempt": str(message.attempt),
         "emq-priority": _value(priority),
     }
+    if endpoint.signers:
+        signed = signature.signature(endpoint.signers, headers["webhook-id"], timestamp_s, message.payload)
+        headers["webhook-signature"] = signed
     if endpoint.headers:
         headers.update(endpoint.headers)
     if message.headers:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import email.utils
+import hmac
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 import yarl
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.push import headers, verdict
+from emq.push import headers, signature, verdict
 from emq.push.endpoint import Endpoint, Endpoints
 from emq.push.pusher import BODY_BYTES, Pusher
 from emq.topics import model
@@ -166,6 +171,78 @@ def test_what_http_cannot_carry_arrives_percent_encoded(text: str, sent: str) ->
     endpoint = Endpoint("t", yarl.URL("http://x/"))
     found = headers.of_delivery(endpoint, Message("i", b"", headers={"k: v\n": text}), 0)
     assert found["emq-header-k%3A%20v%0A"] == sent
+
+
+# ----------------------------------------------------------------------------------------------------------- signature
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OTHER = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+
+
+def test_the_signature_is_that_of_the_specifications_libraries() -> None:
+    signed = signature.signature(
+        signature.signers(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}'
+    )
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize("payload", [b"{}", b"", "späße 🎉".encode(), b'{"n":1}' * 10_000])
+@pytest.mark.parametrize("id_", ["id1", "schedule.17", "ü 50% id"])
+def test_the_reference_library_accepts_what_is_sent(payload: bytes, id_: str) -> None:
+    endpoint = signing(f"{SECRET} {OTHER}")
+    sent = headers.of_delivery(endpoint, Message(id_, payload), int(time.time()))
+    for secret in (SECRET, OTHER):
+        Webhook(secret).verify(payload, sent, json_parse=False)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(payload + b" ", sent, json_parse=False)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(payload, sent | {"webhook-id": "another"}, json_parse=False)
+
+
+def test_a_payload_that_is_no_text_is_signed_as_its_bytes() -> None:
+    payload = bytes(range(256))
+    sent = headers.of_delivery(signing(OTHER), Message("id1", payload), 1_700_000_000)
+    mac = hmac.digest(bytes(range(32)), b"id1.1700000000." + payload, "sha256")
+    assert sent["webhook-signature"] == "v1," + base64.b64encode(mac).decode()
+
+
+def test_an_ed25519_signature_is_checked_with_the_public_key() -> None:
+    key = Ed25519PrivateKey.generate()
+    seed, public = key.private_bytes_raw(), key.public_key()
+    for written in (seed, seed + public.public_bytes_raw()):
+        sent = headers.of_delivery(signing("whsk_" + base64.b64encode(written).decode()), Message("i", b"body"), 17)
+        version, _, signed = sent["webhook-signature"].partition(",")
+        assert version == "v1a"
+        public.verify(base64.b64decode(signed), b"i.17.body")
+
+
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [
+        ("s3cret", "begins with neither whsec_ nor whsk_"),
+        ("whsec_!s3cret!", "is not base64"),
+        ("whsec_czNjcmV0", "a secret of 6 bytes; give whsec_ and base64 of 24 to 64"),
+        ("whsk_czNjcmV0", "a key of 6 bytes"),
+        (" ", "1 to 4 secrets"),
+        (f"{SECRET} " * 5, "1 to 4 secrets"),
+        (f"{SECRET} whsec_s3cret", "whsec_|base64|bytes"),
+    ],
+)
+def test_a_secret_that_is_none_is_refused_and_not_shown(secret: str, text: str) -> None:
+    with pytest.raises(errors.InvalidTopic, match=text) as caught:
+        signing(secret)
+    assert "s3cret" not in str(caught.value)
+    assert "czNjcmV0" not in str(caught.value)
+
+
+def test_a_secret_does_not_appear_in_the_repr() -> None:
+    assert "MfKQ" not in repr(signing(SECRET))
+
+
+def signing(secret: str) -> Endpoint:
+    found = Endpoint.from_topic(topic(push__url="http://example.com/", push__secret=secret))
+    assert found is not None
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------------- verdict

@@ -1,0 +1,89 @@
+"""Signatures of deliveries, by Standard Webhooks 1.0 (https://www.standardwebhooks.com).
+
+A signature covers the message's id, the time of the attempt, and the payload, joined by dots. A receiver that checks
+the signature and the time knows that the delivery comes from this sender, is unchanged, and is not an old one sent
+again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+
+from emq import extras
+
+SYMMETRIC = "whsec_"
+"""Prefix of a secret that sender and receiver share (HMAC-SHA256, `v1`)."""
+ASYMMETRIC = "whsk_"
+"""Prefix of a private key whose public key the receiver has (ed25519, `v1a`)."""
+
+LEAST_BYTES, MOST_BYTES = 24, 64
+"""Length of a shared secret, as the specification has it."""
+KEY_BYTES = (32, 64)
+"""Length of a private key: its seed, or seed and public key together, as some tools write them."""
+MOST_SECRETS = 4
+
+Sign = Callable[[bytes], str]
+"""Signs bytes; returns the signature with its version, such as `v1,K5oZ...`."""
+
+
+def signers(secrets: str) -> Sequence[Sign]:
+    """Return what signs with each secret; the texts are separated by spaces.
+
+    With two secrets each delivery has two signatures, and a receiver may check either one. So a secret is replaced
+    without a gap: add the new one, wait until all receivers know it, and take the old one away.
+
+    Raises:
+        ValueError: a secret is not one; the text says why, and does not show the secret.
+    """
+    found = [_signer(text) for text in secrets.split()]
+    if not 1 <= len(found) <= MOST_SECRETS:
+        raise ValueError(f"push.secret must have 1 to {MOST_SECRETS} secrets, separated by spaces")
+    return found
+
+
+def signature(signers: Sequence[Sign], id_: str, timestamp_s: int, payload: bytes) -> str:
+    """Return the value of `webhook-signature`.
+
+    Args:
+        id_: the value of `webhook-id`, as sent.
+        timestamp_s: the value of `webhook-timestamp`.
+    """
+    content = b"%s.%d.%s" % (id_.encode(), timestamp_s, payload)
+    return " ".join([sign(content) for sign in signers])
+
+
+def _signer(secret: str) -> Sign:
+    if secret.startswith(SYMMETRIC):
+        key = _decoded(secret.removeprefix(SYMMETRIC))
+        if not LEAST_BYTES <= len(key) <= MOST_BYTES:
+            raise ValueError(
+                f"push.secret has a secret of {len(key)} bytes; give {SYMMETRIC} and base64 of {LEAST_BYTES} to "
+                f"{MOST_BYTES} random bytes"
+            )
+        return lambda content: "v1," + _encoded(hmac.digest(key, content, hashlib.sha256))
+    if secret.startswith(ASYMMETRIC):
+        key = _decoded(secret.removeprefix(ASYMMETRIC))
+        if len(key) not in KEY_BYTES:
+            raise ValueError(f"push.secret has a key of {len(key)} bytes; an ed25519 key has {KEY_BYTES[0]}")
+        try:
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        except ImportError:
+            raise ValueError(f"push.secret has an ed25519 key, which needs: {extras.remedy('ed25519')}") from None
+        private = Ed25519PrivateKey.from_private_bytes(key[: KEY_BYTES[0]])
+        return lambda content: "v1a," + _encoded(private.sign(content))
+    raise ValueError(f"push.secret has a secret that begins with neither {SYMMETRIC} nor {ASYMMETRIC}")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except binascii.Error:
+        raise ValueError("push.secret has a secret that is not base64") from None
+
+
+def _encoded(found: bytes) -> str:
+    return base64.b64encode(found).decode()
