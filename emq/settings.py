@@ -59,6 +59,8 @@ DESCRIPTIONS = {
     "checkpoint_s and one second for each priority), then waits for the database. A crash repeats no more than that.",
     "drain_s": "Seconds that a host which stops waits for messages in flight.",
     "max_in_flight": "Most messages of one host that are started and not yet finished.",
+    "push_allow": "Addresses and networks, with commas between them, to which push over HTTP may connect besides "
+    "public ones, such as 10.1.0.0/16; * for all. The same on all hosts.",
     "lua_folds": "Allow topics to merge messages by Lua code of their own (a fold). It runs in the store; code that "
     "never ends blocks a Redis server.",
     "trail": "Directory of the trail, the record of every message's life; empty: no trail.",
@@ -89,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clock_bound_s: Annotated[float, Meta(ge=0.001, le=60)] = 0.25
     drain_s: Annotated[float, Meta(ge=0)] = 10.0
     max_in_flight: Annotated[int, Meta(ge=1)] = 20_000
+    push_allow: str = ""
     lua_folds: bool = False
     trail: str = ""
     metrics: str = ""

@@ -140,6 +140,7 @@ async def with_push(app: App) -> AsyncIterator[None]:
     """Add push to the handlers of `app`, which is not open yet, for the length of a block."""
     own = app.handlers
     try:
+        from emq.push.addresses import AddressFilter
         from emq.push.endpoint import Endpoints
         from emq.push.pusher import Pusher
     except errors.InvalidSettings as exc:
@@ -157,7 +158,8 @@ async def with_push(app: App) -> AsyncIterator[None]:
     def throttles() -> Throttles | None:
         return None if app.host is None else app.host.throttles
 
-    async with Pusher(Endpoints(topic_of), clock=app.clock, throttles=throttles) as pusher:
+    addresses = AddressFilter.of_setting(app.settings.push_allow)
+    async with Pusher(Endpoints(topic_of), clock=app.clock, addresses=addresses, throttles=throttles) as pusher:
         app.handlers = WithPush(own, pusher, has_endpoint)
         try:
             yield

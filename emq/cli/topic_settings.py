@@ -78,12 +78,22 @@ def listed() -> str:
     return f"the options are {', '.join(KNOWN)}, push.NAME and attributes.NAME; see: emq topic options"
 
 
-def check_push(topic: Topic) -> None:
-    """Raise `InvalidTopic` if the topic has push attributes that make no endpoint."""
+def check_push(topic: Topic, allowed: str | None) -> None:
+    """Raise `InvalidTopic` if the topic has push attributes that make no endpoint.
+
+    Args:
+        allowed: the setting `push_allow`; None if the address has not changed.
+    """
     if any(name.startswith(PUSH) for name in topic.options.attributes):
+        from emq.push.addresses import AddressFilter
         from emq.push.endpoint import Endpoint
 
-        Endpoint.from_topic(topic)
+        found = Endpoint.from_topic(topic)
+        if found is not None and allowed is not None:
+            try:
+                AddressFilter.of_setting(allowed).check_host(found.url.host or "")
+            except ValueError as exc:
+                raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
 
 
 def endpoint(topic: Topic) -> str:

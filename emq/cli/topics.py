@@ -90,7 +90,7 @@ async def create(
             raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
         raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {topic_settings.listed()}")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
-    topic_settings.check_push(topic)
+    topic_settings.check_push(topic, session.settings.push_allow)
     async with session.app(create=True) as opened:
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)
     kept = " (was there)" if exist_ok and not _is_as_asked(made, topic) else ""
@@ -191,7 +191,8 @@ async def set_(
         if given.attributes:
             changes["attributes"] = attributes = given.merged(topic.options.attributes)
             options = msgspec.structs.replace(topic.options, attributes=attributes)
-            topic_settings.check_push(msgspec.structs.replace(topic, options=options))
+            allowed = session.settings.push_allow if "push.url" in given.attributes else None
+            topic_settings.check_push(msgspec.structs.replace(topic, options=options), allowed)
         changed = await opened.admin.update(name, **changes)
     session.say(f"topic {name!r}: changed {', '.join([*given.settings, *given.attributes])}", _data(changed))
 
@@ -307,7 +308,7 @@ async def import_(
     except (OSError, UnicodeDecodeError) as exc:
         raise errors.EMQError(f"cannot read {file}: {exc.strerror if isinstance(exc, OSError) else exc}") from exc
     for topic in catalog_file.load(text, fmt := "json" if file.suffix == ".json" else "toml"):
-        topic_settings.check_push(topic)
+        topic_settings.check_push(topic, session.settings.push_allow)
     async with session.app(create=True) as opened:
         topics = await opened.admin.import_(text, "json" if fmt == "json" else "toml")
     session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})

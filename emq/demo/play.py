@@ -28,6 +28,7 @@ from emq.demo.traffic import Traffic
 from emq.demo.view import FRAME_S, Frame, Row, Screen
 from emq.host import garbage_collection
 from emq.host.host import CATALOG_POLL_S
+from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoints
 from emq.push.pusher import Pusher
 from emq.topics.model import Topic, TopicOptions, split
@@ -173,4 +174,4 @@ def build_pusher(app: App) -> Pusher:
     def topic_of(name: str) -> Topic | None:
         return None if app.host is None else app.host.ownership.topics.get(name)
 
-    return Pusher(Endpoints(topic_of), clock=app.clock)
+    return Pusher(Endpoints(topic_of), clock=app.clock, addresses=AddressFilter(("127.0.0.0/8",)))

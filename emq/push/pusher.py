@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from collections.abc import Callable
 
 import aiohttp
@@ -14,6 +15,7 @@ from emq.host.throttles import Throttles
 from emq.message import Message
 from emq.places.places import Places
 from emq.push import headers, verdict
+from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
 from emq.push.health import Healths
 from emq.push.resolver import FairResolver
@@ -32,9 +34,20 @@ _READ_BUFFER_BYTES = 4096
 _USER_AGENT = "emq-push"
 
 
-def build_connector() -> aiohttp.BaseConnector:
-    """The connection pool. Connections are not limited here: a `Pusher` shares them among topics."""
+def build_connector(addresses: AddressFilter) -> aiohttp.BaseConnector:
+    """The connection pool. Connections are not limited here: a `Pusher` shares them among topics.
+
+    Args:
+        addresses: to which of them a connection may be made; asked for each one, also for a URL without a name.
+    """
+
+    def socket_for(info: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, address = info
+        addresses.check(str(address[0]))
+        return socket.socket(family, kind, protocol)
+
     return aiohttp.TCPConnector(
+        socket_factory=socket_for,
         limit=0,
         limit_per_host=0,
         keepalive_timeout=KEEPALIVE_S,
@@ -59,7 +72,7 @@ class Pusher:
         endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of
             the catalog applies to the next one. See `emq.push.endpoint.Endpoints`.
         clock: for `webhook-timestamp` and `Retry-After` dates.
-        connector: makes the connection pool, once, inside the running loop.
+        addresses: to which addresses it may connect; None for public ones only.
         connections: most requests at once; None for half of the files that the process may have open.
         throttles: returns the throttles of the host, which follow the answers (`emq.push.health`); None to throttle
             nothing.
@@ -70,14 +83,14 @@ class Pusher:
         endpoint_of: Callable[[str], Endpoint | None],
         *,
         clock: Clock | None = None,
-        connector: Callable[[], aiohttp.BaseConnector] = build_connector,
+        addresses: AddressFilter | None = None,
         connections: int | None = None,
         throttles: Callable[[], Throttles | None] | None = None,
     ) -> None:
         self._endpoint_of = endpoint_of
         self._clock = clock or SystemClock()
         self._healths = Healths(throttles or (lambda: None), self._clock)
-        self._connector = connector
+        self._addresses = addresses or AddressFilter()
         self._places = Places(connections or most_connections())
         self._session: aiohttp.ClientSession | None = None
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
@@ -158,7 +171,7 @@ class Pusher:
         if self._closed:
             raise RuntimeError("the pusher is closed; make a new one")
         self._session = aiohttp.ClientSession(
-            connector=self._connector(),
+            connector=build_connector(self._addresses),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             # A compressed answer could be of any size once unpacked, and it is of no interest.

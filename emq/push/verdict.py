@@ -125,6 +125,8 @@ def _error_text(exc: Exception, timeout_s: float) -> str:
         return f"the answer is not HTTP: {_line(exc.message)}"
     if isinstance(exc, OSError) and exc.errno in _ERRNO_TEXTS:
         return _ERRNO_TEXTS[exc.errno]
+    if isinstance(exc, aiohttp.ClientConnectorError):
+        return _line(exc.os_error) or type(exc).__name__  # without the host, which the endpoint's URL names
     return _line(exc) or type(exc).__name__
 
 

@@ -18,6 +18,7 @@ from emq import errors
 from emq.demo import receivers
 from emq.demo.receivers import Behaviour, Receivers
 from emq.message import Message
+from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
 from emq.push.pusher import Pusher
 
@@ -56,7 +57,7 @@ async def test_each_tenant_behaves_as_told_and_the_log_is_exact(running: Receive
     endpoints = {name: Endpoint(name, yarl.URL(running.url(name), encoded=True)) for name in TENANTS}
     started_us = time.time_ns() // 1000
     outcomes = []
-    async with Pusher(endpoints.get) as push:
+    async with Pusher(endpoints.get, addresses=AddressFilter(("127.0.0.1",))) as push:
         for n, name in enumerate(["quick", "späte/r", "shaky", "shaky", "shaky", "dead"]):
             try:
                 await push(Message(f"m{n}", b"x" * 100, topic=name, attempt=n + 1))
@@ -163,6 +164,6 @@ def test_behaviours_are_parsed() -> None:
 async def test_many_deliveries_at_once_are_each_received_once() -> None:
     with Receivers({"a": "fast"}) as r:
         endpoint = Endpoint("a", yarl.URL(r.url("a")))
-        async with Pusher({"a": endpoint}.get) as push:
+        async with Pusher({"a": endpoint}.get, addresses=AddressFilter(("127.0.0.1",))) as push:
             await asyncio.gather(*(push(Message(f"m{n}", b"", topic="a")) for n in range(200)))
         assert sorted(receipt.id for receipt in r.stop()) == sorted(f"m{n}" for n in range(200))

@@ -51,6 +51,7 @@ async def batch(messages):
 @pytest.fixture
 def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     emq_shell.enter(tmp_path, monkeypatch)
+    monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
     (tmp_path / "shop.py").write_text(MODULE)
     shell = Shell()
     yield shell

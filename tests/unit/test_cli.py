@@ -147,6 +147,19 @@ def test_an_attribute_is_taken_away_by_an_empty_value(emq: Shell) -> None:
     assert emq.json("topic show t")["options"]["attributes"] == {"team": "blue"}
 
 
+def test_an_endpoint_on_this_machine_must_be_allowed(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = "push.url leads to the loopback address 127.0.0.1, which is not allowed"
+    assert refused in emq.refused("topic create t --qps 1 --url http://127.0.0.1:8042/")
+    emq("topic create t --qps 1 --url https://a.example/x")
+    assert refused in emq.refused("topic set t push.url=http://localhost/")
+    monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.0/8")
+    emq("topic set t push.url=http://localhost/")
+    monkeypatch.delenv("EMQ_PUSH_ALLOW")
+    emq("topic set t push.timeout_s=2")  # the address stays what it was
+    monkeypatch.setenv("EMQ_PUSH_ALLOW", "my-network")
+    assert "push_allow has 'my-network'" in emq.refused("topic set t push.url=http://localhost/")
+
+
 def test_secrets_are_not_shown(emq: Shell) -> None:
     secret = "whsec_aHVzaC1odXNoLWh1c2gtaHVzaC1odXNoLWh1c2g="
     emq(f"topic create t --qps 1 --url http://h/x --set push.headers.Authorization=hush --set push.secret={secret}")

@@ -19,11 +19,13 @@ from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
 from emq.push import headers, signature, verdict
+from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint, Endpoints
 from emq.push.pusher import BODY_BYTES, Pusher
 from emq.topics import model
 
 NOW_S = 1_700_000_000.0
+ANY = AddressFilter(("*",))
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
@@ -335,7 +337,7 @@ class Server:
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         endpoint = Endpoint("t", yarl.URL(f"http://127.0.0.1:{port}/hook%2F"), ("high", "low"), timeout_s)
-        async with server, Pusher({"t": endpoint}.get, clock=ManualClock(NOW_S)) as pusher:
+        async with server, Pusher({"t": endpoint}.get, clock=ManualClock(NOW_S), addresses=ANY) as pusher:
             yield pusher
 
 
@@ -414,7 +416,7 @@ async def test_no_usable_answer_is_retried_with_a_plain_reason(answer: bytes | N
 
 async def test_a_refused_connection_is_retried(unused_tcp_port_factory: Callable[[], int]) -> None:
     endpoint = Endpoint("t", yarl.URL(f"http://127.0.0.1:{unused_tcp_port_factory()}/"))
-    async with Pusher({"t": endpoint}.get) as push:
+    async with Pusher({"t": endpoint}.get, addresses=ANY) as push:
         with pytest.raises(errors.Retry, match=r"^connection refused$"):
             await push(message())
 
@@ -427,7 +429,7 @@ async def test_tls_to_a_plain_server_is_retried() -> None:
 
     async with await asyncio.start_server(answer_in_plain_text, "127.0.0.1", 0) as server:
         endpoint = Endpoint("t", yarl.URL(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
-        async with Pusher({"t": endpoint}.get) as push:
+        async with Pusher({"t": endpoint}.get, addresses=ANY) as push:
             with pytest.raises(errors.Retry, match=r"^TLS failed"):
                 await push(message())
 

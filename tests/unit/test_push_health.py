@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 import emq
+from emq import settings
 from emq.cli.binding import with_push
 from emq.push.health import AFTER_PROBE, CLOSED_S, FEW, JITTER, MOST_CLOSED_S, Healths
 from emq.testing import Harness
@@ -209,7 +210,7 @@ async def test_push_follows_the_answers_of_a_real_endpoint() -> None:
                 writer.write(answers.pop() if answers else b"HTTP/1.1 204 No Content\r\n\r\n")
         writer.close()
 
-    app = emq.App("memory:")
+    app = emq.App("memory:", options=settings.load(environ={}, push_allow="127.0.0.1"))
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     async with server, with_push(app), app:

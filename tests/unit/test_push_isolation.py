@@ -13,11 +13,13 @@ import yarl
 
 from emq import errors
 from emq.message import Message
+from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
 from emq.push.pusher import Pusher
 from emq.push.resolver import LOOKUPS
 
 SOON_S = 5.0
+ANY = AddressFilter(("*",))
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ async def test_endpoints_that_hang_leave_connections_to_the_others(port: int) ->
     def endpoint(topic: str) -> Endpoint:
         return Endpoint(topic, yarl.URL(f"http://127.0.0.1:{port}/{topic.partition('-')[0]}"))
 
-    async with Pusher(endpoint, connections=40) as push:
+    async with Pusher(endpoint, connections=40, addresses=ANY) as push:
         for i in range(10):
             await push(message(f"well-{i}"))
         hanging = [asyncio.create_task(push(message(f"hang-{i % 10}"))) for i in range(400)]
@@ -88,7 +90,7 @@ async def test_silent_name_servers_stall_only_the_endpoints_that_need_them(port:
     def endpoint(topic: str) -> Endpoint:
         return Endpoint(topic, yarl.URL(f"http://{topic}.example:{port}/"))
 
-    async with Pusher(endpoint) as push:
+    async with Pusher(endpoint, addresses=ANY) as push:
         waiting = [asyncio.create_task(push(message(f"silent-{i}"))) for i in range(2 * LOOKUPS)]
         await asyncio.sleep(0.2)
         async with asyncio.timeout(2 * SOON_S):

@@ -1,0 +1,145 @@
+"""The addresses to which push connects: public ones, and those that the setting `push_allow` names.
+
+Whoever chooses an endpoint's URL chooses where this host connects to. Without a filter this could be the host itself, a
+database beside it, or the metadata service of a cloud, which hands out credentials. The filter looks at the address of
+each connection just before it is made. So a name that resolves to another address later, or to several, is no way
+around it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+from emq import errors
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_CLOSED = {
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
+    "shared by a provider's customers": ("100.64.0.0/10",),
+    "link-local": ("169.254.0.0/16", "fe80::/10"),
+    "multicast": ("224.0.0.0/4", "ff00::/8"),
+    "unspecified": ("0.0.0.0/8", "::/128"),
+    "reserved": (
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *("240.0.0.0/4", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16"),
+    ),
+}
+"""Networks that are not the public internet: the special-purpose registries of IANA (RFC 6890 and its successors). The
+metadata services of clouds are at link-local, private and shared addresses."""
+
+_CARRIERS = {
+    "::ffff:0:0/96": 96,  # IPv4-mapped
+    "::/96": 96,  # IPv4-compatible, out of use
+    "64:ff9b::/96": 96,  # NAT64
+    "2002::/16": 16,  # 6to4
+}
+"""Networks of IPv6 addresses that stand for an IPv4 address, and the bit at which this begins."""
+
+_LOCAL_CARRIERS = ("64:ff9b:1::/48",)
+"""A network's own NAT64: the place of the IPv4 address in it is not known."""
+
+EVERYTHING = "*"
+
+
+class ForbiddenAddress(OSError):
+    """The address of a connection is not one to which push may connect."""
+
+
+class AddressFilter:
+    """Decides to which addresses push may connect.
+
+    Args:
+        allowed: networks (`10.1.0.0/16`), addresses, or `*` for all, to which push may connect besides public ones.
+            Names of hosts are no use here: whoever owns a name decides on its address.
+
+    Raises:
+        InvalidSettings: one of them is none of these.
+    """
+
+    def __init__(self, allowed: Sequence[str] = ()) -> None:
+        self._all = EVERYTHING in allowed
+        self._allowed = [_network(text) for text in allowed if text != EVERYTHING]
+
+    @classmethod
+    def of_setting(cls, text: str) -> AddressFilter:
+        """Return the filter of the setting `push_allow`: networks and addresses with commas or spaces between them."""
+        return cls(text.replace(",", " ").split())
+
+    def refusal(self, address: str) -> str | None:
+        """Return why push does not connect to an address, as a noun phrase; None if it may."""
+        if self._all:
+            return None
+        try:
+            found = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:
+            return f"{address!r}, which is no address"
+        seen = [found, *_carried(found)]
+        if any(_contains(network, each) for network in self._allowed for each in seen):
+            return None
+        for each in seen:
+            for kind, networks in _NETWORKS.items():
+                if any(_contains(network, each) for network in networks):
+                    return f"the {kind} address {found}"
+        return None
+
+    def check(self, address: str) -> None:
+        """Raise `ForbiddenAddress` if push may not connect to the address."""
+        if (refusal := self.refusal(address)) is not None:
+            raise ForbiddenAddress(f"{refusal} is not allowed; allow it with the setting push_allow")
+
+    def check_host(self, host: str) -> None:
+        """Refuse the host of a URL that is an address, or a name of this machine; other names say nothing yet.
+
+        Raises:
+            ValueError: push would not connect to it.
+        """
+        address = "127.0.0.1" if host.rstrip(".").lower().endswith("localhost") else host
+        if not _is_address(address):
+            return
+        if (refusal := self.refusal(address)) is not None:
+            network = f"{address}/{32 if ':' not in address else 128}"
+            raise ValueError(
+                f"push.url leads to {refusal}, which is not allowed; to push there, set push_allow (the variable "
+                f"EMQ_PUSH_ALLOW) to {network} or a network around it, on this machine and on all hosts"
+            )
+
+
+def _network(text: str) -> Network:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise errors.InvalidSettings(
+            f"settings: push_allow has {text!r}; give addresses or networks, such as 10.0.0.0/8, or * for all"
+        ) from None
+
+
+_NETWORKS = {kind: [ipaddress.ip_network(text) for text in networks] for kind, networks in _CLOSED.items()}
+_NETWORKS["reserved"] += [ipaddress.ip_network(text) for text in _LOCAL_CARRIERS]
+_CARRIER_NETWORKS = [(ipaddress.IPv6Network(text), bit) for text, bit in _CARRIERS.items()]
+
+
+def _contains(network: Network, address: IPAddress) -> bool:
+    return network.version == address.version and address in network
+
+
+def _carried(address: IPAddress) -> list[IPAddress]:
+    """Return the IPv4 address for which an IPv6 address stands, if it does."""
+    if not isinstance(address, ipaddress.IPv6Address):
+        return []
+    return [
+        ipaddress.IPv4Address(int(address) >> (128 - bit - 32) & 0xFFFFFFFF)
+        for network, bit in _CARRIER_NETWORKS
+        if address in network
+    ]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return True

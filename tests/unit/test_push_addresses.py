@@ -1,0 +1,160 @@
+"""The addresses to which push connects: which are refused, and that no way leads around the filter."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import yarl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emq import errors
+from emq.message import Message
+from emq.push.addresses import AddressFilter
+from emq.push.endpoint import Endpoint
+from emq.push.pusher import Pusher
+
+FORBIDDEN = [
+    *("127.0.0.1", "127.255.255.254", "::1", "0.0.0.0", "::"),
+    *("10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "fc00::1", "fd00:ec2::254", "fec0::1"),
+    *("169.254.169.254", "169.254.170.2", "100.100.100.200", "100.64.0.1", "fe80::1", "fe80::1%eth0"),
+    *("224.0.0.1", "239.255.255.255", "ff02::1", "255.255.255.255", "240.0.0.1"),
+    *("192.0.0.8", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "192.88.99.1"),
+    *("::ffff:127.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b:1::8.8.8.8"),
+    *("2002:7f00:1::", "2002:a9fe:a9fe::1", "2001::1", "2001:db8::1", "100::1", "5f00::1", "3fff::1"),
+    *("not-an-address", "", "0x7f000001", "127.1", "2130706433", "0177.0.0.1"),
+]
+PUBLIC = [
+    *("8.8.8.8", "1.1.1.1", "172.15.255.255", "172.32.0.1", "100.63.255.255", "100.128.0.1", "169.253.1.1"),
+    *("2606:4700::1111", "2a00:1450::1", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1"),
+]
+
+
+@pytest.mark.parametrize("address", FORBIDDEN)
+def test_addresses_that_are_not_public_are_refused(address: str) -> None:
+    assert AddressFilter().refusal(address) is not None
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_public_addresses_are_not_refused(address: str) -> None:
+    assert AddressFilter().refusal(address) is None
+
+
+@given(st.ip_addresses())
+def test_nothing_that_python_calls_private_or_special_passes(address: Any) -> None:
+    # Python counts some carriers of public IPv4 addresses as private; their IPv4 address decides here.
+    if AddressFilter().refusal(str(address)) is None and not address.is_global:
+        assert isinstance(address, ipaddress.IPv6Address)
+        assert address.ipv4_mapped or address.sixtofour or address in ipaddress.ip_network("64:ff9b::/96")
+
+
+def test_an_allowed_network_passes_in_all_its_forms_and_nothing_else_does() -> None:
+    found = AddressFilter.of_setting("10.1.0.0/16, 192.168.7.7 fd00::/8")
+    for address in ("10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::10.1.2.3", "192.168.7.7", "fd12::1"):
+        assert found.refusal(address) is None
+    for address in ("10.2.0.1", "192.168.7.8", "127.0.0.1", "::ffff:10.2.0.1"):
+        assert found.refusal(address) is not None
+    assert all(AddressFilter.of_setting("*").refusal(address) is None for address in FORBIDDEN)
+
+
+@pytest.mark.parametrize("text", ["10.0.0.0/33", "localhost", "10.0.0", "internal.example"])
+def test_an_allowed_network_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(errors.InvalidSettings, match=r"push_allow has .* give addresses or networks"):
+        AddressFilter.of_setting(text)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "LOCALHOST.", "me.localhost", "10.0.0.1"])
+def test_a_url_that_leads_to_this_machine_is_refused_when_it_is_given(host: str) -> None:
+    with pytest.raises(ValueError, match=r"push.url leads to the .* address .*EMQ_PUSH_ALLOW"):
+        AddressFilter().check_host(host)
+    AddressFilter(("*",)).check_host(host)
+
+
+def test_a_name_says_nothing_when_it_is_given() -> None:
+    AddressFilter().check_host("shop.example")
+
+
+# ------------------------------------------------------------------------------------------------------- connections
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[int, list[str]]]:
+    """Port of a server on this machine, and what was asked of it."""
+    asked: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            asked.append("")
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        yield listening.sockets[0].getsockname()[1], asked
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
+    """Have every name resolve to the addresses of the next answer, of which the last one repeats."""
+    left = [answer.split() for answer in answers]
+
+    def getaddrinfo(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
+        addresses = left.pop(0) if len(left) > 1 else left[0]
+        return [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (address, port, 0, 0))
+            if ":" in address
+            else (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in addresses
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+async def reason(url: str, addresses: AddressFilter | None = None) -> str:
+    """Return why a delivery to the URL failed; empty if it did not."""
+    endpoint = Endpoint("t", yarl.URL(url, encoded=True), timeout_s=2.0)
+    async with Pusher({"t": endpoint}.get, addresses=addresses) as push:
+        try:
+            await push(Message("id1", b"{}", topic="t"))
+        except errors.Retry as exc:
+            return exc.reason
+    return ""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "[::ffff:127.0.0.1]"])
+async def test_no_way_of_writing_this_machines_address_connects(host: str, server: tuple[int, list[str]]) -> None:
+    port, asked = server
+    assert await reason(f"http://{host}:{port}/") != ""
+    assert not asked
+
+
+async def test_a_name_that_leads_to_this_machine_does_not_connect(
+    server: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, asked = server
+    resolving(monkeypatch, "127.0.0.1")
+    assert await reason(f"http://shop.example:{port}/") == (
+        "the loopback address 127.0.0.1 is not allowed; allow it with the setting push_allow"
+    )
+    resolving(monkeypatch, "::ffff:127.0.0.1 127.0.0.1")
+    assert "is not allowed" in await reason(f"http://shop.example:{port}/")
+    assert not asked
+    assert await reason(f"http://shop.example:{port}/", AddressFilter(("127.0.0.0/8",))) == ""
+    assert len(asked) == 1
+
+
+async def test_a_name_that_leads_elsewhere_than_it_did_does_not_connect(
+    server: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, asked = server
+    monkeypatch.setattr("emq.push.pusher.DNS_TTL_S", 0)
+    resolving(monkeypatch, "8.8.8.8", "127.0.0.1")
+    socket.getaddrinfo("shop.example", port)  # the check that a registration would make
+    assert "is not allowed" in await reason(f"http://shop.example:{port}/")
+    assert not asked
