@@ -22,6 +22,7 @@ NAMES = {
     "host": "engine",
     "metrics": "engine",
     "waiting": "engine",
+    "push": "engine",
     "idle": "engine",
     "wake": "engine",
     "trail": "engine",

@@ -17,6 +17,7 @@ import uvloop
 
 import emq
 from emq import servers
+from emq.settings import Settings
 from emq.topics.model import Topic
 
 STORES = ("redis", "sqlite", "memory", "postgres")
@@ -56,8 +57,8 @@ class Stage:
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
 
-    def app(self) -> emq.App:
-        return emq.App(self.url, database=self.database)
+    def app(self, options: Settings | None = None) -> emq.App:
+        return emq.App(self.url, database=self.database, options=options)
 
     def say(self, text: str) -> None:
         """Print a line about the progress."""
