@@ -83,7 +83,6 @@ class Group:
     def comes(self, transaction: Transaction, rank: float) -> None:
         """Note that an entry of `rank` waits now; wake the armed instance if the entry is before its `armed_rank`."""
         # With a damaged rank (NaN, on SQLite NULL), it is better to wake too often than too seldom.
-        # A damaged rank (NaN, on SQLite none) wakes too often and not too seldom.
         if self.armed is not None and not (self.armed_rank is not None and rank >= self.armed_rank):
             transaction.wake(self.armed, self.name)
             self.armed = self.armed_rank = None
