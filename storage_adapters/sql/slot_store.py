@@ -29,7 +29,7 @@ from emq.storage.slot_store import (
     slot_sealed,
     told_score,
 )
-from storage_adapters.sql.backend import Backend, Transaction
+from storage_adapters.sql.backend import Backend, Transaction, share_of
 from storage_adapters.sql.rows import Group, KnownRows, durability_of, save_groups
 from storage_adapters.sql.slot_members import (
     DEAD,
@@ -74,8 +74,6 @@ class SqlSorted:
         self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.QueueSealed | errors.TopicFull | Failure]:
         """See `SortedStore.add`; an add that the topic's Lua fold refuses gets `InvalidMessage`."""
-        if not adds:
-            return []
         check_scores(adds)
         return await self._backend.of_each("add to slot", adds, _address, self._add, durability=durability)
 
@@ -114,13 +112,11 @@ class SqlSorted:
         self, claims: Sequence[SlotClaim], now_ms: int, max_bytes: int = 8 << 20
     ) -> list[SlotClaimed | errors.NotOwner | Failure]:
         """See `SortedStore.claim`."""
-        if not claims:
-            return []
         return await self._backend.of_each(
             "claim from slot",
             claims,
             _address,
-            lambda t, some: self._claim(t, some, now_ms, max(max_bytes * len(some) // len(claims), 1)),
+            lambda t, some: self._claim(t, some, now_ms, share_of(max_bytes, some, claims)),
         )
 
     def _claim(
@@ -152,8 +148,6 @@ class SqlSorted:
         A member that the topic's Lua fold cannot merge with its waiting twin becomes a dead letter. On REPLAY it stays
         dead, and its result is False.
         """
-        if not settles:
-            return []
         check_scores(settles)
         durability = durability_of(settles)
         return await self._backend.of_each("settle in slot", settles, _address, self._settle, durability=durability)
@@ -182,8 +176,6 @@ class SqlSorted:
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner | Failure]:
         """See `SortedStore.recover`. A member that meets its twin is merged by the fold of the slot's last add."""
-        if not recovers:
-            return []
         return await self._backend.of_each(
             "recover slot", recovers, _address, lambda t, some: self._recover(t, some, now_ms)
         )
@@ -246,8 +238,6 @@ class SqlSorted:
 
     async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState | Failure]:
         """See `SortedStore.inspect`. The database counts, so the time grows with the members in the slots."""
-        if not slots:
-            return []
         return await self._backend.of_each(
             "inspect slot",
             slots,
@@ -317,42 +307,22 @@ def _take(
     second_ms = now_ms // 1000 * 1000
     if max_bytes <= 0:
         return taken
-    rows = _first_members(transaction, [asked for _, asked in ready], max_bytes)
-    for index, id_, rank, member, body, note, merged, noted, history in rows:
+    asked = [values for _, values in ready]
+    for index, id_, rank, *stored, merged, noted, history in transaction.each(
+        "members_take", asked, max_bytes=max_bytes
+    ):
         number, slot, claim = ready[index][0]
         score = score_of(claim.slot.kind, rank)
         token = second_ms + retries_left(score, noted)
         prepared.append((float(token), slot.id, id_))
-        contents = _contents(claim.slot, member, body, note)
+        contents = _contents(claim.slot, *stored)
         failed = (beyond(noted), tuple(history_of(history))) if noted or history else ()
         taken.setdefault(number, []).append(Entry(contents[0], score, token, *contents[1:], merged, *failed))
+        max_bytes -= sum(len(each or b"") for each in stored[:2])  # member and body, as the statement counts them
+        if max_bytes <= 0:
+            break
     transaction.write("members_prepare", prepared)
     return taken
-
-
-def _first_members(transaction: Transaction, asked: list[tuple[int, float, int]], max_bytes: int) -> Iterator[Any]:
-    """Yield the first claimable members until `max_bytes`.
-
-    A row is (number of the request, id, rank, member, body, note, merged, noted retries, history).
-
-    Args:
-        asked: requests, each (slot's id, last rank, limit).
-    """
-    if not asked:
-        return
-    if transaction.is_sqlite:
-        statement = transaction.text("members_take")
-        cursor = transaction.connection.connection.cursor()
-        for index, values in enumerate(asked):
-            if max_bytes <= 0:
-                break
-            cursor.execute(statement, values)
-            while max_bytes > 0 and (row := cursor.fetchone()):
-                max_bytes -= len(row[2] or b"") + len(row[3] or b"")
-                yield index, *row
-        cursor.close()
-    else:
-        yield from transaction.rows("members_take", claims=asked, max_bytes=max_bytes)
 
 
 def _next(transaction: Transaction, slots: Collection[int]) -> dict[int, First]:
