@@ -10,7 +10,8 @@ import msgspec
 from emq import errors
 from emq.topics import changing, documents
 from emq.topics.inputs import shown
-from emq.topics.model import Kind, Topic, TopicOptions, validate_text
+from emq.topics.model import Kind, Topic, TopicOptions
+from emq.topics.rules import validate_text
 
 _OPTIONS = TopicOptions.__struct_fields__
 SETTINGS = ("qps", "group_qps", "priorities", "kind", "slots", *_OPTIONS)

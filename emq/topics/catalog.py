@@ -13,7 +13,7 @@ from emq import errors
 from emq.clock import Clock
 from emq.database import Database, database, environment_time, statements, tables
 from emq.storage import folds
-from emq.topics import asking, catalog_file, catalog_rows, changing, model
+from emq.topics import asking, catalog_file, catalog_rows, changing, model, rules
 from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
 _table = tables.topics
@@ -137,7 +137,7 @@ class Catalog:
             InvalidTopic: no topic can have that name.
             DatabaseUnavailable: try again later.
         """
-        model.validate_text(name)
+        rules.validate_text(name)
         return await self._db.run(lambda c: self._get(c, name), read_only=True)
 
     async def list(self, pattern: str = "*") -> list[Topic]:
@@ -148,7 +148,7 @@ class Catalog:
             DatabaseUnavailable: try again later.
         """
 
-        model.validate_text(pattern)
+        rules.validate_text(pattern)
 
         def select(connection: sa.Connection) -> list[Topic]:
             query = sa.select(_table.c.name, _table.c.body).where(self._live()).order_by(_table.c.name)
@@ -336,11 +336,11 @@ class Catalog:
         return await self._db.run(save)
 
     def _checked(self, topic: Topic) -> Topic:
-        model.validate_text(topic.name)  # or bytes would become other text
+        rules.validate_text(topic.name)  # or bytes would become other text
         topic = asking.checked(topic)
         if topic.is_sorted and topic.priorities == DEFAULT_PRIORITIES:
             topic = msgspec.structs.replace(topic, priorities=())
-        model.validate(topic, self._max_queue_qps)
+        rules.validate(topic, self._max_queue_qps)
         try:
             folds.check_lua(topic.options.fold_lua)
         except errors.InvalidMessage as exc:
