@@ -14,6 +14,7 @@ from typing import Protocol
 from emq import errors
 from emq.allocation import published_plan, records
 from emq.allocation.announcement import Announcement
+from emq.allocation.complaint import Complaint
 from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
@@ -101,7 +102,8 @@ class ClusterMembership:
         self._clock = seat.clock
         self._weight = weight
         self._serves = serves
-        self._heartbeat = Heartbeat(seat.tree, self._paths, seat.clock, self.lease, self._complain)
+        self._complaint = Complaint(log)
+        self._heartbeat = Heartbeat(seat.tree, self._paths, seat.clock, self.lease, self._complaint.say)
         self._announcement = Announcement(seat.tree, self._paths, seat.host)
         self._database = database
         away_s = (lambda: 0.0) if database is None else (lambda: database.away_s)
@@ -123,7 +125,6 @@ class ClusterMembership:
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: BaseException | None = None
         self.guard = Guard()
-        self._told = ""
 
     @property
     def plan(self) -> PlanInForce | None:
@@ -149,7 +150,7 @@ class ClusterMembership:
                 if loop.time() > deadline:
                     raise await self._announcement.conflict()
             except errors.ClusterUnavailable as exc:
-                self._complain(f"{exc}; trying again")
+                self._complaint.say(f"{exc}; trying again")
                 # No session ends while the ensemble is down, or within a time-out after its return.
                 deadline = loop.time() + 2 * self._tree.timeout_s + 2
             await asyncio.sleep(RETRY_S)
@@ -196,7 +197,7 @@ class ClusterMembership:
         if not self._handoff.refused(group, epoch):
             return  # the plan took the group away, so the refusal is right
         now = self._clock.now()
-        self._complain(
+        self._complaint.say(
             f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
             "`database` and `cluster`; what it takes is asked for again after a while"
         )
@@ -276,13 +277,13 @@ class ClusterMembership:
         serves = self._patterns()
         running = Running(incarnation, machine, pid, self._weight, now, leaving=self._leaving, serves=serves)
         if not await self._announcement.make(running):
-            self._complain(f"a host named {self.host} is still a member; waiting for its session to end")
+            self._complaint.say(f"a host named {self.host} is still a member; waiting for its session to end")
             await self._heartbeat.give_up()
             return False
         if self._tree.session != session:
             return False  # the session has ended meanwhile, and the nodes made with it are gone
         self._incarnation = incarnation
-        self._told = ""
+        self._complaint.over()
         self._changed.set()
         return True
 
@@ -302,16 +303,16 @@ class ClusterMembership:
                     await asyncio.sleep(RETRY_S)
                     continue
                 await self._look()
-                self._told = ""
+                self._complaint.over()
             except errors.ClusterUnavailable as exc:
-                self._complain(f"{exc}; trying again")
+                self._complaint.say(f"{exc}; trying again")
                 await asyncio.sleep(RETRY_S)
                 self._changed.set()
             except protocol.NodeMissing:
                 self._expire(f"somebody deleted node {self._paths.host(self.host)}")
                 self._changed.set()
             except (errors.ForeignTree, protocol.NodeTooLarge) as exc:
-                self._complain(f"{exc}; this host keeps what it has")
+                self._complaint.say(f"{exc}; this host keeps what it has")
                 await asyncio.sleep(FOREIGN_S)
 
     async def _look(self) -> None:
@@ -412,12 +413,6 @@ class ClusterMembership:
     def _forget_fenced(self, entries: Mapping[str, Entry]) -> None:
         self._fenced = {g: f for g, f in self._fenced.items() if g in entries and entries[g].epoch == f[0]}
         self._waits = {g: wait for g, wait in self._waits.items() if g in entries}
-
-    def _complain(self, text: str) -> None:
-        """Log a text once, until something has worked again."""
-        if text.partition(";")[0] != self._told:
-            self._told = text.partition(";")[0]
-            log.warning("%s", text)
 
 
 def named(epochs: Iterable[tuple[str, int]]) -> dict[str, int]:
