@@ -15,6 +15,7 @@ from emq import errors
 from emq.allocation import published_plan, records
 from emq.allocation.announcement import Announcement
 from emq.allocation.complaint import Complaint
+from emq.allocation.fenced_groups import MAX_NAMED_BYTES, FencedGroups, named, size_of
 from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
@@ -30,19 +31,6 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.2
 FOREIGN_S = 10.0
-
-FENCED_S = 2.0
-"""Seconds before a host first asks again for a group that somebody outside of the cluster took; doubled each time."""
-MAX_FENCED_S = 300.0
-
-MAX_NAMED_BYTES = 400_000
-"""Most bytes of names in a host's node: once for the groups that it drains, once for those that it wants again.
-
-A node takes 1 MB. Where more groups drain, the host stays silent until the names fit. Where a host wants more groups
-again, the rest follow with the plans that give the first of them."""
-
-NAME_BYTES = 30
-"""Bytes of a name in a record beside its characters: its epoch, and the extra bytes of characters beyond ASCII."""
 
 MAX_PATTERN_BYTES = 50_000
 """Most bytes of topic patterns that a host announces; a host with more counts as having a handler for every topic."""
@@ -120,8 +108,7 @@ class ClusterMembership:
         self._leaving = False
         self._released_s = 0.0
         self._offered: Mapping[str, float] = {}
-        self._fenced: dict[str, tuple[int, float]] = {}
-        self._waits: dict[str, tuple[float, float]] = {}
+        self._fenced = FencedGroups()
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: BaseException | None = None
         self.guard = Guard()
@@ -169,7 +156,7 @@ class ClusterMembership:
         gone = [group for group in self._offered if group not in quotas]
         async for group in in_slices(gone, 1_000):  # a deleted group that comes back has new, empty queues
             if (epoch := self._handoff.renew(group)) is not None:
-                self._fenced[group] = epoch, self._clock.now()
+                self._fenced.ask(group, epoch, self._clock.now())
                 self._changed.set()
         self._offered = quotas
         self._leader.offer(quotas, catalog)
@@ -196,16 +183,11 @@ class ClusterMembership:
         self._changed.set()
         if not self._handoff.refused(group, epoch):
             return  # the plan took the group away, so the refusal is right
-        now = self._clock.now()
         self._complaint.say(
             f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
             "`database` and `cluster`; what it takes is asked for again after a while"
         )
-        wait_s, again_at = self._waits.get(group, (0.0, 0.0))
-        # A stranger that left the group alone for `MAX_FENCED_S` has gone.
-        wait_s = FENCED_S if wait_s == 0 or now > again_at + MAX_FENCED_S else min(MAX_FENCED_S, wait_s * 2)
-        self._waits[group] = wait_s, now + wait_s
-        self._fenced[group] = epoch, now + wait_s
+        wait_s = self._fenced.wait(group, epoch, self._clock.now())
         asyncio.get_running_loop().call_later(wait_s, self._changed.set)
 
     async def hand_over(self, timeout_s: float) -> None:
@@ -328,7 +310,7 @@ class ClusterMembership:
                 return
             self._handoff.plan(record.generation, entries)
             self._record = record
-            self._forget_fenced(entries)
+            self._fenced.keep(entries)
             await asyncio.sleep(0)
         if self._record is not None:
             members = await self._read_members(self._handoff.awaited())
@@ -389,16 +371,16 @@ class ClusterMembership:
 
     async def _publish(self) -> None:
         """Announce how far this host has followed the plan, if anything changed."""
-        draining, now = self._handoff.draining, self._clock.now()
+        draining = self._handoff.draining
         changes: dict[str, object] = {
             "leaving": self._leaving,
             "released_s": self._released_s,
-            "fenced": named((g, e) for g, (e, at) in self._fenced.items() if at <= now),
+            "fenced": named(self._fenced.due(self._clock.now())),
             "ahead_s": self._heartbeat.ahead_s,
             "trouble": "" if self._database is None else self._database.unreachable or "",
             "serves": self._patterns(),
         }
-        if sum(map(len, draining)) + len(draining) * NAME_BYTES <= MAX_NAMED_BYTES:  # else say no more than before
+        if size_of(draining) <= MAX_NAMED_BYTES:  # else say no more than before
             changes |= {"generation": self._handoff.generation, "draining": tuple(sorted(draining))}
         if not await self._announcement.say(**changes):
             self._changed.set()
@@ -409,19 +391,3 @@ class ClusterMembership:
         if patterns is None or "*" in patterns or sum(map(len, patterns)) > MAX_PATTERN_BYTES:
             return None
         return tuple(sorted(patterns))
-
-    def _forget_fenced(self, entries: Mapping[str, Entry]) -> None:
-        self._fenced = {g: f for g, f in self._fenced.items() if g in entries and entries[g].epoch == f[0]}
-        self._waits = {g: wait for g, wait in self._waits.items() if g in entries}
-
-
-def named(epochs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the first of the groups, as many as a record may name."""
-    found: dict[str, int] = {}
-    left_bytes = MAX_NAMED_BYTES
-    for group, epoch in epochs:
-        left_bytes -= len(group) + NAME_BYTES
-        if left_bytes < 0:
-            break
-        found[group] = epoch
-    return found
