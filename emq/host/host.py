@@ -27,10 +27,11 @@ from emq.groups.events import HostEvents
 from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
+from emq.host.group_loops import Loops
 from emq.host.group_quotas import GroupQuotas
 from emq.host.handlers import Handlers
 from emq.host.lag_sampler import LagSampler
-from emq.host.ownership import DRAIN_S, Loops, Ownership
+from emq.host.ownership import DRAIN_S, Ownership
 from emq.host.passage_loop import PassageLoop
 from emq.host.recorder import Parts, Recorder
 from emq.host.retirement import Retirement
