@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import operator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -95,6 +96,7 @@ def beyond(noted: str) -> int:
     return max(0, 1 - noted_retries(noted)) if noted else 0
 
 
+@dataclass(slots=True, eq=False)
 class Member:
     """A member in one of its states.
 
@@ -112,19 +114,16 @@ class Member:
         filled: True if body and note must be written, too.
     """
 
-    __slots__ = ("body", "changed", "filled", "history", "member", "merged", "note", "origin", "rank", "reason")
-
-    def __init__(self, origin: int | None, rank: float, merged: int = 1, reason: str = "", history: str = "") -> None:
-        self.origin = origin
-        self.rank = rank
-        self.merged = merged
-        self.reason = reason
-        self.history = history
-        self.member = b""
-        self.body: bytes | None = None
-        self.note: bytes | None = None
-        self.changed = False
-        self.filled = False
+    origin: int | None
+    rank: float
+    merged: int = 1
+    reason: str = ""
+    history: str = ""
+    member: bytes = b""
+    body: bytes | None = None
+    note: bytes | None = None
+    changed: bool = False
+    filled: bool = False
 
     def fill(self, body: bytes, note: bytes) -> None:
         self.body, self.note, self.filled = body, note, True
