@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from bench.engine.host import running
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
@@ -67,18 +66,15 @@ async def run(stage: Stage, *, groups: int, seconds: int) -> dict[str, Any]:
             await stage.elsewhere(fill, stage.url, some, math.ceil(quota * (seconds + 10) / 2) + 2)
         starts.update((t.name, array("q")) for t in topics)
         app.handlers.bind("*", handle)
-        consuming = asyncio.create_task(app.run())
-        await running(app, consuming)
-        # The measurement covers whole seconds, from the second full one on.
-        begin = math.ceil(app.clock.now()) + 1
-        await asyncio.sleep(begin - app.clock.now())
-        stage.say(f"running for {seconds} s")
-        watch, server_cpu_s = Stopwatch(), stage.server_cpu_s()
-        await asyncio.sleep(begin + seconds - app.clock.now())
-        cpu_percent = watch.cpu_s / watch.wall_s * 100
-        server_cpu_percent = (stage.server_cpu_s() - server_cpu_s) / watch.wall_s * 100
-        app.stop()
-        await consuming
+        async with app.running():
+            # The measurement covers whole seconds, from the second full one on.
+            begin = math.ceil(app.clock.now()) + 1
+            await asyncio.sleep(begin - app.clock.now())
+            stage.say(f"running for {seconds} s")
+            watch, server_cpu_s = Stopwatch(), stage.server_cpu_s()
+            await asyncio.sleep(begin + seconds - app.clock.now())
+            cpu_percent = watch.cpu_s / watch.wall_s * 100
+            server_cpu_percent = (stage.server_cpu_s() - server_cpu_s) / watch.wall_s * 100
 
     overshoot = smooth = 0
     started = {"window": 0.0, "smooth": 0.0}

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import emq
 from bench.engine import victims
-from bench.engine.host import running
 from bench.support.figures import percentile
 from bench.support.stage import Stage
 from emq.host import garbage_collection
@@ -87,27 +86,24 @@ async def run(stage: Stage, mix: Mix, *, seconds: float, rounds: int) -> dict[st
         )
         app.handlers.bind("tenant-*", handle)
         app.handlers.bind("hanging-*", hang)
-        consuming = asyncio.create_task(app.run())
-        host = await running(app, consuming)
-        garbage_collection.shorten_pauses()  # as `emq host` does
-        await asyncio.sleep(SETTLE_S)
-        p99: dict[bool, list[float]] = {False: [], True: []}
-        p50: dict[bool, list[float]] = {False: [], True: []}
-        unstarted = 0
-        for i in range(rounds):
-            for is_hanging in (False, True):
-                stage.say(f"round {i + 1} of {rounds}, {seconds:g} s {'hanging' if is_hanging else 'all well'}")
-                released.clear()
-                began = await stage.elsewhere(publisher, stage.url, stage.database, mix, seconds, i)
-                await asyncio.sleep(SETTLE_S)
-                most_in_flight = max(most_in_flight, host.dispatcher.in_flight)
-                waits = [(started[id_] - at) * 1000 for id_, at in began.items() if id_ in started]
-                unstarted += len(began) - len(waits)
-                p99[is_hanging].append(percentile(waits, 99))
-                p50[is_hanging].append(percentile(waits, 50))
-                released.set()
-                if is_hanging:
-                    await asyncio.sleep(BACKLOG_S + SETTLE_S)
-        app.stop()
-        await consuming
+        async with app.running() as host:
+            garbage_collection.shorten_pauses()  # as `emq host` does
+            await asyncio.sleep(SETTLE_S)
+            p99: dict[bool, list[float]] = {False: [], True: []}
+            p50: dict[bool, list[float]] = {False: [], True: []}
+            unstarted = 0
+            for i in range(rounds):
+                for is_hanging in (False, True):
+                    stage.say(f"round {i + 1} of {rounds}, {seconds:g} s {'hanging' if is_hanging else 'all well'}")
+                    released.clear()
+                    began = await stage.elsewhere(publisher, stage.url, stage.database, mix, seconds, i)
+                    await asyncio.sleep(SETTLE_S)
+                    most_in_flight = max(most_in_flight, host.dispatcher.in_flight)
+                    waits = [(started[id_] - at) * 1000 for id_, at in began.items() if id_ in started]
+                    unstarted += len(began) - len(waits)
+                    p99[is_hanging].append(percentile(waits, 99))
+                    p50[is_hanging].append(percentile(waits, 50))
+                    released.set()
+                    if is_hanging:
+                        await asyncio.sleep(BACKLOG_S + SETTLE_S)
     return victims.compared(p50, p99) | {"unstarted": unstarted, "most_in_flight": most_in_flight}

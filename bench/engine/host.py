@@ -11,7 +11,6 @@ from bench.engine.floor import read_floor
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
-from emq.host.host import Host
 from emq.message import Message
 
 
@@ -42,41 +41,27 @@ async def run(stage: Stage, *, queues: int, messages: int) -> dict[str, Any]:
         first = asyncio.Event()
         stage.say("draining")
         starting, server_cpu_s = Stopwatch(), stage.server_cpu_s()
-        consuming = asyncio.create_task(app.run())
-        host = await running(app, consuming)
-        start_s = starting.wall_s
-        await first.wait()
-        before, watch = seen, Stopwatch()
-        await everything.wait()
-        consumed_per_s = (total - before) / watch.wall_s
-        values = {
-            "consumed_per_s": round(consumed_per_s),
-            "floor_per_s": round(floor_per_s),
-            "ratio": consumed_per_s / floor_per_s if floor_per_s else 0.0,
-            "start_s": start_s,
-            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            "messages": total,
-            "host_cpu_us_per_message": watch.cpu_s / (total - before) * 1e6,
-            "server_cpu_us_per_message": (stage.server_cpu_s() - server_cpu_s) / total * 1e6,
-        }
-        stopping = Stopwatch()
-        app.stop()
-        await consuming
+        async with app.running() as host:
+            start_s = starting.wall_s
+            await first.wait()
+            before, watch = seen, Stopwatch()
+            await everything.wait()
+            consumed_per_s = (total - before) / watch.wall_s
+            values = {
+                "consumed_per_s": round(consumed_per_s),
+                "floor_per_s": round(floor_per_s),
+                "ratio": consumed_per_s / floor_per_s if floor_per_s else 0.0,
+                "start_s": start_s,
+                "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "messages": total,
+                "host_cpu_us_per_message": watch.cpu_s / (total - before) * 1e6,
+                "server_cpu_us_per_message": (stage.server_cpu_s() - server_cpu_s) / total * 1e6,
+            }
+            stopping = Stopwatch()
         values |= {"stop_s": stopping.wall_s, "checkpoints": host.checkpointer.saved}
         unfinished = sum(lag.unfinished for lag in await app.admin.lag(topics))
         assert unfinished == 0, f"{unfinished} messages were not checkpointed"
         return values
-
-
-async def running(app: Any, consuming: asyncio.Task[None]) -> Host:
-    """Return the host when it has acquired its groups."""
-    await asyncio.sleep(0)
-    host: Host = app.host
-    ready = asyncio.create_task(host.running.wait())
-    await asyncio.wait([ready, consuming], return_when=asyncio.FIRST_COMPLETED)
-    if consuming.done():
-        await consuming
-    return host
 
 
 BENCHMARK = Benchmark(

@@ -6,7 +6,6 @@ import asyncio
 import resource
 from typing import Any
 
-from bench.engine.host import running
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
 from emq.message import Message
@@ -24,24 +23,20 @@ async def run(stage: Stage, *, queues: int, seconds: float) -> dict[str, Any]:
         await app.admin.create(unlimited_topics(queues))
         app.handlers.bind("*", handle)
         starting = Stopwatch()
-        consuming = asyncio.create_task(app.run())
-        host = await running(app, consuming)
-        start_s = starting.wall_s
-        while len(host.readiness):
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(SETTLE_S)
-        stage.say(f"idle for {seconds:g} s")
-        watch, server_cpu_s = Stopwatch(), stage.server_cpu_s()
-        await asyncio.sleep(seconds)
-        values = {
-            "cpu_percent": watch.cpu_s / watch.wall_s * 100,
-            "server_cpu_percent": (stage.server_cpu_s() - server_cpu_s) / watch.wall_s * 100,
-            "start_s": start_s,
-            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
-        app.stop()
-        await consuming
-        return values
+        async with app.running() as host:
+            start_s = starting.wall_s
+            while len(host.readiness):
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(SETTLE_S)
+            stage.say(f"idle for {seconds:g} s")
+            watch, server_cpu_s = Stopwatch(), stage.server_cpu_s()
+            await asyncio.sleep(seconds)
+            return {
+                "cpu_percent": watch.cpu_s / watch.wall_s * 100,
+                "server_cpu_percent": (stage.server_cpu_s() - server_cpu_s) / watch.wall_s * 100,
+                "start_s": start_s,
+                "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
 
 
 BENCHMARK = Benchmark(

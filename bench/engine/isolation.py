@@ -13,7 +13,6 @@ from typing import Any
 
 import emq
 from bench.engine import hanging, victims
-from bench.engine.host import running
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage
 from emq.message import Message
@@ -81,28 +80,25 @@ async def run(
         app.handlers.bind("flooded", handle)
         app.handlers.bind("slow", slow)
         app.handlers.bind("failing", failing)
-        consuming = asyncio.create_task(app.run())
-        await running(app, consuming)
-        await asyncio.sleep(2)
-        p99: dict[bool, list[float]] = {False: [], True: []}
-        p50: dict[bool, list[float]] = {False: [], True: []}
-        lost = 0
-        for i in range(rounds):
-            # The quiet half comes first in each round, so it never meets the flood's backlog.
-            for noisy in (False, True):
-                stage.say(f"round {i + 1} of {rounds}, {seconds:g} s {'with' if noisy else 'without'} the noise")
-                began = await stage.elsewhere(publisher, stage.url, stage.database, names, seconds, i, noisy)
-                await asyncio.sleep(1.5)
-                waits = [(started[id_] - at) * 1000 for id_, at in began.items() if id_ in started]
-                lost += len(began) - len(waits)
-                p99[noisy].append(percentile(waits, 99))
-                p50[noisy].append(percentile(waits, 50))
-            for tenant in NOISY:
-                await app.admin.delete(tenant, force=True)
-            await app.admin.create([Topic(name, QPS, options=options) for name in NOISY])
+        async with app.running():
             await asyncio.sleep(2)
-        app.stop()
-        await consuming
+            p99: dict[bool, list[float]] = {False: [], True: []}
+            p50: dict[bool, list[float]] = {False: [], True: []}
+            lost = 0
+            for i in range(rounds):
+                # The quiet half comes first in each round, so it never meets the flood's backlog.
+                for noisy in (False, True):
+                    stage.say(f"round {i + 1} of {rounds}, {seconds:g} s {'with' if noisy else 'without'} the noise")
+                    began = await stage.elsewhere(publisher, stage.url, stage.database, names, seconds, i, noisy)
+                    await asyncio.sleep(1.5)
+                    waits = [(started[id_] - at) * 1000 for id_, at in began.items() if id_ in started]
+                    lost += len(began) - len(waits)
+                    p99[noisy].append(percentile(waits, 99))
+                    p50[noisy].append(percentile(waits, 50))
+                for tenant in NOISY:
+                    await app.admin.delete(tenant, force=True)
+                await app.admin.create([Topic(name, QPS, options=options) for name in NOISY])
+                await asyncio.sleep(2)
     return victims.compared(p50, p99) | {"unstarted": lost}
 
 

@@ -7,7 +7,6 @@ import statistics
 import time
 from typing import Any
 
-from bench.engine.host import running
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
@@ -46,15 +45,11 @@ async def _drain_us(stage: Stage, topics: list[Topic], per_queue: int, counts: b
             if seen >= total:
                 everything.set()
 
-        consuming = asyncio.create_task(app.run())
-        await running(app, consuming)
-        await first.wait()
-        before, watch = seen, Stopwatch()
-        await everything.wait()
-        cost_us = watch.cpu_s / (total - before) * 1e6
-        app.stop()
-        await consuming
-        return cost_us
+        async with app.running():
+            await first.wait()
+            before, watch = seen, Stopwatch()
+            await everything.wait()
+            return watch.cpu_s / (total - before) * 1e6
 
 
 async def _scrape(stage: Stage, topics: int) -> dict[str, Any]:
@@ -69,20 +64,17 @@ async def _scrape(stage: Stage, topics: int) -> dict[str, Any]:
             async def handle(_: Message) -> None:
                 pass
 
-        consuming = asyncio.create_task(app.run())
-        host = await running(app, consuming)
-        while len(host.ownership.owned) < topics:
-            await asyncio.sleep(0.05)
-        longest = []
-        for _ in range(9):
-            size, holds, began = 0, [0.0], time.process_time()
-            for piece in exposition.pieces(host_families.of_process(app)):
-                holds.append(time.process_time() - began)
-                size += len(piece)
-                began = time.process_time()
-            longest.append(max(holds))
-        app.stop()
-        await consuming
+        async with app.running() as host:
+            while len(host.ownership.owned) < topics:
+                await asyncio.sleep(0.05)
+            longest = []
+            for _ in range(9):
+                size, holds, began = 0, [0.0], time.process_time()
+                for piece in exposition.pieces(host_families.of_process(app)):
+                    holds.append(time.process_time() - began)
+                    size += len(piece)
+                    began = time.process_time()
+                longest.append(max(holds))
         return {"page_kb": round(size / 1024), "hold_ms": statistics.median(longest) * 1e3}
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import emq
-from bench.engine.host import running
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage, Stopwatch
@@ -65,17 +64,14 @@ async def _measure(stage: Stage, directory: Path, rate: int, seconds: int, every
         topics = await app.admin.create(made)
         await stage.elsewhere(fill, stage.url, topics, round(each * (seconds + SETTLE_S + 1)))
         app.handlers.bind("*", handle)
-        consuming = asyncio.create_task(app.run())
-        await running(app, consuming)
-        await asyncio.sleep(SETTLE_S)
-        before, watch = started, Stopwatch()
-        ticking = asyncio.create_task(tick())
-        await asyncio.sleep(seconds)
-        ticking.cancel()
-        cpu_us = watch.cpu_s / (started - before) * 1e6
-        per_s = (started - before) / watch.wall_s
-        app.stop()
-        await consuming
+        async with app.running():
+            await asyncio.sleep(SETTLE_S)
+            before, watch = started, Stopwatch()
+            ticking = asyncio.create_task(tick())
+            await asyncio.sleep(seconds)
+            ticking.cancel()
+            cpu_us = watch.cpu_s / (started - before) * 1e6
+            per_s = (started - before) / watch.wall_s
     found = {"cpu_us": cpu_us, "started_per_s": per_s, "late_p99_ms": percentile(late_ms, 99)}
     if trail is not None:
         found |= await asyncio.to_thread(_closed, trail, directory)

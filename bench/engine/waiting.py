@@ -15,7 +15,6 @@ import statistics
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from bench.engine.host import running
 from bench.support.backlog import PAYLOAD, fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
@@ -109,17 +108,15 @@ async def hosted(
     total = await stage.elsewhere(fill, stage.url, topics, per_queue)
     async with stage.app() as app:
         app.handlers.bind("*", function)
-        consuming = asyncio.create_task(app.run())
-        dispatcher = (await running(app, consuming)).dispatcher
-        while not dispatcher.succeeded:
-            await asyncio.sleep(LOOK_S)
-        before, watch, in_flight = dispatcher.succeeded, Stopwatch(), 1
-        while dispatcher.succeeded < total:
-            await asyncio.sleep(LOOK_S)
-            in_flight = max(in_flight, dispatcher.in_flight)
-        found = cost(watch, total - before)
-        app.stop()
-        await consuming
+        async with app.running() as host:
+            dispatcher = host.dispatcher
+            while not dispatcher.succeeded:
+                await asyncio.sleep(LOOK_S)
+            before, watch, in_flight = dispatcher.succeeded, Stopwatch(), 1
+            while dispatcher.succeeded < total:
+                await asyncio.sleep(LOOK_S)
+                in_flight = max(in_flight, dispatcher.in_flight)
+            found = cost(watch, total - before)
         unfinished = sum(lag.unfinished for lag in await app.admin.lag(topics))
         assert unfinished == 0, f"{unfinished} messages were not checkpointed"
         return found, in_flight

@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import emq
-from bench.engine.host import running
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage, unlimited_topics
 from emq.message import Message
@@ -40,19 +39,16 @@ async def run(stage: Stage, *, queues: int, count: int) -> dict[str, Any]:
     async with stage.app() as app:
         topics = await app.admin.create(unlimited_topics(queues))
         app.handlers.bind("*", handle)
-        consuming = asyncio.create_task(app.run())
-        host = await running(app, consuming)
-        while len(host.readiness):
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(2)
-        stage.say(f"publishing {count:,} messages from another process")
-        names = [topic.name for topic in topics]
-        returned = await stage.elsewhere(publisher, stage.url, stage.database, names, count)
-        async with asyncio.timeout(10):
-            while len(started) < count:
-                await asyncio.sleep(0.05)
-        app.stop()
-        await consuming
+        async with app.running() as host:
+            while len(host.readiness):
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(2)
+            stage.say(f"publishing {count:,} messages from another process")
+            names = [topic.name for topic in topics]
+            returned = await stage.elsewhere(publisher, stage.url, stage.database, names, count)
+            async with asyncio.timeout(10):
+                while len(started) < count:
+                    await asyncio.sleep(0.05)
     # A wait is below zero if the handler was quicker than the reply on its way to the publisher.
     waits_ms = [(started[id_] - at) * 1000 for id_, at in returned.items()]
     return {

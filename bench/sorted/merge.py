@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import emq
-from bench.engine.host import running
 from bench.sorted.rmq import CHUNK, topic
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
@@ -45,18 +44,17 @@ async def run(stage: Stage, *, sends: int, keys: int, ranges: int, range_ms: int
             nonlocal delivered
             delivered += 1
 
-        consuming = asyncio.create_task(app.run())
-        await running(app, consuming)
-        took_s = 0.0
-        for turn in range(ranges):
-            stage.say(f"range {turn + 1} of {ranges}: {sends // ranges:,} sends over {keys:,} keys")
-            part_s = await stage.elsewhere(send, stage.url, stage.database, "merge", sends // ranges, keys, turn)
-            if part_s * 1000 >= range_ms:
-                raise emq.InvalidSettings(f"the sends took {part_s:.1f} s, longer than --range-ms {range_ms}; raise it")
-            took_s += part_s
-            await asyncio.sleep(range_ms / 1000 + 2)
-        app.stop()
-        await consuming
+        async with app.running():
+            took_s = 0.0
+            for turn in range(ranges):
+                stage.say(f"range {turn + 1} of {ranges}: {sends // ranges:,} sends over {keys:,} keys")
+                part_s = await stage.elsewhere(send, stage.url, stage.database, "merge", sends // ranges, keys, turn)
+                if part_s * 1000 >= range_ms:
+                    raise emq.InvalidSettings(
+                        f"the sends took {part_s:.1f} s, longer than --range-ms {range_ms}; raise it"
+                    )
+                took_s += part_s
+                await asyncio.sleep(range_ms / 1000 + 2)
     return {
         "sends_per_s": round(sends / took_s),
         "deliveries": delivered,

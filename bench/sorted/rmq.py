@@ -11,7 +11,6 @@ from typing import Any
 import redis.asyncio
 
 import emq
-from bench.engine.host import running
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
 from emq.message import Message
@@ -98,20 +97,17 @@ async def run(stage: Stage, *, messages: int, slots: int, kind: str) -> dict[str
                 done[m.topic].set()
 
         stage.say("consuming them")
-        consuming = asyncio.create_task(app.run())
         server_cpu_s, watch = stage.server_cpu_s(), Stopwatch()
-        await running(app, consuming)
-        await done["alone"].wait()
-        consumed = (messages - 1) / (time.perf_counter() - began["alone"])
-        host_us, server_us = watch.cpu_s / messages * 1e6, (stage.server_cpu_s() - server_cpu_s) / messages * 1e6
-        stage.say("adding and consuming at once")
-        while app.host is not None and app.host.dispatcher.in_flight:
-            await asyncio.sleep(0.01)
-        both_added = await stage.elsewhere(add, stage.url, stage.database, "both", 0, messages)
-        await done["both"].wait()
-        both_consumed = (messages - 1) / (time.perf_counter() - began["both"])
-        app.stop()
-        await consuming
+        async with app.running():
+            await done["alone"].wait()
+            consumed = (messages - 1) / (time.perf_counter() - began["alone"])
+            host_us, server_us = watch.cpu_s / messages * 1e6, (stage.server_cpu_s() - server_cpu_s) / messages * 1e6
+            stage.say("adding and consuming at once")
+            while app.host is not None and app.host.dispatcher.in_flight:
+                await asyncio.sleep(0.01)
+            both_added = await stage.elsewhere(add, stage.url, stage.database, "both", 0, messages)
+            await done["both"].wait()
+            both_consumed = (messages - 1) / (time.perf_counter() - began["both"])
         [lag, both_lag] = await app.admin.slot_lag(await app.catalog.list("*"))
         assert not any([*lag[1:], *both_lag[1:]]), f"left over: {lag}, {both_lag}"
     values = {

@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 import emq
-from bench.engine.host import running
 from bench.sorted.rmq import CHUNK, payloads, topic
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage, Stopwatch
@@ -53,22 +52,19 @@ async def run(stage: Stage, *, pending: int, rate: int, seconds: int, slots: int
         async def handle(m: Message) -> None:
             late_ms.append(m.started_us / 1000 - m.score)
 
-        consuming = asyncio.create_task(app.run())
-        await running(app, consuming)
-        await asyncio.sleep(3)
-        stage.say(f"{IDLE_S:g} s with nothing due")
-        idle, server_cpu_s = Stopwatch(), stage.server_cpu_s()
-        await asyncio.sleep(IDLE_S)
-        idle_percent = idle.cpu_s / idle.wall_s * 100
-        idle_server_percent = (stage.server_cpu_s() - server_cpu_s) / IDLE_S * 100
-        stage.say(f"{rate:,} a second falling due, {seconds} s")
-        busy = Stopwatch()
-        await stage.elsewhere(fall_due, stage.url, stage.database, "timer", rate, seconds, pending)
-        while len(late_ms) < rate * seconds and busy.wall_s < seconds + AHEAD_S + 30:
-            await asyncio.sleep(0.1)
-        busy_percent = busy.cpu_s / busy.wall_s * 100
-        app.stop()
-        await consuming
+        async with app.running():
+            await asyncio.sleep(3)
+            stage.say(f"{IDLE_S:g} s with nothing due")
+            idle, server_cpu_s = Stopwatch(), stage.server_cpu_s()
+            await asyncio.sleep(IDLE_S)
+            idle_percent = idle.cpu_s / idle.wall_s * 100
+            idle_server_percent = (stage.server_cpu_s() - server_cpu_s) / IDLE_S * 100
+            stage.say(f"{rate:,} a second falling due, {seconds} s")
+            busy = Stopwatch()
+            await stage.elsewhere(fall_due, stage.url, stage.database, "timer", rate, seconds, pending)
+            while len(late_ms) < rate * seconds and busy.wall_s < seconds + AHEAD_S + 30:
+                await asyncio.sleep(0.1)
+            busy_percent = busy.cpu_s / busy.wall_s * 100
     return {
         "pending": pending,
         "delivered": len(late_ms),

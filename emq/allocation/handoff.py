@@ -96,7 +96,7 @@ class Handoff:
 
     @property
     def is_empty(self) -> bool:
-        """Whether this host holds no group and the plan gives it none."""
+        """True if this host holds no group and the plan gives it none."""
         return not self._held and not self._planned
 
     def awaited(self) -> set[str]:

@@ -10,11 +10,13 @@ from typing import NamedTuple, TypeVar
 
 from emq import errors
 from emq.allocation import published_plan, records
+from emq.allocation.complaint import Complaint
 from emq.allocation.plan import drafting, handler_sets, plan
 from emq.allocation.plan.drafting import NOBODY, Place, Previous
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
 from emq.allocation.seat import Seat
 from emq.allocation.tree import protocol
+from emq.allocation.watched_records import WatchedRecords
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +93,9 @@ class Leader:
         self._leading_since = 0.0
         self._in_force: _InForce | None = None
         self._done: object = None
-        self._watchers: dict[str, Callable[[], None]] = {}
-        self._outdated: set[str] = set()
-        self._nodes: dict[str, protocol.Node | None] = {}
+        self._watched = WatchedRecords(seat.tree, self._changed.set)
         self._swept = False
-        self._told = ""
+        self._complaint = Complaint(log)
         self._debounce_first = debounce_first
         self.leading = False
         self.plans = 0
@@ -108,7 +108,7 @@ class Leader:
     def session_changed(self, state: protocol.SessionState) -> None:
         if state is protocol.SessionState.LOST:
             self._candidate, self.leading = "", False
-        self._nodes.clear()
+        self._watched.forget()
         self._changed.set()
 
     async def lead(self) -> None:
@@ -119,7 +119,8 @@ class Leader:
                 self.leading = await self._elected()
                 if self.leading:
                     await self._round()
-                    self._told, self._unable_since = "", None
+                    self._complaint.over()
+                    self._unable_since = None
                 # A leader checks every few seconds whether it can still plan, also when nothing changes.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RESIGN_S if self.leading else None):
@@ -129,7 +130,7 @@ class Leader:
                 self._in_force = None
                 if isinstance(exc, errors.DatabaseUnavailable) and self._unable_since is None:
                     self._unable_since = self._clock.now()
-                self._complain(f"{exc}; the plan stays as it is")
+                self._complaint.say(f"{exc}; the plan stays as it is")
                 await asyncio.sleep(RETRY_S)
             except (protocol.Conflict, protocol.NodeMissing, protocol.NodeExists):
                 self._in_force = None  # somebody else has planned
@@ -139,7 +140,7 @@ class Leader:
                 await self._changed.wait()
             except (errors.ForeignTree, protocol.NodeTooLarge) as exc:
                 self._in_force = None
-                self._complain(f"{exc}; nothing is planned")
+                self._complaint.say(f"{exc}; nothing is planned")
                 await asyncio.sleep(FOREIGN_S)
 
     # ------------------------------------------------------------------------------------------------------ election
@@ -197,8 +198,8 @@ class Leader:
 
     async def _round(self) -> None:
         """Make the plan that members, groups and orders ask for, unless that plan is in force already."""
-        members = await self._records(self._paths.running, Running)
-        orders = await self._records(self._paths.operator, Order)
+        members = await self._watched.below(self._paths.running, Running)
+        orders = await self._watched.below(self._paths.operator, Order)
         quotas, catalog = self._quotas, self._catalog
         weights = drafting.shares(members, orders)
         fenced = {h: m.fenced for h, m in members.items() if m.fenced}
@@ -334,47 +335,6 @@ class Leader:
             places |= {group: Place(host, entry) for group, entry in entries.items()}
         incarnations = {h: p.incarnation for h, p in record.lists.items() if h != NOBODY}
         return _InForce(record, node.version, Previous(places, incarnations))
-
-    async def _records(self, parent: str, kind: type[records.Kind]) -> dict[str, records.Kind]:
-        """Return the records of a node's children; read only those again that changed."""
-        names = await self._tree.children(parent, self._changed.set)
-        paths = [f"{parent}/{name}" for name in names]
-        # A copy: a node that changes during the reads leaves `_nodes`, but its host is still a member.
-        known = {path: self._nodes[path] for path in paths if path in self._nodes}
-        unread = [path for path in paths if path not in known]
-        self._outdated.difference_update(unread)
-        nodes = await asyncio.gather(*(self._tree.read(path, self._watcher(path)) for path in unread))
-        read = dict(zip(unread, nodes, strict=True))
-        self._nodes.update(read)
-        known.update(read)
-        gone = [p for p in self._nodes if p.startswith(parent) and p not in paths]
-        for path in gone:
-            del self._nodes[path]
-            self._watchers.pop(path, None)
-            self._outdated.discard(path)
-        found = {}
-        for name, path in zip(names, paths, strict=True):
-            if (node := known[path]) is not None:
-                found[name] = records.decode(node.data, kind, path)
-            if path in self._outdated:  # the node changed during the reads
-                self._nodes.pop(path, None)
-        return found
-
-    def _watcher(self, path: str) -> Callable[[], None]:
-        """Return the watch function of a path, the same one each time, so that watches do not pile up."""
-
-        def changed() -> None:
-            self._nodes.pop(path, None)
-            self._outdated.add(path)
-            self._changed.set()
-
-        return self._watchers.setdefault(path, changed)
-
-    def _complain(self, text: str) -> None:
-        """Log a text once, until something has worked again."""
-        if text.partition(";")[0] != self._told:
-            self._told = text.partition(";")[0]
-            log.warning("%s", text)
 
 
 async def _beside(is_large: bool, compute: Callable[..., T], *arguments: object) -> T:

@@ -14,6 +14,8 @@ from typing import Protocol
 from emq import errors
 from emq.allocation import published_plan, records
 from emq.allocation.announcement import Announcement
+from emq.allocation.complaint import Complaint
+from emq.allocation.fenced_groups import MAX_NAMED_BYTES, FencedGroups, named, size_of
 from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
@@ -29,19 +31,6 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.2
 FOREIGN_S = 10.0
-
-FENCED_S = 2.0
-"""Seconds before a host first asks again for a group that somebody outside of the cluster took; doubled each time."""
-MAX_FENCED_S = 300.0
-
-MAX_NAMED_BYTES = 400_000
-"""Most bytes of names in a host's node: once for the groups that it drains, once for those that it wants again.
-
-A node takes 1 MB. Where more groups drain, the host stays silent until the names fit. Where a host wants more groups
-again, the rest follow with the plans that give the first of them."""
-
-NAME_BYTES = 30
-"""Bytes of a name in a record beside its characters: its epoch, and the extra bytes of characters beyond ASCII."""
 
 MAX_PATTERN_BYTES = 50_000
 """Most bytes of topic patterns that a host announces; a host with more counts as having a handler for every topic."""
@@ -101,7 +90,8 @@ class ClusterMembership:
         self._clock = seat.clock
         self._weight = weight
         self._serves = serves
-        self._heartbeat = Heartbeat(seat.tree, self._paths, seat.clock, self.lease, self._complain)
+        self._complaint = Complaint(log)
+        self._heartbeat = Heartbeat(seat.tree, self._paths, seat.clock, self.lease, self._complaint.say)
         self._announcement = Announcement(seat.tree, self._paths, seat.host)
         self._database = database
         away_s = (lambda: 0.0) if database is None else (lambda: database.away_s)
@@ -118,12 +108,10 @@ class ClusterMembership:
         self._leaving = False
         self._released_s = 0.0
         self._offered: Mapping[str, float] = {}
-        self._fenced: dict[str, tuple[int, float]] = {}
-        self._waits: dict[str, tuple[float, float]] = {}
+        self._fenced = FencedGroups()
         self._tasks: list[asyncio.Task[None]] = []
         self._broken: BaseException | None = None
         self.guard = Guard()
-        self._told = ""
 
     @property
     def plan(self) -> PlanInForce | None:
@@ -149,7 +137,7 @@ class ClusterMembership:
                 if loop.time() > deadline:
                     raise await self._announcement.conflict()
             except errors.ClusterUnavailable as exc:
-                self._complain(f"{exc}; trying again")
+                self._complaint.say(f"{exc}; trying again")
                 # No session ends while the ensemble is down, or within a time-out after its return.
                 deadline = loop.time() + 2 * self._tree.timeout_s + 2
             await asyncio.sleep(RETRY_S)
@@ -168,7 +156,7 @@ class ClusterMembership:
         gone = [group for group in self._offered if group not in quotas]
         async for group in in_slices(gone, 1_000):  # a deleted group that comes back has new, empty queues
             if (epoch := self._handoff.renew(group)) is not None:
-                self._fenced[group] = epoch, self._clock.now()
+                self._fenced.ask(group, epoch, self._clock.now())
                 self._changed.set()
         self._offered = quotas
         self._leader.offer(quotas, catalog)
@@ -195,16 +183,11 @@ class ClusterMembership:
         self._changed.set()
         if not self._handoff.refused(group, epoch):
             return  # the plan took the group away, so the refusal is right
-        now = self._clock.now()
-        self._complain(
+        self._complaint.say(
             f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
             "`database` and `cluster`; what it takes is asked for again after a while"
         )
-        wait_s, again_at = self._waits.get(group, (0.0, 0.0))
-        # A stranger that left the group alone for `MAX_FENCED_S` has gone.
-        wait_s = FENCED_S if wait_s == 0 or now > again_at + MAX_FENCED_S else min(MAX_FENCED_S, wait_s * 2)
-        self._waits[group] = wait_s, now + wait_s
-        self._fenced[group] = epoch, now + wait_s
+        wait_s = self._fenced.wait(group, epoch, self._clock.now())
         asyncio.get_running_loop().call_later(wait_s, self._changed.set)
 
     async def hand_over(self, timeout_s: float) -> None:
@@ -276,13 +259,13 @@ class ClusterMembership:
         serves = self._patterns()
         running = Running(incarnation, machine, pid, self._weight, now, leaving=self._leaving, serves=serves)
         if not await self._announcement.make(running):
-            self._complain(f"a host named {self.host} is still a member; waiting for its session to end")
+            self._complaint.say(f"a host named {self.host} is still a member; waiting for its session to end")
             await self._heartbeat.give_up()
             return False
         if self._tree.session != session:
             return False  # the session has ended meanwhile, and the nodes made with it are gone
         self._incarnation = incarnation
-        self._told = ""
+        self._complaint.over()
         self._changed.set()
         return True
 
@@ -302,16 +285,16 @@ class ClusterMembership:
                     await asyncio.sleep(RETRY_S)
                     continue
                 await self._look()
-                self._told = ""
+                self._complaint.over()
             except errors.ClusterUnavailable as exc:
-                self._complain(f"{exc}; trying again")
+                self._complaint.say(f"{exc}; trying again")
                 await asyncio.sleep(RETRY_S)
                 self._changed.set()
             except protocol.NodeMissing:
                 self._expire(f"somebody deleted node {self._paths.host(self.host)}")
                 self._changed.set()
             except (errors.ForeignTree, protocol.NodeTooLarge) as exc:
-                self._complain(f"{exc}; this host keeps what it has")
+                self._complaint.say(f"{exc}; this host keeps what it has")
                 await asyncio.sleep(FOREIGN_S)
 
     async def _look(self) -> None:
@@ -327,7 +310,7 @@ class ClusterMembership:
                 return
             self._handoff.plan(record.generation, entries)
             self._record = record
-            self._forget_fenced(entries)
+            self._fenced.keep(entries)
             await asyncio.sleep(0)
         if self._record is not None:
             members = await self._read_members(self._handoff.awaited())
@@ -388,16 +371,16 @@ class ClusterMembership:
 
     async def _publish(self) -> None:
         """Announce how far this host has followed the plan, if anything changed."""
-        draining, now = self._handoff.draining, self._clock.now()
+        draining = self._handoff.draining
         changes: dict[str, object] = {
             "leaving": self._leaving,
             "released_s": self._released_s,
-            "fenced": named((g, e) for g, (e, at) in self._fenced.items() if at <= now),
+            "fenced": named(self._fenced.due(self._clock.now())),
             "ahead_s": self._heartbeat.ahead_s,
             "trouble": "" if self._database is None else self._database.unreachable or "",
             "serves": self._patterns(),
         }
-        if sum(map(len, draining)) + len(draining) * NAME_BYTES <= MAX_NAMED_BYTES:  # else say no more than before
+        if size_of(draining) <= MAX_NAMED_BYTES:  # else say no more than before
             changes |= {"generation": self._handoff.generation, "draining": tuple(sorted(draining))}
         if not await self._announcement.say(**changes):
             self._changed.set()
@@ -408,25 +391,3 @@ class ClusterMembership:
         if patterns is None or "*" in patterns or sum(map(len, patterns)) > MAX_PATTERN_BYTES:
             return None
         return tuple(sorted(patterns))
-
-    def _forget_fenced(self, entries: Mapping[str, Entry]) -> None:
-        self._fenced = {g: f for g, f in self._fenced.items() if g in entries and entries[g].epoch == f[0]}
-        self._waits = {g: wait for g, wait in self._waits.items() if g in entries}
-
-    def _complain(self, text: str) -> None:
-        """Log a text once, until something has worked again."""
-        if text.partition(";")[0] != self._told:
-            self._told = text.partition(";")[0]
-            log.warning("%s", text)
-
-
-def named(epochs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the first of the groups, as many as a record may name."""
-    found: dict[str, int] = {}
-    left_bytes = MAX_NAMED_BYTES
-    for group, epoch in epochs:
-        left_bytes -= len(group) + NAME_BYTES
-        if left_bytes < 0:
-            break
-        found[group] = epoch
-    return found

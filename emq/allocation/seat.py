@@ -11,13 +11,14 @@ from emq.clock import Clock
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seat:
-    """Who a host is in its cluster, and what it goes by.
+    """A host's place in its cluster: its name, the tree in which it meets the others, and its clock.
 
     Attributes:
         tree: the coordination tree in which the hosts meet.
         environment: the environment whose groups the hosts share.
         host: a name that is unique in the cluster.
-        next_generation: takes the least number that it may return; returns a number above all that it returned.
+        next_generation: takes the least number that it may return; returns a number above all numbers that it
+            returned before.
         clock: the host's clock.
     """
 

@@ -28,21 +28,6 @@ class TenantTally:
         wait_us: 99th percentile of the waits of that second's first attempts, in microseconds; 0 without any.
     """
 
-    __slots__ = (
-        "_second",
-        "_started_before",
-        "_waits",
-        "backlog",
-        "dead",
-        "delayed",
-        "delivered",
-        "in_flight",
-        "rate",
-        "retries",
-        "started",
-        "wait_us",
-    )
-
     def __init__(self) -> None:
         self.backlog = [0] * len(scenario.PRIORITIES)
         self.started = self.delivered = self.retries = self.delayed = self.dead = self.in_flight = 0

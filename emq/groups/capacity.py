@@ -6,6 +6,10 @@ import math
 
 from emq.topics.model import Topic
 
+HORIZON_S = 1.0
+"""Seconds of its quota that a queue buffers ahead. Small, because a change of the catalog does not reach messages that
+are buffered."""
+
 MIN_BUFFER = 8
 """Least capacity of a buffer, in messages, so that a round trip is worth its cost even with a tiny quota."""
 MAX_BUFFER = 500

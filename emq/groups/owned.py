@@ -10,6 +10,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from emq.groups.capacity import MIN_BUFFER, buffer_capacity, in_flight_limit
 from emq.groups.deliveries import Deliveries
@@ -43,6 +44,7 @@ LEAST_WAITS = 0.01
 """A topic's `waits` below this counts as 0, which costs nothing to keep."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OwnedTopic:
     """A topic with groups on this host.
 
@@ -66,44 +68,26 @@ class OwnedTopic:
         throttle: holds the topic below its quota on this host; None for the whole quota.
     """
 
-    __slots__ = (
-        "batch_size",
-        "coming",
-        "deliveries",
-        "flying",
-        "gate",
-        "groups",
-        "handler",
-        "in_flight",
-        "limit",
-        "pace",
-        "receiver",
-        "sisters",
-        "thirsty",
-        "throttle",
-        "topic",
-        "waiting",
-        "waits",
-    )
+    topic: Topic
+    handler: Handler | BatchHandler | None = None
+    batch_size: int = 1
+    receiver: Receiver | None = None
+    deliveries: Deliveries | None = None
+    in_flight: int = 0
+    flying: int = 0
+    limit: int = field(init=False)
+    groups: dict[int, OwnedGroup] = field(default_factory=dict)
+    pace: HoldingTimes = field(default_factory=HoldingTimes)
+    sisters: deque[Sister] = field(default_factory=deque)
+    waiting: deque[OwnedGroup] = field(default_factory=deque)
+    waits: float = 0.0
+    coming: int = 0
+    thirsty: deque[OwnedSlot] = field(default_factory=deque)
+    gate: KeyGate | None = None
+    throttle: Throttle | None = None
 
-    def __init__(self, topic: Topic) -> None:
-        self.topic = topic
-        self.handler: Handler | BatchHandler | None = None
-        self.batch_size = 1
-        self.receiver: Receiver | None = None
-        self.deliveries: Deliveries | None = None
-        self.in_flight = 0
-        self.flying = 0
-        self.limit = in_flight_limit(topic)
-        self.groups: dict[int, OwnedGroup] = {}
-        self.sisters: deque[Sister] = deque()
-        self.pace = HoldingTimes()
-        self.waiting: deque[OwnedGroup] = deque()
-        self.waits = 0.0
-        self.coming = 0
-        self.thirsty: deque[OwnedSlot] = deque()
-        self.gate: KeyGate | None = None
-        self.throttle: Throttle | None = None
+    def __post_init__(self) -> None:
+        self.limit = in_flight_limit(self.topic)
 
     def set_gate(self, gate: KeyGate | None) -> list[OwnedGroup]:
         """Use another gate from now on; return the groups in which messages may start now."""

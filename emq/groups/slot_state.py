@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from emq.message import Message
 from emq.storage.slot_store import Slot
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SlotState:
     """The host's knowledge of a slot: the set of members, sorted by score, from which a group of a sorted topic claims.
 
@@ -40,52 +42,30 @@ class SlotState:
             their outcome is known: a repeated verdict could hit a newer claim of the same second, which looks the same.
     """
 
-    __slots__ = (
-        "address",
-        "again",
-        "buffered",
-        "claiming",
-        "done",
-        "expected",
-        "freed",
-        "held",
-        "known",
-        "look_ms",
-        "more",
-        "rest_ms",
-        "returning",
-        "run",
-        "settling",
-        "size",
-        "slot",
-        "suspect",
-        "thirsty",
-        "unsure",
-        "waited",
-    )
+    slot: Slot
+    address: str = field(init=False)
+    buffered: int = 0
+    held: dict[bytes, int] = field(default_factory=dict)
+    done: list[tuple[bytes, int]] = field(default_factory=list)
+    expected: int = 1
+    size: float = 0.0
+    more: bool = False
+    known: bool = False
+    look_ms: int = 0
+    run: int = 1
+    waited: bool = False
+    thirsty: bool = False
+    freed: dict[str, None] = field(default_factory=dict)
+    rest_ms: int = 0
+    returning: list[Message] = field(default_factory=list)
+    claiming: bool = False
+    again: bool = False
+    suspect: set[int] = field(default_factory=set)
+    settling: int = 0
+    unsure: int = 0
 
-    def __init__(self, slot: Slot) -> None:
-        self.slot = slot
-        self.address = slot.address
-        self.buffered = 0
-        self.held: dict[bytes, int] = {}
-        self.done: list[tuple[bytes, int]] = []
-        self.expected = 1
-        self.size = 0.0
-        self.more = False
-        self.known = False
-        self.look_ms = 0
-        self.run = 1
-        self.waited = False
-        self.thirsty = False
-        self.freed: dict[str, None] = {}
-        self.rest_ms = 0
-        self.returning: list[Message] = []
-        self.claiming = False
-        self.again = False
-        self.suspect: set[int] = set()
-        self.settling = 0
-        self.unsure = 0
+    def __post_init__(self) -> None:
+        self.address = self.slot.address
 
     def hold(self, members: Iterable[bytes]) -> None:
         held = self.held

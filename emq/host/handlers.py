@@ -15,7 +15,7 @@ from emq import errors
 from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
 from emq.places.threads import Threads
-from emq.topics.model import validate_name
+from emq.topics.rules import validate_name
 
 THREADS = 32
 """Most plain-function handlers that run at once on a host, not counting calls that hang. Further calls wait; their

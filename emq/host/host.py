@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -27,10 +27,12 @@ from emq.groups.events import HostEvents
 from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
+from emq.host.group_loops import Loops
 from emq.host.group_quotas import GroupQuotas
 from emq.host.handlers import Handlers
 from emq.host.lag_sampler import LagSampler
-from emq.host.ownership import DRAIN_S, Loops, Ownership
+from emq.host.last_steps import LastSteps, end_all
+from emq.host.ownership import DRAIN_S, Ownership
 from emq.host.passage_loop import PassageLoop
 from emq.host.recorder import Parts, Recorder
 from emq.host.retirement import Retirement
@@ -52,14 +54,6 @@ TRY_AGAIN_S = 1.0
 
 HAND_OVER_S = 5.0
 """Seconds, beyond `drain_s`, that a stop waits for the other hosts to take the groups over."""
-
-CANCEL_AGAIN_S = 2.0
-
-LAST_STEPS_S = 4.0
-"""Seconds, beyond `drain_s`, that the last steps of a stop (let go, save, leave) wait for servers, together."""
-
-LEAST_STEP_S = 0.5
-"""Seconds that each of the last steps may take, even if the steps before have used the time up."""
 
 
 class HostOptions(msgspec.Struct, frozen=True):
@@ -100,7 +94,6 @@ class Host(HostEvents):
         services = services or Services()
         clock, timekeeper, trail = services.clock, services.timekeeper, services.trail
         self._catalog = catalog
-        self._database = checkpoints.database
         self._membership = membership
         self.options = options = options or HostOptions()
         self._neighbours = services.neighbours
@@ -113,7 +106,7 @@ class Host(HostEvents):
         self._refreshing = asyncio.Lock()
         self._quotas = GroupQuotas()
         self._stop = asyncio.Event()
-        self._ends_s = 0.0
+        self._last_steps = LastSteps()
 
         context = HostContext(clock, self, trail, membership.lease, self._gauge, services.deliveries)
         self.readiness = Readiness()
@@ -151,7 +144,7 @@ class Host(HostEvents):
         if timekeeper is not None:
             timekeeper.bind(membership.lease)
         self.parts = parts = Parts(
-            ownership, self.puller, self.settler, self.guard, timekeeper, self._gauge, membership, self._database
+            ownership, self.puller, self.settler, self.guard, timekeeper, self._gauge, membership, checkpoints.database
         )
         self.recorder = Recorder(parts, checkpoints, membership.host, clock)
         self.deliveries = services.deliveries
@@ -213,17 +206,19 @@ class Host(HostEvents):
         """Become a member; wait while a server is out of reach. Return False if `stop` was called before."""
         joining = asyncio.create_task(self._arrive(), name="emq join")
         stop = asyncio.create_task(self._stop.wait(), name="emq stop")
-        async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(self._not_joined, joining)
-            undo.callback(stop.cancel)
+        try:
             await asyncio.wait([joining, stop], return_when=asyncio.FIRST_COMPLETED)
-            if not joining.done():
-                return False
-            await joining
-            undo.pop_all()
-        stop.cancel()
-        self._is_member = True
-        return True
+            if joining.done():
+                await joining
+                self._is_member = True
+            return self._is_member
+        finally:
+            stop.cancel()
+            if not self._is_member:
+                joining.cancel()
+                await asyncio.gather(joining, return_exceptions=True)
+                with contextlib.suppress(errors.EMQError):
+                    await self._membership.leave()
 
     async def _arrive(self) -> None:
         if self.timekeeper is not None:
@@ -232,12 +227,6 @@ class Host(HostEvents):
         if self._neighbours is not None:
             await self._neighbours.arrive()
         await self._membership.join()
-
-    async def _not_joined(self, joining: asyncio.Task[None]) -> None:
-        joining.cancel()
-        await asyncio.gather(joining, return_exceptions=True)
-        with contextlib.suppress(errors.EMQError):
-            await self._membership.leave()
 
     def stop(self) -> None:
         """Begin a clean stop; `run` returns when it is done. Safe to repeat, and to call from a signal handler."""
@@ -268,47 +257,28 @@ class Host(HostEvents):
         return self._version
 
     async def _drain(self) -> None:
-        if not self._database.away_s:  # without the database, no host can take a group over
+        if not self.parts.database.away_s:  # without the database, no host can take a group over
             await self._membership.hand_over(self.options.drain_s + HAND_OVER_S)
         await self.dispatcher.stop()
-        self._ends_s = asyncio.get_running_loop().time() + self.options.drain_s + LAST_STEPS_S
-        async with self._in_time("letting go of the groups"):
+        self._last_steps.begin(self.options.drain_s)
+        async with self._last_steps.step("letting go of the groups"):
             await self.ownership.release(list(self.ownership.groups), self.options.drain_s)
 
     async def _end(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         await self.dispatcher.stop()
         await self.dispatcher.cancel()
-        running = set(tasks)
-        while running:
-            # Cancel more than once: a library may have taken a cancellation for its own time-out.
-            for task in running:
-                task.cancel()
-            _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(tasks)
         self.settler.close()
-        async with self._in_time("saving the last progress"):
+        async with self._last_steps.step("saving the last progress"):
             await self.checkpointer.save()
             await self.recorder.forget()
         if self.timekeeper is not None:
             self.timekeeper.unbind(self._membership.lease)
-        async with self._in_time("leaving the cluster"):  # without this step the other hosts find out later
+        async with self._last_steps.step("leaving the cluster"):  # without this step the other hosts find out later
             await self._membership.leave()
         if self._neighbours is not None:
-            async with self._in_time("taking its sign from the store"):
+            async with self._last_steps.step("taking its sign from the store"):
                 await self._neighbours.depart()
-
-    @contextlib.asynccontextmanager
-    async def _in_time(self, what: str) -> AsyncIterator[None]:
-        """Give one step of a stop its share of the time; skip the rest of the step when a server is silent."""
-        now_s = asyncio.get_running_loop().time()
-        self._ends_s = self._ends_s or now_s + LAST_STEPS_S
-        try:
-            async with asyncio.timeout_at(max(self._ends_s, now_s + LEAST_STEP_S)):
-                yield
-        except TimeoutError:
-            log.warning("stopping without %s: no answer in time", what)
-        except errors.EMQError as exc:
-            log.warning("stopping without %s: %s", what, exc)
 
     # -------------------------------------------------------------------------------------- allocation and catalog
 
@@ -329,27 +299,24 @@ class Host(HostEvents):
     async def refresh(self) -> None:
         """Read the changes of the catalog now."""
         async with self._refreshing:
-            await self._refresh()
-
-    async def _refresh(self) -> None:
-        changes = await self._catalog.changes_since(self._version)
-        if changes.all:
-            log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
-            self.checkpointer.save_again(self.ownership.groups.values())
-        if gone := changes.gone(self.ownership.topics):
-            # Deletions go first, alone: a topic deleted and created again has new groups under old names.
-            await self.ownership.apply((), gone)
-            for name in gone:
-                for forget in self.on_deleted:
-                    forget(name)
-            await self._offer(changes.version)
-        created = any(topic.name not in self.ownership.topics for topic in changes.changed)
-        former = await self.ownership.apply(changes.changed, ())
-        if changes.changed or not self._has_offered:
-            await self._offer(changes.version)
-        self._version = changes.version
-        if created:
-            self.assignments.created(former)
+            changes = await self._catalog.changes_since(self._version)
+            if changes.all:
+                log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
+                self.checkpointer.save_again(self.ownership.groups.values())
+            if gone := changes.gone(self.ownership.topics):
+                # Deletions go first, alone: a topic deleted and created again has new groups under old names.
+                await self.ownership.apply((), gone)
+                for name in gone:
+                    for forget in self.on_deleted:
+                        forget(name)
+                await self._offer(changes.version)
+            created = any(topic.name not in self.ownership.topics for topic in changes.changed)
+            former = await self.ownership.apply(changes.changed, ())
+            if changes.changed or not self._has_offered:
+                await self._offer(changes.version)
+            self._version = changes.version
+            if created:
+                self.assignments.created(former)
 
     async def _offer(self, version: int) -> None:
         """Tell the membership which groups exist and their quotas."""

@@ -25,7 +25,7 @@ STEP_S = 0.1
 
 
 class Part(enum.StrEnum):
-    """What a message waits for; each message counts in one part."""
+    """A part of the lag, named for the thing that its messages wait for; each message counts in one part."""
 
     READY = "ready"
     """Nothing: it may start now."""

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from emq.dispatch.dispatcher import Dispatcher
-from emq.dispatch.expiry import Expiry
-from emq.fetcher.forwarder import Forwarder
-from emq.fetcher.lane_claimer import LaneClaimer
-from emq.fetcher.readiness import Readiness
-from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_members import give_back
 from emq.groups import priority
-from emq.groups.capacity import buffer_capacity, in_flight_limit, queue_capacity
+from emq.groups.capacity import HORIZON_S, buffer_capacity, queue_capacity
 from emq.groups.context import HostContext
-from emq.groups.deliveries import NO_HANDLER, RECEIVERS
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.receiver import Receiver
-from emq.host.handlers import Binding, Handlers, is_pattern, with_timeout
+from emq.host.group_loops import Loops
+from emq.host.handlers import Handlers
 from emq.host.takeover import Takeover
+from emq.host.topic_updates import TopicUpdates
 from emq.loops.slicing import SLICE, in_slices
-from emq.offsets.checkpointer import Checkpointer
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.quota import pacing
-from emq.quota.throttle import throttled, unthrottled
-from emq.schedule.firing import Firing
+from emq.quota.throttle import throttled
 from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.names import index_of, parts_of, topic_of
 from emq.storage.store import Store
 from emq.topics.key_layouts import KeyGate
-from emq.topics.model import State, Topic, quota_of
+from emq.topics.model import Topic, quota_of
 from emq.trail import events
 
 log = logging.getLogger(__name__)
-
-HORIZON_S = 1.0
-"""Seconds of its quota that a queue buffers ahead. Small, because a change of the catalog does not reach messages that
-are buffered."""
 
 DRAIN_S = 10.0
 """Seconds that a release waits for messages in flight; the next owner delivers the unsettled ones again."""
@@ -62,28 +50,6 @@ class Acquired(NamedTuple):
 
     refused: Sequence[str] = ()
     waiting: Mapping[str, Failure] = {}
-
-
-class Loops(NamedTuple):
-    """The loops that ownership tells about groups that come and go.
-
-    Attributes:
-        look: reads the catalog if the catalog has changed.
-    """
-
-    readiness: Readiness
-    lanes: LaneClaimer
-    slots: SlotClaimer
-    dispatcher: Dispatcher
-    expiry: Expiry
-    firing: Firing
-    forwarder: Forwarder
-    checkpointer: Checkpointer
-    look: Callable[[], Awaitable[object]]
-
-    def unsettled(self, group: OwnedGroup) -> int:
-        """Count the group's messages in flight, schedules being fired and entries being handed on."""
-        return self.dispatcher.unsettled(group) + self.firing.unsettled(group) + self.forwarder.unsettled(group)
 
 
 class Ownership:
@@ -110,17 +76,16 @@ class Ownership:
         context: HostContext,
     ) -> None:
         self._store = store
-        self._handlers = handlers
         self._clock = context.clock
         self._trail = context.trail
         self._gauge = context.gauge
-        self._deliveries = context.deliveries
         self.loops = loops
         self.topics: dict[str, Topic] = {}
         self.owned: dict[str, OwnedTopic] = {}
         self.groups: dict[str, OwnedGroup] = {}
         self.queues: dict[str, OwnedQueue] = {}
         self.lost_groups = 0
+        self._updates = TopicUpdates(handlers, loops, self.owned, self.groups, context)
         self._takeover = Takeover(store, checkpoints, self.topics, context)
         self._shrunk: set[str] = set()
         self._moving: set[str] = set()
@@ -305,7 +270,7 @@ class Ownership:
         if owner is None:
             owner = self.owned[topic.name] = OwnedTopic(topic)
             owner.gate = KeyGate(topic) if topic.earlier else None
-            self._bind(owner)
+            self._updates.bind(owner)
         index = index_of(name)
         quota = quota_of(topic, index)
         counter = throttled(pacing.counter_for(topic, index, owner.sisters, self._clock.now()), owner.throttle)
@@ -378,9 +343,9 @@ class Ownership:
             if self._moving:
                 self.something_moves.set()
             if (owner := self.owned.get(topic.name)) is not None:
-                async for group in in_slices(self._update(owner, topic)):
+                async for group in in_slices(self._updates.update(owner, topic)):
                     if owner.topic is topic and owner.groups.get(group.index) is group:
-                        self._update_group(group)
+                        self._updates.update_group(group)
         if not self._moving:
             self.something_moves.clear()
         return former
@@ -400,87 +365,10 @@ class Ownership:
         """Return the topics with groups here whose keys may be moving between groups."""
         return [owner for name in self._moving if (owner := self.owned.get(name)) is not None]
 
-    def _update(self, owner: OwnedTopic, topic: Topic) -> list[OwnedGroup]:
-        """Update the topic itself; return the groups here that must be updated, too."""
-        owner.topic = topic
-        owner.limit = in_flight_limit(topic)
-        self._bind(owner)
-        passed = {} if owner.gate is None else owner.gate.passed
-        for group in owner.set_gate(KeyGate(topic, passed) if topic.earlier else None):
-            self.loops.dispatcher.ready(group)
-        # The assignment will soon take the other groups away.
-        return [group for group in owner.groups.values() if group.index < topic.groups]
-
-    def _update_group(self, group: OwnedGroup) -> None:
-        owner, topic = group.owner, group.owner.topic
-        group.quota = quota_of(topic, group.index)
-        group.policy = priority.policy_for(topic)
-        counter = pacing.follow(unthrottled(group.counter), topic, group.index, owner.sisters, self._clock.now())
-        group.counter = throttled(counter, owner.throttle)
-        group.capacity = buffer_capacity(group.quota, HORIZON_S, topic.may_expire)
-        group.allowance = self.loops.checkpointer.allowance(group)
-        for queue in group.queues:
-            queue.capacity = queue_capacity(group.capacity, queue.priority, len(topic.priorities))
-            self.loops.readiness.add(queue)
-        self.loops.dispatcher.recheck(group)
-        self.loops.lanes.at(group.name, 0)
-        if group.slot is not None:
-            group.serial = topic.options.ordering == "slot"
-            group.slot.slot = topic.slot(group.index)
-            self.loops.slots.woken((group.slot.address,))
-
     def rebind(self, pattern: str) -> None:
         """Bind the owned topics that match `pattern` again, in slices, after a handler or receiver was bound."""
-        if (owner := self.owned.get(pattern)) is not None:
-            self._rebind_topic(owner)
-        if is_pattern(pattern):
-            self._rebind(pattern, list(self.owned))
-
-    def _rebind(self, pattern: str, names: list[str]) -> None:
-        updated = 0
-        while names and updated < SLICE:
-            name = names.pop()
-            updated += 1
-            if fnmatch.fnmatchcase(name, pattern) and (owner := self.owned.get(name)) is not None:
-                updated += self._rebind_topic(owner)
-        if names:
-            asyncio.get_running_loop().call_soon(self._rebind, pattern, names)
-
-    def _rebind_topic(self, owner: OwnedTopic) -> int:
-        """Bind the topic again, its groups in slices; return the number of groups in the first slice."""
-        groups = self._update(owner, owner.topic)
-        self._rebind_groups(owner.topic, groups)
-        return min(len(groups), SLICE)
-
-    def _rebind_groups(self, topic: Topic, groups: list[OwnedGroup]) -> None:
-        """Update the groups in slices, unless the topic has changed meanwhile: `apply` updated them then."""
-        for group in groups[:SLICE]:
-            if group.owner.topic is topic and self.groups.get(group.name) is group:
-                self._update_group(group)
-        if len(groups) > SLICE:
-            asyncio.get_running_loop().call_soon(self._rebind_groups, topic, groups[SLICE:])
+        self._updates.rebind(pattern)
 
     def wanted(self, receiver: Receiver) -> None:
         """Start messages that wait for this receiver, because a consumer has asked for some."""
         self.loops.dispatcher.wanted(receiver)
-
-    def _bind(self, owner: OwnedTopic) -> None:
-        binding = self._handlers.find(owner.topic.name)
-        if self._deliveries is not None:
-            owner.deliveries = self._deliveries.of(_counted_as(binding))
-        if binding is None or owner.topic.state is State.PAUSED:
-            owner.handler = None
-            return
-        owner.receiver = binding.receiver
-        if owner.waiting or owner.thirsty:
-            owner.note_waiting()
-        timeout_s = owner.topic.options.handler_timeout_s
-        owner.handler = binding.call if timeout_s is None else with_timeout(binding.call, timeout_s)
-        owner.batch_size = binding.batch_size
-
-
-def _counted_as(binding: Binding | None) -> str:
-    """Return the pattern under which the metrics count a binding's deliveries: all receivers' count together."""
-    if binding is None:
-        return NO_HANDLER
-    return binding.pattern if binding.receiver is None else RECEIVERS

@@ -65,7 +65,6 @@ class Retirement:
         checkpoints: CheckpointStore,
         shrunk: Callable[[], Iterable[Topic]],
         clock: Clock,
-        interval_s: float = RETIRE_S,
         stable_s: float = STABLE_S,
     ) -> None:
         """Args:
@@ -77,18 +76,17 @@ class Retirement:
         self._checkpoints = checkpoints
         self._shrunk = shrunk
         self._clock = clock
-        self._interval_s = interval_s
         self._stable_s = stable_s
         self._stable: dict[str, Stable] = {}
         self._unrescued: dict[str, Sequence[str]] = {}
         self._complained: dict[str, float] = {}
 
     async def watch(self) -> None:
-        """Look at shrunk topics every `interval_s` seconds, less often if they are large. Ends by cancellation."""
+        """Look at shrunk topics every `RETIRE_S` seconds, less often if they are large. Ends by cancellation."""
         while True:
             # With many retired groups, looks come less often, since each look is at every one of them.
             retired = sum(topic.groups - topic.active_groups for topic in self._shrunk())
-            await asyncio.sleep(self._interval_s * max(1, retired / GROUPS))
+            await asyncio.sleep(RETIRE_S * max(1, retired / GROUPS))
             shrunk = list(self._shrunk())
             if not shrunk:
                 self._complained.clear()

@@ -11,7 +11,8 @@ from emq import errors
 from emq.clock import boot_s
 from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import group_of_key
-from emq.topics.model import State, Topic, validate_text
+from emq.topics.model import State, Topic
+from emq.topics.rules import validate_text
 
 log = logging.getLogger(__name__)
 

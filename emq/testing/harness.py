@@ -196,7 +196,7 @@ class Harness:
 
     @property
     def published(self) -> list[Published]:
-        """What the test and the handlers published through the app, in order; also to topics without a handler."""
+        """The messages that test and handlers published through the app, in order; also to topics without a handler."""
         return self._record.published
 
     # -------------------------------------------------------------------------------------------------- passing of time

@@ -1,4 +1,4 @@
-"""What is left to do in an app: how many messages of each topic wait, run, and are due later."""
+"""Tells how much work is left in an app: how many messages of each topic wait, run, and are due later."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class NotSettled(AssertionError):
 
 
 class Left(NamedTuple):
-    """What is left of one topic.
+    """The work that is left for one topic.
 
     Attributes:
         ready: messages that may start, or would if their rate and the topic's state let them.
         in_flight: messages that were started and not settled.
         later: messages that wait for their time: delayed ones, retries and schedules.
-        next_due_ms: when the first of those is due, milliseconds since the epoch; None if none is, or nobody knows.
+        next_due_ms: due time of the first of `later`, milliseconds since the epoch; None without one, or if unknown.
         why: the reason why nothing starts (the topic is paused, or without a handler); empty if messages may start.
     """
 

@@ -1,4 +1,4 @@
-"""What takes real time in a test: threads at work, and connections to other processes."""
+"""Watches the work that takes real time in a test: threads, and connections to other processes."""
 
 from __future__ import annotations
 

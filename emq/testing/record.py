@@ -1,4 +1,4 @@
-"""What a harness records: messages published and delivered, and attempts that failed."""
+"""The record of a harness: messages published and delivered, and attempts that failed."""
 
 from __future__ import annotations
 

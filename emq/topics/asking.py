@@ -10,11 +10,12 @@ import msgspec
 from emq import errors
 from emq.topics import changing, documents
 from emq.topics.inputs import shown
-from emq.topics.model import Kind, Topic, TopicOptions, validate_text
+from emq.topics.model import Kind, Topic, TopicOptions
+from emq.topics.rules import validate_text
 
 _OPTIONS = TopicOptions.__struct_fields__
 SETTINGS = ("qps", "group_qps", "priorities", "kind", "slots", *_OPTIONS)
-"""What a program may ask for when it creates a topic."""
+"""The names that a program may give a value when it creates a topic."""
 
 
 def topic_of(name: str, arguments: Mapping[str, Any]) -> Topic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -11,9 +11,10 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.clock import Clock
-from emq.database import Database, database, environment_time, statements, tables
+from emq.database import Database, database, environment_time, tables
 from emq.storage import folds
-from emq.topics import asking, catalog_file, catalog_rows, changing, model
+from emq.topics import asking, catalog_file, catalog_rows, changing, model, rules
+from emq.topics.catalog_rows import TopicRows
 from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
 _table = tables.topics
@@ -85,7 +86,7 @@ class Catalog:
         self._max_queue_qps = max_queue_qps
         self._clock = clock
         self._lua_folds = lua_folds
-        self._place = f" ({place})" if place else ""
+        self._rows = TopicRows(self._environment, f" ({place})" if place else "")
 
     async def create(self, topic: Topic) -> Topic:
         """Create a topic and compute its groups. If a topic of that name has the same settings, return that topic.
@@ -113,7 +114,7 @@ class Catalog:
 
         def create(connection: sa.Connection) -> list[Topic]:
             version = self._next_version(connection)
-            present = _decoded(self._bodies(connection, wanted))
+            present = catalog_rows.decoded(self._rows.bodies(connection, wanted))
             for name in () if exist_ok else present:
                 if model.settings_of(present[name]) != model.settings_of(wanted[name]):
                     other = ", ".join(asking.differences(wanted[name], present[name]).values())
@@ -123,7 +124,7 @@ class Catalog:
                     )
             absent = [topic for name, topic in wanted.items() if name not in present]
             new = self._begun(connection, version, [self._permit(topic, None) for topic in absent])
-            self._save(connection, version, new, {})
+            self._rows.save(connection, version, new, {})
             both = {topic.name: topic for topic in new} | present
             return [both[topic.name] for topic in topics]
 
@@ -137,8 +138,8 @@ class Catalog:
             InvalidTopic: no topic can have that name.
             DatabaseUnavailable: try again later.
         """
-        model.validate_text(name)
-        return await self._db.run(lambda c: self._get(c, name), read_only=True)
+        rules.validate_text(name)
+        return await self._db.run(lambda c: self._rows.topic(c, name), read_only=True)
 
     async def list(self, pattern: str = "*") -> list[Topic]:
         """Return the topics whose names match a shell pattern (`*`, `?`, `[abc]`), in the order of their names.
@@ -148,10 +149,10 @@ class Catalog:
             DatabaseUnavailable: try again later.
         """
 
-        model.validate_text(pattern)
+        rules.validate_text(pattern)
 
         def select(connection: sa.Connection) -> list[Topic]:
-            query = sa.select(_table.c.name, _table.c.body).where(self._live()).order_by(_table.c.name)
+            query = sa.select(_table.c.name, _table.c.body).where(self._rows.live()).order_by(_table.c.name)
             rows = connection.execute(query).all()
             if pattern != "*":
                 matching = set(fnmatch.filter([name for name, _ in rows], pattern))
@@ -248,14 +249,8 @@ class Catalog:
 
         def delete(connection: sa.Connection) -> None:
             version = self._next_version(connection)
-            self._get(connection, name)
-            rows = sa.update(_table).where(self._live(), _table.c.name == name)
-            body = catalog_rows.grave(self._now(connection))
-            connection.execute(rows.values(body=body, live=0, version=version, deleted_at=version))
-            passed = tables.passages
-            connection.execute(
-                sa.delete(passed).where(passed.c.environment == self._environment, passed.c.topic == name)
-            )
+            self._rows.topic(connection, name)
+            self._rows.bury(connection, version, name, self._now(connection))
 
         await self._db.run(delete)
 
@@ -317,8 +312,8 @@ class Catalog:
 
         def save(connection: sa.Connection) -> list[Topic]:
             version = self._next_version(connection)
-            bodies = self._bodies(connection, wanted)
-            present = _decoded(bodies)
+            bodies = self._rows.bodies(connection, wanted)
+            present = catalog_rows.decoded(bodies)
             for name, topic in wanted.items():
                 self._permit(topic, present.get(name))
             for name, old in present.items():
@@ -330,17 +325,17 @@ class Catalog:
                 wanted[name] = changing.divided(old, split, None, self._now(connection))
             new = self._begun(connection, version, [t for name, t in wanted.items() if name not in present])
             wanted.update({topic.name: topic for topic in new})
-            self._save(connection, version, wanted.values(), bodies)
+            self._rows.save(connection, version, wanted.values(), bodies)
             return [*wanted.values()]
 
         return await self._db.run(save)
 
     def _checked(self, topic: Topic) -> Topic:
-        model.validate_text(topic.name)  # or bytes would become other text
+        rules.validate_text(topic.name)  # or bytes would become other text
         topic = asking.checked(topic)
         if topic.is_sorted and topic.priorities == DEFAULT_PRIORITIES:
             topic = msgspec.structs.replace(topic, priorities=())
-        model.validate(topic, self._max_queue_qps)
+        rules.validate(topic, self._max_queue_qps)
         try:
             folds.check_lua(topic.options.fold_lua)
         except errors.InvalidMessage as exc:
@@ -357,9 +352,6 @@ class Catalog:
             )
         return topic
 
-    def _live(self) -> sa.ColumnElement[bool]:
-        return sa.and_(_table.c.environment == self._environment, _table.c.live == 1)
-
     def _version(self, connection: sa.Connection) -> int:
         return database.read_value(connection, self._environment, "catalog_version")
 
@@ -367,48 +359,16 @@ class Catalog:
         # Seconds, since a layout's number is a catalog version, and stores keep layouts in 32 bits.
         return database.next_value(connection, self._environment, "catalog_version", int(self._now(connection)))
 
-    def _bodies(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, str]:
-        values = {"environment": self._environment, "names": msgspec.json.encode([*names]).decode()}
-        rows = connection.execute(statements.catalog(connection, "topics_find"), values)
-        return {str(name): str(body) for name, body in rows}
-
     def _begun(self, connection: sa.Connection, version: int, topics: Sequence[Topic]) -> Sequence[Topic]:
         """Return new topics with their first layouts and divisions, kept apart from deleted topics of the same names.
 
         The database may have lost a former topic whose messages and queues still have layouts. These are lower than any
         new version, since a version is at least the time of day and grows with each layout.
         """
-        names = msgspec.json.encode([topic.name for topic in topics]).decode()
-        values = {"environment": self._environment, "names": names}
-        rows = connection.execute(statements.catalog(connection, "topics_buried"), values)
-        buried = {str(name): catalog_rows.deleted_s(body) for name, body in rows}
+        buried = self._rows.buried(connection, [topic.name for topic in topics])
         now_s = self._now(connection) if buried else 0.0
         new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]
         return [changing.again(t, version, buried[t.name], now_s) if t.name in buried else t for t in new]
-
-    def _get(self, connection: sa.Connection, name: str) -> Topic:
-        return catalog_rows.decode(name, self._body(connection, name))
-
-    def _body(self, connection: sa.Connection, name: str) -> str:
-        found = self._bodies(connection, [name])
-        if name in found:
-            return found[name]
-        # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
-        names = sa.select(_table.c.name).where(self._live(), _table.c.name.startswith(name[:1], autoescape=True))
-        alike = changing.alike(name, connection.execute(names.limit(2000)).scalars())
-        raise errors.UnknownTopic(
-            f"there is no topic {name!r} in {self._environment}{self._place}{alike or '; create it first'}"
-        )
-
-    def _save(
-        self, connection: sa.Connection, version: int, topics: Iterable[Topic], bodies: Mapping[str, str]
-    ) -> None:
-        """Write topics. `bodies` has the rows of those that exist already, as the same transaction read them."""
-        rows = [(topic.name, catalog_rows.encode(topic, bodies.get(topic.name, ""))) for topic in topics]
-        if rows:
-            text = msgspec.json.encode(rows).decode()
-            values = {"environment": self._environment, "version": version, "rows": text}
-            connection.execute(statements.catalog(connection, "topics_save"), values)
 
     async def _change(
         self,
@@ -420,12 +380,12 @@ class Catalog:
         def run(connection: sa.Connection) -> Topic:
             # Take the version first: its row is the lock that keeps other writers out between our read and our write.
             version = self._next_version(connection)
-            body = self._body(connection, name)
+            body = self._rows.body(connection, name)
             before = catalog_rows.decode(name, body)
             if expected is not None and before != expected:
                 return before
             topic = changing.divided(before, change(before), draining, self._now(connection))
-            self._save(connection, version, [topic], {name: body})
+            self._rows.save(connection, version, [topic], {name: body})
             return topic
 
         return await self._db.run(run)
@@ -434,7 +394,3 @@ class Catalog:
         if self._clock is not None:
             return self._clock.now()
         return environment_time.now_us(connection, self._db, self._environment) / 1e6
-
-
-def _decoded(bodies: Mapping[str, str]) -> dict[str, Topic]:
-    return {name: catalog_rows.decode(name, body) for name, body in bodies.items()}

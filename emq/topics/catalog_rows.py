@@ -8,21 +8,89 @@ the other topics.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 
 from emq import errors
+from emq.database import statements, tables
+from emq.topics import changing
 from emq.topics.model import Topic, TopicOptions
 
 log = logging.getLogger(__name__)
 
+_table = tables.topics
 _decoder = msgspec.json.Decoder(Topic)
 _FIELDS = frozenset(Topic.__struct_fields__)
 _OPTIONS = frozenset(TopicOptions.__struct_fields__)
 
 DAMAGED = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """The errors of reading a row that holds no valid topic."""
+
+
+class TopicRows:
+    """The rows of one environment's topics.
+
+    Args:
+        place: the store and the database, for the error for an unknown topic; may be empty.
+    """
+
+    def __init__(self, environment: str, place: str) -> None:
+        self._environment = environment
+        self._place = place
+
+    def live(self) -> sa.ColumnElement[bool]:
+        """Return the condition for rows of topics that exist."""
+        return sa.and_(_table.c.environment == self._environment, _table.c.live == 1)
+
+    def bodies(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, str]:
+        """Return the rows' texts by name, of those among the names that exist."""
+        return {str(name): str(body) for name, body in self._named(connection, "topics_find", names)}
+
+    def buried(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, float]:
+        """Return the times of deletion by name, of those among the names that were deleted."""
+        return {str(name): deleted_s(body) for name, body in self._named(connection, "topics_buried", names)}
+
+    def body(self, connection: sa.Connection, name: str) -> str:
+        """Return the text of a row.
+
+        Raises:
+            UnknownTopic: there is no such topic; the text names topics that are spelt alike.
+        """
+        found = self.bodies(connection, [name])
+        if name in found:
+            return found[name]
+        # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
+        names = sa.select(_table.c.name).where(self.live(), _table.c.name.startswith(name[:1], autoescape=True))
+        alike = changing.alike(name, connection.execute(names.limit(2000)).scalars())
+        raise errors.UnknownTopic(
+            f"there is no topic {name!r} in {self._environment}{self._place}{alike or '; create it first'}"
+        )
+
+    def topic(self, connection: sa.Connection, name: str) -> Topic:
+        """Return a topic. Raises as `body` and `decode`."""
+        return decode(name, self.body(connection, name))
+
+    def save(self, connection: sa.Connection, version: int, topics: Iterable[Topic], bodies: Mapping[str, str]) -> None:
+        """Write topics. `bodies` has the rows of those that exist already, as the same transaction read them."""
+        rows = [(topic.name, encode(topic, bodies.get(topic.name, ""))) for topic in topics]
+        if rows:
+            text = msgspec.json.encode(rows).decode()
+            values = {"environment": self._environment, "version": version, "rows": text}
+            connection.execute(statements.catalog(connection, "topics_save"), values)
+
+    def bury(self, connection: sa.Connection, version: int, name: str, now_s: float) -> None:
+        """Mark a topic's row as deleted at `now_s`, and drop the topic's passages."""
+        rows = sa.update(_table).where(self.live(), _table.c.name == name)
+        connection.execute(rows.values(body=grave(now_s), live=0, version=version, deleted_at=version))
+        passed = tables.passages
+        connection.execute(sa.delete(passed).where(passed.c.environment == self._environment, passed.c.topic == name))
+
+    def _named(self, connection: sa.Connection, statement: str, names: Iterable[str]) -> Iterable[Any]:
+        values = {"environment": self._environment, "names": msgspec.json.encode([*names]).decode()}
+        return connection.execute(statements.catalog(connection, statement), values)
 
 
 def decode(name: str, body: str) -> Topic:
@@ -44,6 +112,11 @@ def decode(name: str, body: str) -> Topic:
             f"topic {name!r} cannot be read from the catalog ({exc}); a newer version of EMQ may have written it: "
             "upgrade this process, or repair the row"
         ) from exc
+
+
+def decoded(bodies: Mapping[str, str]) -> dict[str, Topic]:
+    """Return the topics of rows by name. Raises as `decode`."""
+    return {name: decode(name, body) for name, body in bodies.items()}
 
 
 def readable(name: str, body: str) -> Topic | None:

@@ -1,4 +1,4 @@
-"""What a change makes of a topic, and which changes are refused."""
+"""Changes of a topic: the topic that follows from a change, and the changes that EMQ refuses."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import functools
 import math
-import re
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -23,19 +22,19 @@ from emq.topics.options import means
 from emq.topics.shares import MICRO as MICRO
 from emq.topics.shares import Division, ShareTimeline
 
-MAX_NAME_BYTES = 128
 DEFAULT_GROUP_QPS = 50.0
 DEFAULT_MAX_QUEUE_QPS = 150.0
 """Operations a second that one queue of RMQ's storage can take; the bound for group_qps if a store names none."""
 
-_FORBIDDEN = re.compile(r"[\s{}/\x00-\x1f\x7f]")
-
 DEFAULT_PRIORITIES = ("high", "mid", "low")
-MAX_SLOTS = 1 << 16
+
+SORTED_OPTIONS = (
+    *("ordering", "precision", "time_range_ms", "retry", "merge", "fold", "fold_lua", "keep", "prepare_timeout_s"),
+)
+"""The options for sorted kinds only."""
+
 MAX_EARLIER = 64
 """Most earlier layouts from which a topic's keys may be moving at the same time."""
-MAX_DEDUPE_S = 30 * 86_400.0
-"""Thirty days, in seconds: the store keeps the id of every publish for so long."""
 MAX_DELAY_S = 10 * 366 * 86_400.0
 """Ten years, in seconds: a longer delay is more likely a mistake of units."""
 
@@ -265,170 +264,3 @@ def quota_of(topic: Topic, group: int) -> float:
     fractional `group_qps`), all groups get the same.
     """
     return topic.division.quota(group)
-
-
-def validate(topic: Topic, max_queue_qps: float | None) -> None:
-    """Raise `InvalidTopic` if a value is out of range; the text names the first such value and the right range."""
-    validate_name(topic.name)
-    _validate_numbers(topic)
-    bound = DEFAULT_MAX_QUEUE_QPS if max_queue_qps is None else max_queue_qps
-    o = topic.options
-    whole = float(topic.qps * MICRO).is_integer()
-    rules = (
-        (math.isfinite(topic.qps) and topic.qps > 0, f"qps {topic.qps} must be a finite number above 0"),
-        (not math.isfinite(topic.qps) or topic.qps >= 1e-6 or whole, f"qps {topic.qps} must be at least 0.000001"),
-        (topic.qps <= 1e9, f"qps {topic.qps} must be at most 1e9"),
-        (
-            math.isfinite(topic.group_qps) and 1 <= topic.group_qps <= bound,
-            f"group_qps {topic.group_qps:g} must be from 1 to {bound:g}, what one queue of the store takes",
-        ),
-        (topic.is_sorted or 1 <= len(topic.priorities) <= 16, f"{len(topic.priorities)} priorities; give 1 to 16"),
-        (len(set(topic.priorities)) == len(topic.priorities), f"priorities {topic.priorities} repeat a name"),
-        (o.burst is None or (math.isfinite(o.burst) and o.burst >= 1), f"burst {o.burst} must be at least 1"),
-        (
-            topic.is_sorted or o.priority_policy != "weighted" or len(o.weights) == len(topic.priorities),
-            f"weights {o.weights} must give one number for each of the {len(topic.priorities)} priorities",
-        ),
-        (not (o.borrow and o.pacing == "smooth"), "borrow goes with pacing 'window' only"),
-        (all(math.isfinite(w) and w > 0 for w in o.weights), f"weights {o.weights} must be above 0"),
-        (math.isfinite(o.aging_s) and o.aging_s > 0, f"aging_s {o.aging_s} must be above 0"),
-        (o.max_in_flight is None or o.max_in_flight >= 1, f"max_in_flight {o.max_in_flight} must be at least 1"),
-        (o.max_length is None or o.max_length >= 1, f"max_length {o.max_length} must be at least 1"),
-        (1 <= o.max_payload <= 64 << 20, f"max_payload {o.max_payload} must be from 1 to {64 << 20} bytes"),
-        (o.max_attempts >= 1, f"max_attempts {o.max_attempts} must be at least 1"),
-        (
-            bool(o.backoff_s) and all(math.isfinite(b) and b >= 0 for b in o.backoff_s),
-            f"backoff_s {o.backoff_s} must list at least one number of seconds, none negative",
-        ),
-        (0 <= o.jitter <= 1, f"jitter {o.jitter} must be from 0 to 1"),
-        (
-            o.handler_timeout_s is None or o.handler_timeout_s > 0,
-            f"handler_timeout_s {o.handler_timeout_s} must be above 0",
-        ),
-        (math.isfinite(o.retention_s) and o.retention_s >= 0, f"retention_s {o.retention_s} must be 0 or more"),
-        (o.ttl_s is None or (math.isfinite(o.ttl_s) and o.ttl_s > 0), f"ttl_s {o.ttl_s} must be above 0"),
-        (
-            o.dedupe_s == 0 or 0.001 <= o.dedupe_s <= MAX_DEDUPE_S,
-            f"dedupe_s {o.dedupe_s} must be 0, or from 0.001 to {MAX_DEDUPE_S:g} seconds",
-        ),
-        (
-            all(math.isfinite(s) and 0 <= s <= MAX_DELAY_S for s in o.delay_levels.values()),
-            f"delay_levels {o.delay_levels} must be seconds from 0 to {MAX_DELAY_S:g}",
-        ),
-        *(_sorted_rules(topic, bound) if topic.is_sorted else _log_rules(topic)),
-    )
-    for holds, text in rules:
-        if not holds:
-            raise errors.InvalidTopic(f"topic {topic.name!r}: {text}")
-    for priority in topic.priorities:
-        if not priority or len(priority.encode()) > 32 or _FORBIDDEN.search(priority):
-            raise errors.InvalidTopic(f"topic {topic.name!r}: priority name {priority!r} must be 1 to 32 plain bytes")
-
-
-def _validate_numbers(topic: Topic) -> None:
-    """Raise `InvalidTopic` unless every number is finite and fits a float, since the rules compare and round them."""
-    options = {name: getattr(topic.options, name) for name in TopicOptions.__struct_fields__ if name != "attributes"}
-    given = {"qps": topic.qps, "group_qps": topic.group_qps, "slots": topic.slots, **options}
-    for name, value in given.items():
-        if isinstance(value, dict):
-            values = list(value.values())
-        else:
-            values = list(value) if isinstance(value, tuple | list) else [value]
-        numeric = name in ("qps", "group_qps", "slots") or any(isinstance(v, int | float) for v in values)
-        for v in values if numeric else ():
-            if not isinstance(v, int | float):
-                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v!r} is not a number; give one")
-            try:
-                finite = math.isfinite(v)
-            except OverflowError:
-                raise errors.InvalidTopic(
-                    f"topic {topic.name!r}: {name} is an integer beyond a float's range"
-                ) from None
-            if not finite:
-                raise errors.InvalidTopic(f"topic {topic.name!r}: {name} {v} must be a finite number")
-
-
-def _log_rules(topic: Topic) -> tuple[tuple[bool, str], ...]:
-    given = [name for name in SORTED_OPTIONS if getattr(topic.options, name) != getattr(_DEFAULTS, name)]
-    return (
-        (topic.slots == 0, f"slots {topic.slots} is for sorted topics; a log topic is split by qps and group_qps"),
-        (not given, f"option {given[0] if given else ''} is for sorted topics; choose a kind, such as range_merge"),
-    )
-
-
-def _sorted_rules(topic: Topic, bound: float) -> tuple[tuple[bool, str], ...]:
-    o, kind, slots = topic.options, topic.kind, topic.slots
-    enough = 1 << max(0, math.ceil(topic.qps / bound) - 1).bit_length() if math.isfinite(topic.qps) else 1
-    by_key = o.merge == "key"
-    return (
-        (not topic.priorities, f"a topic of kind {kind} has no priorities by name; leave them out"),
-        (
-            slots == 0 or (0 < slots <= MAX_SLOTS and slots & (slots - 1) == 0),
-            f"slots {slots} must be a power of two from 1 to {MAX_SLOTS}",
-        ),
-        (
-            slots == 0 or slots >= enough,
-            f"{slots} slots for {topic.qps:g} a second: one takes at most {bound:g}; give at least {enough}",
-        ),
-        (o.priority_policy != "weighted", "priority_policy 'weighted' is for log topics; use 'aging' or 'strict'"),
-        (
-            kind is Kind.PRIORITY or o.priority_policy == "strict",
-            f"priority_policy {o.priority_policy!r} is for kind priority; {kind} goes by time",
-        ),
-        (o.dedupe_s == 0, "dedupe_s is for log topics; equal messages of a sorted topic merge while they wait"),
-        (o.retention_s == 0, "retention_s is for log topics; a consumed message leaves its slot"),
-        (o.overflow == "reject", "overflow 'drop_oldest' is for log topics; a slot refuses"),
-        (
-            o.time_range_ms is None or (kind is Kind.RANGE_MERGE and 0 < o.time_range_ms <= MAX_DELAY_S * 1000),
-            f"time_range_ms {o.time_range_ms} must be above 0, and is for kind range_merge",
-        ),
-        (
-            o.precision == "second" or kind is Kind.FIXED_TIME,
-            f"precision {o.precision!r} is for kind fixed_time; {kind} is exact to the millisecond anyway",
-        ),
-        (o.fold == "latest" or by_key, f"fold {o.fold!r} needs merge='key': equal contents are one already"),
-        (
-            (o.fold == "lua") == bool(o.fold_lua),
-            f"fold {o.fold!r}: give the text of a chunk as fold_lua with fold='lua', and only then",
-        ),
-        (
-            o.ttl_s is None or by_key or kind is not Kind.PRIORITY,
-            "ttl_s on kind priority needs merge='key': a bare content does not tell when it was published",
-        ),
-        (
-            math.isfinite(o.prepare_timeout_s) and o.prepare_timeout_s >= 1,
-            f"prepare_timeout_s {o.prepare_timeout_s} must be at least 1",
-        ),
-    )
-
-
-SORTED_OPTIONS = (
-    *("ordering", "precision", "time_range_ms", "retry", "merge", "fold", "fold_lua", "keep", "prepare_timeout_s"),
-)
-_DEFAULTS = TopicOptions()
-
-
-def validate_text(name: object) -> int:
-    """Raise `InvalidTopic` unless `name` is text that UTF-8 can hold; return its number of bytes."""
-    if not isinstance(name, str):
-        raise errors.InvalidTopic(f"topic name {name!r} is of type {type(name).__name__}; give text")
-    try:
-        return len(name.encode())
-    except UnicodeEncodeError:
-        raise errors.InvalidTopic(f"topic name {name!r} is not valid UTF-8") from None
-
-
-def validate_name(name: str) -> None:
-    """Raise `InvalidTopic` unless `name` can name a topic."""
-    size = validate_text(name)
-    if not 1 <= size <= MAX_NAME_BYTES:
-        raise errors.InvalidTopic(f"topic name {name[:40]!r} has {size} bytes; give 1 to {MAX_NAME_BYTES}")
-    if name.startswith("sandbox:"):
-        raise errors.InvalidTopic(
-            f"topic name {name!r} begins with 'sandbox:', which marks keys of the sandbox; drop it"
-        )
-    if found := _FORBIDDEN.search(name):
-        raise errors.InvalidTopic(
-            f"topic name {name!r} contains {found.group()!r}; white space, slashes, braces and control characters "
-            "are not allowed"
-        )

@@ -75,7 +75,7 @@ class PassageStore:
                 try:
                     passage = Passage(topic, group, layout, _tails.decode(tails), bool(passed))
                     found[passage[:3]] = passage
-                except msgspec.MsgspecError:  # damaged: it is noted anew, once it is gone
+                except msgspec.MsgspecError:  # damaged: once the row is gone, the passage is noted again
                     log.debug("the row of topic %s, group %s in emq_passages cannot be read", topic, group)
             return found
 

@@ -55,9 +55,9 @@ class LoadOptions:
     """The options of a load.
 
     Attributes:
-        plan: see `spark.load.plan`.
-        settings: settings of store and database, which every executor must reach.
         plan: the plan, see `spark.load.plan`.
+        settings: settings of store and database, which every executor must reach.
+        directory: directory of the ledgers, which every executor must see.
         seed: seed of the run; None for the plan's seed, or a random one if the plan has none.
         run: id of the run; None for the plan's name and the seed. A run that was cut short is continued.
         duration_s: seconds of the load; None for the plan's duration.
@@ -98,10 +98,10 @@ def run(
 ) -> Report:
     """Carry out a load; return when every message is published. Ctrl-C ends the load in order, a second one at once.
 
-    InvalidSettings: an option does not fit; the text names the option and a value that would fit.
-    InvalidSettings: an option does not fit; the text says which and what would be right.
-    InvalidTopic, UnknownTopic: see `spark.load.topics.prepare`.
-    EMQError: a task failed too often. Call again with the same run id to continue where the load ended.
+    Raises:
+        InvalidSettings: an option does not fit; the text names the option and a value that would fit.
+        InvalidTopic, UnknownTopic: see `spark.load.topics.prepare`.
+        EMQError: a task failed too often. Call again with the same run id to continue where the load ended.
     """
     job = _job(spark, options)
     place = ledger.directory_of(job.directory, job.run)
@@ -124,7 +124,7 @@ def run(
 
 
 def check(options: LoadOptions, cores: int, *, local: bool = True) -> Plan:
-    """Check what can be checked without Spark, so that a mistake is told before Java starts.
+    """Check the options that need no Spark, so that the user hears of a mistake before Java starts.
 
     Args:
         cores: tasks that Spark runs at once.
@@ -134,7 +134,7 @@ def check(options: LoadOptions, cores: int, *, local: bool = True) -> Plan:
         The plan of the load, with the duration of the options.
 
     Raises:
-        InvalidSettings: an option does not fit; the text says which and what would be right.
+        InvalidSettings: an option does not fit; the text names the option and a value that would fit.
     """
     plan = options.plan
     if options.duration_s is not None:

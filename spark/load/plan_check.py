@@ -9,7 +9,7 @@ import msgspec
 
 from emq import errors
 from emq.storage import folds
-from emq.topics import model
+from emq.topics import rules
 from emq.topics.model import Kind, Topic
 from spark.load.ledger import RUN
 from spark.load.plan import MAX_TENANTS, NUMBER, Delay, Plan, Replay, Tenants
@@ -31,7 +31,7 @@ def check(plan: Plan, source: str) -> None:
     for where, topic in _topics(plan):
         try:
             # A store may allow less for one queue; the creation of the topic checks the store's limit.
-            model.validate(topic, math.inf)
+            rules.validate(topic, math.inf)
         except errors.InvalidTopic as exc:
             raise errors.InvalidSettings(f"{source}: {where}: {exc}") from exc
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from emq import errors
-from emq.topics import model
+from emq.topics import rules
 from spark.load.batch import Batch, Slice
 from spark.load.plan import Replay
 from spark.load.synthetic import SLICE_ROWS, STEP_S
@@ -63,7 +63,7 @@ def survey(replay: Replay, duration_s: float | None) -> Survey:
     for row in rows(replay, duration_s):
         if row.topic not in found.topics:
             try:
-                model.validate_name(row.topic)
+                rules.validate_name(row.topic)
             except errors.InvalidTopic as exc:
                 raise _wrong(replay, row.number, str(exc)) from exc
         found.topics[row.topic] += 1

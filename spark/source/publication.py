@@ -4,13 +4,13 @@ Appending to a queue cannot be repeated safely, so a task keeps a note (`spark.s
 thousand rows, the task notes their numbers and the ends of the queues. The next attempt skips the rows that are done,
 and looks for the noted rows in the queues, from those ends on. Each message has an id made of write, partition and row.
 So no row is lost, and no row is published twice, with two exceptions. In both, the attempt publishes the row again
-thousand rows, the task notes their numbers and the ends of the queues. The next attempt skips the rows that are done,
-and looks for the noted rows in the queues, from those ends on. Each message has an id made of write, partition and row.
-So no row is lost, and no row is published twice, with two exceptions. In both, the attempt publishes the row again
 under the same id and counts the row as `perhaps_twice`:
 
 - The message was consumed and trimmed before the attempt looked (keep messages for a while: the topic's `retention_s`).
 - The message goes to a slot or, delayed, to a lane, and was consumed from there. (A message that still waits is not
+  added twice, but a merge by key counts it twice.)
+
+Spark may take a living task for dead, for example with speculation. Such a task finds that another attempt has taken
 its note over: the task checks its note at least every half of `LEASE_S` and sends nothing without it. An attempt that
 takes over from one that has not let go waits for `LEASE_S`, so that all rows on their way have arrived. The attempt can
 overlook only rows of a single call to the store that takes longer than the other half.

@@ -8,6 +8,7 @@ import math
 import weakref
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from emq import errors
@@ -21,6 +22,7 @@ from storage_adapters.memory.wakeups import Wakeups
 FIRST_OFFSET = 1
 
 
+@dataclass(slots=True, eq=False)
 class Queue:
     """A log queue: a list of bodies and the offset of its first cell; a cell with None is a hole.
 
@@ -28,15 +30,12 @@ class Queue:
     of the list. So a trim is cheap for a backlog of any length.
     """
 
-    __slots__ = ("base", "cells", "holes", "layout", "sealed", "trimmed")
-
-    def __init__(self) -> None:
-        self.base = FIRST_OFFSET
-        self.cells: list[bytes | None] = []
-        self.trimmed = 0
-        self.holes = 0
-        self.sealed = False
-        self.layout = 0
+    base: int = FIRST_OFFSET
+    cells: list[bytes | None] = field(default_factory=list)
+    trimmed: int = 0
+    holes: int = 0
+    sealed: bool = False
+    layout: int = 0
 
     @property
     def head(self) -> int:
@@ -101,17 +100,15 @@ class Prepared(NamedTuple):
     due_ms: int
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
     """The entries of a lane. An id in `bodies` is prepared or dead, or it waits in the heap of its priority."""
 
-    __slots__ = ("bodies", "dead", "dead_order", "prepared", "waiting")
-
-    def __init__(self) -> None:
-        self.bodies: dict[str, bytes] = {}
-        self.waiting: dict[int, list[tuple[int, str]]] = {}
-        self.prepared: dict[str, Prepared] = {}
-        self.dead: dict[str, tuple[int, str]] = {}
-        self.dead_order: list[tuple[int, str]] = []
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    waiting: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    dead: dict[str, tuple[int, str]] = field(default_factory=dict)
+    dead_order: list[tuple[int, str]] = field(default_factory=list)
 
     def next_due_ms(self) -> int | None:
         return min((heap[0][0] for heap in self.waiting.values()), default=None)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from storage_adapters.put_get.client import Options, PutGetClient
 from storage_adapters.put_get.limits import QueueLimits
 
 
+@dataclass(slots=True, eq=False)
 class QueueProbe:
     """This instance's knowledge of one queue.
 
@@ -23,19 +25,19 @@ class QueueProbe:
         surveyed: True once the whole window above `position` was looked at.
     """
 
-    __slots__ = ("ahead", "head", "layout", "lock", "missing_since", "polls", "position", "reach", "sealed", "surveyed")
+    head: int
+    reach: int = field(init=False)
+    ahead: dict[int, bytes] = field(default_factory=dict)
+    missing_since: dict[int, float] = field(default_factory=dict)
+    position: int = -1
+    polls: int = 0
+    surveyed: bool = False
+    sealed: bool = False
+    layout: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def __init__(self, first_offset: int) -> None:
-        self.head = first_offset
-        self.reach = first_offset
-        self.ahead: dict[int, bytes] = {}
-        self.missing_since: dict[int, float] = {}
-        self.position = -1
-        self.polls = 0
-        self.surveyed = False
-        self.sealed = False
-        self.layout = 0
-        self.lock = asyncio.Lock()
+    def __post_init__(self) -> None:
+        self.reach = self.head
 
     def start_again(self, first_offset: int) -> None:
         """Forget all that was seen in the queue, since the storage has lost messages."""

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from emq import errors
@@ -37,6 +38,7 @@ _entry: Callable[[Any], Entry] = functools.partial(tuple.__new__, Entry)
 """Makes an `Entry` as `Entry._make` does, in half the time."""
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """Requests that go to the server together.
 
@@ -46,13 +48,10 @@ class Group:
         places: indexes of the requests' answers.
     """
 
-    __slots__ = ("args", "places", "rule", "slot")
-
-    def __init__(self, slot: Slot, rule: tuple[Any, ...]) -> None:
-        self.slot = slot
-        self.rule = rule
-        self.args: list[Any] = []
-        self.places: list[int] = []
+    slot: Slot
+    rule: tuple[Any, ...]
+    args: list[Any] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
 
 
 def group_adds(adds: Sequence[SlotAdd], start: int, end: int) -> list[Group]:

@@ -8,6 +8,7 @@ microsecond for each step. Members with bodies apart, and members that fail, cos
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from emq import errors
@@ -77,10 +78,10 @@ class RedisSorted:
         answers: list[Any] = [True] * len(adds)
 
         async def bare(part: Sequence[slot_requests.Group]) -> None:
-            place(part, await self._add(part, durability))
+            place(part, await self._run("slot_add", part, _KEYS_OF_ADD, _bounded, durability=durability))
 
         async def apart(part: Sequence[slot_requests.Group]) -> None:
-            place(part, await self._merge(part, durability))
+            place(part, await self._run("slot_merge", part, _KEYS_OF_MERGE, _folding, durability=durability))
 
         def place(part: Sequence[slot_requests.Group], replies: Sequence[Any]) -> None:
             for group, reply in zip(part, replies, strict=True):
@@ -139,12 +140,13 @@ class RedisSorted:
         answers: list[Any] = [True] * len(settles)
 
         async def acknowledge(part: Sequence[slot_requests.Group]) -> None:
-            for group, answer in zip(part, await self._acknowledge(part), strict=True):
+            for group, answer in zip(part, await self._run("slot_ack", part, _KEYS_OF_ACK, _claim_of), strict=True):
                 slot_requests.place_ack_answers(group, answer, answers)
 
         async def settle(part: Sequence[slot_requests.Group]) -> None:
             places = [(g, place) for g in part for place in g.places]
-            for (group, place), mark in zip(places, await self._settle(part), strict=True):
+            marks = await self._run("slot_settle", part, _EVERY_KEY, _RULE, [self.clock.now_us() // 1000])
+            for (group, place), mark in zip(places, marks, strict=True):
                 epoch = settles[place].epoch
                 answers[place] = not_owner(group.slot.name, epoch) if mark == -1 else mark == 1
 
@@ -250,68 +252,29 @@ class RedisSorted:
             found.append(Waiting(member, score, body, note, merged))
         return found
 
-    # ------------------------------------------------------------------------------------------------ one call each
+    async def _run(
+        self,
+        script: str,
+        groups: Sequence[slot_requests.Group],
+        keys_of: Callable[[SlotKeys], Sequence[str]],
+        rule_of: Callable[[slot_requests.Group], Sequence[Any]],
+        first: Sequence[Any] = (),
+        durability: Durability = Durability.ACCEPTED,
+    ) -> list[Any]:
+        """Run a script for groups of requests, and return its answer.
 
-    async def _add(self, groups: Sequence[slot_requests.Group], durability: Durability) -> list[Any]:
+        Args:
+            keys_of: returns the keys of a slot that the script takes.
+            rule_of: returns the arguments that the requests of a group share.
+            first: arguments ahead of those of the groups.
+        """
         keys: list[str] = []
-        args: list[Any] = []
+        args: list[Any] = [*first]
         for g in groups:
-            keep, most, _ = g.rule
-            k = self._keys(g.slot)
-            keys += (k.store, k.prepare, k.own, k.retries)
-            args += (
-                g.slot.address,
-                slot_requests.backwards(g.slot),
-                slot_requests.FLAGS[keep],
-                -1 if most is None else most,
-                len(g.places),
-            )
+            keys += keys_of(self._keys(g.slot))
+            args += (g.slot.address, slot_requests.backwards(g.slot), *rule_of(g), len(g.places))
             args += g.args
-        answer: list[Any] = await self._server.run("slot_add", keys, args, durability)
-        return answer
-
-    async def _merge(self, groups: Sequence[slot_requests.Group], durability: Durability) -> list[Any]:
-        keys: list[str] = []
-        args: list[Any] = []
-        for g in groups:
-            keep, most, fold = g.rule
-            k = self._keys(g.slot)
-            keys += (k.store, k.prepare, k.own, k.body)
-            args += (
-                g.slot.address,
-                slot_requests.backwards(g.slot),
-                slot_requests.FLAGS[keep],
-                -1 if most is None else most,
-            )
-            args += (*fold, len(g.places), *g.args)
-        answer: list[Any] = await self._server.run("slot_merge", keys, args, durability)
-        return answer
-
-    async def _acknowledge(self, groups: Sequence[slot_requests.Group]) -> list[Any]:
-        keys: list[str] = []
-        args: list[Any] = []
-        for g in groups:
-            token, epoch = g.rule
-            k = self._keys(g.slot)
-            keys += (k.store, k.prepare, k.own, k.preparebody, k.history, k.retries, k.rests)
-            args += (
-                g.slot.address,
-                slot_requests.backwards(g.slot),
-                "" if epoch is None else epoch,
-                token,
-                len(g.places),
-            )
-            args += g.args
-        answer: list[Any] = await self._server.run("slot_ack", keys, args)
-        return answer
-
-    async def _settle(self, groups: Sequence[slot_requests.Group]) -> list[Any]:
-        keys: list[str] = []
-        args: list[Any] = [self.clock.now_us() // 1000]
-        for g in groups:
-            keys += self._keys(g.slot).everything
-            args += (g.slot.address, slot_requests.backwards(g.slot), *g.rule, len(g.places), *g.args)
-        answer: list[Any] = await self._server.run("slot_settle", keys, args)
+        answer: list[Any] = await self._server.run(script, keys, args, durability)
         return answer
 
     def _keys(self, slot: Slot) -> SlotKeys:
@@ -323,6 +286,30 @@ class RedisSorted:
         for request in requests:
             parts.setdefault(self._place(self._keys(slot(request)).store), []).append(request)
         return list(parts.values())
+
+
+_KEYS_OF_ADD = attrgetter("store", "prepare", "own", "retries")
+_KEYS_OF_MERGE = attrgetter("store", "prepare", "own", "body")
+_KEYS_OF_ACK = attrgetter("store", "prepare", "own", "preparebody", "history", "retries", "rests")
+_EVERY_KEY = attrgetter("everything")
+_RULE = attrgetter("rule")
+
+
+def _bounded(group: slot_requests.Group) -> tuple[str, int]:
+    """Return the arguments of `slot_add` for the rule (keep, max_length, fold): the option of ZADD and the bound."""
+    keep, most, _ = group.rule
+    return slot_requests.FLAGS[keep], -1 if most is None else most
+
+
+def _folding(group: slot_requests.Group) -> tuple[Any, ...]:
+    """Return the arguments of `slot_merge` for the rule (keep, max_length, fold)."""
+    return *_bounded(group), *group.rule[2]
+
+
+def _claim_of(group: slot_requests.Group) -> tuple[Any, int]:
+    """Return the arguments of `slot_ack` for the rule (token, epoch)."""
+    token, epoch = group.rule
+    return "" if epoch is None else epoch, token
 
 
 def failing(answers: list[Any]) -> Callable[[Sequence[slot_requests.Group], errors.EMQError], None]:

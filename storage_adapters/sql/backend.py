@@ -8,7 +8,7 @@ import functools
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any, TypeVar
 
 import msgspec
@@ -108,6 +108,25 @@ class Transaction:
         found.close()
         return page
 
+    def each(self, name: str, asked: Sequence[tuple[Any, ...]], **bounds: int) -> Iterator[Sequence[Any]]:
+        """Yield the rows that the statement `name` finds for each request, with the request's number as first column.
+
+        On SQLite, the statement runs once for each request, and this method reads no further rows when the caller
+        stops. On PostgreSQL, one statement serves all requests and keeps to `bounds` itself, because the driver returns
+        whole results.
+        """
+        if not self.is_sqlite:
+            yield from self.rows(name, asked=[*asked], **bounds) if asked else ()
+            return
+        text, cursor = self.text(name), self.connection.connection.cursor()
+        try:
+            for number, values in enumerate(asked):
+                cursor.execute(text, values)
+                while row := cursor.fetchone():
+                    yield number, *row
+        finally:
+            cursor.close()
+
     def write(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Run the statement `name` for each row: row by row on SQLite, with arrays of columns on PostgreSQL."""
         if not rows:
@@ -188,7 +207,7 @@ class Backend:
         """Carry out `fn` for all entries in one transaction; if a damaged row makes it fail, in smaller ones.
 
         If an answer is an error, nothing of its entry was applied, unless the error is `OutcomeUnknown`. The entries of
-        one name keep their order.
+        one name keep their order. Without entries, there is no transaction.
 
         Args:
             operation: the operation's name, such as "put to queue"; its last word is the kind of thing that is named.
@@ -200,7 +219,7 @@ class Backend:
         """
         names = [name(entry) for entry in entries]
         answers: dict[int, T | Failure] = {}
-        parts = [[*range(len(entries))]]
+        parts = [[*range(len(entries))]] if entries else []
         if self.damage.knows(operation, names):
             refused, parts = self.damage.apart(operation, names)
             answers.update(refused)
@@ -247,6 +266,11 @@ class Backend:
     def _wake_all(self, names: Iterable[str]) -> None:
         for name in names:
             self.wakeups.wake(name)
+
+
+def share_of(max_bytes: int, some: Sized, of: Sized) -> int:
+    """Return the bytes that a part of a call may return, in proportion to its entries; at least 1."""
+    return max(max_bytes * len(some) // len(of), 1)
 
 
 def _call(fn: Callable[[Transaction, Sequence[E]], Sequence[T]], some: Sequence[E], t: Transaction) -> Sequence[T]:

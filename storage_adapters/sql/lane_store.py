@@ -25,7 +25,7 @@ from emq.storage.lane_store import (
     lane_sealed,
 )
 from emq.storage.slot_store import PAGE_BYTES
-from storage_adapters.sql.backend import Backend, Transaction
+from storage_adapters.sql.backend import Backend, Transaction, share_of
 from storage_adapters.sql.published_ids import PublishedIds
 from storage_adapters.sql.rows import KnownRows, durability_of, save_groups
 from storage_adapters.sql.texts import restored, stored, well_formed
@@ -66,8 +66,6 @@ class SqlLanes:
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.NotOwner | errors.QueueSealed | Failure | None]:
         """See `LaneStore.add`."""
-        if not adds:
-            return []
         return await self._backend.of_each("add to lane", adds, _lane, self._add, durability=durability)
 
     def _add(
@@ -121,13 +119,11 @@ class SqlLanes:
         self, claims: Sequence[LaneClaim], now_ms: int, max_bytes: int = 8 << 20
     ) -> list[LaneClaimed | errors.NotOwner | Failure]:
         """See `LaneStore.claim`."""
-        if not claims:
-            return []
         return await self._backend.of_each(
             "claim from lane",
             claims,
             _lane,
-            lambda t, some: self._claim(t, some, now_ms, max(max_bytes * len(some) // len(claims), 1)),
+            lambda t, some: self._claim(t, some, now_ms, share_of(max_bytes, some, claims)),
         )
 
     def _claim(
@@ -159,8 +155,6 @@ class SqlLanes:
 
     async def settle(self, settles: Sequence[LaneSettle]) -> list[bool | errors.NotOwner | Failure]:
         """See `LaneStore.settle`."""
-        if not settles:
-            return []
         durability = durability_of(settles)
         return await self._backend.of_each("settle in lane", settles, _lane, self._settle, durability=durability)
 
@@ -219,8 +213,6 @@ class SqlLanes:
 
     async def recover(self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int | Failure]:
         """See `LaneStore.recover`. Entries keep their due time from before the claim."""
-        if not lanes:
-            return []
         return await self._backend.of_each(
             "recover lane", lanes, operator.itemgetter(0), lambda t, some: self._recover(t, some, older_than_ms)
         )
@@ -240,8 +232,6 @@ class SqlLanes:
 
     async def inspect(self, lanes: Sequence[str]) -> list[LaneState | Failure]:
         """See `LaneStore.inspect`. The database counts, so the time grows with the entries in the lanes."""
-        if not lanes:
-            return []
         return await self._backend.of_each("inspect lane", lanes, str, _inspect, read_only=True)
 
     async def dead(
@@ -315,8 +305,8 @@ def _take(
     transaction: Transaction, ready: Sequence[_Ready], now_ms: int, max_bytes: int
 ) -> dict[int, list[tuple[str, bytes]]]:
     """Prepare the first due entries for claims; return the entries by the numbers of the claims."""
-    probes = [(r.lane_id, p, min(r.claim.limit, _room(r.claim.rooms, p))) for r in ready for p in r.priorities]
-    found = iter(_due(transaction, probes, now_ms, max_bytes))
+    probes = [(r.lane_id, p, now_ms, min(r.claim.limit, _room(r.claim.rooms, p))) for r in ready for p in r.priorities]
+    found = iter(_due(transaction, probes, max_bytes))
     taken: dict[int, list[tuple[str, bytes]]] = {}
     for number, _, claim, priorities in ready:
         mine = taken[number] = []
@@ -336,24 +326,13 @@ def _room(rooms: Sequence[int], priority: int) -> int:
 
 
 def _due(
-    transaction: Transaction, probes: Sequence[tuple[int, int, int]], now_ms: int, max_bytes: int
+    transaction: Transaction, probes: Sequence[tuple[int, int, int, int]], max_bytes: int
 ) -> list[list[tuple[str, bytes]]]:
-    """Return the due entries of each probe (lane's id, priority, limit), until `max_bytes` of bodies."""
+    """Return the due entries of each probe (lane's id, priority, now in ms, limit), until `max_bytes` of bodies."""
     found: list[list[tuple[str, bytes]]] = [[] for _ in probes]
-    if not probes:
-        return found
-    if transaction.is_sqlite:
-        statement = transaction.text("entries_due")
-        cursor = transaction.connection.connection.cursor()
-        for of_probe, (lane_id, priority, limit) in zip(found, probes, strict=True):
-            if max_bytes <= 0:
-                break
-            cursor.execute(statement, (lane_id, priority, now_ms, limit))
-            while max_bytes > 0 and (row := cursor.fetchone()):
-                of_probe.append((restored(row[0]), row[1]))
-                max_bytes -= len(row[1])
-        cursor.close()
-    else:
-        for index, id_, body in transaction.rows("entries_due", probes=probes, now_ms=now_ms, max_bytes=max_bytes):
-            found[index].append((restored(id_), bytes(body)))
+    for number, id_, body in transaction.each("entries_due", probes, max_bytes=max_bytes):
+        found[number].append((restored(id_), bytes(body)))
+        max_bytes -= len(body)
+        if max_bytes <= 0:
+            break
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
 
@@ -14,7 +14,7 @@ from emq.storage.durability import Durability
 from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, fresh_places, messages_lost, spread
 from emq.storage.marks import digest
 from emq.storage.names import group_of
-from storage_adapters.sql.backend import Backend, Transaction
+from storage_adapters.sql.backend import Backend, Transaction, share_of
 from storage_adapters.sql.damage import damaged
 from storage_adapters.sql.published_ids import PublishedIds
 from storage_adapters.sql.rows import Group, KnownRows, Queue, not_owner, save_groups, save_queues
@@ -41,8 +41,6 @@ class SqlLog:
         self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
     ) -> list[Sequence[int] | errors.EMQError]:
         """See `LogStore.put`."""
-        if not puts:
-            return []
         try:
             return await self._backend.of_each("put to queue", puts, _queue, self._put, durability=durability)
         except errors.StoreFull as full:
@@ -103,24 +101,22 @@ class SqlLog:
         answers: dict[int, Batch | Refusal | Failure] = {}
         owned = {index: read for index, read in enumerate(reads) if read.epoch is not None}
         observed = {index: read for index, read in enumerate(reads) if read.epoch is None}
-        if owned:
-            found = await self._backend.of_each(
-                "read queue",
-                [*owned.values()],
-                _queue,
-                lambda t, some: self._read(t, some, _share(max_bytes, some, owned)),
-            )
-            answers.update(zip(owned, found, strict=True))
-            max_bytes -= sum(len(body) for batch in found if isinstance(batch, Batch) for body in batch.bodies)
-        if observed:
-            seen = await self._backend.of_each(
-                "observe queue",
-                [*observed.values()],
-                _queue,
-                lambda t, some: _observe(t, some, _share(max_bytes, some, observed)),
-                read_only=True,
-            )
-            answers.update(zip(observed, seen, strict=True))
+        found = await self._backend.of_each(
+            "read queue",
+            [*owned.values()],
+            _queue,
+            lambda t, some: self._read(t, some, share_of(max_bytes, some, owned)),
+        )
+        answers.update(zip(owned, found, strict=True))
+        left_bytes = max_bytes - sum(len(body) for batch in found if isinstance(batch, Batch) for body in batch.bodies)
+        seen = await self._backend.of_each(
+            "observe queue",
+            [*observed.values()],
+            _queue,
+            lambda t, some: _observe(t, some, share_of(left_bytes, some, observed)),
+            read_only=True,
+        )
+        answers.update(zip(observed, seen, strict=True))
         return [answers[index] for index in range(len(reads))]
 
     def _read(self, transaction: Transaction, asked: Sequence[Read], max_bytes: int) -> Sequence[Batch | Refusal]:
@@ -167,14 +163,10 @@ class SqlLog:
 
     async def bounds(self, queues: Sequence[str]) -> list[Bounds | Failure]:
         """See `LogStore.bounds`."""
-        if not queues:
-            return []
         return await self._backend.of_each("look at queue", queues, str, _bounds, read_only=True)
 
     async def trim(self, trims: Sequence[Trim]) -> list[bool | Refusal | Failure]:
         """See `LogStore.trim`. A seal is on disk when this returns: a seal that a crash undoes would lose messages."""
-        if not trims:
-            return []
         sealing = any(trim.seal is not None or trim.layout is not None for trim in trims)
         durability = Durability.FSYNCED if sealing else Durability.ACCEPTED
         return await self._backend.of_each("trim queue", trims, _queue, self._trim, durability=durability)
@@ -212,11 +204,6 @@ class SqlLog:
 
 def _queue(each: Put | Read | Trim) -> str:
     return each.queue
-
-
-def _share(max_bytes: int, some: Sequence[Read], of: Collection[int]) -> int:
-    """Return the bytes that a part of a call may return, in proportion to its reads; at least 1."""
-    return max(max_bytes * len(some) // len(of), 1)
 
 
 def _bounds(transaction: Transaction, names: Sequence[str]) -> Sequence[Bounds]:
@@ -258,25 +245,13 @@ def _lost(
             found[number] = messages_lost(each.queue, mark.offset if mark else queue.tail, queue.tail)
         elif mark is not None and mark.offset >= queue.head:
             wanted[number] = queue.id, mark.offset
-    fronts = {(id_, at): bytes(front) for id_, at, front in _fronts(transaction, sorted(set(wanted.values())))}
+    places = sorted(set(wanted.values()))
+    fronts = {places[index]: bytes(front) for index, front in transaction.each("messages_fronts", places)}
     for number, place in wanted.items():
         each = asked[number]
         # A missing row below the tail is a hole, which proves nothing.
         if each.mark is not None and place in fronts and digest(fronts[place]) != each.mark.digest:
             found[number] = messages_lost(each.queue, each.mark.offset, queues[each.queue].tail)
-    return found
-
-
-def _fronts(transaction: Transaction, places: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int, bytes]]:
-    """Return the queue's id, the offset and the first bytes of the body for each of these places."""
-    if not places:
-        return []
-    if not transaction.is_sqlite:
-        return transaction.rows("messages_fronts", rows=[*places])
-    statement = transaction.text("messages_fronts")
-    cursor = transaction.connection.connection.cursor()
-    found = [row for place in places for row in cursor.execute(statement, place).fetchall()]
-    cursor.close()
     return found
 
 
@@ -299,7 +274,10 @@ def _fetch(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> l
     """Return the messages of each span; cut the spans short at `max_bytes`."""
     found: dict[int, tuple[list[int], list[bytes]]] = {}
     cut = len(spans)
-    for number, offset, body in _messages(transaction, spans, max_bytes):
+    filled = [number for number, span in enumerate(spans) if span[1] < span[2]]
+    asked = [spans[number][:3] for number in filled]
+    for index, offset, body in transaction.each("messages_read", asked, max_bytes=max_bytes):
+        number = filled[index]
         if number not in found:
             found[number] = ([], [])
         offsets, bodies = found[number]
@@ -323,22 +301,3 @@ def _fetch(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> l
         dense = len(bodies) == end - first
         batches.append(Batch(range(first, end) if dense else offsets, bodies, end, end >= tail))
     return batches
-
-
-def _messages(transaction: Transaction, spans: Sequence[Span], max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield rows (number of the span, offset, body) in order, until about `max_bytes` of bodies."""
-    if transaction.is_sqlite:
-        statement = transaction.text("messages_read")
-        cursor = transaction.connection.connection.cursor()
-        for number, span in enumerate(spans):
-            if span[1] < span[2]:
-                cursor.execute(statement, span[:3])
-                while row := cursor.fetchone():
-                    yield number, row[0], row[1]
-        cursor.close()
-    else:
-        filled = [number for number, span in enumerate(spans) if span[1] < span[2]]
-        if filled:
-            ranges = [spans[number][:3] for number in filled]
-            for index, offset, body in transaction.rows("messages_read", ranges=ranges, max_bytes=max_bytes):
-                yield filled[index], offset, body

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from emq import errors
@@ -20,6 +21,7 @@ KNOWN = 200_000
 """Most names of rows, of groups and of queues each, that an instance remembers before it forgets all."""
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """A locked row of `store_groups`, for a group with its lane or for a slot; change it, then call `save_groups`.
 
@@ -27,42 +29,38 @@ class Group:
         armed: the instance that claimed last, until it was woken; else None.
         armed_rank: an entry before this wakes the instance: a due time in a lane, a member's rank in a slot.
         fold: in a slot: the fold of its last add, for members that are rolled back onto a twin; None means "latest".
-        sealed: 1 if adds of producers are refused.
         waiting: in a slot: the number of waiting members; to count them at each bounded add would cost too much.
+        sealed: 1 if adds of producers are refused.
     """
 
-    __slots__ = ("_saved", "armed", "armed_rank", "epoch", "fold", "id", "name", "sealed", "waiting")
+    name: str
+    id: int
+    epoch: int
+    armed: str | None
+    armed_rank: float | None
+    fold: str | None
+    waiting: int
+    sealed: int
+    _read: tuple[object, ...] = field(init=False)
 
-    def __init__(
-        self,
-        name: str,
-        id_: int,
-        epoch: int,
-        armed: str | None,
-        armed_rank: float | None,
-        fold: str | None,
-        waiting: int,
-        sealed: int,
-    ) -> None:
-        if type(epoch) is not int or type(waiting) is not int or not -MOST < waiting < MOST:
+    def __post_init__(self) -> None:
+        if type(self.epoch) is not int or type(self.waiting) is not int or not -MOST < self.waiting < MOST:
             raise damaged(
-                f"lane or slot {name!r}",
-                f"its row in store_groups has the epoch {_shown(epoch)} and says that {_shown(waiting)} wait",
+                f"lane or slot {self.name!r}",
+                f"its row in store_groups has the epoch {_shown(self.epoch)} and says that {_shown(self.waiting)} wait",
                 "write numbers there, such as 0",
             )
-        self.name = name
-        self.id = id_
-        self.epoch = epoch
-        self.armed = armed
-        self.armed_rank = armed_rank
-        self.fold = fold
-        self.waiting = waiting
-        self.sealed = sealed
-        self._saved = (epoch, armed, armed_rank, fold, waiting, sealed)
+        self._read = self.columns
+
+    @property
+    def columns(self) -> tuple[object, ...]:
+        """The columns that a transaction may change."""
+        return self.epoch, self.armed, self.armed_rank, self.fold, self.waiting, self.sealed
 
     @property
     def changed(self) -> bool:
-        return (self.epoch, self.armed, self.armed_rank, self.fold, self.waiting, self.sealed) != self._saved
+        """True if the columns differ from the row as it was read."""
+        return self.columns != self._read
 
     def refuses(self, epoch: int) -> errors.NotOwner | None:
         """Return the error for the owner of `epoch` if the row has a higher epoch; else None."""
@@ -83,12 +81,12 @@ class Group:
     def comes(self, transaction: Transaction, rank: float) -> None:
         """Note that an entry of `rank` waits now; wake the armed instance if the entry is before its `armed_rank`."""
         # With a damaged rank (NaN, on SQLite NULL), it is better to wake too often than too seldom.
-        # A damaged rank (NaN, on SQLite none) wakes too often and not too seldom.
         if self.armed is not None and not (self.armed_rank is not None and rank >= self.armed_rank):
             transaction.wake(self.armed, self.name)
             self.armed = self.armed_rank = None
 
 
+@dataclass(slots=True, eq=False)
 class Queue:
     """A row of `store_queues`. If it is locked, you may change it; then call `save_queues`.
 
@@ -96,33 +94,22 @@ class Queue:
         epoch: the group's epoch, if the row was read without a lock; else -1.
     """
 
-    __slots__ = ("armed", "epoch", "head", "id", "layout", "name", "sealed", "tail")
+    name: str
+    id: int
+    head: int
+    tail: int
+    sealed: int
+    layout: int
+    armed: str | None
+    epoch: int = -1
 
-    def __init__(
-        self,
-        name: str,
-        id_: int,
-        head: int,
-        tail: int,
-        sealed: int,
-        layout: int,
-        armed: str | None,
-        epoch: int = -1,
-    ) -> None:
-        if type(head) is not int or type(tail) is not int or not 0 <= head <= tail < MOST:
+    def __post_init__(self) -> None:
+        if type(self.head) is not int or type(self.tail) is not int or not 0 <= self.head <= self.tail < MOST:
             raise damaged(
-                f"queue {name!r}",
-                f"its row in store_queues has the head {_shown(head)} and the tail {_shown(tail)}",
+                f"queue {self.name!r}",
+                f"its row in store_queues has the head {_shown(self.head)} and the tail {_shown(self.tail)}",
                 "set the head to the lowest msg_offset of its store_messages and the tail to one more than the highest",
             )
-        self.name = name
-        self.id = id_
-        self.head = head
-        self.tail = tail
-        self.sealed = sealed
-        self.layout = layout
-        self.armed = armed
-        self.epoch = epoch
 
     @property
     def held(self) -> int:
@@ -145,29 +132,20 @@ class KnownRows:
         """Lock and return the groups' rows; make missing ones."""
         wanted = sorted(set(names))
         self.add_groups(transaction, [name for name in wanted if name not in self._groups])
-        found = transaction.rows("groups_lock", names=wanted)
-        if len(found) < len(wanted):
-            self.add_groups(transaction, wanted)
-            found = transaction.rows("groups_lock", names=wanted)
+        found = _rows(transaction, "groups_lock", wanted, self.add_groups)
         return _all({row[0]: Group(*row) for row in found}, wanted, "lane or slot")
 
     def lock_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
         """Lock and return the queues' rows; make missing ones."""
         wanted = sorted(set(names))
         self.add_queues(transaction, [name for name in wanted if name not in self._queues])
-        found = transaction.rows("queues_lock", names=wanted)
-        if len(found) < len(wanted):
-            self.add_queues(transaction, wanted)
-            found = transaction.rows("queues_lock", names=wanted)
+        found = _rows(transaction, "queues_lock", wanted, self.add_queues)
         return _all({row[0]: Queue(*row) for row in found}, wanted, "queue")
 
     def find_queues(self, transaction: Transaction, names: Iterable[str]) -> dict[str, Queue]:
         """Return the queues' rows with their groups' epochs, without a lock; make missing ones."""
         wanted = sorted(set(names))
-        found = transaction.rows("queues_find", names=wanted)
-        if len(found) < len(wanted):
-            self.add_queues(transaction, wanted)
-            found = transaction.rows("queues_find", names=wanted)
+        found = _rows(transaction, "queues_find", wanted, self.add_queues)
         return _all({row[0]: Queue(*row) for row in found}, wanted, "queue")
 
     def add_groups(self, transaction: Transaction, names: list[str]) -> None:
@@ -193,6 +171,17 @@ class KnownRows:
 Row = TypeVar("Row", Group, Queue)
 
 
+def _rows(
+    transaction: Transaction, statement: str, names: list[str], add: Callable[[Transaction, list[str]], None]
+) -> Sequence[Any]:
+    """Run a statement for rows of these names; if some are missing, make them and run the statement again."""
+    found = transaction.rows(statement, names=names)
+    if len(found) < len(names):
+        add(transaction, names)
+        found = transaction.rows(statement, names=names)
+    return found
+
+
 def _all(found: dict[str, Row], wanted: Sequence[str], what: str) -> dict[str, Row]:
     if len(found) < len(wanted):
         missing = next(name for name in wanted if name not in found)
@@ -210,8 +199,7 @@ def _shown(value: object) -> str:
 
 def save_groups(transaction: Transaction, groups: Iterable[Group]) -> None:
     """Write the changed rows back; they are locked."""
-    rows = [(g.epoch, g.armed, g.armed_rank, g.fold, g.waiting, g.sealed, g.id) for g in groups if g.changed]
-    transaction.write("groups_save", rows)
+    transaction.write("groups_save", [(*group.columns, group.id) for group in groups if group.changed])
 
 
 def save_queues(transaction: Transaction, queues: Collection[Queue]) -> None:

@@ -29,31 +29,24 @@ from emq.storage.slot_store import (
     slot_sealed,
     told_score,
 )
-from storage_adapters.sql.backend import Backend, Transaction
-from storage_adapters.sql.rows import Group, KnownRows, durability_of, save_groups
-from storage_adapters.sql.slot_members import (
+from storage_adapters.sql import slot_recovery
+from storage_adapters.sql.backend import Backend, Transaction, share_of
+from storage_adapters.sql.member_rows import (
     DEAD,
     PREPARED,
     WAITING,
     Key,
-    Members,
     beyond,
     digest,
-    fold_of,
     history_of,
     rank_of,
     retries_left,
     score_of,
     text_of,
 )
+from storage_adapters.sql.rows import Group, KnownRows, durability_of, save_groups
+from storage_adapters.sql.slot_members import Members
 from storage_adapters.sql.texts import restored
-
-RECOVERED_AT_ONCE = 1_000
-FOLDED_AT_ONCE = 8
-"""Most members that roll back together if their bodies may be folded, since all these bodies are in memory at once."""
-
-_EVERYTHING = 1 << 62
-"""A number above all tokens."""
 
 _LAST_MS = (1 << 53) - 1
 """Latest time of death that is returned, in ms; up to it, doubles hold every whole number."""
@@ -74,8 +67,6 @@ class SqlSorted:
         self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.QueueSealed | errors.TopicFull | Failure]:
         """See `SortedStore.add`; an add that the topic's Lua fold refuses gets `InvalidMessage`."""
-        if not adds:
-            return []
         check_scores(adds)
         return await self._backend.of_each("add to slot", adds, _address, self._add, durability=durability)
 
@@ -106,21 +97,20 @@ class SqlSorted:
             except errors.InvalidMessage as exc:
                 answers.append(exc)
                 continue
-            _announce(transaction, slot, members, key)
-        _save(transaction, slots, members)
+            members.announce(slot, key)
+        members.save(slots)
+        save_groups(transaction, slots.values())
         return answers
 
     async def claim(
         self, claims: Sequence[SlotClaim], now_ms: int, max_bytes: int = 8 << 20
     ) -> list[SlotClaimed | errors.NotOwner | Failure]:
         """See `SortedStore.claim`."""
-        if not claims:
-            return []
         return await self._backend.of_each(
             "claim from slot",
             claims,
             _address,
-            lambda t, some: self._claim(t, some, now_ms, max(max_bytes * len(some) // len(claims), 1)),
+            lambda t, some: self._claim(t, some, now_ms, share_of(max_bytes, some, claims)),
         )
 
     def _claim(
@@ -152,8 +142,6 @@ class SqlSorted:
         A member that the topic's Lua fold cannot merge with its waiting twin becomes a dead letter. On REPLAY it stays
         dead, and its result is False.
         """
-        if not settles:
-            return []
         check_scores(settles)
         durability = durability_of(settles)
         return await self._backend.of_each("settle in slot", settles, _address, self._settle, durability=durability)
@@ -176,78 +164,19 @@ class SqlSorted:
                 answers.append(False)
                 continue
             answers.append(members.settle(key, settle, now_ms))
-            _announce(transaction, slot, members, key)
-        _save(transaction, slots, members)
+            members.announce(slot, key)
+        members.save(slots)
+        save_groups(transaction, slots.values())
         return answers
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> list[int | errors.NotOwner | Failure]:
         """See `SortedStore.recover`. A member that meets its twin is merged by the fold of the slot's last add."""
-        if not recovers:
-            return []
         return await self._backend.of_each(
-            "recover slot", recovers, _address, lambda t, some: self._recover(t, some, now_ms)
+            "recover slot", recovers, _address, lambda t, some: slot_recovery.recover(t, self._known, some, now_ms)
         )
-
-    def _recover(
-        self, transaction: Transaction, recovers: Sequence[Recover], now_ms: int
-    ) -> list[int | errors.NotOwner]:
-        slots = self._known.lock_groups(transaction, {recover.slot.address for recover in recovers})
-        answers: dict[int, int | errors.NotOwner] = {}
-        wanted: list[tuple[int, int, int, int]] = []
-        held: dict[int, set[str]] = {}
-        for number, recover in enumerate(recovers):
-            slot = slots[recover.slot.address]
-            seen = slot.epoch
-            # A token holds whole seconds.
-            timed = -(-(recover.older_than_ms or 0) // 1000) * 1000
-            if stale := slot.fence(recover.epoch):
-                answers[number] = stale
-            elif recover.epoch > seen:
-                wanted.append((number, slot.id, _EVERYTHING, timed))
-            elif recover.lost or recover.older_than_ms is not None:
-                wanted.append((number, slot.id, _EVERYTHING if recover.lost else timed, timed))
-                held[number] = {digest(member) for member in recover.held}
-        accepted = [(n, slots[r.slot.address].id, now_ms) for n, r in enumerate(recovers) if n not in answers]
-        rested = transaction.rows("rests_due", rows=accepted) if accepted else []
-        over = {(row[1], row[2]) for row in rested}
-        lost = transaction.rows("members_prepared", rows=wanted) if wanted else []
-        gone = [(number, (slot_id, id_)) for number, slot_id, id_ in lost if id_ not in held.get(number, ())]
-        gone = [(number, key) for number, key in gone if key not in over]
-        back = [(number, (slot_id, id_)) for number, slot_id, id_, *_ in rested] + gone
-        folds = {number: fold_of(slots[recovers[number].slot.address].fold) for number, _ in back}
-        size = RECOVERED_AT_ONCE if all(fold.name == "latest" for fold in folds.values()) else FOLDED_AT_ONCE
-
-        def loaded(keys: Sequence[tuple[int, Key]]) -> Members:
-            folded = [key for number, key in keys if folds[number].name != "latest"]
-            return Members(transaction, (key for _, key in keys), folded)
-
-        for start in range(0, len(rested), size):
-            ended = rested[start : start + size]
-            members = loaded([(number, (slot_id, id_)) for number, slot_id, id_, *_ in ended])
-            for number, slot_id, id_, rest_ms, rank in ended:
-                slot = recovers[number].slot
-                members.end_rest((slot_id, id_), slot, rest_ms, rank, folds[number], now_ms)
-                _announce(transaction, slots[slot.address], members, (slot_id, id_))
-            _save_members(slots, members)
-        counts = dict.fromkeys(range(len(recovers)), 0)
-        for start in range(0, len(gone), size):
-            part = gone[start : start + size]
-            members = loaded(part)
-            for number, key in part:
-                # Two recoveries of one slot may both have found the member.
-                if members.is_prepared(key):
-                    recover = recovers[number]
-                    members.roll_back(key, recover.slot, recover.reason, folds[number], now_ms)
-                    counts[number] += 1
-                    _announce(transaction, slots[recover.slot.address], members, key)
-            _save_members(slots, members)
-        save_groups(transaction, slots.values())
-        return [answers.get(number, count) for number, count in counts.items()]
 
     async def inspect(self, slots: Sequence[Slot], now_ms: int) -> list[SlotState | Failure]:
         """See `SortedStore.inspect`. The database counts, so the time grows with the members in the slots."""
-        if not slots:
-            return []
         return await self._backend.of_each(
             "inspect slot",
             slots,
@@ -317,66 +246,28 @@ def _take(
     second_ms = now_ms // 1000 * 1000
     if max_bytes <= 0:
         return taken
-    rows = _first_members(transaction, [asked for _, asked in ready], max_bytes)
-    for index, id_, rank, member, body, note, merged, noted, history in rows:
+    asked = [values for _, values in ready]
+    for index, id_, rank, *stored, merged, noted, history in transaction.each(
+        "members_take", asked, max_bytes=max_bytes
+    ):
         number, slot, claim = ready[index][0]
         score = score_of(claim.slot.kind, rank)
         token = second_ms + retries_left(score, noted)
         prepared.append((float(token), slot.id, id_))
-        contents = _contents(claim.slot, member, body, note)
+        contents = _contents(claim.slot, *stored)
         failed = (beyond(noted), tuple(history_of(history))) if noted or history else ()
         taken.setdefault(number, []).append(Entry(contents[0], score, token, *contents[1:], merged, *failed))
+        max_bytes -= sum(len(each or b"") for each in stored[:2])  # member and body, as the statement counts them
+        if max_bytes <= 0:
+            break
     transaction.write("members_prepare", prepared)
     return taken
-
-
-def _first_members(transaction: Transaction, asked: list[tuple[int, float, int]], max_bytes: int) -> Iterator[Any]:
-    """Yield the first claimable members until `max_bytes`.
-
-    A row is (number of the request, id, rank, member, body, note, merged, noted retries, history).
-
-    Args:
-        asked: requests, each (slot's id, last rank, limit).
-    """
-    if not asked:
-        return
-    if transaction.is_sqlite:
-        statement = transaction.text("members_take")
-        cursor = transaction.connection.connection.cursor()
-        for index, values in enumerate(asked):
-            if max_bytes <= 0:
-                break
-            cursor.execute(statement, values)
-            while max_bytes > 0 and (row := cursor.fetchone()):
-                max_bytes -= len(row[2] or b"") + len(row[3] or b"")
-                yield index, *row
-        cursor.close()
-    else:
-        yield from transaction.rows("members_take", claims=asked, max_bytes=max_bytes)
 
 
 def _next(transaction: Transaction, slots: Collection[int]) -> dict[int, First]:
     """Return the rank of each slot's first claimable member and the end of its first rest, by the slot's id."""
     rows = transaction.rows("members_next", slots=sorted(slots)) if slots else ()
     return {row[0]: (row[1], row[2]) for row in rows}
-
-
-def _save(transaction: Transaction, slots: dict[str, Group], members: Members) -> None:
-    _save_members(slots, members)
-    save_groups(transaction, slots.values())
-
-
-def _save_members(slots: dict[str, Group], members: Members) -> None:
-    members.save()
-    for slot in slots.values():
-        slot.waiting += members.came[slot.id]
-
-
-def _announce(transaction: Transaction, slot: Group, members: Members, key: Key) -> None:
-    """If the member may be claimed before all members that the slot's claimer knows of, wake the claimer."""
-    rank = members.claimable(key)
-    if rank is not None:
-        slot.comes(transaction, rank)
 
 
 def _folded(asked: Sequence[SlotAdd] | Sequence[SlotSettle], keys: Sequence[Key]) -> list[Key]:

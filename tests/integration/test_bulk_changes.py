@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 import emq
-from emq.allocation import member, records
+from emq.allocation import fenced_groups, records
 from emq.allocation.handoff import Handoff
 from emq.allocation.member import ClusterMembership
 from emq.allocation.records import Entry, Running
@@ -149,7 +149,7 @@ async def until(holds) -> None:  # type: ignore[no-untyped-def]
 
 def test_what_a_host_says_of_any_number_of_groups_fits_into_a_node() -> None:
     names = [f"{'a-long-name-of-a-topic-' * 5}{n:08x}/{n}" for n in range(60_000)]
-    fenced = member.named((name, 1_700_000_000 + n) for n, name in enumerate(names))
+    fenced = fenced_groups.named((name, 1_700_000_000 + n) for n, name in enumerate(names))
     assert fenced
     said = Running("i", "m", 1, 1.0, 0.0, fenced=fenced, draining=tuple(fenced))
     assert len(records.encode(said)) < records.CHUNK_BYTES

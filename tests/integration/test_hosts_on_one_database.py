@@ -11,7 +11,7 @@ from support import meeting
 from support.meeting import Meeting, until
 
 from emq import errors
-from emq.allocation import member
+from emq.allocation import fenced_groups
 from emq.allocation.tree.database import sessions
 from emq.host import neighbours
 from emq.host.neighbours import Neighbours
@@ -163,7 +163,7 @@ async def _at_the_same_moment(_self: neighbours.Neighbours) -> None:
 async def test_hosts_with_different_databases_on_one_store_are_told_and_get_their_groups_back(
     redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member, "FENCED_S", 0.5)
+    monkeypatch.setattr(fenced_groups, "FENCED_S", 0.5)
     monkeypatch.setattr(Neighbours, "arrive", _at_the_same_moment)
     shared = meeting.on_redis(redis_url, tmp_path)
     stranger = Meeting(shared.store, f"sqlite:///{tmp_path}/other.db")

@@ -54,7 +54,7 @@ MUTANTS = (
         "sql-recovers-for-a-stale-owner",
         "O",
         "SQL rolls back what a newer owner has claimed",
-        "storage_adapters/sql/slot_store.py",
+        "storage_adapters/sql/slot_recovery.py",
         "if stale := slot.fence(recover.epoch):",
         "if False and (stale := True):",
         "tests/contract/test_sorted_settling.py::test_a_higher_epoch_fences_off_lower_ones[range-sqlite]",

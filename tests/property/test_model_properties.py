@@ -9,7 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emq.topics.model import MICRO, Topic, quotas, split, validate
+from emq.topics.model import MICRO, Topic, quotas, split
+from emq.topics.rules import validate
 
 capacities = st.one_of(
     st.integers(1, 20_000).map(float),

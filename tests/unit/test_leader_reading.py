@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from emq.allocation import records
-from emq.allocation.leader import Leader
 from emq.allocation.records import Running
-from emq.allocation.seat import Seat
 from emq.allocation.tree.protocol import Node, OnChange
-from emq.clock import ManualClock
+from emq.allocation.watched_records import WatchedRecords
 
 PATHS = records.Paths("online")
 
@@ -38,21 +36,17 @@ class ScriptedTree:
         return Node(records.encode(Running("x", "machine", 1, 1.0, 0.0)), 0, 1, 0.0)
 
 
-async def generation(least: int) -> int:
-    return least
-
-
-async def hosts_seen(leader: Leader) -> list[str]:
-    return sorted(await leader._records(PATHS.running, Running))
+async def hosts_seen(watched: WatchedRecords) -> list[str]:
+    return sorted(await watched.below(PATHS.running, Running))
 
 
 async def test_a_host_whose_node_changes_while_another_is_read_stays_a_member() -> None:
     tree = ScriptedTree()
-    leader = Leader(Seat(tree, "online", "a", generation, ManualClock()))  # type: ignore[arg-type]
-    assert await hosts_seen(leader) == ["a", "b"]
+    watched = WatchedRecords(tree, lambda: None)  # type: ignore[arg-type]
+    assert await hosts_seen(watched) == ["a", "b"]
     tree.changed[PATHS.host("b")]()
     tree.meanwhile = tree.changed[PATHS.host("a")]
-    assert await hosts_seen(leader) == ["a", "b"]
+    assert await hosts_seen(watched) == ["a", "b"]
     tree.changed.clear()
-    assert await hosts_seen(leader) == ["a", "b"]
+    assert await hosts_seen(watched) == ["a", "b"]
     assert list(tree.changed) == [PATHS.host("a")], "what changed is read again, and nothing else"

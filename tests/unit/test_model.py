@@ -10,7 +10,8 @@ import pytest
 from emq import errors
 from emq.storage.names import QueueName
 from emq.storage.slot_store import Keep
-from emq.topics.model import Kind, Topic, TopicOptions, quotas, split, validate, validate_name
+from emq.topics.model import Kind, Topic, TopicOptions, quotas, split
+from emq.topics.rules import validate, validate_name
 
 BAD_TOPICS: list[tuple[str, dict[str, Any]]] = [
     ("qps 0", {"qps": 0.0}),

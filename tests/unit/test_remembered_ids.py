@@ -13,7 +13,8 @@ from emq.clock import SystemClock
 from emq.producer import Producer
 from emq.producer.outgoing import Outgoing
 from emq.storage.log_store import Read
-from emq.topics.model import MAX_DEDUPE_S, Topic, TopicOptions, validate
+from emq.topics.model import Topic, TopicOptions
+from emq.topics.rules import MAX_DEDUPE_S, validate
 from emq.trail import events
 
 

@@ -1,4 +1,8 @@
-"""The coordination tree over a real ZooKeeper ensemble; the only place that knows kazoo, its client library."""
+"""The coordination tree over a real ZooKeeper ensemble; only this package imports kazoo, the client library.
+
+Terms: an *ensemble* is the set of ZooKeeper servers that keep one tree. The *chroot* is the node below which everything
+of a cluster lies. An *access list* (ACL) says who may read or change a node.
+"""
 
 from __future__ import annotations
 

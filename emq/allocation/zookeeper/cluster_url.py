@@ -1,4 +1,4 @@
-"""The URL of a cluster, taken apart."""
+"""The URL of a cluster, and a function that parses it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Address:
     """Attributes:
     servers: each as host:port, an IPv6 address in brackets.
     chroot: the node below which everything lies: "" for the root, else "/a" or "/a/b".
-    user: "" if there is none.
-    password: of the user; not shown.
-    tls: whether connections are encrypted.
+    user: the user's name; "" for no user.
+    password: the user's password; never shown.
+    tls: True for encrypted connections.
     """
 
     servers: tuple[str, ...]
@@ -37,18 +37,18 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Take `zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][/CHROOT]` apart; `zookeepers://` means TLS.
+    """Parse `zookeeper://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT][/CHROOT]`; `zookeepers://` means TLS.
 
-    User, password and chroot may be percent-encoded; the port is 2181 unless given.
+    User, password and chroot may be percent-encoded. A server without a port has port 2181.
 
     Raises:
-        InvalidSettings: names the part that is wrong, and never the password.
+        InvalidSettings: the URL is wrong; the error names the wrong part, and never the password.
     """
     scheme, mark, rest = url.partition("://")
     if not mark or scheme not in ("zookeeper", "zookeepers"):
         raise _invalid(url, "must begin with zookeeper:// or zookeepers://")
     authority, slash, path = rest.partition("/")
-    # Anything that may be a piece of a password must be told apart before a piece is quoted in an error.
+    # The errors below quote pieces of the URL, so first refuse a URL in which such a piece may be of a password.
     if "@" in path or "?" in rest or "#" in rest or authority.count("@") > 1:
         raise _invalid(url, f"has @, ? or # where none is expected; {_ENCODED}")
     account, _, hosts = authority.rpartition("@")

@@ -1,4 +1,4 @@
-"""A coordination tree in the SQL database that hosts share anyway, for those without a ZooKeeper ensemble."""
+"""The coordination tree in the SQL database, which all hosts share anyway: for clusters without ZooKeeper."""
 
 from emq.allocation.tree.database.client import DatabaseTree
 

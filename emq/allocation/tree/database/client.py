@@ -22,21 +22,22 @@ from emq.storage.durability import Durability
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""How often a client asks whether anything has changed: one small question, as often as for the catalog."""
+"""Seconds between two looks of a client for changes. A look is one small query."""
 
 LOOK_ALONE_S = 1.0
-"""The same where no other session is: whoever joins waits for so long to be noticed. After changes of its own a client
-looks at once."""
+"""Seconds between two looks while no other session exists; a client that joins may wait this long to be noticed.
+
+A client looks at once after its own changes."""
 
 LOOK_SOON_S = 0.05
-"""The same within `STIR_S` seconds after something that it watches has changed: more is likely to follow."""
+"""Seconds between two looks within `STIR_S` after a watched node has changed, since more changes are likely."""
 STIR_S = 3.0
 
 RENEWALS = 6
-"""In one time-out, where nothing else was written that shows that the session is alive."""
+"""Number of renewals of the session in one time-out. Any other write renews the session, too."""
 
 PATIENCE = 1 / 3
-"""Of the time-out: how long one question may take before the database counts as out of reach."""
+"""Share of the time-out that one query may take; after that, the database counts as out of reach."""
 
 RETRY_S = 0.5
 COMPLAIN_EVERY_S = 30.0
@@ -46,7 +47,12 @@ T = TypeVar("T")
 
 
 class _Watch:
-    """Attributes: number: of the last change when it was read. functions: to be called at the next one."""
+    """A watch of one node.
+
+    Attributes:
+        number: the number of the node's last change when the client read the node.
+        functions: the functions to call at the next change.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -56,20 +62,20 @@ class _Watch:
 class DatabaseTree:
     """A client with a session of its own; see `emq.allocation.tree.protocol.Tree`.
 
-    It has a connection of its own, so that no long statement of the host holds up a heartbeat. A client that is
-    connected asks again and again for the number of the tree's last change, and what it watches is compared in the same
-    transaction where that has grown. Its own changes it looks at straight away.
+    The client has a connection of its own, so that no long statement of the host holds up a heartbeat. A connected
+    client asks again and again for the number of the tree's last change. If the number has grown, the same transaction
+    reads the numbers of the watched nodes. The client looks at its own changes at once.
 
-    Sessions of processes of this machine that are known to be gone end as soon as another one begins here; all others
-    end by the rule of `sessions.Watchman`.
+    A session of a process that has ended on this machine ends as soon as another session begins here. All other
+    sessions end by the rule of `sessions.Watchman`.
     """
 
     def __init__(self, url: str, timeout_s: float, *, create: bool = True) -> None:
         """
         Args:
-            url: of the database.
-            timeout_s: of the session.
-            create: if False, `open` raises `NoDatabase` where the tables are missing, instead of creating them.
+            url: the URL of the database.
+            timeout_s: the session's time-out, in seconds.
+            create: if False, `open` does not create missing tables, but raises `NoDatabase`.
         """
         self.session = 0
         self.timeout_s = timeout_s
@@ -152,13 +158,13 @@ class DatabaseTree:
             with contextlib.suppress(errors.DatabaseUnavailable, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await database.run(lambda c: nodes.end(c, session), durability=Durability.ACCEPTED)
-        # Should the database be silent, its threads end when it speaks again.
+        # If the database does not answer now, its threads end when it answers again.
         await asyncio.wait({asyncio.create_task(database.close())}, timeout=CLOSE_S)
 
     # -------------------------------------------------------------------------------------------------- questions
 
     async def _change(self, fn: Callable[[sa.Connection], T], data: bytes) -> T:
-        """A change that only this session can make. What carries no data lives no longer than the server does."""
+        """Make a change in the name of this session. A node without data need not survive a crash of the server."""
         started_s = time.monotonic()
         result = await self._ask(fn, read_only=False, durability=None if data else Durability.ACCEPTED)
         self._renewed_s = started_s
@@ -212,7 +218,7 @@ class DatabaseTree:
             self._lose()
 
     async def _look(self, database: Database) -> None:
-        """Renew the session, see whose is over, and call what watches something that changed."""
+        """Renew the session, call the functions that watch a changed node, and end the sessions that are over."""
         if not self.session:
             await self._begin(database)
         session, now_s = self.session, time.monotonic()
@@ -281,13 +287,13 @@ class DatabaseTree:
         watch = self._watching.get(aspect)
         if watch is None:
             watch = self._watching[aspect] = _Watch(number)
-        # What changed before this was asked for may have been compared already: compare once more.
+        # The last look may have compared a change from before this watch, so the next look compares once more.
         watch.number = min(watch.number, number)
         watch.functions[on_change] = None
         self._anew = True
 
     def _changed_here(self, path: str) -> None:
-        """The next look finds what of it is watched; it need not wait, then."""
+        """Look at once, if this client watches the node or the children of its parent."""
         if (path, "node") in self._watching or (split(path)[0], "children") in self._watching:
             self._kick.set()
 

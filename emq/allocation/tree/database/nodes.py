@@ -21,16 +21,16 @@ from emq.database import statements, tables
 
 Kind = Literal["node", "children"]
 Aspect = tuple[str, Kind]
-"""What of a node is watched: its path, and the node itself or which children it has."""
+"""The part of a node that a client watches: the node's path, and either the node itself or its list of children."""
 
 MISSING = 0
-"""Number of the last change of a node that is not there."""
+"""Number of the last change of a node that does not exist."""
 
 LARGEST_STEP = 1000
 """Largest step from one number to the next where the clock is behind the numbers."""
 
 TOGETHER = 500
-"""Paths in one question."""
+"""Most paths in one query."""
 
 _COUNTER = ("*", "tree")
 _nodes = tables.tree_nodes
@@ -45,11 +45,15 @@ _GLANCE = sa.select(
 
 
 class SessionGone(errors.EMQError):
-    """The session has ended, and its ephemeral nodes with it; begin another."""
+    """The session has ended, and its ephemeral nodes are gone; begin another session."""
 
 
 class Sighting(NamedTuple):
-    """A session as it was found. Attributes: beat: grows each time that it is heard of."""
+    """A session as a look finds it.
+
+    Attributes:
+        beat: the number of the session's last change; grows each time that its client writes.
+    """
 
     id: int
     beat: int
@@ -57,12 +61,12 @@ class Sighting(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """What one look at the tree finds.
+    """The result of one look at the tree.
 
     Attributes:
-        number: of the last change of the whole tree.
-        sessions: all that there are.
-        numbers: see `numbers`; None if nothing has changed.
+        number: the number of the last change of the whole tree.
+        sessions: all sessions.
+        numbers: the result of the function `numbers`; None if nothing has changed.
     """
 
     number: int
@@ -74,7 +78,7 @@ class Glance(NamedTuple):
 
 
 def begin(connection: sa.Connection, timeout_s: float, process: str) -> int:
-    """Begin a session; returns its id."""
+    """Begin a session; return its id."""
     number, session = _next(connection), 1 + secrets.randbelow(1 << 62)
     row = {"id": session, "beat": number, "timeout_ms": round(timeout_s * 1000), "process": process}
     connection.execute(sa.insert(_sessions).values(row))
@@ -82,10 +86,10 @@ def begin(connection: sa.Connection, timeout_s: float, process: str) -> int:
 
 
 def renew(connection: sa.Connection, session: int) -> int:
-    """Note that the session is alive; returns the number of this change.
+    """Note that the session is alive; return the number of this change.
 
     Raises:
-        SessionGone: it has ended.
+        SessionGone: the session has ended.
     """
     number = _next(connection)
     done = connection.execute(sa.update(_sessions).where(_sessions.c.id == session).values(beat=number))
@@ -95,7 +99,7 @@ def renew(connection: sa.Connection, session: int) -> int:
 
 
 def end(connection: sa.Connection, session: int, beat: int | None = None) -> None:
-    """End a session and delete its nodes, provided that it was not heard of since `beat`."""
+    """End a session and delete its nodes, unless its client has written since `beat`."""
     number = _next(connection)
     query = sa.delete(_sessions).where(_sessions.c.id == session)
     if connection.execute(query if beat is None else query.where(_sessions.c.beat == beat)).rowcount:
@@ -104,16 +108,16 @@ def end(connection: sa.Connection, session: int, beat: int | None = None) -> Non
 
 
 def processes(connection: sa.Connection) -> list[tuple[int, str]]:
-    """Every session with the process that has it."""
+    """Return the id of every session, with the process of its client."""
     return [(id_, process) for id_, process in connection.execute(sa.select(_sessions.c.id, _sessions.c.process))]
 
 
 def glance(connection: sa.Connection, seen: int | None, paths: Iterable[str]) -> Glance:
-    """What tells whether anything has changed, in one small question.
+    """Look for changes, by one small query.
 
     Args:
-        seen: the number at the last glance; None for never.
-        paths: of the nodes whose numbers are wanted if it is another one now.
+        seen: the tree's number at the last look; None before the first look.
+        paths: the nodes whose numbers to return if the tree's number has changed.
     """
     rows = connection.execute(_GLANCE).all()
     number = rows[0][0] if rows else 0
@@ -122,7 +126,7 @@ def glance(connection: sa.Connection, seen: int | None, paths: Iterable[str]) ->
 
 
 def numbers(connection: sa.Connection, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Of each node that is there: the numbers of its last change and of that of its children."""
+    """Return, for each node that exists, the numbers of its last change and of the last change of its children."""
     paths, found = list(paths), {}
     for start in range(0, len(paths), TOGETHER):
         columns = (_nodes.c.path, _nodes.c.changed, _nodes.c.children_changed)
@@ -132,7 +136,7 @@ def numbers(connection: sa.Connection, paths: Iterable[str]) -> dict[str, tuple[
 
 
 def seen(found: Mapping[str, tuple[int, int]], aspect: Aspect) -> int:
-    """The number of the last change of what is watched."""
+    """Return the number of the last change of a watched part of a node."""
     return found.get(aspect[0], (MISSING, MISSING))[0 if aspect[1] == "node" else 1]
 
 
@@ -153,7 +157,7 @@ def create(connection: sa.Connection, session: int, path: str, data: bytes, *, e
 
 
 def read(connection: sa.Connection, path: str) -> tuple[Node | None, int]:
-    """The node, and the number of its last change."""
+    """Return the node, and the number of its last change."""
     c = _nodes.c
     query = sa.select(c.data, c.version, c.session, c.written_ms, c.changed).where(c.path == path)
     row = connection.execute(query).one_or_none()
@@ -163,8 +167,8 @@ def read(connection: sa.Connection, path: str) -> tuple[Node | None, int]:
 
 
 def children(connection: sa.Connection, path: str) -> tuple[list[str], int]:
-    """Names of the children, and the number of the last change of these."""
-    # One question, or a child could come between the number and the names.
+    """Return the names of the children, and the number of the last change of the list of children."""
+    # One query, or a child could come between the number and the names.
     query = sa.select(_nodes.c.path, _nodes.c.parent, _nodes.c.children_changed).where(
         sa.or_(_nodes.c.parent == path, _nodes.c.path == path)
     )
@@ -200,7 +204,7 @@ def _next(connection: sa.Connection) -> int:
 
 
 def _now_ms(connection: sa.Connection) -> sa.ColumnElement[int] | int:
-    """The time by the database's clock; SQLite's is the machine's."""
+    """Return the time by the database's clock, in ms; SQLite uses the machine's clock."""
     if connection.dialect.name == "sqlite":
         return time.time_ns() // 1_000_000
     return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * 1000, sa.BigInteger)

@@ -1,4 +1,4 @@
-"""Which sessions of others are over: those that nobody heard of for too long, and those of processes that are gone."""
+"""Tells which sessions of other clients are over: the sessions of silent clients, and those of ended processes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from emq.allocation.tree.database.nodes import Sighting
 
 BREAK = 1 / 3
-"""Of the time-out: who has not looked for longer has seen nothing meanwhile, and begins to watch anew."""
+"""Share of a session's time-out. After a longer pause between two looks, the time-out of the session starts again."""
 
 
 class Watchman:
-    """Sees sessions end, by its own clock alone.
+    """Tells which sessions are over, by its own clock alone.
 
-    A session is over when its beat stood still for its time-out while this process looked again and again. So no clock
-    of another machine counts, nor a jump of the database's; and after an outage of the database, or of this process,
-    every session has its full time-out again, since nobody could be heard meanwhile.
+    A session is over when its beat did not change for its time-out, while this process looked again and again. So the
+    clocks of other machines do not count, and neither does a jump of the database's clock. After an outage of the
+    database or of this process, every session has its full time-out again, since no client could write meanwhile.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,12 @@ class Watchman:
         self._looked_s = float("-inf")
 
     def over(self, sightings: Iterable[Sighting], now_s: float) -> list[Sighting]:
-        """Sessions that are over, by what was found at `now_s` seconds of a clock that counts also while stopped."""
+        """Return the sessions that are over.
+
+        Args:
+            sightings: all sessions, as a look found them at `now_s`.
+            now_s: seconds of a clock that goes on while this process is stopped.
+        """
         pause_s, self._looked_s = now_s - self._looked_s, now_s
         since: dict[int, tuple[int, float]] = {}
         over: list[Sighting] = []
@@ -41,13 +46,13 @@ class Watchman:
 
 
 def this_process() -> str:
-    """Where this process runs and when it began, as no other one does; empty where that cannot be told."""
+    """Return an id that no other process ever has: the machine, the pid and the start time; empty if unknown."""
     machine = _machine()
     return f"{machine}/{os.getpid()}/{_began(os.getpid())}" if machine else ""
 
 
 def is_gone(process: str) -> bool:
-    """Whether a process, by its `this_process`, is known to have ended; False for one of another machine."""
+    """Return whether the process with this id has ended for certain; False for a process of another machine."""
     rest, _, began = process.rpartition("/")
     machine, _, pid = rest.rpartition("/")
     if not machine or machine != _machine():
@@ -56,7 +61,7 @@ def is_gone(process: str) -> bool:
     if found:
         return found != began
     try:
-        os.kill(int(pid), 0)  # a process of another user may be hidden, but not from this
+        os.kill(int(pid), 0)  # /proc may hide a process of another user, and this call still finds it
     except ProcessLookupError:
         return True
     except PermissionError:
@@ -65,7 +70,8 @@ def is_gone(process: str) -> bool:
 
 
 def _machine() -> str:
-    """This run of this machine, and the processes that are visible here; containers differ in these."""
+    """Return the id of the machine's boot and of the pid namespace, which differs between containers; empty if
+    unknown."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
@@ -74,10 +80,10 @@ def _machine() -> str:
 
 
 def _began(pid: int) -> str:
-    """When a process began, in ticks since the machine did; "ended" if it is a zombie, empty if it cannot be seen."""
+    """Return a process's start in ticks since the boot; "ended" for a zombie, empty for a process out of sight."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    fields = text.rpartition(")")[2].split()  # the name before may hold anything
+    fields = text.rpartition(")")[2].split()  # the name before the bracket may hold any character
     return "ended" if fields[0] in ("Z", "X") else fields[19]

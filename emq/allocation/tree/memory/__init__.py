@@ -1,1 +1,1 @@
-"""A ZooKeeper ensemble inside one process: for the embedded default, tests and simulations."""
+"""The coordination tree of a made-up ZooKeeper ensemble inside one process, for tests and simulations."""

@@ -13,20 +13,21 @@ from emq.allocation.tree.memory.servers import MemoryServers
 from emq.allocation.tree.protocol import Node, OnChange, SessionState
 
 RECONNECT_S = 0.1
-"""How long a client waits between two attempts to find a server."""
+"""Seconds between two attempts of a client to find a server."""
 
 SLACK_S = 1e-6
-"""Two times that are this close are the same: timers may fire a little early."""
+"""Difference in seconds below which two times count as equal, since timers may fire a little early."""
 
 T = TypeVar("T")
 
 
 class MemoryTree:
-    """A client with a session of its own; see `emq.allocation.tree.protocol.Tree`. It pings three times in its
-    time-out.
+    """A client with a session of its own; see `emq.allocation.tree.protocol.Tree`.
+
+    The client pings the servers three times in its time-out.
 
     Attributes:
-        frozen: it neither says nor hears anything, as a stopped process; its session runs out.
+        frozen: True while the client neither sends nor receives, like a stopped process; its session runs out.
     """
 
     def __init__(self, ensemble: MemoryServers, timeout_s: float) -> None:
@@ -89,13 +90,13 @@ class MemoryTree:
     # ------------------------------------------------------------------------------------------------- for faults
 
     def freeze(self) -> None:
-        """Stop as a process does that is sent SIGSTOP: what it asks waits, and it hears of nothing."""
+        """Stop like a process that gets SIGSTOP: the client's requests wait, and no message reaches the client."""
         self.frozen = True
         self._thawed.clear()
         self._stop_timer()
 
     def thaw(self) -> None:
-        """Go on; hear first what came meanwhile."""
+        """Go on; the messages that came meanwhile arrive first."""
         if not self.frozen:
             return
         self.frozen = False
@@ -106,7 +107,7 @@ class MemoryTree:
             (self._beat if self._connected.is_set() else self._attempt)()
 
     def break_connection(self) -> None:
-        """Break what there is of a connection; it looks for a new one."""
+        """Break the connection, if there is one; the client looks for a new one."""
         if self._connection is not None:
             self._connection.cut()
 
@@ -145,7 +146,7 @@ class MemoryTree:
     # ------------------------------------------------------------------------------------------------- the session
 
     def _attempt(self) -> None:
-        """Look for a server, and again until one answers."""
+        """Look for a server, again and again until one answers."""
         if self._closed or self.frozen:
             return
         self._hang_up()
@@ -172,7 +173,7 @@ class MemoryTree:
             connection.cut()
 
     def _beat(self) -> None:
-        """Say that it is alive, or give the connection up when the servers were silent for too long."""
+        """Send a sign of life, or give the connection up if the servers were silent for too long."""
         connection, left_s = self._connection, self._heard_s + 2 * self.timeout_s / 3 - _now_s()
         if connection is None:
             return
@@ -207,7 +208,7 @@ class MemoryTree:
             return read()
 
         def answered() -> None:
-            # Not before, since a read that failed has no watch; not later, since the change may come right behind.
+            # Register now: a failed read must leave no watch, and the change may arrive right behind the answer.
             if on_change is not None:
                 self._watching.setdefault(aspect, {})[on_change] = None
 

@@ -1,4 +1,4 @@
-"""A connection to a server of the ensemble in memory: requests arrive in order, late, or never."""
+"""A connection to a server of the ensemble in memory: messages arrive in order, late, or never."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from emq.allocation.tree.memory.nodes import Aspect
 
 
 class Client(Protocol):
-    """A client as the servers see it.
+    """The methods and attributes of a client that the servers use.
 
     Attributes:
-        timeout_s: of the session that it asks for.
-        frozen: its process is suspended; nothing that it sends arrives.
+        timeout_s: the time-out, in seconds, of the session that the client asks for.
+        frozen: True while the client's process is suspended, so that no message of the client arrives.
     """
 
     timeout_s: float
     frozen: bool
 
     def established(self, session: int) -> None:
-        """Its session is `session`: the one that it had, or a new one."""
+        """Take the session that the servers gave: the client's former session, or a new one."""
 
     def changed(self, aspect: Aspect) -> None:
-        """Something that it watches has changed."""
+        """Take the report that a watched part of a node has changed."""
 
     def break_connection(self) -> None:
-        """The connection has broken."""
+        """Break the connection, if there is one."""
 
     def flow(self) -> None:
-        """Look at the connection: it may have broken, or messages may pass that were held up."""
+        """Look at the connection: notice whether it has broken, and let messages pass that were held up."""
 
 
 class Link:
-    """One direction of a connection: messages arrive in order, each after its delay, and not while it is held.
+    """One direction of a connection: messages arrive in order, each after its delay, and not while the link is held.
 
     Args:
-        delay: seconds for the next message.
-        held: whether nothing passes now.
-        context: in which messages arrive, whoever sent them.
+        delay: returns the seconds that the next message takes.
+        held: returns whether the link holds all messages up now.
+        context: the context (see `contextvars`) in which messages arrive, whoever sent them.
     """
 
     def __init__(self, delay: Callable[[], float], held: Callable[[], bool], context: contextvars.Context) -> None:
@@ -65,12 +65,12 @@ class Link:
             loop.call_at(self._last_s, self._arrive, context=self._context)
 
     def flow(self) -> None:
-        """Hand over what has arrived, unless it is held."""
+        """Deliver the messages whose delay is over, unless the link is held."""
         while self._arrived and not self._held():
             self._arrived.popleft()()
 
     def close(self) -> None:
-        """Lose what is under way; nothing arrives any more."""
+        """Lose the messages under way; no message arrives after this."""
         self._closed = True
         self._under_way.clear()
         self._arrived.clear()
@@ -82,10 +82,10 @@ class Link:
 
 
 class Connection:
-    """Between a client and the servers; once broken it stays so, and what was under way is lost.
+    """A connection between a client and the servers. A broken one stays broken, and its messages under way are lost.
 
     Attributes:
-        session: that it serves; 0 before the servers have answered.
+        session: the id of the session that uses the connection; 0 before the servers have answered.
     """
 
     def __init__(self, client: Client, up: Link, down: Link) -> None:
@@ -96,7 +96,7 @@ class Connection:
         self.broken = False
 
     def cut(self) -> None:
-        """Break it; its client hears of that as soon as it can hear anything."""
+        """Break the connection; the client notices as soon as messages can reach the client."""
         if not self.broken:
             self.broken = True
             self.up.close()

@@ -1,4 +1,4 @@
-"""A ZooKeeper ensemble inside one process and its event loop, for simulations: deterministic, with faults on demand."""
+"""A made-up ZooKeeper ensemble inside one event loop, for simulations: deterministic, with faults on demand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["MemoryEnsemble", "MemoryTree"]
 
 
 class MemoryEnsemble(MemoryServers):
-    """The servers, and clients of them."""
+    """The servers, and a method that makes clients of them."""
 
     def tree(self, timeout_s: float = 10.0) -> MemoryTree:
         """Make a client that is not connected yet. Its session ends after `timeout_s` of silence."""

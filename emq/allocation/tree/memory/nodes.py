@@ -1,4 +1,4 @@
-"""The nodes of a coordination tree that lies in memory: what `emq.allocation.tree.memory.ensemble` serves."""
+"""The nodes of the coordination tree that the ensemble in memory serves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emq.allocation.tree.protocol import Conflict, Node, NodeExists, NodeMissing
 
 
 class Aspect(NamedTuple):
-    """What of a node can be watched: the node itself, or which children it has."""
+    """The part of a node that a client watches: the node itself, or its list of children."""
 
     path: str
     of: Literal["node", "children"]
@@ -27,10 +27,10 @@ class _Entry:
 
 
 class MemoryNodes:
-    """Nodes by path. Each method happens at once, and in full or not at all.
+    """Nodes by path. Each method is atomic.
 
     Args:
-        on_change: called with each aspect that a change touches, after the change.
+        on_change: called after a change, once for each aspect that the change touches.
     """
 
     def __init__(self, now_s: Callable[[], float], on_change: Callable[[Aspect], None]) -> None:
@@ -39,7 +39,7 @@ class MemoryNodes:
         self._entries = {"/": _Entry(b"", 0, now_s())}
 
     def create(self, path: str, data: bytes = b"", *, session: int = 0, sequence: bool = False) -> str:
-        """Create a node and its missing parents; answers its path. `session` is 0 for one that lasts."""
+        """Create a node and its missing parents; return the node's path. `session` is 0 for a lasting node."""
         check(path, data)
         parent, name = split(path)
         if not sequence and path in self._entries:
@@ -76,7 +76,7 @@ class MemoryNodes:
         return entry.version
 
     def delete(self, path: str) -> None:
-        """Delete a node with all below it, the lowest first."""
+        """Delete a node and all nodes below it, the lowest first."""
         entry = self._entries.get(path)
         if entry is None:
             return

@@ -14,21 +14,21 @@ from emq.clock import Clock
 
 
 class MemoryServers:
-    """The servers: nodes, watches, and sessions that expire on the loop's time.
+    """The servers: nodes, watches, and sessions that expire by the loop's time.
 
-    A session lives for its time-out from the last word of its client that arrived. It goes on living while there is
-    no quorum; when that is back, it has its full time-out again. What the servers do runs in the context (see
-    `contextvars`) in which they were made, not in that of the client who asked; so clients can be told apart by it.
+    A session ends when no message of its client has arrived for its time-out. Without a quorum, no session ends; when
+    the quorum is back, every session has its full time-out again. The servers work in the context (see `contextvars`)
+    in which they were made, and not in the context of the client that asked. So the context tells clients apart.
 
     Args:
-        clock: of the servers; `Node.written_s` is read from it.
+        clock: the servers' clock, which gives `Node.written_s`.
 
     Attributes:
-        delay: seconds that a message between a client and the servers takes, asked for each; the messages of one
-            connection stay in order.
-        loses_answer: asked after each write that was applied, with its operation ("create", "write" or "delete") and
-            its path; if it says yes, the connection breaks instead of answering.
-        nodes: to look at, or to damage.
+        delay: returns the seconds that a message between a client and the servers takes; called for each message. The
+            messages of one connection stay in order.
+        loses_answer: called after each write, with the operation ("create", "write" or "delete") and the path; returns
+            whether the connection breaks before the answer.
+        nodes: the nodes, which tests may look at or damage.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -50,14 +50,15 @@ class MemoryServers:
 
     @property
     def sessions(self) -> frozenset[int]:
-        """Ids of the sessions that are alive."""
+        """The ids of the living sessions."""
         return frozenset(self._sessions)
 
     # -------------------------------------------------------------------------------------------------- for faults
 
     @property
     def quorum(self) -> bool:
-        """Whether a majority of the servers is up; set it to lose or restore that. Without it nobody is connected."""
+        """True while a majority of the servers is up. Set it to lose or restore the majority. Without a majority, no
+        client is connected."""
         return self._quorum
 
     @quorum.setter
@@ -73,33 +74,33 @@ class MemoryServers:
                 session.connection.cut()
 
     def partition(self, tree: Client, *, silent: bool = False) -> None:
-        """Keep a client and the servers apart.
+        """Cut a client off from the servers.
 
         Args:
-            silent: messages are held up, and the client notices when it has heard nothing for two thirds of its
-                time-out; else its connection breaks at once.
+            silent: if True, the connection holds its messages up, and the client notices after two thirds of its
+                time-out; if False, the connection breaks at once.
         """
         self._cut[tree] = silent
         if not silent:
             tree.break_connection()
 
     def heal(self, tree: Client) -> None:
-        """Let a client reach the servers again; what was held up arrives if the connection still stands."""
+        """Let a client reach the servers again; messages that were held up arrive if the connection still stands."""
         self._cut.pop(tree, None)
         tree.flow()
 
     def is_cut(self, tree: Client) -> bool:
-        """Whether it is kept apart from the servers."""
+        """Return whether the client is cut off from the servers."""
         return tree in self._cut
 
     def is_silent(self, tree: Client) -> bool:
-        """Whether it is kept apart so that it does not even notice a broken connection."""
+        """Return whether the client is cut off without noticing a broken connection."""
         return self._cut.get(tree, False)
 
     # ------------------------------------------------------------------------------------- what clients ask servers
 
     def connect(self, tree: Client, session: int) -> Connection:
-        """A connection over which the session is resumed, or a new one begun if it is gone."""
+        """Return a new connection, which resumes the session, or begins a new one if the session has ended."""
         connection = Connection(
             tree,
             Link(lambda: self.delay(), lambda: self.is_cut(tree), self._context),
@@ -109,15 +110,15 @@ class MemoryServers:
         return connection
 
     def heard(self, connection: Connection) -> None:
-        """A client has said something: its session lives on."""
+        """Note that a message of the client arrived, so that its session lives on."""
         self._touch(self._sessions[connection.session])
 
     def watch(self, connection: Connection, aspect: Aspect) -> None:
-        """Tell the client of the next change of this."""
+        """Tell the client of the next change of this part of a node."""
         self._watches.setdefault(aspect, {})[connection] = None
 
     def end(self, session_id: int) -> None:
-        """End a session, because its client asks or because it was silent for too long."""
+        """End a session, because its client asked for the end, or was silent for too long."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.stop_expiry()

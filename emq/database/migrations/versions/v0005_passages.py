@@ -1,4 +1,4 @@
-"""Which groups have passed which layout of their topic."""
+"""A table of passages: the groups that have passed a layout of their topic."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,5 +1,5 @@
 -- The first members of many slots that may be claimed, up to the member that brings the bytes to :max_bytes.
--- :claims is JSON [[slot_id, last rank, limit], ...]; returns (number of the claim from 0, id, rank, member, body, note,
+-- :asked is JSON [[slot_id, last rank, limit], ...]; returns (number of the claim from 0, id, rank, member, body, note,
 -- merged, reason, history), in order of number, rank, id.
 -- The query looks for twins in prepare one by one, by their key. An anti-join, or the other index, which `+ 0` hides,
 -- might read all prepared members for each member.
@@ -11,7 +11,7 @@ WITH found AS (
     FROM (
         SELECT j.number, CAST(j.claim ->> 0 AS bigint) AS slot_id, CAST(j.claim ->> 1 AS float8) AS last,
                CAST(j.claim ->> 2 AS bigint) AS most
-        FROM jsonb_array_elements(CAST(:claims AS jsonb)) WITH ORDINALITY AS j (claim, number)
+        FROM jsonb_array_elements(CAST(:asked AS jsonb)) WITH ORDINALITY AS j (claim, number)
     ) AS c
     CROSS JOIN LATERAL (
         SELECT m.id, m.rank, m.member, m.body, m.note, m.merged, m.reason, m.history

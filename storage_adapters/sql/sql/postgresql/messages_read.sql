@@ -1,9 +1,9 @@
 -- Messages of many queues, in order, up to the message that brings the bodies to :max_bytes.
--- :ranges is JSON [[queue_id, first, end], ...]; returns (number of the range from 0, msg_offset, body).
+-- :asked is JSON [[queue_id, first, end], ...]; returns (number of the range from 0, msg_offset, body).
 WITH found AS (
     SELECT w.number - 1 AS number, m.msg_offset, m.body,
            sum(octet_length(m.body)) OVER (ORDER BY w.number, m.msg_offset ROWS UNBOUNDED PRECEDING) AS gathered
-    FROM jsonb_array_elements(CAST(:ranges AS jsonb)) WITH ORDINALITY AS w (span, number)
+    FROM jsonb_array_elements(CAST(:asked AS jsonb)) WITH ORDINALITY AS w (span, number)
     CROSS JOIN LATERAL (
         SELECT x.msg_offset, x.body
         FROM store_messages AS x

@@ -1,2 +1,2 @@
 -- The first 256 bytes of the body at one offset of a queue: (queue_id, offset). Run once for each.
-SELECT queue_id, msg_offset, substr(CAST(body AS BLOB), 1, 256) FROM store_messages WHERE queue_id = ? AND msg_offset = ?
+SELECT substr(CAST(body AS BLOB), 1, 256) FROM store_messages WHERE queue_id = ? AND msg_offset = ?

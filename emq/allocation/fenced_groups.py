@@ -1,0 +1,71 @@
+"""The groups for which a host wants a new epoch, because a store refused the epoch that the plan gave."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from emq.allocation.records import Entry
+
+FENCED_S = 2.0
+"""Seconds before a host first asks again for a group that somebody outside of the cluster took; doubled each time."""
+MAX_FENCED_S = 300.0
+
+MAX_NAMED_BYTES = 400_000
+"""Most bytes of names in a host's node: once for the groups that it drains, once for those that it wants again.
+
+A node takes 1 MB. Where more groups drain, the host stays silent until the names fit. Where a host wants more groups
+again, the rest follow with the plans that give the first of them."""
+
+NAME_BYTES = 30
+"""Bytes of a name in a record beside its characters: its epoch, and the extra bytes of characters beyond ASCII."""
+
+
+class FencedGroups:
+    """The groups that a host wants again, each with the epoch that no longer counts and the time to ask."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, tuple[int, float]] = {}
+        self._waits: dict[str, tuple[float, float]] = {}
+
+    def ask(self, group: str, epoch: int, at_s: float) -> None:
+        """Ask for the group from `at_s` on."""
+        self._asked[group] = epoch, at_s
+
+    def wait(self, group: str, epoch: int, now: float) -> float:
+        """Ask for the group after a while, longer at each time that a stranger takes it; return the seconds."""
+        wait_s, again_at = self._waits.get(group, (0.0, 0.0))
+        # A stranger that left the group alone for `MAX_FENCED_S` has gone.
+        wait_s = FENCED_S if wait_s == 0 or now > again_at + MAX_FENCED_S else min(MAX_FENCED_S, wait_s * 2)
+        self._waits[group] = wait_s, now + wait_s
+        self.ask(group, epoch, now + wait_s)
+        return wait_s
+
+    def due(self, now: float) -> Iterator[tuple[str, int]]:
+        """Yield the groups to ask for now, with their epochs."""
+        return ((group, epoch) for group, (epoch, at_s) in self._asked.items() if at_s <= now)
+
+    def keep(self, entries: Mapping[str, Entry]) -> None:
+        """Forget the groups that a new plan took away or gives under a new epoch; `entries` has the others."""
+        self._asked = {g: a for g, a in self._asked.items() if g in entries and entries[g].epoch == a[0]}
+        self._waits = {g: wait for g, wait in self._waits.items() if g in entries}
+
+    def clear(self) -> None:
+        """Ask for nothing, since the membership ended."""
+        self._asked.clear()
+
+
+def named(epochs: Iterator[tuple[str, int]]) -> dict[str, int]:
+    """Return the first of the groups, as many as a record may name."""
+    found: dict[str, int] = {}
+    left_bytes = MAX_NAMED_BYTES
+    for group, epoch in epochs:
+        left_bytes -= size_of((group,))
+        if left_bytes < 0:
+            break
+        found[group] = epoch
+    return found
+
+
+def size_of(groups: Collection[str]) -> int:
+    """Return the bytes that the names of these groups take in a record."""
+    return sum(map(len, groups)) + len(groups) * NAME_BYTES
