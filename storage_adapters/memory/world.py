@@ -186,11 +186,12 @@ class World:
         self.taken: dict[str, dict[str, int]] = {}  # lane -> id of an entry taken for good -> ms, first taken first
         self.remembered: dict[str, dict[str, int]] = {}  # group -> id of a publish -> ms until which it is remembered
         self._epochs: dict[str, int] = {}
-        self._instances: weakref.WeakSet[Wakeups] = weakref.WeakSet()
+        # In the order in which they joined, which a `WeakSet` would forget: each simulation has to be like the next.
+        self._instances: weakref.WeakKeyDictionary[Wakeups, None] = weakref.WeakKeyDictionary()
 
     def joined(self, wakeups: Wakeups) -> None:
         """Register the wake-ups of a store instance that opened this world."""
-        self._instances.add(wakeups)
+        self._instances[wakeups] = None
 
     @property
     def _stored(self) -> _Stored:

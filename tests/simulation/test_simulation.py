@@ -71,11 +71,12 @@ def _result(seeds: range, kept: pathlib.Path) -> dict[str, Any]:
 
 
 def _simulated(seeds: range) -> str:
-    """Run by processes of their own: there the order of sets is the same each time."""
+    """Run by a process of its own: there the order of sets is the same each time."""
     command = [sys.executable, "-m", "support.simulation", "--json", "--jobs", str(JOBS)]
     command += ["--first", str(seeds.start), "--seeds", str(len(seeds))]
     tests = pathlib.Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=tests, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    env = {**os.environ, "PYTHONHASHSEED": "0"}  # else the command sets it, and begins once more
+    done = subprocess.run(command, cwd=tests, env=env, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     assert done.stdout, done.stderr
     return done.stdout
 

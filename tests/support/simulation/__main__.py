@@ -87,6 +87,9 @@ def _many(options: argparse.Namespace) -> int:
 
 
 def _results(batches: list[range], store: str, jobs: int) -> Iterator[Result]:
+    if jobs == 1:  # without a process to start
+        yield from (run_batch(batch, store) for batch in batches)
+        return
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
         for future in concurrent.futures.as_completed([pool.submit(run_batch, batch, store) for batch in batches]):

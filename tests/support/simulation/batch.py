@@ -30,6 +30,7 @@ def run_batch(seeds: range, store: str) -> Result:
 
 def _run(seeds: range, keep: Keep) -> Result:
     gc.disable()  # a seed's garbage is collected once, at its end
+    gc.freeze()  # and what was imported before is no garbage: it is not looked through each time
     failures, happened = [], Counter[str]()
     for seed in seeds:
         try:
@@ -37,9 +38,10 @@ def _run(seeds: range, keep: Keep) -> Result:
         except Exception as exc:
             failures.append((seed, f"SEED={seed} could not be simulated: {exc!r}"))
             continue
-        gc.collect()
         happened.update({what: n for what, n in outcome.happened.items() if n})
         happened["runs"] += 1
         if outcome.violations:
             failures.append((seed, report(outcome)))
+        del outcome
+        gc.collect()
     return Result(len(seeds), failures, happened)

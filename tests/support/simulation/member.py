@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -53,6 +54,27 @@ class HostClock(LoopClock):
         super().__init__(EPOCH_S + 0.25 + ahead_s)
 
 
+class _Engine:
+    """An engine whose one connection stays open: to take it from a pool and put it back each time takes its time."""
+
+    def __init__(self, real: sa.Engine) -> None:
+        self._real = real
+        self._connection: sa.Connection | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def connect(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        if self._connection is None:
+            self._connection = self._real.connect()
+        return contextlib.nullcontext(self._connection)
+
+    def dispose(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._real.dispose()
+
+
 class ReferenceDatabase(InlineDatabase):
     """The one database of all, whose clock may jump.
 
@@ -61,6 +83,10 @@ class ReferenceDatabase(InlineDatabase):
     """
 
     ahead_s = 0.0
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._engine: Any = _Engine(self._engine)
 
     async def rows(self) -> Rows:
         """Return all rows that the database holds."""

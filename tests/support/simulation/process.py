@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -62,39 +63,21 @@ def process_of(handle: asyncio.Handle) -> Process | None:
     return found
 
 
-def _run(handle: asyncio.Handle, run: Callable[[], None]) -> None:
-    process = process_of(handle)
-    loop: SimulatedLoop = handle._loop  # type: ignore[attr-defined]
-    if loop.on_step is not None:
-        loop.on_step(handle)
-    if process is not None and process.stopped:
-        process.held.append(handle)
-    else:
-        run()
-
-
 def _is_own(timer: asyncio.Handle) -> bool:
     """Whether the machine's own time makes it run out, and not that of what is on its way to the machine."""
     module = getattr(timer._callback, "__module__", None) or ""  # type: ignore[attr-defined]
     return not module.startswith("emq.allocation.memory")
 
 
-class _Handle(asyncio.Handle):
-    __slots__ = ()
-
-    def _run(self) -> None:
-        _run(self, super()._run)
-
-
-class _Timer(asyncio.TimerHandle):
-    __slots__ = ()
-
-    def _run(self) -> None:
-        _run(self, super()._run)
+_MANY_TIMERS, _MANY_CANCELLED = 100, 0.5
+"""As asyncio's own loop: above so many timers, with more than this share of them cancelled, it drops the cancelled."""
 
 
 class SimulatedLoop(VirtualLoop):
     """A virtual loop that looks whose callback it runs.
+
+    It never asks the machine for events, because none come: whatever is outside the simulation blocks. What it runs,
+    and in which order, is the same as of a `VirtualLoop`.
 
     Attributes:
         on_step: is told of each callback before it runs.
@@ -105,29 +88,58 @@ class SimulatedLoop(VirtualLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = super().call_soon(callback, *args, context=context)
-        handle.__class__ = _Handle
+        if self._closed:  # type: ignore[attr-defined]
+            raise RuntimeError("Event loop is closed")
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def call_soon_threadsafe(  # type: ignore[override]
-        self, callback: Any, *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        handle = super().call_soon_threadsafe(callback, *args, context=context)
-        handle.__class__ = _Handle
-        return handle
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # one thread runs at a time: see `lockstep`
 
-    def call_at(  # type: ignore[override]
-        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        timer = super().call_at(when, callback, *args, context=context)
-        timer.__class__ = _Timer
-        return timer
+    def _run_once(self) -> None:
+        """Let time jump to the next timer if nothing is ready, then run what is ready by now."""
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        timers = self._live_timers()
+        virtual = self._virtual
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            virtual.select(_nothing, max(0.0, timers[0]._when - virtual.now) if timers else None)  # type: ignore[attr-defined]
+        end = virtual.now + self._clock_resolution  # type: ignore[attr-defined]
+        while timers and timers[0]._when < end:  # type: ignore[attr-defined]
+            timer = heapq.heappop(timers)
+            timer._scheduled = False  # type: ignore[attr-defined]
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:  # type: ignore[attr-defined]
+                continue
+            if self.on_step is not None:
+                self.on_step(handle)
+            process = handle._context.get(_process)  # type: ignore[attr-defined]
+            if process is not None and process.stopped:
+                process.held.append(handle)
+            else:
+                handle._run()
+
+    def _live_timers(self) -> list[asyncio.TimerHandle]:
+        """Return the heap of timers, of which the first is not cancelled."""
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        cancelled: int = self._timer_cancelled_count  # type: ignore[attr-defined]
+        if len(timers) > _MANY_TIMERS and cancelled / len(timers) > _MANY_CANCELLED:
+            for timer in timers:
+                timer._scheduled = not timer._cancelled  # type: ignore[attr-defined]
+            timers[:] = [timer for timer in timers if not timer._cancelled]  # type: ignore[attr-defined]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0]._cancelled:  # type: ignore[attr-defined]
+            self._timer_cancelled_count -= 1
+            heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]
+        return timers
 
     def shift(self, process: Process, held: list[asyncio.Handle], by_s: float) -> list[asyncio.Handle]:
         """Let the timers of a process run out later, also those that are held; returns what is held besides."""
         timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         mine = [timer for timer in timers if timer._context.get(_process) is process]  # type: ignore[attr-defined]
-        late = [handle for handle in held if isinstance(handle, _Timer) and _is_own(handle)]
+        late = [handle for handle in held if isinstance(handle, asyncio.TimerHandle) and _is_own(handle)]
         for timer in (*filter(_is_own, mine), *late):
             timer._when += by_s  # type: ignore[attr-defined]
         for timer in late:
@@ -138,3 +150,8 @@ class SimulatedLoop(VirtualLoop):
 
     def run_held(self, handles: list[asyncio.Handle]) -> None:
         self._ready.extend(handles)  # type: ignore[attr-defined]
+
+
+def _nothing(timeout: float | None) -> list[Any]:
+    """What a selector finds that knows of no files."""
+    return []
