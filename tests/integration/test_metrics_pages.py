@@ -66,7 +66,7 @@ async def test_a_registry_of_prometheus_client_tells_the_same() -> None:
     registry.register(HostCollector(app))
     done = asyncio.Event()
 
-    @app.handler('od"d*')
+    @app.handler('[o\udc80]d"d*')
     async def handle(message: emq.Message) -> None:
         done.set()
 
@@ -78,7 +78,7 @@ async def test_a_registry_of_prometheus_client_tells_the_same() -> None:
             await host.lag.look()
             own = Scraped("".join(exposition.pieces(host_families.of_process(app))))
             theirs = Scraped(generate_latest(registry).decode())
-    assert theirs.value("emq_started_total", handler='od"d*') == 1
+    assert theirs.value("emq_started_total", handler='[o?]d"d*') == 1
     assert theirs.series() == own.series()
     assert theirs.series().keys() >= {"emq_wait_seconds_bucket", "emq_handler_seconds_sum"}
     changing = ("_seconds", "process_")
