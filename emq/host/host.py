@@ -23,7 +23,7 @@ from emq.fetcher.readiness import Readiness
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.waker import Waker
 from emq.groups.context import HostContext
-from emq.groups.events import HostEvents
+from emq.groups.events import GROUP_LOOPS, GroupLoop, HostEvents
 from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
@@ -105,6 +105,7 @@ class Host(HostEvents):
         self._neighbours = services.neighbours
         self._gauge = Gauge()
         self.guard = getattr(membership, "guard", None) or Guard()
+        self.guard.names.update(GROUP_LOOPS)  # so that the metrics count from 0: an alert sees no first value
         self.on_deleted: list[Callable[[str], None]] = []
         self._version = 0
         self._has_offered = False
@@ -426,7 +427,7 @@ class Host(HostEvents):
     def shrunk(self, group: OwnedGroup) -> None:
         self.assignments.shrunk(group)
 
-    def broken(self, loop: str, group: OwnedGroup, failure: Exception) -> None:
+    def broken(self, loop: GroupLoop, group: OwnedGroup, failure: Exception) -> None:
         """Take the group out of all loops and acquire it again from the store."""
         self.guard.note(loop, "the group starts again from its checkpoint", failure, group.name)
         self.assignments.shrunk(group)
