@@ -149,12 +149,20 @@ class Host(HostEvents):
         self.timekeeper = timekeeper
         if timekeeper is not None:
             timekeeper.bind(membership.lease)
+        self.lag = LagSampler(ownership, store, clock)
         self.parts = parts = Parts(
-            ownership, self.puller, self.settler, self.guard, timekeeper, self._gauge, membership, self._database
+            ownership,
+            self.puller,
+            self.settler,
+            self.guard,
+            timekeeper,
+            self._gauge,
+            membership,
+            self._database,
+            self.lag,
         )
         self.recorder = Recorder(parts, checkpoints, membership.host, clock)
         self.deliveries = services.deliveries
-        self.lag = LagSampler(ownership, store, clock)
 
     async def run(self) -> None:
         """Consume until `stop` is called.
@@ -249,7 +257,7 @@ class Host(HostEvents):
     @property
     def store_unreachable(self) -> str | None:
         """The error of the store, or of the part of it that does not answer; None while all is well."""
-        return self.puller.unreachable or self.slots.unreachable or self.lanes.unreachable or self.lag.unreachable
+        return self.recorder.store_unreachable
 
     @property
     def is_stopping(self) -> bool:
