@@ -1,17 +1,22 @@
 """Traces by OpenTelemetry: a span around each publish, and one around each call of a handler, linked to it.
 
 Only the API of OpenTelemetry is needed (extra `otel`); a program that exports traces brings and sets up the SDK.
+
+A span only tells of a call. It never decides on one: an error that cannot be put into words, or strange headers, leave
+the outcome of a message as it is. What a span holds of an error is bounded, since exporters send many spans together.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from importlib import metadata
 
 from emq import errors, extras
 from emq.calls.middleware import HandleNext, HandlerCall, Middleware, PublishCall, PublishNext
+from emq.dispatch import retry
 from emq.message import Message
 
 try:
@@ -22,6 +27,12 @@ except ModuleNotFoundError as exc:
     raise errors.InvalidSettings(f"emq.otel needs the module {exc.name!r}; {extras.remedy('otel')}") from exc
 
 SYSTEM = "emq"
+
+MAX_TRACEBACK = 16_000
+"""Most characters of a traceback in a span. The text of an error, which is part of it, may be of any length."""
+
+MAX_FAILURES = 8
+"""Most failed messages of a batch whose errors are in its span."""
 
 _ANSWERS = (errors.Retry, errors.Reject)
 """Errors by which a handler answers; nobody needs to see where they were raised."""
@@ -55,7 +66,7 @@ class Tracing(Middleware):
         with self._span(f"publish {call.topic}", SpanKind.PRODUCER, attributes) as span:
             propagate.inject(call.headers)
             ids = await call_next(call)
-            if len(ids) == 1:
+            if isinstance(ids, list) and len(ids) == 1:  # the app refuses other answers of inner middleware
                 span.set_attribute("messaging.message.id", ids[0])
             return ids
 
@@ -78,7 +89,7 @@ class Tracing(Middleware):
         with self._span(f"process {call.pattern}", SpanKind.CONSUMER, attributes, links, parent):
             return await call_next(call)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _span(
         self,
         name: str,
@@ -94,12 +105,11 @@ class Tracing(Middleware):
                 yield span
             except asyncio.CancelledError:
                 span.set_attribute("error.type", "cancelled")
+                span.set_status(StatusCode.ERROR, "cancelled: it took too long, or its process stops")
                 raise
             except Exception as exc:
-                span.set_attribute("error.type", type(exc).__qualname__)
-                span.set_status(StatusCode.ERROR, str(exc))
-                if not isinstance(exc, _ANSWERS):
-                    span.record_exception(exc)
+                with contextlib.suppress(Exception):  # of the handler's own classes
+                    _tell(span, exc)
                 raise
 
 
@@ -115,7 +125,43 @@ def _attributes(operation: str, kind: str, topic: str) -> dict[str, AttributeVal
 def _published(message: Message) -> context.Context:
     """Return the context of the message's publish; an empty one if its headers tell of none."""
     headers = message.headers
-    return propagate.extract(headers if isinstance(headers, dict) else {}, context=context.Context())
+    try:
+        return propagate.extract(headers if isinstance(headers, dict) else {}, context=context.Context())
+    except Exception:  # the propagator is the program's, and the headers are anybody's
+        return context.Context()
+
+
+def _tell(span: Span, failure: Exception) -> None:
+    """Make the span one of a call that failed."""
+    span.set_attribute("error.type", _encodable(type(failure).__qualname__))
+    span.set_status(StatusCode.ERROR, retry.describe(failure))
+    if not isinstance(failure, errors.PartialFailure):
+        if not isinstance(failure, _ANSWERS):
+            _record(span, failure)
+        return
+    failed = retry.of_batch(failure, [*failure.failures])
+    unexpected = [(id_, each) for id_, each in failed.items() if not isinstance(each, _ANSWERS)]
+    for id_, each in unexpected[:MAX_FAILURES]:
+        _record(span, each, {"messaging.message.id": _encodable(str(id_))})
+
+
+def _record(span: Span, failure: BaseException, more: Mapping[str, AttributeValue] | None = None) -> None:
+    """Add an error by the conventions. `Span.record_exception` would bound nothing."""
+    kind, half = type(failure), MAX_TRACEBACK // 2
+    text = _encodable("".join(traceback.format_exception(failure)))
+    told = {
+        "exception.type": kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}",
+        "exception.message": retry.describe(failure).removeprefix(f"{kind.__name__}: "),
+        "exception.stacktrace": text if len(text) <= MAX_TRACEBACK else f"{text[:half]}\n[...]\n{text[-half:]}",
+    }
+    span.add_event("exception", {**told, **(more or {})})
+
+
+def _encodable(text: str) -> str:
+    """Return the text with halves of characters escaped: an exporter would drop all spans that it sends together."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _version() -> str | None:

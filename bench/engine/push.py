@@ -16,7 +16,6 @@ from typing import Any
 
 import aiohttp
 
-from bench.engine.host import running
 from bench.engine.waiting import LOOK_S, Cost, cost, in_tasks, made
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
@@ -79,9 +78,8 @@ async def hosted(stage: Stage, topics: list[Topic], per_tenant: int) -> tuple[Co
     """
     total = await stage.elsewhere(fill, stage.url, topics, per_tenant)
     app = stage.app(options=load(environ={}, push_allow=HERE))
-    async with with_push(app), app:
-        consuming = asyncio.create_task(app.run())
-        dispatcher = (await running(app, consuming)).dispatcher
+    async with with_push(app), app, app.running() as host:
+        dispatcher = host.dispatcher
         while not dispatcher.succeeded:
             await asyncio.sleep(LOOK_S)
         before, watch, in_flight = dispatcher.succeeded, Stopwatch(), [1]
@@ -90,8 +88,6 @@ async def hosted(stage: Stage, topics: list[Topic], per_tenant: int) -> tuple[Co
             in_flight.append(dispatcher.in_flight)
         found = cost(watch, total - before)
         assert not dispatcher.failed, f"{dispatcher.failed} deliveries failed"
-        app.stop()
-        await consuming
         return found, round(statistics.mean(in_flight))
 
 

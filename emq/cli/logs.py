@@ -1,13 +1,19 @@
-"""The log of a command that runs for long: on standard error, as text for people or as JSON lines for programs."""
+"""The log of a command that runs for long: on standard error, as text for people or as JSON lines for programs.
+
+Records hold texts of strangers, such as errors that quote a message. As text, only the first line of a record begins at
+the margin, so that no text can pass for a record. As JSON, each record is one line.
+"""
 
 from __future__ import annotations
 
 import datetime
+import json
 import logging
 import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
 
 import structlog
 from structlog.typing import EventDict, ExcInfo, WrappedLogger
@@ -17,8 +23,14 @@ from emq.cli.log_options import Format, Level
 MAX_TRACEBACK = 16_000
 """Most characters of a traceback. The text of an error, which is part of its traceback, may be of any length."""
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""All but tabs and new lines."""
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""All but tabs and new lines, and the separators of lines that some programs take for new lines."""
+
+MARGIN = "    "
+"""What stands before each further line of a record as text."""
+
+_OWN = ("event", "exception", "level", "logger", "pid", "timestamp")
+"""Names in a record as JSON that its `extra` may not take."""
 
 CHATTY = ("aiosqlite", "alembic", "asyncio", "kazoo", "sqlalchemy")
 """Libraries that would log each of their steps or statements with the level debug; they log from warning up."""
@@ -51,10 +63,13 @@ def _has_colors() -> bool:
 
 
 def _json() -> logging.Formatter:
-    """One object for each record: timestamp (ISO 8601, UTC), level, logger, pid, event, and the record's `extra`."""
+    """One object for each record: timestamp (ISO 8601, UTC), level, logger, pid, event, and the record's `extra`.
+
+    An `extra` of a name that the object has already is called `extra_<name>` there.
+    """
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
-            structlog.stdlib.ExtraAdder(),
+            _add_extra,
             _add_utc,
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
@@ -63,13 +78,15 @@ def _json() -> logging.Formatter:
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             _add_pid,
             structlog.processors.ExceptionRenderer(_traceback),
-            structlog.processors.JSONRenderer(),
+            structlog.processors.JSONRenderer(_dumped),
         ],
     )
 
 
 def _text(colors: bool) -> logging.Formatter:
-    """Local time, level and message in one line, then the traceback. A message of EMQ says all of its `extra`."""
+    """Local time, level and message in one line, then the traceback, indented. A message of EMQ says all of its
+    `extra`.
+    """
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[_add_local_time, structlog.stdlib.add_log_level],
         processors=[
@@ -84,6 +101,33 @@ def _text(colors: bool) -> logging.Formatter:
 def _created(event: EventDict) -> datetime.datetime:
     record: logging.LogRecord = event["_record"]
     return datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+
+
+def _add_extra(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    extra = _extra_of(logger, method, {"_record": event["_record"]})
+    del extra["_record"]
+    return {**event, **{f"extra_{name}" if name in _OWN else name: value for name, value in extra.items()}}
+
+
+_extra_of = structlog.stdlib.ExtraAdder()
+
+
+def _dumped(event: EventDict, default: Callable[[object], object], **_: object) -> str:
+    """Return the record as JSON. A value of an `extra` that JSON cannot hold is shown as Python writes it."""
+    try:
+        return json.dumps(event, default=default, allow_nan=False)
+    except Exception:  # of the value's own class, too
+        return json.dumps({name: value if type(value) in _PLAIN else _written(value) for name, value in event.items()})
+
+
+_PLAIN = (str, int, bool, type(None))
+
+
+def _written(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
 
 
 def _add_utc(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -104,10 +148,11 @@ def _add_pid(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
 
 
 def _make_printable(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Escape control characters, such as those with which a stranger's text would draw on the terminal."""
-    for name in ("event", "exception"):
+    """Escape control characters, such as those with which a stranger's text would draw on the terminal; indent."""
+    for name, first in (("event", ""), ("exception", MARGIN)):
         if (text := event.get(name)) is not None:
-            event[name] = _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+            text = _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+            event[name] = first + text.replace("\n", "\n" + MARGIN)
     return event
 
 

@@ -101,7 +101,7 @@ class Database:
                 await database.run(lambda c: schema.ensure(c, tables), deadline_s=LONG_S)
         except sa.exc.DBAPIError as exc:
             await database.close()
-            raise cls.unavailable(f"{database.shown} refused to set up its tables: {exc.orig}") from exc
+            raise cls.unavailable(f"{database.shown} refused to set up its tables: {reason_of(exc)}") from exc
         except BaseException:
             await database.close()
             raise

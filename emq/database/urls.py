@@ -22,10 +22,17 @@ def parse(url: str) -> sa.URL:
     Raises:
         InvalidSettings: `url` is not such a URL; correct it.
     """
+    scheme = url.partition(":")[0]
     try:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
-        raise errors.InvalidSettings(f"{url.partition(':')[0]!r} does not start a database URL; {_REMEDY}") from None
+        if scheme in _DRIVERS:
+            raise errors.InvalidSettings(f"database URL {hide_password(url)!r} cannot be read; {_REMEDY}") from None
+        raise errors.InvalidSettings(f"{scheme!r} does not start a database URL; {_REMEDY}") from None
+    if "@" in (parsed.host or ""):  # the rest of a password, which errors would show as a part of the host's name
+        raise errors.InvalidSettings(
+            f"database URL {hide_password(url)!r} has more than one @; write an @ of the password as %40"
+        )
     driver = _DRIVERS.get(parsed.drivername)
     if driver is None:
         raise errors.InvalidSettings(f"database URL scheme {parsed.drivername!r} is not supported; {_REMEDY}")

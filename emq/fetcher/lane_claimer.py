@@ -17,6 +17,7 @@ from emq.loops.aside import Aside, Call
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneStore
+from emq.topics import inputs
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +187,7 @@ class LaneClaimer:
     def _buffer(self, group: OwnedGroup, claim: LaneClaim, claimed: LaneClaimed, now_ms: int, cut: bool) -> None:
         group.lane_claimed(len(claimed.entries))
         taken: Counter[int] = Counter()
+        damaged: list[str] = []
         for id_, body in claimed.entries:
             self._events.claimed(group, id_)
             damage = ""
@@ -202,7 +204,7 @@ class LaneClaimer:
             m.ready_us = self._clock.now_us()
             taken[m.priority] += 1
             if damage:
-                log.error("entry %s of lane %s: %s; it is a dead letter now, see emq dead", id_, group.name, damage)
+                damaged.append(f"{inputs.shown(id_)}: {damage}")
                 self._events.damaged(group, m, damage)
                 continue
             if m.schedule is not None:
@@ -217,6 +219,13 @@ class LaneClaimer:
             if m.expires_us:
                 group.note_expiry(m.expires_us)
                 self._events.expiring(group)
+        if damaged:
+            log.error(
+                "%d entries of lane %s, such as %s; each is a dead letter now, see emq dead",
+                len(damaged),
+                group.name,
+                damaged[0],
+            )
         if claimed.entries:
             self._events.ready(group)
         if claimed.next_due_ms is not None and _is_claimed(group):  # a topic that resumes is looked at again

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal, TypeAlias, get_args
 
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.message import Message
+
+GroupLoop: TypeAlias = Literal["dispatch", "fetch", "lanes", "slots"]
+"""The parts of a host that work on one group after the other, and go on with the next one if a group breaks."""
+
+GROUP_LOOPS: tuple[GroupLoop, ...] = get_args(GroupLoop)
 
 
 class HostEvents:
@@ -82,7 +88,7 @@ class HostEvents:
     def shrunk(self, group: OwnedGroup) -> None:
         """The group's store came back from a crash without messages that were read."""
 
-    def broken(self, loop: str, group: OwnedGroup, failure: Exception) -> None:
+    def broken(self, loop: GroupLoop, group: OwnedGroup, failure: Exception) -> None:
         """A loop could not go on with the group, because of a bug; start the group again.
 
         Raises:

@@ -23,7 +23,7 @@ from emq.fetcher.readiness import Readiness
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.waker import Waker
 from emq.groups.context import HostContext
-from emq.groups.events import HostEvents
+from emq.groups.events import GROUP_LOOPS, GroupLoop, HostEvents
 from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
@@ -99,6 +99,7 @@ class Host(HostEvents):
         self._neighbours = services.neighbours
         self._gauge = Gauge()
         self.guard = getattr(membership, "guard", None) or Guard()
+        self.guard.names.update(GROUP_LOOPS)  # so that the metrics count from 0: an alert sees no first value
         self.on_deleted: list[Callable[[str], None]] = []
         self._version = 0
         self._has_offered = False
@@ -143,12 +144,20 @@ class Host(HostEvents):
         self.timekeeper = timekeeper
         if timekeeper is not None:
             timekeeper.bind(membership.lease)
+        self.lag = LagSampler(ownership, store, clock)
         self.parts = parts = Parts(
-            ownership, self.puller, self.settler, self.guard, timekeeper, self._gauge, membership, checkpoints.database
+            ownership,
+            self.puller,
+            self.settler,
+            self.guard,
+            timekeeper,
+            self._gauge,
+            membership,
+            checkpoints.database,
+            self.lag,
         )
         self.recorder = Recorder(parts, checkpoints, membership.host, clock)
         self.deliveries = services.deliveries
-        self.lag = LagSampler(ownership, store, clock)
 
     async def run(self) -> None:
         """Consume until `stop` is called.
@@ -239,7 +248,7 @@ class Host(HostEvents):
     @property
     def store_unreachable(self) -> str | None:
         """The error of the store, or of the part of it that does not answer; None while all is well."""
-        return self.puller.unreachable or self.slots.unreachable or self.lanes.unreachable or self.lag.unreachable
+        return self.recorder.store_unreachable
 
     @property
     def is_stopping(self) -> bool:
@@ -395,7 +404,7 @@ class Host(HostEvents):
     def shrunk(self, group: OwnedGroup) -> None:
         self.assignments.shrunk(group)
 
-    def broken(self, loop: str, group: OwnedGroup, failure: Exception) -> None:
+    def broken(self, loop: GroupLoop, group: OwnedGroup, failure: Exception) -> None:
         """Take the group out of all loops and acquire it again from the store."""
         self.guard.note(loop, "the group starts again from its checkpoint", failure, group.name)
         self.assignments.shrunk(group)

@@ -23,6 +23,7 @@ from emq.fetcher.puller import Puller
 from emq.groups.deliveries import SIZES
 from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedTopic
+from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
 from emq.host.statistics import IN_SLOT, HostStatistics, Rates, TopicStatistics, Totals
 from emq.loops.guard import Guard
@@ -57,6 +58,7 @@ class Parts(NamedTuple):
     gauge: Gauge
     membership: Membership
     database: Database
+    lag: LagSampler
 
 
 class _Mark(NamedTuple):
@@ -116,13 +118,19 @@ class Recorder:
             buffered_bytes=self._parts.gauge.bytes,
             in_flight=loops.dispatcher.in_flight,
             loop_lag_s=self._lag_s,
-            store_unreachable=parts.puller.unreachable or loops.slots.unreachable,
+            store_unreachable=self.store_unreachable,
             database_unreachable=self._database.unreachable,
             totals=totals,
             rates=self._rates,
             busiest=self._busiest,
             clock=parts.timekeeper.state() if parts.timekeeper is not None else None,
         )
+
+    @property
+    def store_unreachable(self) -> str | None:
+        """The error of the store, or of the part of it that does not answer; None while all is well."""
+        parts, loops = self._parts, self._parts.ownership.loops
+        return parts.puller.unreachable or loops.slots.unreachable or loops.lanes.unreachable or parts.lag.unreachable
 
     async def record(self) -> None:
         """Save a snapshot every `INTERVAL_S` (1 s) while the host is busy, else every `IDLE_S` (5 s).
@@ -165,7 +173,7 @@ class Recorder:
         """Compute the rates since the last round. Returns True if any total changed."""
         parts, now = self._parts, self._clock.now()
         loops = parts.ownership.loops
-        unreachable = (parts.puller.unreachable, self._database.unreachable)
+        unreachable = (self.store_unreachable, self._database.unreachable)
         mark = _Mark(
             self._totals(),
             loops.dispatcher.in_flight,

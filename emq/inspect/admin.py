@@ -188,12 +188,14 @@ class Admin:
         queues, upto = topic.all_queues(), {}
         if not emptied:
             upto = {q: c.watermark for q, c in (await self._checkpoints.load(queues)).items()}
+        # The lanes first: a group forgets the ids of publishes with the seal of its last queue, and must learn no id
+        # after that. Else a topic of this name that is created again would leave out a message of such an id.
+        await self._seal_lanes(topic, range(topic.groups), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
         done = True
         for start in range(0, len(queues), CHUNK):
             part = queues[start : start + CHUNK]
             trims = [Trim(q, FAR_FUTURE_MS if emptied else upto.get(q, 0), None, seal=True) for q in part]
             done &= all(sealed is True for sealed in served(await self._store.log.trim(trims)))
-        await self._seal_lanes(topic, range(topic.groups), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
         return done
 
     async def _seal_lanes(

@@ -83,4 +83,4 @@ class Troubles:
             if len(self._said) >= SAID:
                 self._said.clear()
             self._said[text] = now
-            log.warning("%s; %s, and are tried again every few seconds", text, self._waits)
+            log.warning("%s; %s, and EMQ tries again every few seconds", text, self._waits)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from emq import errors, extras
-from emq.metrics import host_families
-from emq.metrics.exposition import number
+from emq.metrics import exposition, host_families
 from emq.metrics.families import Family, Histogram
 from emq.metrics.monitor import Monitor
 from emq.metrics.watched import Watched
@@ -48,12 +47,12 @@ class HostCollector(Collector):
 def _metric(family: Family) -> Metric:
     metric = Metric(family.name.removesuffix("_total"), family.help, family.kind)
     for labels, value in family.values:
-        named = dict(labels)
+        named = {name: exposition.encodable(text) for name, text in labels}
         if not isinstance(value, Histogram):
             metric.add_sample(family.name, named, value)
             continue
         for bound, below in value.buckets(family.sizes):
-            metric.add_sample(f"{family.name}_bucket", {**named, "le": number(bound)}, below)
+            metric.add_sample(f"{family.name}_bucket", {**named, "le": exposition.number(bound)}, below)
         metric.add_sample(f"{family.name}_bucket", {**named, "le": "+Inf"}, value.times)
         metric.add_sample(f"{family.name}_count", named, value.times)
         metric.add_sample(f"{family.name}_sum", named, value.total_us / 1e6)

@@ -60,8 +60,12 @@ def _labels(labels: Labels) -> str:
 
 
 def _value(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return escaped.encode("utf-8", "replace").decode()  # a lone surrogate would fail the whole page
+    return encodable(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
+
+
+def encodable(text: str) -> str:
+    """Return the text of a label without halves of characters, which would fail the whole page."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _help(text: str) -> str:

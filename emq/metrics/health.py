@@ -73,7 +73,7 @@ def _of_host(host: Host) -> list[Check]:
         Check(
             "plan",
             host.running.is_set(),
-            f"version {plan.version if plan else 0}, {groups} groups"
+            f"version {plan.version if plan else 0}, {groups} group{'s' * (groups != 1)}"
             if host.running.is_set()
             else "the first assignment is not carried out yet",
         ),

@@ -34,7 +34,7 @@ class Monitor:
         self._app = app
         self._wanted = 0
         self._server: Server | None = None
-        self._page: asyncio.Task[str] | None = None
+        self._page: asyncio.Task[bytes] | None = None
         self.counts = False
         self.address: settings.Address | None = None
 
@@ -87,14 +87,14 @@ class Monitor:
             self._page.add_done_callback(self._rendered)
         return Page(200, await asyncio.shield(self._page), exposition.CONTENT_TYPE)
 
-    async def _render(self) -> str:
-        found: list[str] = []
+    async def _render(self) -> bytes:
+        found: list[bytes] = []
         for piece in exposition.pieces(host_families.of_process(self._app)):
-            found.append(piece)
+            found.append(piece.encode())
             await asyncio.sleep(0)
-        return "".join(found)
+        return b"".join(found)
 
-    def _rendered(self, page: asyncio.Task[str]) -> None:
+    def _rendered(self, page: asyncio.Task[bytes]) -> None:
         self._page = None
 
     async def _livez(self, query: str) -> Page:

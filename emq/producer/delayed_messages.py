@@ -81,6 +81,7 @@ class LaneProducer:
 
     async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
         answers: dict[int, str | Exception] = {}
+        repeats: set[int] = set()
         todo = list(enumerate(items))
         for _ in range(TRIES):
             added = await of_each(self._lanes.add([_entry(item) for _, item in todo], durability), len(todo))
@@ -91,8 +92,10 @@ class LaneProducer:
                 else:
                     answers[place] = item.message.id
                     stored.append((place, item))
-                    if answer or not item.topic.dedupe_ms:  # or the first publish of the id has been recorded
+                    if answer or not item.topic.dedupe_ms:
                         new.append(item)
+                    else:  # the first publish of the id has been recorded and counted
+                        repeats.add(place)
             self._record(new)
             try:
                 todo = await self._astray(stored, answers) if stored else []
@@ -102,7 +105,7 @@ class LaneProducer:
                 break
             if not todo:
                 break
-        self.published += sum(isinstance(answer, str) for answer in answers.values())
+        self.published += sum(isinstance(a, str) for place, a in answers.items() if place not in repeats)
         if self._trail.enabled:
             self._doubt([items[place] for place, a in answers.items() if isinstance(a, errors.OutcomeUnknown)])
         return [answers[place] for place in range(len(items))]

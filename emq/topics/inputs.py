@@ -44,8 +44,16 @@ def shown(given: object) -> str:
     try:
         text = repr(given)
     except ValueError:  # an integer with more digits than Python writes
-        text = "<an integer of thousands of digits>"
+        text = "<an integer of thousands of digits>" if isinstance(given, int) else _unshown(given)
+    except Exception:  # of the value's own class, such as a row of a database that is out of reach
+        text = _unshown(given)
+    if not text.isprintable():
+        text = " ".join(text.split())
     return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+
+
+def _unshown(given: object) -> str:
+    return f"<a {type(given).__name__} that cannot be shown>"
 
 
 def text(name: str, given: object) -> str:

@@ -190,7 +190,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return len(self.priorities) // 2
         try:
             return self.priorities.index(str(priority))
-        except ValueError:  # also for an integer of more digits than Python writes
+        except Exception:  # also for an integer of more digits than Python writes, and of the value's own class
             raise errors.InvalidMessage(
                 f"topic {self.name!r} has no priority {inputs.shown(priority)}; it has {', '.join(self.priorities)}"
             ) from None

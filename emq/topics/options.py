@@ -98,8 +98,9 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         means(
             "Time for which the topic remembers the id of each publish. Within it a publish of the same id stores "
             "nothing: after OutcomeUnknown repeat the publish with the same message_id. 0 remembers nothing. The store "
-            "keeps about 150 bytes for each id. A message without a key goes to a group by its id. A change of the "
-            "number of groups and a deletion of the topic make it forget ids.",
+            "keeps about 150 bytes for each id. Repeat with the same key, too: each group remembers its own ids, and a "
+            "message goes to a group by its key, or without a key by its id. A change of the number of groups and a "
+            "deletion of the topic make it forget ids.",
             "s",
         ),
     ] = 0.0

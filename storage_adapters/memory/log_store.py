@@ -38,7 +38,7 @@ class MemoryLog:
         if put.ids:
             fresh = self._world.fresh(group_of(put.queue), put.ids)
             bodies = [put.bodies[i] for i in fresh.values()]
-        if put.max_length is not None and (full := self._make_room(put, len(bodies), queue)):
+        if bodies and put.max_length is not None and (full := self._make_room(put, len(bodies), queue)):
             return full
         if put.ids:
             self._world.remember(group_of(put.queue), fresh, put.remember_ms)
@@ -104,7 +104,8 @@ class MemoryLog:
         queue.trim(trim.upto)
         if trim.seal is False or (trim.seal and not queue.held()):
             queue.sealed = trim.seal
-            self._world.remembered.pop(group_of(trim.queue), None)
+            if trim.seal:
+                self._world.remembered.pop(group_of(trim.queue), None)
         queue.layout = max(queue.layout, trim.layout or 0)
         return queue.sealed
 

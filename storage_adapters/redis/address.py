@@ -9,6 +9,7 @@ from typing import Any
 from redis.asyncio.connection import parse_url
 
 from emq import errors
+from emq.storage import opening
 
 PORTS = {"sentinel": 26_379}
 DEFAULT_PORT = 6_379
@@ -56,6 +57,13 @@ def parsed(url: str) -> Address:
         InvalidSettings: a part of the URL is wrong; the text names it.
     """
     parts = urllib.parse.urlsplit(url)
+    unnamed = [piece for piece in parts.query.split("&") if "=" not in piece]
+    if "@" in "".join([parts.path, parts.fragment, *unnamed]):
+        # What stands before the /, ? or # is the beginning of a password, and no error may show it as a host's name.
+        raise errors.InvalidSettings(
+            f"store URL {opening.hide_password(url)!r} has an @ behind a /, ? or #; write those of a password as %2F, "
+            "%3F and %23"
+        )
     scheme, _, kind = parts.scheme.partition("+")
     named = parts.netloc.rpartition("@")[2]
     shown = f"{parts.scheme}://{named}"

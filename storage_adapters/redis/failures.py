@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import redis.exceptions
@@ -12,13 +13,17 @@ from emq.storage.answers import Unexpected
 _NOT_SENT = ("connecting to", "Connect call failed", "not known", "No master found", "previous master is now a slave")
 
 
+_OBJECT = re.compile(r"<redis\..*?> - ")
+"""The driver's own objects, hundreds of characters each, before the errors of sentinels."""
+
+
 class MetWrongType(errors.OutcomeUnknown):
     """A script met a key of another type than the script works on, and ended there."""
 
 
 def translated(exc: Exception, url: str) -> errors.EMQError:
     """Return the EMQ error for an error reply of the server at `url`, or for a broken connection to it."""
-    text = str(exc)
+    text = _OBJECT.sub("", str(exc))
     if isinstance(exc, redis.exceptions.OutOfMemoryError) or "OOM" in text:
         return errors.StoreFull(f"{url} is out of memory; raise maxmemory or let consumers catch up")
     if isinstance(exc, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):

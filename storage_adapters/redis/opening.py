@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any
 
@@ -57,6 +58,7 @@ async def open_store(url: str, environment: Environment) -> RedisStore:
         StoreUnavailable: no server answers at that address, or the server is older than Redis 7.
     """
     address = parsed(url)
+    _check_parameters(address)
     if address.kind == "cluster":
         return await _open_cluster(address, environment.value)
     return await _open_server(address, environment.value)
@@ -104,8 +106,18 @@ async def _open_cluster(address: Address, environment: str) -> RedisStore:
     return RedisStore(location, wakeups, topology.close, max_queue_qps=address.max_queue_qps)
 
 
+def _check_parameters(address: Address) -> None:
+    """Refuse a URL with a parameter that the driver does not know; the driver itself would break at its first call."""
+    try:
+        redis.asyncio.ConnectionPool(**_options(address, *address.hosts[0])).make_connection()  # type: ignore[no-untyped-call]
+    except TypeError as exc:
+        named = re.search(r"argument '(\w+)'", str(exc))
+        what = f"there is no parameter {named[1]!r}" if named else str(exc)
+        raise errors.InvalidSettings(f"store URL {address.shown}: {what}; correct it or leave it out") from None
+
+
 def _client(address: Address, host: str, port: int) -> redis.asyncio.Redis:
-    options = {**_driver_options(), **address.options(host, port)}
+    options = _options(address, host, port)
     pool = redis.asyncio.ConnectionPool(**options)
     client = redis.asyncio.Redis.from_pool(pool)
     pack_in_c(client)
@@ -113,7 +125,7 @@ def _client(address: Address, host: str, port: int) -> redis.asyncio.Redis:
 
 
 def _sentinels(address: Address) -> OneAtATime:
-    options = {**_driver_options(), **address.options(*address.hosts[0])}
+    options = _options(address, *address.hosts[0])
     del options["host"], options["port"]
     tls = options.pop("connection_class", None) is not None
     own = {"username": address.sentinel_username, "password": address.sentinel_password}
@@ -127,13 +139,15 @@ def _master(sentinels: OneAtATime, address: Address) -> redis.asyncio.Redis:
     return client
 
 
-def _driver_options() -> dict[str, Any]:
+def _options(address: Address, host: str, port: int) -> dict[str, Any]:
+    """Return the arguments of a connection to one server."""
     return {
         "protocol": 2,
         "retry": redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
         "socket_timeout": ANSWER_TIMEOUT_S,
         "health_check_interval": 0,
+        **address.options(host, port),
     }
 
 

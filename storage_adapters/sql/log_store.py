@@ -217,7 +217,7 @@ def _refusal(put: Put, count: int, queues: dict[str, Queue]) -> errors.EMQError 
     queue = queues[put.queue]
     if queue.sealed or (put.layout is not None and put.layout < queue.layout):
         return errors.QueueSealed(f"queue {put.queue!r} was retired; read the catalog again")
-    if put.max_length is None:
+    if put.max_length is None or not count:  # a repeat takes no room
         return None
     held = sum(queues[name].held for name in {put.queue, *put.siblings})
     excess = held + count - put.max_length

@@ -100,6 +100,22 @@ async def test_a_seal_forgets_for_what_is_created_again_begins_anew(store: Store
     assert await put(store, target.queue(), "a") != [REPEATED]
 
 
+async def test_an_opened_queue_forgets_nothing(store: Store, target: Target) -> None:
+    """A topic's queues are opened at each change of its rate, and when a program makes sure that the topic exists."""
+    await put(store, target.queue(), "a")
+    await store.log.trim([Trim(target.queue(), 0, None, seal=False)])
+    assert await put(store, target.queue(), "a") == [REPEATED]
+
+
+@pytest.mark.parametrize("drop_oldest", [False, True])
+async def test_a_repeat_needs_no_room(store: Store, target: Target, drop_oldest: bool) -> None:
+    """The group may hold more than its limit, if the limit was lowered."""
+    await put(store, target.queue(), "a", "b", "c")
+    limit = {"max_length": 2, "siblings": [target.queue()], "drop_oldest": drop_oldest}
+    assert await put(store, target.queue(), "a", "b", **limit) == [REPEATED, REPEATED]
+    assert await bodies(store, target.queue(), 3) == ["a", "b", "c"]
+
+
 async def test_ids_may_be_any_text_and_thousands(store: Store, target: Target) -> None:
     ids = ["", "'; --", "ü€😀", "a\nb", "\x00", "\x01", *(f"id-{i}" for i in range(2_000))]
     assert REPEATED not in await put(store, target.queue(), *ids)

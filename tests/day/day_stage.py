@@ -195,7 +195,7 @@ class Stage:
         for path in sorted(self.directory.glob("*.log")):
             lines = path.read_text().splitlines()
             for i, line in enumerate(lines):
-                if line.startswith("Traceback") or " ERROR " in line or " CRITICAL " in line:
+                if line.lstrip().startswith("Traceback") or " ERROR " in line or " CRITICAL " in line:
                     found.append(f"{path.name}: " + " | ".join(lines[max(0, i - 1) : i + 30])[:3000])
         return found
 

@@ -84,6 +84,56 @@ async def test_pages_by_path_and_nothing_else(caplog: pytest.LogCaptureFixture) 
         assert await get(address, "/page") == (200, "hello\n")
 
 
+async def test_requests_that_people_and_proxies_make_are_served() -> None:
+    async with serving() as (address, asked):
+        for odd in (
+            b"GET /page?a HTTP/1.0\n\n",
+            b"GET /page?a HTTP/1.1\nHost: x\n\n",
+            b"\r\nGET /page?a HTTP/1.1\r\n\r\n",
+            b"GET http://host:9464/page?a HTTP/1.1\r\nHost: host\r\n\r\n",
+            b"GET /page?a HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
+            b"GET /page?a HTTP/1.1\r\n\r\nGET /page?b HTTP/1.1\r\n\r\n",
+        ):
+            answer = await asyncio.wait_for(raw(address, odd), 5)
+            assert answer.startswith(b"HTTP/1.1 200 "), odd
+            assert answer.endswith(b"\r\n\r\nhello\n")
+        assert asked == ["a"] * 6
+        assert b"\r\nAllow: GET, HEAD\r\n" in await raw(address, b"DELETE /page HTTP/1.1\r\n\r\n")
+
+
+async def test_a_head_that_comes_in_pieces_is_taken_and_half_a_head_is_no_request() -> None:
+    async with serving() as (address, asked):
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        for piece in (b"GET /pa", b"ge HTTP/1.1\r", b"\nX: y\r\n\r", b"\n"):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"GET /page HTTP/1.1\r\n")
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("mute_s", "status"), [(0.0, 200), (60.0, 503)])
+async def test_clients_that_ask_nothing_make_room_for_one_that_asks(
+    monkeypatch: pytest.MonkeyPatch, mute_s: float, status: int
+) -> None:
+    """Else an orchestrator would restart a host because somebody holds the connections of its metrics open."""
+    monkeypatch.setattr(server, "MUTE_S", mute_s)
+    async with serving() as (address, _):
+        mutes = [await asyncio.open_connection(address.host, address.port) for _ in range(MAX_CONNECTIONS)]
+        for _ in range(2):
+            assert (await get(address, "/page"))[0] == status
+        dropped = [reader.at_eof() for reader, _ in mutes].count(True)
+        assert dropped == (0 if status == 503 else 1), "and no more of them than needed"
+        for _, writer in mutes:
+            writer.close()
+
+
 async def test_a_request_without_end_is_refused() -> None:
     async with serving() as (address, _):
         reader, writer = await asyncio.open_connection(address.host, address.port)
@@ -246,7 +296,7 @@ async def test_scrapes_at_the_same_time_share_one_page(monkeypatch: pytest.Monke
     made = 0
     real = Monitor._render
 
-    async def render(self: Monitor) -> str:
+    async def render(self: Monitor) -> bytes:
         nonlocal made
         made += 1
         return await real(self)
@@ -255,7 +305,8 @@ async def test_scrapes_at_the_same_time_share_one_page(monkeypatch: pytest.Monke
     app = emq.App("memory://shared-page", options=Settings(metrics="127.0.0.1:0"))
     async with app.monitor.serving():
         pages = await asyncio.gather(*(app.monitor._metrics("") for _ in range(500)))
-        assert len({page.text for page in pages}) == made == 1
+        assert len({id(page.text) for page in pages}) == made == 1
+        assert isinstance(pages[0].text, bytes), "slow readers would hold a copy each"
         await app.monitor._metrics("")
         assert made == 2
 

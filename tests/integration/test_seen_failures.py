@@ -115,7 +115,7 @@ def test_the_text_has_the_failure_in_a_line_with_its_time_and_the_level_is_obeye
     assert host.stderr is not None
     line = host.stderr.readline()  # with the level "warning", the first
     assert line_with(host, "shop.py")
-    assert line_with(host, "KeyError") == "KeyError: 'nothing'\n"
+    assert line_with(host, "KeyError") == "    KeyError: 'nothing'\n"
     stop(host)
     time, _, said = line.partition(" [warning  ] ")
     assert len(time) == len("2026-01-01 10:00:00.000")

@@ -192,6 +192,7 @@ async def test_a_silent_store_keeps_the_last_counts_and_is_named() -> None:
             await host.lag.look()
             assert host.lag.sampled_at == at
             assert ready(r, host)["store"] == health.Check("store", False, "no answer")
+            assert host.statistics().store_unreachable == "no answer", "`emq top` and `emq hosts` say it, too"
             assert scraped(r, host).value("emq_store_reachable") == 0
             assert scraped(r, host).value("emq_lag_age_seconds") >= 1
             r.store.lanes.inspect = real  # type: ignore[method-assign]

@@ -51,8 +51,8 @@ def test_text_is_a_line_with_local_time_and_level_and_the_traceback_below() -> N
     lines = logs.formatter("text").format(record(failure=raised("boom"), topic="orders")).splitlines()
     assert lines[0].endswith(":20.250 [warning  ] hello"), "the extra is for programs"
     assert lines[0].startswith("2023-11-1")
-    assert lines[1] == "Traceback (most recent call last):"
-    assert lines[-1] == "ValueError: boom"
+    assert lines[1] == "    Traceback (most recent call last):"
+    assert lines[-1] == "    ValueError: boom"
     assert "\x1b" in logs.formatter("text", colors=True).format(record())
 
 
@@ -61,6 +61,41 @@ def test_a_strangers_text_does_not_draw_on_the_terminal() -> None:
     assert "\x1b" not in line
     assert "\x07" not in line
     assert r"\x1b[2J gone" in line
+
+
+@pytest.mark.parametrize("new_line", ["\n", "\r", "\r\n", "\x85", "\u2028", "\u2029", "\v", "\f"])
+def test_a_strangers_text_does_not_pass_for_a_record(new_line: str) -> None:
+    forged = "2026-11-23 12:00:00.000 [warning  ] topic bank: all is well"
+    error = raised(f"bad{new_line}{forged}")
+    error.add_note(forged)
+    told = record(f"bad{new_line}{forged}", failure=error)
+    lines = logs.formatter("text").format(told).splitlines()
+    assert len(lines) > 4
+    assert [line for line in lines if not line.startswith("    ")] == lines[:1]
+    assert len(logs.formatter("json").format(told).splitlines()) == 1
+
+
+class NoText:
+    def __repr__(self) -> str:
+        raise RuntimeError("an error of the value")
+
+
+def test_any_extra_is_one_object_of_json() -> None:
+    ring: dict[str, object] = {}
+    ring["me"] = ring
+    for odd in ({(1, 2): 3}, ring, NoText(), float("nan"), b"bytes", {1}, "half \udc80"):
+        [line] = logs.formatter("json").format(record("said", odd=odd, order=17)).splitlines()
+        told = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        assert (told["event"], told["order"]) == ("said", 17)
+        assert isinstance(told["odd"], str)
+
+
+def test_an_extra_takes_the_place_of_nothing() -> None:
+    names = ("event", "exception", "level", "logger", "pid", "timestamp")
+    told = json.loads(logs.formatter("json").format(record("said", **dict.fromkeys(names, "mine"))))
+    assert {told[f"extra_{name}"] for name in names} == {"mine"}
+    assert (told["event"], told["level"], told["logger"]) == ("said", "warning", "emq.some.where")
+    assert "exception" not in told
 
 
 @pytest.mark.parametrize("format_", ["text", "json"])

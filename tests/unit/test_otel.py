@@ -145,6 +145,123 @@ async def test_each_attempt_has_a_span_and_failures_say_why() -> None:
     assert [[event.name for event in span.events] for span in spans.delivered] == [["exception"], [], []]
 
 
+class NoText(ValueError):
+    def __str__(self) -> str:
+        raise RuntimeError("an error of the error")
+
+
+class RejectWithoutText(emq.Reject, NoText):
+    __str__ = NoText.__str__
+
+
+FAILURES: dict[bytes, Exception] = {
+    b"no text": NoText(),
+    b"reject": RejectWithoutText("never"),
+    b"huge": ValueError("x" * 100_000),
+    b"half": ValueError("half a character: \udc80"),
+}
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+async def test_an_error_decides_on_its_message_as_without_traces_and_takes_little_room(batch_size: int) -> None:
+    reasons: list[list[str]] = []
+    spans = Spans()
+    for app in (spans.app, emq.App("memory:", options=emq.Settings())):
+
+        async def one(message: emq.Message) -> None:
+            raise FAILURES[message.payload]
+
+        async def many(messages: list[emq.Message]) -> None:
+            raise emq.PartialFailure({m.id: FAILURES[m.payload] for m in messages})
+
+        app.handler("t", batch_size=batch_size)(one if batch_size == 1 else many)
+        async with Harness(app) as t:
+            await app.create_topic("t", 100)
+            for payload in FAILURES:
+                await t.publish("t", payload)
+                await t.settled()
+            reasons.append([failure.reason for failure in t.failures])
+            assert [letter.reason for letter in t.dead_letters] == ["rejected: never"]
+    assert reasons[0] == reasons[1]
+    assert len(spans.delivered) == len(FAILURES)
+    for span, payload in zip(spans.delivered, FAILURES, strict=True):
+        assert span.status.status_code is StatusCode.ERROR
+        assert [event.name for event in span.events] == ([] if payload == b"reject" else ["exception"])
+        told = [span.status.description or "", *(str(v) for e in span.events for v in (e.attributes or {}).values())]
+        assert sum(map(len, told)) < 20_000
+        "".join(told).encode()  # as an exporter does with all spans that it sends together
+    [event] = spans.delivered[0].events
+    assert (event.attributes or {})["exception.type"] == f"{NoText.__module__}.NoText"
+    assert "raise FAILURES[" in str((event.attributes or {})["exception.stacktrace"]) or batch_size > 1
+
+
+async def test_the_errors_of_a_batch_are_told_by_message() -> None:
+    spans = Spans()
+
+    @spans.app.handler("t", batch_size=20)
+    async def handle(messages: list[emq.Message]) -> None:
+        failures: dict[str, Exception] = {m.id: ValueError(m.id) for m in messages[1:]}
+        raise emq.PartialFailure({**failures, messages[0].id: emq.Retry("later")})
+
+    async with Harness(spans.app) as t:
+        await spans.app.create_topic("t", 100, group_qps=100)
+        ids = await spans.app.publish_many("t", [b"x"] * 20)
+        await t.settled()
+    told = [e.attributes or {} for span in spans.delivered for e in span.events if "x" in e.name]
+    assert [a["messaging.message.id"] for a in told] == [a["exception.message"] for a in told]
+    assert {str(a["messaging.message.id"]) for a in told} < set(ids)
+    assert all(0 < len(span.events) <= 8 for span in spans.delivered)
+
+
+async def test_a_delivery_that_took_too_long_is_an_error() -> None:
+    spans = Spans()
+
+    @spans.app.handler("t")
+    async def handle(message: emq.Message) -> None:
+        await asyncio.sleep(60)
+
+    async with Harness(spans.app) as t:
+        await spans.app.create_topic("t", 100, handler_timeout_s=1.0)
+        await t.publish("t", b"x")
+        await t.advance(2)
+        await t.settled()
+    assert [(span.attributes or {})["error.type"] for span in spans.delivered] == ["cancelled"]
+    assert [span.status.status_code for span in spans.delivered] == [StatusCode.ERROR]
+
+
+async def test_an_inner_middleware_that_returns_no_ids_is_named() -> None:
+    class Forgetful(emq.Middleware):
+        async def publish(self, call: emq.PublishCall, call_next: emq.PublishNext) -> list[str]:
+            await call_next(call)
+            return None  # type: ignore[return-value]
+
+    spans = Spans()
+    app = emq.App("memory:", options=emq.Settings(), middleware=[Tracing(spans.provider), Forgetful()])
+    async with Harness(app):
+        await app.create_topic("t", 100)
+        with pytest.raises(errors.InvalidSettings, match="Forgetful"):
+            await app.publish("t", b"x")
+
+
+async def test_a_propagator_that_breaks_keeps_no_message_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise TypeError("not these headers")
+
+    spans = Spans()
+    done: list[bytes] = []
+
+    @spans.app.handler("t")
+    async def handle(message: emq.Message) -> None:
+        done.append(message.payload)
+
+    async with Harness(spans.app) as t:
+        await t.publish("t", b"x")
+        monkeypatch.setattr("opentelemetry.propagate.extract", broken)
+        await t.settled()
+    assert done == [b"x"]
+    assert not spans.delivered[0].links
+
+
 async def test_a_batch_is_one_span_with_a_link_for_each_publish() -> None:
     spans = Spans()
 

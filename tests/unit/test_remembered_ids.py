@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from support.recorded_trail import RecordedTrail
@@ -12,7 +13,7 @@ from emq import errors
 from emq.clock import SystemClock
 from emq.producer import Producer
 from emq.producer.outgoing import Outgoing
-from emq.storage.log_store import Read
+from emq.storage.log_store import Read, Trim
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.rules import MAX_DEDUPE_S, validate
 from emq.trail import events
@@ -55,6 +56,42 @@ async def test_only_the_publish_that_stored_the_message_is_recorded(r: Rig) -> N
         await producer.publish("orders", b"x", message_id="later", delay_ms=60_000)
     recorded = [id_ for event in trail.events if isinstance(event, events.Published) for id_ in event.ids]
     assert sorted(recorded) == ["a", "b", "c", "d", "later"]
+
+
+async def test_a_delayed_repeat_is_counted_once(r: Rig) -> None:
+    await r.topic("orders", 100, group_qps=50, dedupe_s=60.0)
+    for _ in range(3):
+        await r.producer.publish("orders", b"x", message_id="later", delay_ms=60_000)
+    assert r.producer.published == 1
+
+
+async def test_a_change_of_the_rate_within_the_groups_forgets_nothing(r: Rig) -> None:
+    await r.topic("orders", 40, dedupe_s=60.0)
+    await r.producer.publish("orders", b"x", message_id="a")
+    await r.admin.update("orders", qps=45)
+    await r.producer.publish("orders", b"x", message_id="a")
+    assert await count(r, "orders") == 1
+
+
+async def test_a_delayed_publish_during_a_deletion_leaves_no_id_behind(r: Rig) -> None:
+    """The new topic of that name would leave out a message of this id, and say that it has stored the message."""
+    await r.topic("orders", 50, dedupe_s=60.0)
+    real = r.store.log.trim
+
+    async def published_meanwhile(trims: Sequence[Trim]) -> object:
+        answers = await real(trims)
+        if any(trim.seal for trim in trims):
+            with contextlib.suppress(errors.EMQError):
+                await r.producer.publish("orders", b"x", message_id="a", delay_ms=60_000)
+        return answers
+
+    r.store.log.trim = published_meanwhile  # type: ignore[method-assign, assignment]
+    await r.admin.delete("orders", force=True)
+    r.store.log.trim = real  # type: ignore[method-assign]
+    await r.topic("orders", 50, dedupe_s=60.0)
+    await r.producer.refresh()
+    await r.producer.publish("orders", b"x", message_id="a")
+    assert await count(r, "orders") == 1
 
 
 async def test_a_topic_that_remembers_nothing_stores_a_repeat(r: Rig) -> None:

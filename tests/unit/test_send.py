@@ -472,8 +472,23 @@ async def test_messages_that_are_sealed_while_a_queue_is_filled_are_routed_again
     assert [m.id for m in await stored(r, "small")] == outcomes[:300]
 
 
+class Detached:
+    """An object that cannot be shown, as a row of a database whose session is closed."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("detached")
+
+    __str__ = __repr__
+
+
 STRANGE: dict[str, Any] = {
     "none": None,
+    "what cannot be shown": Detached(),
+    "what cannot be shown as topic": Outgoing(Detached(), b"x"),  # type: ignore[arg-type]
+    "what cannot be shown as payload": Outgoing("log", Detached()),  # type: ignore[arg-type]
+    "what cannot be shown as key": Outgoing("log", b"x", key=Detached()),  # type: ignore[arg-type]
+    "what cannot be shown as priority": Outgoing("log", b"x", priority=Detached()),  # type: ignore[arg-type]
+    "what cannot be shown as delay": Outgoing("log", b"x", delay=Detached()),  # type: ignore[arg-type]
     "a tuple": ("log", b"x"),
     "a list as topic": Outgoing(["log"], b"x"),  # type: ignore[arg-type]
     "no topic": Outgoing(None, b"x"),  # type: ignore[arg-type]

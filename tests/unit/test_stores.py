@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from emq import errors
+from emq.database import urls
 from emq.storage import opening
 from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Read, Trim
@@ -69,6 +70,46 @@ async def test_a_missing_driver_is_answered_with_what_to_install(monkeypatch: py
 )
 def test_passwords_are_not_shown(url: str, shown: str) -> None:
     assert hide_password(url) == shown
+
+
+@pytest.mark.parametrize("scheme", ["redis://", "rediss://", "redis+cluster://", "redis+sentinel://", "postgresql://"])
+@pytest.mark.parametrize("password", ["hu/sh", "12/hush", "hu?sh", "hu#sh", "hu@sh", "hu/s@h", "hu%2Fsh", "12?hu@sh"])
+async def test_no_error_shows_a_part_of_a_password(
+    scheme: str, password: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody listens at that port; an error tells so, or refuses a password that was not percent-encoded."""
+    with pytest.raises(errors.EMQError) as caught:
+        await open_store(f"{scheme}user:{password}@127.0.0.1:1/name", ONLINE)
+    said = str(caught.value) + caplog.text
+    assert "hu" not in said
+    assert "sh" not in said
+    assert "localhost" not in said, "it was taken for an address"
+    assert "127.0.0.1" in said
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://127.0.0.1:1", "redis+cluster://127.0.0.1:1", "redis+sentinel://127.0.0.1:1/m"]
+)
+async def test_a_parameter_that_the_driver_does_not_know_is_named(url: str) -> None:
+    with pytest.raises(errors.InvalidSettings, match=r"127\.0\.0\.1:1.*: there is no parameter 'sokcet_timeout'"):
+        await open_store(f"{url}?sokcet_timeout=3", ONLINE)
+
+
+async def test_sentinels_out_of_reach_are_named_without_the_drivers_objects() -> None:
+    with pytest.raises(errors.StoreUnavailable) as caught:
+        await open_store("redis+sentinel://127.0.0.1:1,127.0.0.1:2/m", ONLINE)
+    said = str(caught.value)
+    assert "'m'" in said
+    assert "127.0.0.1:2" in said
+    assert "<" not in said
+    assert len(said) < 500
+
+
+def test_a_database_url_that_cannot_be_read_is_shown() -> None:
+    with pytest.raises(
+        errors.InvalidSettings, match=r"database URL 'postgresql://u:\*\*\*@host:port/x' cannot be read"
+    ):
+        urls.parse("postgresql://u:hush@host:port/x")
 
 
 async def put(store: Store, queue: str = "t/0/high") -> None:

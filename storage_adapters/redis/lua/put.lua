@@ -42,7 +42,7 @@ while arg <= #ARGV do
     first = -1
   elseif layout >= 0 and layout < highest(redis.call('HGET', KEYS[5], queue), 0) then
     first = -1
-  elseif max_length >= 0 then
+  elseif max_length >= 0 and count > 0 then -- a repeat takes no room
     local length = 0
     for i = 1, siblings do length = length + redis.call('LLEN', KEYS[key + i]) end
     local excess = length + count - max_length
