@@ -112,13 +112,13 @@ def test_a_higher_priority_whose_key_is_running_is_excused() -> None:
     assert "P" not in broken(story, calm=[])
 
 
-@pytest.mark.parametrize(("known", "found"), [(1, False), (2, True)])
-def test_a_higher_priority_of_a_layout_that_its_host_does_not_know_is_excused(known: int, found: bool) -> None:
-    story = Story()
+@pytest.mark.parametrize(("ready", "found"), [(1.0, True), (2.5, False)])
+def test_a_higher_priority_whose_key_has_moved_is_overtaken_once_it_is_ready(ready: float, found: bool) -> None:
+    story = Story(LOG._replace(keys=3, sizes=(4.0, 8.0)))
     story.publish(0.9, "low")
     story.publish(0.9, "high", key="k")
-    story.start(2.0, "low", priority=2, ready=1.0, known=known)
-    story.start(3.0, "high", ready=1.0, key="k", layout=2, known=2)
+    story.start(2.0, "low", priority=2, ready=1.0)
+    story.start(3.0, "high", ready=ready, key="k")
     assert ("P" in broken(story, calm=[])) == found
 
 

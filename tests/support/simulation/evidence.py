@@ -28,10 +28,8 @@ class Start(NamedTuple):
     number: place among all starts.
     epoch: of the owner; -1 if the host did not own the group.
     started_us: by the host's clock; what caps go by.
-    ready_us: by the host's clock: when it was in the buffer.
+    ready_us: by the host's clock: when it was in the buffer, and no former group of its key held it back.
     priority: 0 is the highest.
-    layout: of a message with a key, the layout by which a producer chose its group.
-    known: the newest layout of its topic that the host knew.
     """
 
     at: float
@@ -47,8 +45,6 @@ class Start(NamedTuple):
     started_us: int
     ready_us: int = 0
     priority: int = 0
-    layout: int = 0
-    known: int = 0
 
 
 class Acquired(NamedTuple):
@@ -166,13 +162,13 @@ class Evidence:
 
     # ------------------------------------------------------------------------------------------------ what hosts did
 
-    def started(self, host: str, epoch: int, m: message.Message, queue: str, known: int = 0) -> int:
+    def started(self, host: str, epoch: int, m: message.Message, queue: str) -> int:
         work, group = self._work_of(m), f"{m.topic}/{m.group}"
         number = len(self.starts)
         self.starts.append(
             Start(
                 *(self.now, number, host, group, epoch, work, m.id, m.offset, queue, m.attempt, m.started_us),
-                *(m.ready_us, m.priority, 0 if m.key is None else m.layout, known),
+                *(m.ready_us, m.priority),
             )
         )
         if work.name in self.recalled:
