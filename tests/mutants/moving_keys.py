@@ -120,6 +120,15 @@ MUTANTS = (
         "tests/contract/test_noted_passages.py::test_what_was_noted_first_counts[sqlite]",
     ),
     Mutant(
+        "lost-seals-count-as-old",
+        "L",
+        "seals that a store has lost, and that are set again, count as if they had held all the time",
+        "emq/host/retirement.py",
+        "del self._stable[topic.name]  # the store has lost its last writes, and seals set now may be lost as well",
+        "pass",
+        "tests/unit/test_retiring.py::test_a_group_is_not_dropped_while_the_store_may_still_lose_its_seals",
+    ),
+    Mutant(
         "retiring-queue-is-sealed-over-new-messages",
         "L",
         "a retired queue is emptied up to its tail before it is sealed",
