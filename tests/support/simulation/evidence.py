@@ -239,7 +239,7 @@ class Evidence:
     def _put(self, by: str, put: log_store.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = self.name_of(body)
-        if put.queue in self.seals.lost:
+        if self.seals.may_find_no_owner(put.queue):
             self.forgotten.update(map(self.name_of, put.bodies))
         if put.drop_oldest:
             there, head = self.offsets[put.queue], self.head_of(put.queue)
@@ -265,7 +265,7 @@ class Evidence:
                 self.first_due_ms[name] = add.due_ms
         if not add.reason:
             self.in_lanes[add.lane, add.id] = name
-        if add.lane in self.seals.lost and add.epoch is None:
+        if add.epoch is None and self.seals.may_find_no_owner(add.lane):
             self.forgotten.add(name)
 
     def _slot_added(self, by: str, add: slot_store.SlotAdd, was_new: bool) -> None:
@@ -273,7 +273,7 @@ class Evidence:
             self.folding.added(add, was_new)
             return
         self.acknowledged.discard((add.slot.name, add.member))
-        if add.slot.address in self.seals.lost:
+        if self.seals.may_find_no_owner(add.slot.address):
             self.forgotten.add(Work.parse(add.member).name)
         if was_new and add.slot.kind is not slot_store.SlotKind.PRIORITY:
             self.due_ms[add.slot.name, add.member] = add.score
@@ -323,6 +323,7 @@ class Evidence:
                 self.moved.add(name)  # finished, as far as its queue is concerned
         # The deletion has acknowledged what a host that has not heard of it may have claimed, and start.
         self.acknowledged = {entry for entry in self.acknowledged if not entry[0].startswith(f"{topic}/")}
+        self.seals.deleted.add(topic)
         self.progress.dropped(topic)
 
     def store_lost(
@@ -331,13 +332,13 @@ class Evidence:
         lanes: dict[str, bytes],
         members: Sequence[bytes],
         known: Mapping[str, Mapping[int, str]],
-        sealed: Set[str] = frozenset(),
+        sealed: Set[str] | None = None,
     ) -> None:
         """The store came back with these queues (tail, bodies by offset), entries of lanes by id, members of slots.
 
         `known` are the names by queue and offset of the time to which the store went back: a store that lost
         everything and then comes back as it was before has cut off messages of which only these names tell. `sealed`
-        are the queues, lanes and slots that were sealed then.
+        are the queues, lanes and slots that were sealed then; None if the store came back empty.
         """
 
         def names(bodies: Iterable[bytes]) -> set[str]:
