@@ -36,7 +36,8 @@ class Message(msgspec.Struct, array_like=True, gc=False):
             again; handlers receive these, never the entry.
         merged: in a sorted topic that merges by key: the number of publishes that the message stands for.
         offset: place in its queue; -1 when it comes from its group's lane or slot.
-        ready_us: when the message was in the buffer and ready to start, by the host's clock.
+        ready_us: when the message was in the buffer and ready to start, by the host's clock. If a `KeyGate` held the
+            message back in the buffer: when the gate let the message through.
         started_us: when this delivery was started, by the host's clock; quotas are judged by this time.
         member: the member, for a message claimed from a slot; None for all others.
         token: names the claim, for a message claimed from a slot.

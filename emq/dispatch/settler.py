@@ -40,7 +40,8 @@ class _Pending:
         proven: True if the message's lane entry was claimed after the verdict or the add was sent. So the store has
             carried out that call. A repeat would act on the new claim, so the call must not be repeated.
         unfit: True if the message becomes a dead letter because the handler has made it unstorable.
-        since_ms: when the host claimed the entry from the lane, or first sent the message there; None before that.
+        since_ms: when the host claimed the entry from the lane and could start it, or first sent the message there;
+            None before that.
         vanished: True if the lane has no prepared entry of the message any more. Either the store forgot the entry in a
             crash, or it carried out an unanswered call.
     """

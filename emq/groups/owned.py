@@ -89,13 +89,17 @@ class OwnedTopic:
     def __post_init__(self) -> None:
         self.limit = in_flight_limit(self.topic)
 
-    def set_gate(self, gate: KeyGate | None) -> list[OwnedGroup]:
-        """Use another gate from now on; return the groups in which messages may start now."""
-        if gate is self.gate is None:
+    def set_gate(self, gate: KeyGate | None, now_us: int) -> list[OwnedGroup]:
+        """Use another gate from `now_us` on; return the groups in which messages may start now.
+
+        Messages that only the former gate held back become ready at `now_us`, by the host's clock.
+        """
+        former, self.gate = self.gate, gate
+        if former is None:
             return []
-        self.gate = gate
-        held = [group for group in self.groups.values() if group.held]
+        held = [group for group in self.groups.values() if group.held or group.released]
         for group in held:
+            group.let_through(former, now_us)
             group.release_idle_keys()
         return held
 

@@ -261,6 +261,19 @@ class WaitingMessages:
                     if not waiting:
                         del self.blocked[priority, key]
 
+    def let_through(self, former: KeyGate, now_us: int) -> None:
+        """Note that messages became ready at `now_us` which `former`, the gate until now, held back.
+
+        Without this, a lower priority that was started meanwhile would seem to have overtaken these messages.
+        """
+        gate = self.owner.gate
+        for waiting in (*self.blocked.values(), *([m] for m in self.released.values())):
+            # All have the same key, and the oldest layout comes first: if the gate holds the first, it holds the rest.
+            if gate is None or not gate.holds(waiting[0], self.index):
+                for m in waiting:
+                    if former.holds(m, self.index):
+                        m.ready_us = now_us
+
     def release_idle_keys(self) -> None:
         """Make the next message of each key ready that does not run.
 

@@ -63,6 +63,7 @@ class PassageLoop:
         context: HostContext,
         interval_s: float = PASS_S,
     ) -> None:
+        self._clock = context.clock
         self._events = context.events
         self._log = log_store
         self._passages = passages
@@ -99,7 +100,7 @@ class PassageLoop:
         for owner in owners:
             of_topic = self._passed.get(owner.topic.name, {})
             if owner.gate is not None and owner.gate.passed != of_topic:
-                for group in owner.set_gate(KeyGate(owner.topic, of_topic)):
+                for group in owner.set_gate(KeyGate(owner.topic, of_topic), self._clock.now_us()):
                     self._events.ready(group)
 
     async def _learn(self, names: Collection[str]) -> None:

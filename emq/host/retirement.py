@@ -38,8 +38,8 @@ TOGETHER = 500
 RESCUE_PAGE = 500
 
 STABLE_S = 2.0
-"""Seconds for which retired groups must have been empty and sealed before they are dropped. A store that comes back
-from a crash without its last second then still knows that they are."""
+"""Seconds for which retired groups must have been empty and sealed, without a break, before they are dropped. A store
+that comes back from a crash without its last second then still knows that they are."""
 
 
 class Stable(NamedTuple):
@@ -131,6 +131,8 @@ class Retirement:
             return False
         if await self._retrying(slots):
             return False
+        if topic.name in self._stable and not await self._are_sealed(queues):
+            del self._stable[topic.name]  # the store has lost its last writes, and seals set now may be lost as well
         # Look at the lanes again: a message that came and failed meanwhile has left its queue for the lane.
         empty = await self._sealed(queues) and not await self._retrying(slots)
         if empty and not await self._is_stable(topic, slots):
@@ -142,6 +144,16 @@ class Retirement:
                 served(await self._store.log.trim([Trim(q, 0, None, seal=False) for q in part]))
                 await asyncio.sleep(0)
         return done
+
+    async def _are_sealed(self, queues: Sequence[str]) -> bool:
+        """Return whether all queues are sealed, without a change."""
+        for part in _parts(queues):
+            if not all(
+                sealed is True for sealed in served(await self._store.log.trim([Trim(q, 0, None) for q in part]))
+            ):
+                return False
+            await asyncio.sleep(0)
+        return True
 
     async def _sealed(self, queues: Sequence[str]) -> bool:
         """Seal the queues. Returns False if one of them holds something; others may be sealed even then."""

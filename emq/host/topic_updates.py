@@ -49,7 +49,7 @@ class TopicUpdates:
         owner.limit = in_flight_limit(topic)
         self.bind(owner)
         passed = {} if owner.gate is None else owner.gate.passed
-        for group in owner.set_gate(KeyGate(topic, passed) if topic.earlier else None):
+        for group in owner.set_gate(KeyGate(topic, passed) if topic.earlier else None, self._clock.now_us()):
             self._loops.dispatcher.ready(group)
         # The assignment will soon take the other groups away.
         return [group for group in owner.groups.values() if group.index < topic.groups]

@@ -13,7 +13,8 @@ that messages of one key run one at a time and in order. So:
 - An old group has *passed* a layout when its owner has read up to those tails and no message of that layout, or of an
   older one, runs or waits there any more. The owner notes that in the database.
 - Until all old groups of a key have passed, the key's new group holds back the key's messages, and no others
-  (`KeyGate`).
+  (`KeyGate`). A message that was held back counts as ready from then on (`Message.ready_us`), also in the trail: lower
+  priorities that started meanwhile have not overtaken it.
 - If a message is due in a lane and its key has moved, the host hands it on to the lane of the key's group
   (`emq.fetcher.forwarder`).
 

@@ -15,7 +15,7 @@
 | attempt | int32 | 1 for the first delivery (started, settled, retried, dead); else null |
 | epoch | int64 | fencing number of the ownership (started, owned, released); else null |
 | published_us | int64 | when the publish began, microseconds by the producer's clock (published, merged, started) |
-| ready_us | int64 | when it entered the host's buffer, microseconds since the epoch by the host's clock (started) |
+| ready_us | int64 | when it was ready to start (`Message.ready_us`), us since the epoch by the host's clock (started) |
 | due_ms | int64 | when it is due, milliseconds since the epoch (retried; published, if it was delayed) |
 | reason | string | why (retried, dead, dropped) |
 

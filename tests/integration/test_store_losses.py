@@ -288,3 +288,20 @@ async def test_answers_that_come_in_another_order_tell_of_no_loss() -> None:
         assert (tails.known("orders", 0, 0), tails.shrunk) == (22, 1)
         tails.forget("orders")
         assert tails.known("orders", 0, 0) == 0
+
+
+@virtual
+async def test_what_comes_to_a_deleted_topic_whose_seals_are_lost_waits_for_a_topic_of_that_name() -> None:
+    """Its producer could not read the catalog, and the store has lost its last second."""
+    async with rig() as r:
+        topic = await r.topic("orders", 100, group_qps=50, priorities=("p",))
+        kept = r.world.snapshot()
+        await r.admin.delete("orders")
+        late = [Put(queue, [b"late"]) for queue in topic.all_queues()]
+        assert all(isinstance(answer, errors.QueueSealed) for answer in await r.store.log.put(late))
+        r.world.restore(kept)
+        assert await r.store.log.put(late) == [range(1, 2)] * 2
+        await r.topic("orders", 100, group_qps=50, priorities=("p",))
+        seen = Seen()
+        async with r.consuming(seen):
+            await until(lambda: seen.payloads == [b"late"] * 2)

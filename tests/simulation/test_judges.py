@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from support.simulation.violation import Violation
 from support.simulation.work import Work
 
 from emq import message
-from emq.storage import lane_store, slot_store
+from emq.storage import lane_store, log_store, slot_store
 from emq.topics.model import Kind
 from emq.topics.shares import Division, Share
 
@@ -112,13 +112,13 @@ def test_a_higher_priority_whose_key_is_running_is_excused() -> None:
     assert "P" not in broken(story, calm=[])
 
 
-@pytest.mark.parametrize(("known", "found"), [(1, False), (2, True)])
-def test_a_higher_priority_of_a_layout_that_its_host_does_not_know_is_excused(known: int, found: bool) -> None:
-    story = Story()
+@pytest.mark.parametrize(("ready", "found"), [(1.0, True), (2.5, False)])
+def test_a_higher_priority_whose_key_has_moved_is_overtaken_once_it_is_ready(ready: float, found: bool) -> None:
+    story = Story(LOG._replace(keys=3, sizes=(4.0, 8.0)))
     story.publish(0.9, "low")
     story.publish(0.9, "high", key="k")
-    story.start(2.0, "low", priority=2, ready=1.0, known=known)
-    story.start(3.0, "high", ready=1.0, key="k", layout=2, known=2)
+    story.start(2.0, "low", priority=2, ready=1.0)
+    story.start(3.0, "high", ready=ready, key="k")
     assert ("P" in broken(story, calm=[])) == found
 
 
@@ -346,6 +346,28 @@ def test_only_where_the_store_has_lost_a_seal_messages_may_find_no_owner(
         else:
             add = slot_store.SlotAdd(slot, body, BEGAN_S * 1000.0, slot_store.Keep.FIRST)
             evidence.applied("publisher", "sorted.add", [[add]], [True])
+        return "t#1" not in evidence.forgotten
+
+    assert asyncio.run(put()) == found
+
+
+@pytest.mark.parametrize(
+    ("left", "deleted", "found"),
+    [(None, False, False), (frozenset(), False, True), (frozenset(), True, False), ({"t/1/high"}, True, True)],
+    ids=["all lost", "last second lost", "topic deleted", "seal kept"],
+)
+def test_a_retired_group_is_not_dropped_while_the_store_may_lose_its_seals(
+    left: Set[str] | None, deleted: bool, found: bool
+) -> None:
+    async def put() -> bool:
+        evidence = Evidence()
+        seal = log_store.Trim("t/1/high", 0, None, seal=True)
+        evidence.applied("h1", "log.trim", [[seal]], [True])
+        evidence.store_lost({}, {}, [], {}, left)
+        if deleted:
+            evidence.dropped("t")
+        body = message.encode("id", Work("t#1").payload(), None, 1, None)
+        evidence.applied("publisher", "log.put", [[log_store.Put("t/1/high", [body])]], [range(1, 2)])
         return "t#1" not in evidence.forgotten
 
     assert asyncio.run(put()) == found

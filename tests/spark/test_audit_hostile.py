@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from support import resized_trail
 from support.hostile import faults, lawful
 from support.hostile.faults import Planter
 from support.hostile.told import CONTENT, T0_US, Row, Told
+from support.virtual import run
 
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
@@ -135,7 +137,10 @@ def hostile(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tu
     directory = tmp_path_factory.mktemp("hostile")
     topics, store = tell(directory / "trail")
     load(directory / "ledger")
-    options = AuditOptions([directory / "trail"], [directory / "ledger"], topics=topics, store=store)
+    with pytest.MonkeyPatch.context() as patch:
+        topics += run(resized_trail.write(directory / "resized", patch))
+    trails = [directory / "trail", directory / "resized"]
+    options = AuditOptions(trails, [directory / "ledger"], topics=topics, store=store)
     found = audit(spark, options, directory / "findings")
     return found, pq.read_table(str(directory / "findings")).to_pylist()
 
@@ -151,6 +156,15 @@ def test_a_hostile_story_has_the_verdict_that_it_deserves(
 ) -> None:
     _, rows = hostile
     assert broken(rows, plant) == set(expected), [row for row in rows if row["topic"] == name_of(plant)]
+
+
+def test_a_key_that_waits_for_its_former_group_is_not_overtaken_and_one_that_may_start_is(
+    hostile: tuple[Audit, list[Row]],
+) -> None:
+    """In a trail that a host wrote while the keys of two topics moved to other groups."""
+    found = [row for row in hostile[1] if row["topic"] in (resized_trail.LAWFUL, resized_trail.FAULTY)]
+    assert {(row["promise"], row["topic"], row["group"]) for row in found} == {("P", resized_trail.FAULTY, 1)}, found
+    assert sum(row["n"] for row in found) < resized_trail.LOWS, "those before the gate opened overtook nothing"
 
 
 @pytest.mark.parametrize("topic", [*ODD, "refused"])

@@ -148,6 +148,27 @@ async def test_a_store_that_loses_its_last_second_does_not_bring_a_dead_letter_b
 
 
 @virtual
+async def test_a_group_is_not_dropped_while_the_store_may_still_lose_its_seals() -> None:
+    """The store comes back without its last second twice: the first time the seals are lost, and set again."""
+    async with rig() as r:
+        topic = await shrunk(r)
+        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), list, r.clock)
+        unsealed = r.world.snapshot()
+        assert not await loop.retire(topic), "it was sealed only now"
+        await asyncio.sleep(0.9)
+        r.world.restore(unsealed)
+        await asyncio.sleep(1.0)
+        assert not await loop.retire(topic), "it was sealed again only now"
+        await asyncio.sleep(0.2)
+        assert not await loop.retire(topic)
+        r.world.restore(unsealed)
+        body = message.encode("late", b"x", None, 1, None)
+        assert await r.store.real.log.put([Put(QUEUE, [body])]) == [range(1, 2)], "a producer knows no better"
+        assert not await loop.retire(topic)
+        assert (await r.catalog.get("orders")).groups == 2, "its message is still to be consumed"
+
+
+@virtual
 async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with rig() as r:
         topic = await shrunk(r)

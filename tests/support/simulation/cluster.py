@@ -55,12 +55,12 @@ UNINFORMING = (
 
 class Snapshot(NamedTuple):
     """The store at some time, with what it held of merge keys, the names of its messages by queue and offset, and the
-    sealed queues, lanes and slots."""
+    sealed queues, lanes and slots (None for an empty store)."""
 
     kept: object
     folding: Any
     offsets: Mapping[str, dict[int, str]] = MappingProxyType({})
-    sealed: Set[str] = frozenset()
+    sealed: Set[str] | None = None
 
 
 class Cluster:

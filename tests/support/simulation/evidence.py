@@ -28,10 +28,8 @@ class Start(NamedTuple):
     number: place among all starts.
     epoch: of the owner; -1 if the host did not own the group.
     started_us: by the host's clock; what caps go by.
-    ready_us: by the host's clock: when it was in the buffer.
+    ready_us: by the host's clock: when it was in the buffer, and no former group of its key held it back.
     priority: 0 is the highest.
-    layout: of a message with a key, the layout by which a producer chose its group.
-    known: the newest layout of its topic that the host knew.
     """
 
     at: float
@@ -47,8 +45,6 @@ class Start(NamedTuple):
     started_us: int
     ready_us: int = 0
     priority: int = 0
-    layout: int = 0
-    known: int = 0
 
 
 class Acquired(NamedTuple):
@@ -166,13 +162,13 @@ class Evidence:
 
     # ------------------------------------------------------------------------------------------------ what hosts did
 
-    def started(self, host: str, epoch: int, m: message.Message, queue: str, known: int = 0) -> int:
+    def started(self, host: str, epoch: int, m: message.Message, queue: str) -> int:
         work, group = self._work_of(m), f"{m.topic}/{m.group}"
         number = len(self.starts)
         self.starts.append(
             Start(
                 *(self.now, number, host, group, epoch, work, m.id, m.offset, queue, m.attempt, m.started_us),
-                *(m.ready_us, m.priority, 0 if m.key is None else m.layout, known),
+                *(m.ready_us, m.priority),
             )
         )
         if work.name in self.recalled:
@@ -243,7 +239,7 @@ class Evidence:
     def _put(self, by: str, put: log_store.Put, offsets: Sequence[int]) -> None:
         for offset, body in zip(offsets, put.bodies, strict=True):
             self.offsets[put.queue][offset] = self.name_of(body)
-        if put.queue in self.seals.lost:
+        if self.seals.may_find_no_owner(put.queue):
             self.forgotten.update(map(self.name_of, put.bodies))
         if put.drop_oldest:
             there, head = self.offsets[put.queue], self.head_of(put.queue)
@@ -269,7 +265,7 @@ class Evidence:
                 self.first_due_ms[name] = add.due_ms
         if not add.reason:
             self.in_lanes[add.lane, add.id] = name
-        if add.lane in self.seals.lost and add.epoch is None:
+        if add.epoch is None and self.seals.may_find_no_owner(add.lane):
             self.forgotten.add(name)
 
     def _slot_added(self, by: str, add: slot_store.SlotAdd, was_new: bool) -> None:
@@ -277,7 +273,7 @@ class Evidence:
             self.folding.added(add, was_new)
             return
         self.acknowledged.discard((add.slot.name, add.member))
-        if add.slot.address in self.seals.lost:
+        if self.seals.may_find_no_owner(add.slot.address):
             self.forgotten.add(Work.parse(add.member).name)
         if was_new and add.slot.kind is not slot_store.SlotKind.PRIORITY:
             self.due_ms[add.slot.name, add.member] = add.score
@@ -327,6 +323,7 @@ class Evidence:
                 self.moved.add(name)  # finished, as far as its queue is concerned
         # The deletion has acknowledged what a host that has not heard of it may have claimed, and start.
         self.acknowledged = {entry for entry in self.acknowledged if not entry[0].startswith(f"{topic}/")}
+        self.seals.deleted.add(topic)
         self.progress.dropped(topic)
 
     def store_lost(
@@ -335,13 +332,13 @@ class Evidence:
         lanes: dict[str, bytes],
         members: Sequence[bytes],
         known: Mapping[str, Mapping[int, str]],
-        sealed: Set[str] = frozenset(),
+        sealed: Set[str] | None = None,
     ) -> None:
         """The store came back with these queues (tail, bodies by offset), entries of lanes by id, members of slots.
 
         `known` are the names by queue and offset of the time to which the store went back: a store that lost
         everything and then comes back as it was before has cut off messages of which only these names tell. `sealed`
-        are the queues, lanes and slots that were sealed then.
+        are the queues, lanes and slots that were sealed then; None if the store came back empty.
         """
 
         def names(bodies: Iterable[bytes]) -> set[str]:

@@ -338,8 +338,7 @@ class Member:
         group = self.host.ownership.groups.get(f"{m.topic}/{m.group}")
         epoch = -1 if group is None or group.lost else group.epoch
         queue = group.queues[m.priority].name if group is not None and m.offset >= 0 else ""
-        known = 0 if group is None else group.owner.topic.layout
-        number = self._evidence.started(self.life, epoch, m, queue, known)
+        number = self._evidence.started(self.life, epoch, m, queue)
         self.running.add(number)
         return number
 

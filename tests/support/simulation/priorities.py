@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -32,8 +31,7 @@ def _in_buffers(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     """No lower start while a higher message is in the same buffer, whatever happens around it."""
     places: dict[tuple[str, str, int], list[Start]] = defaultdict(list)
     for start in evidence.starts:
-        plan = rules.plans[start.work.topic]
-        if plan.is_strict and not plan.moving:
+        if rules.plans[start.work.topic].is_strict:
             places[start.group, start.host, start.epoch].append(start)
     for (group, _, _), starts in places.items():
         found = checks.inversions(*_in_order(evidence, starts), None)
@@ -44,18 +42,14 @@ def _in_buffers(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
 def _in_order(evidence: Evidence, starts: Sequence[Start]) -> tuple[list[checks.Start], list[checks.End]]:
     """As the checker wants them, with places among the starts for times: in virtual time many starts have the same.
 
-    What happened at the time of a start counts as behind all starts of that time, to the good of the dispatcher.
-
-    A message with a key of a layout that its host does not know yet is held back until the host does: the producer has
-    seen a change of the catalog, and the key may have moved. Topics whose keys move are not judged; but a topic that is
-    created again after the database was lost also has a new layout, and the host may hear of it later.
+    What happened at the time of a start counts as behind all starts of that time, to the good of the dispatcher. A host
+    says of a message whose key has moved that it was ready once nothing was left of the key in its former group.
     """
     times = [start.started_us for start in starts]
-    known = list(itertools.accumulate((start.known for start in starts), max))
     found, ends = [], []
     failed: dict[str, str] = {}
     for place, start in enumerate(starts):
-        work, ready = start.work, STEP * max(bisect_right(times, start.ready_us), bisect_left(known, start.layout)) - 1
+        work, ready = start.work, STEP * bisect_right(times, start.ready_us) - 1
         # Each delivery by itself: after a crash there may be two of one message, one in its queue and one in its lane.
         name = f"{work.name} (start {start.number})"
         found.append(
