@@ -11,6 +11,7 @@ from functools import partial
 from emq import errors, message
 from emq.dispatch import retry
 from emq.dispatch.failure_log import FailureLog
+from emq.dispatch.flight import size_of
 from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
@@ -60,7 +61,7 @@ class _Pending:
     def size(self) -> int:
         """Approximate bytes of the call that settles the message."""
         m = self.message
-        return (len(m.payload) if self.decision is not None else 0) + (len(m.member) if m.member is not None else 0)
+        return (size_of(m) if self.decision is not None else 0) + (len(m.member) if m.member is not None else 0)
 
     @property
     def moves(self) -> bool:
