@@ -121,7 +121,7 @@ class Settler:
         self._failures.failed(group, m, failure, decision)
 
     def _decide(self, group: OwnedGroup, m: message.Message, failure: BaseException, now: float) -> retry.Decision:
-        options = group.owner.topic.options
+        options, failure = group.owner.topic.options, retry.sole(failure)
         if m.member is None or options.retry != "rmq":
             decision = retry.decide(options, m.attempt, failure, now, self._random)
         else:

@@ -171,3 +171,54 @@ async def test_a_handler_that_sets_the_payload_to_a_number_holds_nothing_up(
     delivered, _, dead = await outcomes(app, 12)
     assert (delivered, len(dead)) == ((0, 12) if fails else (12, 0))
     assert all("the handler set payload to what cannot be stored" in reason for reason in dead)
+
+
+# ---------------------------------------------------------------------------------------------------- groups of errors
+
+
+async def fail(error: Exception) -> None:
+    raise error
+
+
+async def test_an_error_that_a_task_group_raises_alone_counts_as_if_the_handler_had_raised_it() -> None:
+    app = emq.App()
+
+    @app.handler("o")
+    async def handle(number: int) -> None:
+        error = [emq.Reject("no such order"), emq.Retry("later", after_s=7), ValueError("bad")][number]
+        async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as inner:
+            inner.create_task(fail(error))
+            outer.create_task(asyncio.sleep(1))
+
+    async with emq.testing.Harness(app) as t:
+        for number in range(3):
+            await t.publish("o", str(number))
+        await t.settled()
+        reasons = [failure.reason for failure in t.failures]
+        assert reasons == ["rejected: no such order", "later", "ValueError: bad"]
+        await t.advance(7.5)
+        assert [failure.message.attempt for failure in t.failures if failure.reason == "later"] == [1, 2]
+
+
+async def test_a_partial_failure_that_a_task_group_raises_tells_about_its_batch() -> None:
+    app = emq.App()
+
+    @app.handler("o", batch_size=9)
+    async def handle(messages: list[Message]) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail(emq.PartialFailure({messages[0].id: emq.Reject("the first")})))
+
+    assert await outcomes(app, 3) == (2, ["rejected: the first"], ["rejected: the first"])
+
+
+async def test_the_reason_of_several_errors_names_them() -> None:
+    app = emq.App()
+
+    @app.handler("o")
+    async def handle(message: Message) -> None:
+        raise ExceptionGroup("all " * 200, [ValueError("a"), KeyError("b"), ExceptionGroup("c", [OSError()])])
+
+    _, [reason], _ = await outcomes(app, 1)
+    assert reason.startswith("ExceptionGroup: all all ")
+    assert reason.endswith(": ValueError: a; KeyError: 'b'; ExceptionGroup: c (1 sub-exception)")
+    assert len(reason) < 400
