@@ -47,6 +47,19 @@ def planned(
     return one
 
 
+async def finished(result: Any) -> object:
+    """Return the result of a plain handler, after awaiting a coroutine.
+
+    A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
+
+    Raises:
+        TypeError: the handler returned a generator. None of the generator's code has run.
+    """
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(f"the handler returned a generator ({result.__qualname__}), whose code has not run")
+    return await result if inspect.isawaitable(result) else result
+
+
 class _Asynchronous:
     """Calls a coroutine function."""
 
@@ -66,9 +79,7 @@ class _Plain:
         self._in_thread = in_thread
 
     async def __call__(self, argument: Argument, first: Any, named: dict[str, Any]) -> object:
-        result = await self._in_thread(_topic(argument), lambda: self._function(first, **named))
-        # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
-        return await result if inspect.isawaitable(result) else result
+        return await finished(await self._in_thread(_topic(argument), lambda: self._function(first, **named)))
 
 
 class _Dependent:
@@ -93,7 +104,7 @@ class _Dependent:
                     dependencies.call_with(self._recipes, self._needs, argument, _here, call)
                 ),
             )
-            return await result if inspect.isawaitable(result) else result
+            return await finished(result)
         run = functools.partial(self._in_thread, topic)
         invoke: Invoke = _Asynchronous(self._function) if self._is_async else _Plain(self._function, self._in_thread)
         return await dependencies.call_with(
@@ -126,8 +137,6 @@ class _Batch:
 
     async def __call__(self, messages: list[Message]) -> object:
         plan = self._plan
-        if not messages:  # a middleware has passed none on
-            return None
         if plan.decode is None:
             return await self._invoke(messages, messages, dict.fromkeys(plan.messages, messages))
         fitting, payloads, misfits = _decoded(plan.decode, messages)

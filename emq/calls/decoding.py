@@ -83,6 +83,10 @@ class _Structured:
             if (reason := _of_pydantic(exc)) is None:
                 raise
             raise errors.Reject(f"the payload is no {self._name}: {reason}") from None
+        except TypeError as exc:
+            if exc.__traceback__ is None or exc.__traceback__.tb_next is not None:
+                raise  # a check of the class raised it
+            raise errors.Reject(f"the payload is no {self._name}: {exc}") from None  # such as a list in a set
 
     def _chosen(self, headers: dict[str, str]) -> Callable[[bytes], Any]:
         content_type = content_types.given(headers)
@@ -102,6 +106,7 @@ def _by_msgspec(annotation: Any) -> tuple[Callable[[bytes], Any], Callable[[byte
 
 def _by_pydantic(annotation: Any) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
     import pydantic
+    import pydantic_core
 
     try:
         adapter: Any = pydantic.TypeAdapter(annotation)
@@ -109,8 +114,13 @@ def _by_pydantic(annotation: Any) -> tuple[Callable[[bytes], Any], Callable[[byt
         raise TypeError(f"pydantic cannot decode it: {str(exc).splitlines()[0]}") from exc
 
     def from_msgpack(body: bytes) -> Any:
-        # Through JSON: strict models take texts for times and numbers from JSON only.
-        return adapter.validate_json(msgspec.json.encode(msgspec.msgpack.decode(body)))
+        plain = msgspec.msgpack.decode(body)
+        try:
+            # Through JSON: strict models take texts for times and numbers from JSON only.
+            text = pydantic_core.to_json(plain, inf_nan_mode="constants")
+        except (ValueError, TypeError):  # JSON cannot hold it, such as bytes that are no UTF-8
+            return adapter.validate_python(plain)
+        return adapter.validate_json(text)
 
     return adapter.validate_json, from_msgpack
 

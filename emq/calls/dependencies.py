@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import types
 import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, overload
@@ -21,6 +22,10 @@ Argument = Message | list[Message]
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Awaits a plain function without arguments."""
+
+
+DEEPEST = 100
+"""Most functions that ask for each other in a row."""
 
 
 class Dependency:
@@ -70,12 +75,16 @@ class Recipe(NamedTuple):
         kind: the kind of the function.
         messages: names of the parameters that get the message, or the list of messages.
         needs: names of the parameters that get dependencies.
+        place: equal for recipes of the same function.
+        is_plain: neither the function nor any that it asks for is asynchronous.
     """
 
     function: Callable[..., Any]
     kind: Kind
     messages: tuple[str, ...]
     needs: tuple[tuple[str, Recipe], ...]
+    place: object
+    is_plain: bool
 
 
 Needs = tuple[tuple[str, Recipe], ...]
@@ -92,19 +101,35 @@ class Recipes:
     def __init__(self) -> None:
         self.overrides: dict[Callable[..., Any], Callable[..., Any]] = {}
 
-    def of(self, function: Callable[..., Any], name: str, batched: bool, above: tuple[Any, ...] = ()) -> Recipe:
+    def of(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        batched: bool,
+        above: tuple[object, ...] = (),
+        known: dict[object, Recipe] | None = None,
+    ) -> Recipe:
         """Return the recipe of a dependency.
 
         Args:
             name: the dependency and the handler, as errors name them.
             batched: whether the handler takes lists.
-            above: the functions that ask for this one.
+            above: the places of the functions that ask for this one.
+            known: recipes that others have asked for, by place.
 
         Raises:
-            InvalidSettings: a parameter cannot be filled, or the function depends on itself.
+            InvalidSettings: a parameter cannot be filled, the function depends on itself, or dependencies ask for each
+                other more than `DEEPEST` deep.
         """
-        if any(function is other for other in above):
+        known, place = {} if known is None else known, _place(function)
+        if place in above:
             raise errors.InvalidSettings(f"{name} depends on itself; break the circle")
+        if len(above) >= DEEPEST:
+            raise errors.InvalidSettings(
+                f"dependencies ask for each other more than {DEEPEST} deep, at last for {shown(function)}"
+            )
+        if place in known:
+            return known[place]
         signature = signatures.signature_of(function)
         messages, needs = [], []
         for parameter in () if signature is None else signature.parameters.values():
@@ -115,7 +140,7 @@ class Recipes:
                 raise errors.InvalidSettings(f"{positional_only(parameter, name)}")
             if isinstance(filled, Dependency):
                 below = f"the dependency {shown(filled.function)} of {name}"
-                needs.append((parameter.name, self.of(filled.function, below, batched, (*above, function))))
+                needs.append((parameter.name, self.of(filled.function, below, batched, (*above, place), known)))
             elif filled is Message:
                 messages.append(parameter.name)
             elif parameter.default is inspect.Parameter.empty:
@@ -123,22 +148,43 @@ class Recipes:
                     f"EMQ cannot fill the parameter {parameter.name!r} of {name}; give it a default, a Depends, or the "
                     f"annotation {'list[Message]' if batched else 'Message'}"
                 )
-        return Recipe(function, _kind(function), tuple(messages), tuple(needs))
+        kind = _kind(function)
+        is_plain = kind in ("plain", "generator") and all(need.is_plain for _, need in needs)
+        known[place] = Recipe(function, kind, tuple(messages), tuple(needs), place, is_plain)
+        return known[place]
 
     def current(self, recipe: Recipe, batched: bool) -> Recipe:
-        """Return the recipe that counts now: that of the override, if there is one."""
+        """Return the recipe that counts now: that of the override, if there is one.
+
+        Raises:
+            InvalidSettings: as `of`; also if the override asks for the function that it replaces.
+        """
         if not self.overrides:
             return recipe
         try:
             function = self.overrides.get(recipe.function)
         except TypeError:  # a callable object that cannot be hashed
             return recipe
-        return recipe if function is None else self.of(function, f"the override {shown(function)}", batched)
+        if function is None or _place(function) == recipe.place:
+            return recipe
+        return self.of(function, f"the override {shown(function)}", batched, (recipe.place,))
 
-    def is_plain(self, recipe: Recipe, batched: bool) -> bool:
-        """Return True if neither a dependency nor any that it asks for is asynchronous."""
+    def is_plain(self, recipe: Recipe, batched: bool, seen: set[object] | None = None) -> bool:
+        """Return True if neither a dependency nor any that it asks for is asynchronous.
+
+        Args:
+            seen: the places that were looked at already.
+        """
+        if not self.overrides:
+            return recipe.is_plain
+        seen = set() if seen is None else seen
+        if recipe.place in seen:
+            return True
+        seen.add(recipe.place)
         recipe = self.current(recipe, batched)
-        return recipe.kind in ("plain", "generator") and all(self.is_plain(need, batched) for _, need in recipe.needs)
+        return recipe.kind in ("plain", "generator") and all(
+            self.is_plain(need, batched, seen) for _, need in recipe.needs
+        )
 
 
 class Making:
@@ -155,14 +201,14 @@ class Making:
         self._argument = argument
         self._run = run
         self._closing = closing
-        self._made: dict[int, Any] = {}
+        self._made: dict[object, Any] = {}
 
     async def all(self, needs: Needs) -> dict[str, Any]:
         """Return the values of dependencies, by the names of the parameters that get them."""
         return {name: await self._value(recipe) for name, recipe in needs}
 
     async def _value(self, recipe: Recipe) -> Any:
-        place = id(recipe.function)
+        place = recipe.place
         if place not in self._made:
             self._made[place] = await self._new(self._recipes.current(recipe, isinstance(self._argument, list)))
         return self._made[place]
@@ -262,6 +308,11 @@ def positional_only(parameter: inspect.Parameter, name: str) -> str:
 def shown(function: object) -> str:
     """Return the name of a function."""
     return str(getattr(signatures.plain(function), "__qualname__", function))
+
+
+def _place(function: Callable[..., Any]) -> object:
+    """Return a key of a function. Each look at a method of an object makes a new method, equal to the others."""
+    return function if isinstance(function, types.MethodType | types.BuiltinMethodType) else id(function)
 
 
 def _kind(function: Callable[..., Any]) -> Kind:

@@ -102,7 +102,7 @@ def encode(payload: object, content_type: str) -> bytes:
     Raises:
         InvalidMessage: EMQ does not write the content type, or the object cannot be encoded.
     """
-    format_ = content_types.format_of(content_type)
+    format_ = content_types.format_of(content_type) if isinstance(content_type, str) else None
     if format_ is None:
         raise errors.InvalidMessage(
             f"content type {content_type!r}: EMQ encodes {content_types.JSON} and {content_types.MSGPACK}; choose one, "
@@ -145,9 +145,13 @@ def is_object(payload: object) -> bool:
 
 
 def _content_type(headers: Mapping[str, str] | None) -> str | None:
-    """Return the content type among headers; the producer refuses headers of a wrong type."""
+    """Return the content type among headers; the producer refuses other headers of a wrong type."""
     found = content_types.given(headers) if isinstance(headers, Mapping) else None
-    return found if isinstance(found, str) else None
+    if found is not None and not isinstance(found, str):
+        raise errors.InvalidMessage(
+            f"header {content_types.HEADER!r} {inputs.shown(found)} is of type {type(found).__name__}; give text"
+        )
+    return found
 
 
 def _with(headers: Mapping[str, str] | None, content_type: str) -> Mapping[str, str] | None:
@@ -167,7 +171,9 @@ def _dumped(payload: Any) -> Any:
 
 
 def _nested(value: Any) -> Any:
-    """Encode a pydantic object within others; the encoder asks for objects that it does not know."""
+    """Encode a pydantic object or a mapping within others; the encoder asks for objects that it does not know."""
+    if isinstance(value, Mapping):
+        return dict(value)
     dumped = _dumped(value)
     if dumped is value:
         raise TypeError(f"it holds {inputs.shown(value)}, of a type that cannot stand there ({type(value).__name__})")

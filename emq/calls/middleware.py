@@ -129,7 +129,7 @@ def around_handler(
 
     def innermost(call: HandlerCall) -> Awaitable[object]:
         if batched:
-            return core(call.messages)
+            return core(call.messages) if call.messages else _nothing()
         if len(call.messages) != 1:
             raise errors.InvalidSettings(
                 f"middleware passed {len(call.messages)} messages to the handler {handler}, which takes one at a time"
@@ -215,6 +215,10 @@ def _call(
     given = {name: value for name, value in options.items() if value is not None}
     headers = inputs.headers(given.pop("headers", None)) or {}
     return PublishCall(method, topic, payloads, headers, given, content_type)
+
+
+async def _nothing() -> None:
+    """Stand for the call of a handler to which a middleware passes no message on."""
 
 
 def _handling(middleware: Middleware, call_next: HandleNext) -> HandleNext:

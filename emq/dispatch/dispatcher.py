@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, cast
 
 from emq.dispatch import retry
-from emq.dispatch.flight import MAX_IN_FLIGHT
+from emq.dispatch.flight import MAX_IN_FLIGHT, size_of
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.rotation import Rotation
 from emq.dispatch.volley import MOST, Volley, suits
@@ -192,7 +192,7 @@ class Dispatcher(Rotation):
                 if _is_closed(failure):
                     raise
                 if self._driver is driver:
-                    self.flight.enter(group, 1, len(message.payload))
+                    self.flight.enter(group, 1, size_of(message))
                 if self._is_cancelled(failure):
                     self._leave_flight(group, message)
                     raise
@@ -360,7 +360,7 @@ class Dispatcher(Rotation):
             assert group is not None
             group.busy = group.serial
             if (message := self._running) is not None:
-                self.flight.enter(group, 1, len(message.payload))
+                self.flight.enter(group, 1, size_of(message))
                 group.owner.pace.began(message.started_us)
                 group.owner.note_waits(1 / (self.started - self._started_before))
             if group.busy:

@@ -22,6 +22,13 @@ LONGEST_S = 10 * 366 * 86_400.0
 """Longest wait, in seconds, that a handler may ask for (ten years)."""
 
 
+NESTED = 10
+"""Most groups of errors around one error that count as this error."""
+
+NAMED = 3
+"""Most errors of a group that its reason names."""
+
+
 class Decision(NamedTuple):
     """Attributes:
     due_ms: when to try again, milliseconds since the epoch; None for the dead letters.
@@ -43,6 +50,15 @@ _REFUSED = ("Cc", "Cs")
 """Unicode categories that some stores refuse: control characters and surrogates."""
 
 EXPIRED = Decision(None, events.EXPIRED)
+
+
+def sole(failure: BaseException) -> BaseException:
+    """Return the error in a group of one, as a handler's task group raises it; of another failure, the failure."""
+    for _ in range(NESTED):
+        if not isinstance(failure, BaseExceptionGroup) or len(failure.exceptions) != 1:
+            break
+        failure = failure.exceptions[0]
+    return failure
 
 
 def decide(options: TopicOptions, attempt: int, failure: BaseException, now: float, random_: random.Random) -> Decision:
@@ -91,18 +107,50 @@ def asked_s(failure: BaseException) -> float | None:
 
 
 def of_batch(failure: BaseException, ids: Sequence[str]) -> Mapping[str, BaseException]:
-    """Return the errors of a batch's failed messages, by message id; the other messages succeeded."""
-    if isinstance(failure, errors.PartialFailure):
-        try:
-            told = {**failure.failures}
-            failures = {id_: told[id_] for id_ in ids if told.get(id_) is not None}
-        except BaseException:  # a subclass without a dict of failures
-            failures = dict.fromkeys(ids, failure)
-        return {
-            id_: f if isinstance(f, BaseException) else RuntimeError(f"a failure that is a {type(f).__name__}")
-            for id_, f in failures.items()
-        }
-    return dict.fromkeys(ids, failure)
+    """Return the errors of a batch's failed messages, by message id; the other messages succeeded.
+
+    If a `PartialFailure` names an id that is not in the batch, nobody knows which message the handler meant. So all
+    messages that it does not name have failed too.
+    """
+    failure = sole(failure)
+    if not isinstance(failure, errors.PartialFailure):
+        return dict.fromkeys(ids, failure)
+    try:
+        told = {id_: f for id_, f in failure.failures.items() if f is not None}
+        failures = {id_: _raised(told[id_]) for id_ in ids if id_ in told}
+        if strange := [id_ for id_ in told if id_ not in failures]:
+            unclear = RuntimeError(f"PartialFailure names {_shown(strange[0])}, which is not the id of a message here")
+            failures = {id_: failures.get(id_, unclear) for id_ in ids}
+    except BaseException:  # a subclass without a dict of failures, or ids of the handler's own class
+        return dict.fromkeys(ids, failure)
+    return failures
+
+
+def _brief(failure: BaseException) -> str:
+    """Return an error of a group in few words, without the errors in it if it is a group itself."""
+    text = str.__str__(str(failure))[:LOOKED_AT]
+    return f"{type(failure).__name__}: {text}" if text else type(failure).__name__
+
+
+def _raised(failure: object) -> BaseException:
+    """Return the error that a handler gave for a message; a class stands for an error of this class."""
+    if isinstance(failure, BaseException):
+        return failure
+    try:
+        if isinstance(failure, type) and issubclass(failure, BaseException):
+            made = failure()
+            if isinstance(made, BaseException):
+                return made
+    except BaseException:  # the class needs arguments
+        pass
+    return RuntimeError(f"PartialFailure gives {_shown(failure)}, which is not an exception")
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:100]
+    except BaseException:  # the handler's own class words its text
+        return f"an object of type {type(value).__name__}"
 
 
 def describe(failure: BaseException) -> str:
@@ -114,6 +162,8 @@ def describe(failure: BaseException) -> str:
         else:
             text = str.__str__(str(failure))
             text = f"{name}: {text[:LOOKED_AT]}" if text else name
+            if isinstance(failure, BaseExceptionGroup):
+                text = f"{text[: MAX_REASON // 2]}: {'; '.join(map(_brief, failure.exceptions[:NAMED]))}"
     except BaseException:  # the handler's own class words its text
         text = name
     line = " ".join(text[:LOOKED_AT].split())[:MAX_REASON]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import cast
 
-from emq.dispatch.flight import Flight
+from emq.dispatch.flight import Flight, size_of
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.parking import Parking
 from emq.groups.context import HostContext
@@ -194,7 +194,7 @@ class Rotation(abc.ABC):
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)
-        self.flight.lighten(group, len(message.payload))
+        self.flight.lighten(group, size_of(message))
         self._acknowledge(group, message)
 
     def _acknowledge(self, group: OwnedGroup, message: Message) -> None:
@@ -213,7 +213,7 @@ class Rotation(abc.ABC):
 
     def _leave_flight(self, group: OwnedGroup, message: Message) -> None:
         owner = group.owner
-        self.flight.leave(group, 1, len(message.payload))
+        self.flight.leave(group, 1, size_of(message))
         if owner.in_flight == owner.limit:
             self._no_longer_overfull(owner)
         if message.key is not None and message.started_us:

@@ -11,6 +11,7 @@ from functools import partial
 from emq import errors, message
 from emq.dispatch import retry
 from emq.dispatch.failure_log import FailureLog
+from emq.dispatch.flight import size_of
 from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
@@ -61,7 +62,7 @@ class _Pending:
     def size(self) -> int:
         """Approximate bytes of the call that settles the message."""
         m = self.message
-        return (len(m.payload) if self.decision is not None else 0) + (len(m.member) if m.member is not None else 0)
+        return (size_of(m) if self.decision is not None else 0) + (len(m.member) if m.member is not None else 0)
 
     @property
     def moves(self) -> bool:
@@ -121,7 +122,7 @@ class Settler:
         self._failures.failed(group, m, failure, decision)
 
     def _decide(self, group: OwnedGroup, m: message.Message, failure: BaseException, now: float) -> retry.Decision:
-        options = group.owner.topic.options
+        options, failure = group.owner.topic.options, retry.sole(failure)
         if m.member is None or options.retry != "rmq":
             decision = retry.decide(options, m.attempt, failure, now, self._random)
         else:

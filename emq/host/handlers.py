@@ -64,7 +64,7 @@ class Handlers:
             InvalidTopic: `pattern` has no wildcards, and no topic can have this name.
         """
         check_pattern(pattern)
-        if not callable(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        if not callable(function) or _is_generator(function) or _is_generator(getattr(function, "__call__", None)):  # noqa: B004
             raise errors.InvalidSettings(
                 f"the handler for {pattern!r} is {function!r}; bind an `async def` or a plain function without `yield`"
             )
@@ -134,8 +134,7 @@ class Handlers:
         async def in_thread(argument: Any) -> object:
             first = argument[0] if isinstance(argument, list) else argument
             result = await self._in_thread(getattr(first, "topic", ""), functools.partial(function, argument))
-            # A lambda around a coroutine function, for instance, returns a coroutine that has not begun.
-            return await result if inspect.isawaitable(result) else result
+            return await calling.finished(result)
 
         return functools.wraps(function)(in_thread)
 
@@ -145,6 +144,10 @@ class Handlers:
 
 def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _is_generator(function: object) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _run(context: contextvars.Context, thunk: Callable[[], Any]) -> Any:

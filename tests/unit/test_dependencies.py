@@ -14,6 +14,7 @@ import pytest
 import emq
 import emq.testing
 from emq import errors
+from emq.calls import signatures
 from emq.host.handlers import Handlers
 
 
@@ -330,3 +331,106 @@ async def test_a_callable_object_that_cannot_be_hashed_is_a_dependency() -> None
     handlers = Handlers()
     handlers.overrides[settings] = lambda: 5
     assert await called(handle, message(), handlers=handlers) == "x"
+
+
+class Pool:
+    """Counts the sessions that it hands out."""
+
+    def __init__(self) -> None:
+        self.sessions = 0
+
+    def session(self) -> int:
+        self.sessions += 1
+        return self.sessions
+
+
+async def test_a_method_of_an_object_is_called_once_for_each_call_of_the_handler() -> None:
+    pool, other = Pool(), Pool()
+
+    async def inner(n: int = emq.Depends(pool.session)) -> int:
+        return n
+
+    async def handle(
+        payload: Any,
+        a: int = emq.Depends(pool.session),
+        b: int = emq.Depends(inner),
+        c: int = emq.Depends(other.session),
+    ) -> tuple[int, int, int]:
+        return a, b, c
+
+    assert await called(handle, message()) == (1, 1, 1)
+    handlers = Handlers()
+    handlers.overrides[pool.session] = lambda: 9
+    assert await called(handle, message(), handlers=handlers) == (9, 9, 2)
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_dependencies_that_share_others_are_looked_at_once(
+    is_plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels, looks = 12, 0
+    signature_of = signatures.signature_of
+
+    def counting(function: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return signature_of(function)
+
+    monkeypatch.setattr(signatures, "signature_of", counting)
+
+    def level(below: Any) -> Any:
+        if is_plain:
+
+            def made(a: int = emq.Depends(below), b: int = emq.Depends(below)) -> int:
+                return max(a, b) + 1
+
+            return made
+
+        async def made_async(a: int = emq.Depends(below), b: int = emq.Depends(below)) -> int:
+            return max(a, b) + 1
+
+        return made_async
+
+    function: Any = lambda: 0  # noqa: E731
+    for _ in range(levels):
+        function = level(function)
+
+    def handle(payload: Any, n: int = emq.Depends(function)) -> int:
+        return n
+
+    assert await called(handle, message()) == levels
+    assert looks == levels + 2
+    handlers = Handlers()
+    handlers.overrides[settings] = lambda: 5
+    assert await called(handle, message(), handlers=handlers) == levels
+
+
+def test_a_long_row_of_dependencies_is_refused_in_words() -> None:
+    def level(below: Any) -> Any:
+        async def made(n: int = emq.Depends(below)) -> int:
+            return n
+
+        return made
+
+    function: Any = settings
+    for _ in range(1_000):
+        function = level(function)
+
+    async def handle(payload: Any, n: int = emq.Depends(function)) -> None: ...
+
+    assert "ask for each other more than 100 deep" in refusal(handle)
+
+
+async def test_an_override_that_asks_for_the_function_that_it_replaces_is_named() -> None:
+    async def spied(real: Any = emq.Depends(settings)) -> Any:
+        return real
+
+    async def handle(payload: Any, n: Any = emq.Depends(settings)) -> None: ...
+
+    def plain(payload: Any, n: Any = emq.Depends(settings)) -> None: ...
+
+    for function in (handle, plain):
+        handlers = Handlers()
+        handlers.overrides[settings] = spied
+        with pytest.raises(errors.InvalidSettings, match=r"the override .*spied depends on itself"):
+            await called(function, message(), handlers=handlers)
