@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import os
 import secrets
+import weakref
+from typing import ClassVar
 
 import msgspec
 
@@ -265,12 +268,26 @@ class IdSource:
     """Makes message ids that are unique across processes: 12 random characters of this source, then a hex counter.
 
     The random part (72 bits) keeps two sources apart; the counter keeps the ids of one source apart and in order. An id
-    costs a fifth of a microsecond, a UUID two.
+    costs a fifth of a microsecond, a UUID two. In a forked child a source begins again with another random part.
     """
 
+    _all: ClassVar[weakref.WeakSet[IdSource]] = weakref.WeakSet()
+
     def __init__(self) -> None:
+        self._begin()
+        IdSource._all.add(self)
+
+    def _begin(self) -> None:
         self._prefix = random_name()
         self._count = itertools.count(1)
 
     def next(self) -> str:
         return f"{self._prefix}{next(self._count):x}"
+
+    @classmethod
+    def in_child(cls) -> None:
+        for one in list(cls._all):
+            one._begin()
+
+
+os.register_at_fork(after_in_child=IdSource.in_child)

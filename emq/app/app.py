@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import Any, Literal, Unpack
 
 from emq import errors, settings
+from emq.app import sending
 from emq.app.hosting import HostingApp
 from emq.calls import content_types, encoding
 from emq.calls.encoding import PLAIN, Payload
@@ -15,6 +16,8 @@ from emq.calls.middleware import Middleware, PublishChain, checked
 from emq.inspect import planned as book
 from emq.inspect.dead_letters import EVERY, Letter, Selection
 from emq.inspect.dead_letters import find as find_dead
+from emq.producer.outcomes import Outcome
+from emq.producer.outgoing import Outgoing
 from emq.schedule.delay_levels import Delay
 from emq.schedule.schedule import Missed
 from emq.storage.environment import Environment
@@ -95,7 +98,7 @@ class App(HostingApp):
             WrongState: the app is open already.
             InvalidSettings: a setting is wrong; the text names it.
         """
-        if self._stack is not None:
+        if self._is_entered:
             raise errors.WrongState("the App is open already; configure it before `async with app:`")
         self.settings = self._effective(file, overrides)
         self._patient = patient
@@ -107,7 +110,7 @@ class App(HostingApp):
             WrongState: the app is open already.
             InvalidSettings: it is not an object of a subclass of `Middleware` whose methods are `async def`.
         """
-        if self._stack is not None:
+        if self._is_entered:
             raise errors.WrongState("the App is open already; add middleware before `async with app:`")
         self._middleware.append(checked(middleware))
         self._publish_chain = PublishChain.of(self._middleware, self._content_type)
@@ -284,6 +287,16 @@ class App(HostingApp):
             merge_keys=merge_keys,
             message_ids=message_ids,
         )
+
+    async def send(self, messages: Iterable[Outgoing]) -> list[Outcome]:
+        """Publish messages of any topics; return the outcome of each, in order. See `Producer.send`.
+
+        With middleware around publishes, each message passes through `publish` by itself, those of a topic one after
+        another.
+        """
+        if self._publish_chain is None:
+            return await self.producer.send(messages)
+        return await sending.each(self._publish_chain, self.producer, messages)
 
     async def schedule(
         self,

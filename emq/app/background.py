@@ -53,6 +53,7 @@ class Background:
         self._loop.set_default_executor(DaemonThreads("emq-client-work"))
         self._opening: asyncio.Task[App] | None = None
         self._calls: set[asyncio.Task[None]] = set()
+        self._waiting: set[_Call[Any]] = set()
         self._closing: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="emq-client", daemon=True)
         self._thread.start()
@@ -70,11 +71,12 @@ class Background:
             WrongState: the client closes.
         """
         call = _Call(function)
+        self._waiting.add(call)
         try:
-            self._loop.call_soon_threadsafe(self._begin, call)
-        except RuntimeError:  # the loop is closed
-            raise closed() from None
-        try:
+            try:
+                self._loop.call_soon_threadsafe(self._begin, call)
+            except RuntimeError:  # the loop is closed
+                raise closed() from None
             return call.future.result(timeout_s)
         except TimeoutError:
             if call.future.done():
@@ -93,12 +95,18 @@ class Background:
         except BaseException:  # Ctrl-C, for one
             self._give_up(call)
             raise
+        finally:
+            self._waiting.discard(call)
 
     def close(self) -> None:
         """Wait for calls under way, `CLOSE_S` at most; then close the app, and end the thread."""
+        self.abandon()
+        self._thread.join(3 * CLOSE_S)
+
+    def abandon(self) -> None:
+        """Begin to close as `close` does, without waiting for anything; from any thread. Safe to repeat."""
         with contextlib.suppress(RuntimeError):  # closed already
             self._loop.call_soon_threadsafe(self._begin_to_close)
-        self._thread.join(3 * CLOSE_S)
 
     def forsake(self) -> None:
         """In a child that was forked: let go of what belongs to the parent, whose thread is not here."""
@@ -118,6 +126,9 @@ class Background:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
+            for call in list(self._waiting):  # they came too late for the loop to begin them
+                with contextlib.suppress(concurrent.futures.InvalidStateError):
+                    call.future.set_exception(closed())
 
     def _begin(self, call: _Call[Any]) -> None:
         if self._closing is not None:

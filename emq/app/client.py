@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import inspect
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from emq import errors, settings
 from emq.app.app import App
 from emq.app.background import Background, closed
+from emq.calls import content_types, encoding
+from emq.calls.middleware import Middleware
 from emq.inspect.dead_letters import EVERY, Letter, Selection
-from emq.producer.outcomes import Outcome
-from emq.producer.outgoing import Outgoing
 from emq.storage.environment import Environment
+from emq.topics import inputs
 from emq.topics.model import Topic
 from emq.trail.sink import TrailSink
 
@@ -27,30 +29,47 @@ T = TypeVar("T")
 TIMEOUT_S = 30.0
 """Seconds for which a call waits, if nothing else is asked for."""
 
+MAX_TIMEOUT_S = 1e6
+"""Longest time-out; the system's locks cannot wait for any length of time."""
+
 PAGE = 100
 """Dead letters that come in one call."""
 
 
 def _synchronous(
-    method: Callable[Concatenate[App, P], Coroutine[Any, Any, T]], *, writes: bool = True
+    method: Callable[Concatenate[App, P], Coroutine[Any, Any, T]], *, writes: bool = True, iterable: str | None = None
 ) -> Callable[Concatenate[Client, P], T]:
-    """Make a method of `App` one of `Client`: the same arguments, but the call waits for the result."""
+    """Make a method of `App` one of `Client`: the same arguments, but the call waits for the result.
+
+    Args:
+        iterable: name of a parameter that may be any iterable. It is read in the calling thread: a generator, or a
+            query of Django, runs code of the caller, and would block the event loop.
+    """
+    place = None if iterable is None else [*inspect.signature(method).parameters].index(iterable) - 1
 
     @functools.wraps(method)
-    def call(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(client: Client, /, *given: P.args, **named: P.kwargs) -> T:
+        args: tuple[Any, ...] = given
+        kwargs: dict[str, Any] = named
+        if place is not None and place < len(args):
+            args = (*args[:place], _listed(args[place]), *args[place + 1 :])
+        elif iterable is not None and iterable in kwargs:
+            kwargs[iterable] = _listed(kwargs[iterable])
         return client._call(lambda app: method(app, *args, **kwargs), writes=writes)
 
     return call
 
 
+def _listed(values: object) -> object:
+    """Return an iterable as a list; a single payload, which the app refuses, as it is."""
+    if isinstance(values, list | tuple) or encoding.is_single(values):
+        return values
+    return list(values)  # type: ignore[call-overload]
+
+
 async def _topics(app: App, pattern: str = "*") -> list[Topic]:
     """Return the topics whose names match `pattern`, by name."""
     return list(await app.catalog.list(pattern))
-
-
-async def _send(app: App, messages: Iterable[Outgoing]) -> list[Outcome]:
-    """Publish messages of any topics; return the outcome of each, in order. See `Producer.send`."""
-    return await app.producer.send(messages)
 
 
 class PerProcess:
@@ -65,7 +84,7 @@ class PerProcess:
 
     def __init__(self, make: Callable[[], App]) -> None:
         self._make = make
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the handler of a signal may call while its thread is here
         self._background: Background | None = None
         self._is_closed = False
         self._inherited: list[Background] = []
@@ -82,6 +101,8 @@ class PerProcess:
                 raise closed()
             if self._background is None:
                 self._background = Background(self._make())
+                # A client that nobody has any more is closed, as a file is.
+                weakref.finalize(self, self._background.abandon).atexit = False
             return self._background
 
     def close(self) -> None:
@@ -100,7 +121,7 @@ class PerProcess:
     def in_child(cls) -> None:
         """Begin without a background in a child that was just forked: the thread of the parent's is not here."""
         for one in list(cls._all):
-            one._lock = threading.Lock()  # another thread of the parent may have held it
+            one._lock = threading.RLock()  # another thread of the parent may have held it
             if one._background is not None:
                 one._background.forsake()
                 # Kept, because collecting it would end connections that the parent still uses.
@@ -122,8 +143,9 @@ class Client:
     States: *open for calls* until `close`; then *closed* for ever.
 
     Args:
-        store, database, environment, options, trail, create: as for `App`; left out, the client reads the environment
-            and emq.toml.
+        store, database, environment, options, trail, create, content_type: as for `App`; left out, the client reads the
+            environment and emq.toml.
+        middleware: runs around each publish, as for `App`; in the client's thread, with the context of the call.
         timeout_s: most seconds for which a call waits, the opening included; None for no end. `with_timeout` gives
             single calls another one.
 
@@ -147,16 +169,18 @@ class Client:
         options: settings.Settings | None = None,
         trail: TrailSink | None = None,
         create: bool = True,
+        content_type: Literal["application/json", "application/msgpack"] = content_types.JSON,
+        middleware: Sequence[Middleware] = (),
         timeout_s: float | None = TIMEOUT_S,
     ) -> None:
-        self.settings = App(store, database=database, environment=environment, options=options).settings
-        made = functools.partial(App, options=self.settings, trail=trail, create=create)
-        self._background = PerProcess(made)
-        self._timeout_s = timeout_s
+        self._timeout_s = _checked(timeout_s)
+        made = functools.partial(App, content_type=content_type, middleware=middleware)
+        self.settings = made(store, database=database, environment=environment, options=options).settings
+        self._background = PerProcess(functools.partial(made, options=self.settings, trail=trail, create=create))
 
     publish = _synchronous(App.publish)
-    publish_many = _synchronous(App.publish_many)
-    send = _synchronous(_send)
+    publish_many = _synchronous(App.publish_many, iterable="payloads")
+    send = _synchronous(App.send, iterable="messages")
     schedule = _synchronous(App.schedule)
     planned = _synchronous(App.planned, writes=False)
     recall = _synchronous(App.recall)
@@ -180,9 +204,13 @@ class Client:
             yield from letters
 
     def with_timeout(self, timeout_s: float | None) -> Self:
-        """Return this client with another time-out: `client.with_timeout(2).publish(...)`. Both are closed together."""
+        """Return this client with another time-out: `client.with_timeout(2).publish(...)`. Both are closed together.
+
+        Raises:
+            InvalidSettings: it is neither None nor a number of seconds above 0.
+        """
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, _timeout_s=timeout_s)
+        other.__dict__.update(self.__dict__, _timeout_s=_checked(timeout_s))
         return other
 
     def close(self) -> None:
@@ -202,3 +230,14 @@ class Client:
                 "there, or call the client in `asyncio.to_thread`"
             )
         return self._background.get().call(function, self._timeout_s, writes=writes)
+
+
+def _checked(timeout_s: float | None) -> float | None:
+    if timeout_s is None:
+        return None
+    if not inputs.is_positive(timeout_s) or timeout_s > MAX_TIMEOUT_S:
+        raise errors.InvalidSettings(
+            f"timeout_s {inputs.shown(timeout_s)} must be a number of seconds above 0 and up to {MAX_TIMEOUT_S:g}, or "
+            "None for no end"
+        )
+    return timeout_s

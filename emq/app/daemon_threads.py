@@ -34,6 +34,10 @@ class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
                 return
             try:
                 result = function(*args, **kwargs)
+            except StopIteration as exc:  # no future of an event loop can carry it
+                error = RuntimeError("the function raised StopIteration")
+                error.__cause__ = exc
+                future.set_exception(error)
             except BaseException as exc:
                 future.set_exception(exc)
             else:

@@ -42,6 +42,7 @@ class HostingApp(HookedApp):
         self._receivers: dict[str, Receiver] = {}
         self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
         self._background: asyncio.Task[None] | None = None
+        self._is_host = False
         self._becoming_host = asyncio.Lock()
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -135,9 +136,9 @@ class HostingApp(HookedApp):
             found = self._receivers[topic] = self.receiver(topic, visibility_s=visibility_s)
         if self._background is not None and self._background.done():
             await self._stop_background()
-        if self.host is None:
+        if not self._is_host:
             async with self._becoming_host:
-                if self.host is None:
+                if not self._is_host:
                     await self._host_in_background()
         try:
             return await found.receive(
@@ -159,10 +160,12 @@ class HostingApp(HookedApp):
             self.handlers.unbind_receiver(topic, receiver)
 
     async def _host_in_background(self) -> Host:
-        if self._background is not None:
-            raise errors.WrongState("this App is a host already; one is enough")
+        if self._background is not None or self._is_host:
+            raise _is_host_already()
         self._background = asyncio.create_task(self.run(), name="emq host in the background")
         await asyncio.sleep(0)
+        if self._background.done():  # wrong settings, for one
+            await self._stop_background()
         host = self.host
         assert host is not None, "run() makes it before it waits for anything"
         ready = asyncio.ensure_future(host.running.wait())
@@ -193,7 +196,17 @@ class HostingApp(HookedApp):
                 another database; stop that host first.
             InvalidSettings: the address of the setting `metrics` is taken.
             HookFailed: a start-up hook for hosts failed.
+            WrongState: the app is a host already.
         """
+        if self._is_host:
+            raise _is_host_already()
+        self._is_host = True
+        try:
+            await self._be_host(membership)
+        finally:
+            self._is_host = False
+
+    async def _be_host(self, membership: Membership | None) -> None:
         options, membership = self.settings, membership or self.membership()
         neighbours = None
         if self.store.shared:
@@ -235,7 +248,7 @@ class HostingApp(HookedApp):
         """Be a host for the length of a block: `async with app.running(): ...`. Stops cleanly at the block's end.
 
         Raises:
-            HostConflict: as for `run`. Any other error that ended the host within the block is raised, too.
+            HostConflict, WrongState: as for `run`. Any other error that ended the host within the block is raised, too.
         """
         host = await self._host_in_background()
         try:
@@ -337,6 +350,10 @@ class HostingApp(HookedApp):
                 f"clusters need the module {exc.name!r}; {extras.remedy('zookeeper')}"
             ) from exc
         return zookeeper.tree_of(options, create=self._create)
+
+
+def _is_host_already() -> errors.WrongState:
+    return errors.WrongState("this App is a host already; one is enough")
 
 
 def _log_end(host: asyncio.Task[None]) -> None:

@@ -53,6 +53,7 @@ class OpenedApp:
         self.waits_for: str | None = None
         self._number = 0
         self._stack: contextlib.AsyncExitStack | None = None
+        self._is_entered = False
         self._store: Store | None = None
         self._catalog: Catalog | None = None
         self._producer: Producer | None = None
@@ -61,8 +62,17 @@ class OpenedApp:
         self._checkpoints: CheckpointStore | None = None
 
     async def __aenter__(self) -> Self:
-        if self._stack is not None:
+        if self._is_entered:
             raise errors.WrongState("the App is open already; enter it once, with `async with app:`")
+        self._is_entered = True  # before anything is awaited: a second lifespan may begin meanwhile
+        try:
+            await self._open_parts()
+        except BaseException:
+            self._is_entered = False
+            raise
+        return self
+
+    async def _open_parts(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             self._number = min(set(range(len(OpenedApp._open) + 1)) - OpenedApp._open)
             OpenedApp._open.add(self._number)
@@ -88,7 +98,6 @@ class OpenedApp:
             self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail, self.clock)
             stack.callback(self.handlers.close)
             self._stack, self.waits_for = stack.pop_all(), None
-        return self
 
     @property
     def place(self) -> str:
@@ -150,9 +159,12 @@ class OpenedApp:
         return trail
 
     async def __aexit__(self, *exc_info: object) -> None:
-        if self._stack is not None:
+        if self._stack is None:
+            return
+        try:
             await self._stack.aclose()
-            self._stack = None
+        finally:
+            self._stack, self._is_entered = None, False
 
     @property
     def is_open(self) -> bool:

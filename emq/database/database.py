@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import sqlite3
 import time
@@ -15,6 +16,7 @@ import sqlalchemy as sa
 from emq import errors
 from emq.database import engine, host_stats, refusals, schema, statements, tables, urls
 from emq.database.deadline import Deadline
+from emq.database.forks import ForkGuard
 from emq.database.logcopier import LogCopier
 from emq.database.refusals import reason_of
 from emq.storage.durability import Durability
@@ -74,6 +76,7 @@ class Database:
         self._waiting: dict[object, float] = {}
         path = urls.sqlite_path(self.url) if self.dialect == "sqlite" else None
         self._copier = None if path is None else LogCopier(str(path))
+        self._guard = contextlib.nullcontext() if path is None else ForkGuard(self._engine.dispose)
 
     @classmethod
     async def open(cls, url: str, tables: schema.Schema = schema.CATALOG, *, create: bool = True) -> Self:
@@ -211,7 +214,7 @@ class Database:
     def _transact(self, fn: Callable[[sa.Connection], T], read_only: bool, durability: Durability | None) -> T:
         committing = False
         try:
-            with self._engine.connect() as connection, connection.begin():
+            with self._guard, self._engine.connect() as connection, connection.begin():
                 engine.begin(connection, read_only, durability)
                 result = fn(connection)
                 committing = True

@@ -6,13 +6,15 @@ import contextlib
 import sqlite3
 import threading
 
+from emq.database.forks import ForkGuard
+
 COPY_EVERY_S = 1.5
 """Seconds between two copies while something is written. SQLite itself copies at a commit once the log has grown to a
 bound, and that commit then takes tens of milliseconds longer."""
 
 
 class LogCopier:
-    """A thread with a connection of its own, asleep while nothing is written.
+    """A thread that opens a connection of its own for each copy, asleep while nothing is written.
 
     A passive checkpoint waits for nobody and lets readers and the writer go on. Where it cannot keep up, the engine's
     own bound on the log still holds.
@@ -23,6 +25,7 @@ class LogCopier:
         self._written = threading.Event()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._guard = ForkGuard(lambda: None)
 
     def written(self) -> None:
         """Note that something was committed. Call always from the same thread."""
@@ -40,10 +43,14 @@ class LogCopier:
             self._thread.join()
 
     def _run(self) -> None:
-        # The writer will meet and report any error here (a full disk, a locked file).
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self._path)) as connection:
-            while not self._closed.wait(COPY_EVERY_S):
-                self._written.wait()
-                self._written.clear()
-                if not self._closed.is_set():
-                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        while not self._closed.wait(COPY_EVERY_S):
+            self._written.wait()
+            self._written.clear()
+            if self._closed.is_set():
+                return
+            # The writer will meet and report any error here (a full disk, a locked file).
+            with contextlib.suppress(sqlite3.Error), self._guard, contextlib.closing(self._connected()) as connection:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _connected(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path)

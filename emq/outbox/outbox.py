@@ -22,7 +22,9 @@ from emq.calls import content_types, encoding
 from emq.calls.encoding import Payload
 from emq.outbox.relay import PAGE, POLL_S, Relay
 from emq.producer.checks import checked_ids
+from emq.producer.start_times import ttl_us
 from emq.topics import inputs
+from emq.topics.model import MAX_DELAY_S
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession  # needs greenlet
@@ -64,7 +66,7 @@ class Outbox:
         time_range_ms: int | None = None,
         merge_key: bytes | str | None = None,
         message_id: str | None = None,
-        content_type: str = content_types.JSON,
+        content_type: str | None = None,
     ) -> str:
         """Insert a message into the outbox, in the transaction of `session`; return its id. A relay publishes it.
 
@@ -78,36 +80,33 @@ class Outbox:
             ttl_s: begins when the relay publishes.
             message_id: as for `App.publish`; the relay publishes every row under its id, so that a topic with
                 `dedupe_s` stores the message once.
-            content_type: how to encode an object, "application/json" or "application/msgpack".
+            content_type: as for `App.publish`; None encodes objects as JSON.
 
             The others are as for `App.publish`.
 
         Raises:
-            InvalidMessage: payload, time, headers or id is of a wrong type. The relay finds other mistakes, such as an
-                unknown topic, and marks the row.
+            InvalidMessage: a value is of a wrong type, or no topic could take it. The relay finds other mistakes, such
+                as an unknown topic, and marks the row.
         """
-        if not isinstance(topic, str):
-            raise errors.InvalidMessage(f"topic {inputs.shown(topic)} is of type {type(topic).__name__}; give its name")
-        if not isinstance(payload, str | bytes):
-            payload, headers = encoding.encoded(payload, headers, content_type, content_type)
+        payload, headers = encoding.encoded(payload, headers, content_type, content_types.JSON)
         [id_] = checked_ids([uuid.uuid4().hex if message_id is None else message_id])
         options: dict[str, Any] = {
-            "key": key,
-            "priority": priority,
+            "key": None if key is None else inputs.text("key", key),
+            "priority": _priority(priority),
             "headers": inputs.headers(headers),
             "at": _start_s(delay_ms, at),
-            "ttl_s": ttl_s,
-            "time_range_ms": time_range_ms,
+            "ttl_s": None if ttl_s is None else ttl_us(ttl_s) / 1e6,
+            "time_range_ms": None if time_range_ms is None else inputs.number("time_range_ms", time_range_ms),
         }
         if isinstance(merge_key, bytes):
             options["merge_key_base64"] = base64.b64encode(merge_key).decode()
-        else:
-            options["merge_key"] = merge_key
+        elif merge_key is not None:
+            options["merge_key"] = inputs.text("merge_key", merge_key)
         values = {
-            "message_id": id_,
-            "topic": topic,
-            "payload": payload.encode() if isinstance(payload, str) else bytes(payload),
-            "options": _json({name: value for name, value in options.items() if value is not None}),
+            "message_id": _storable("message id", id_),
+            "topic": _storable("topic", inputs.text("topic", topic)),
+            "payload": inputs.text("payload", payload).encode() if isinstance(payload, str) else bytes(payload),
+            "options": json.dumps({name: value for name, value in options.items() if value is not None}),
         }
         self._insert(session, values)
         return id_
@@ -116,8 +115,8 @@ class Outbox:
         if isinstance(session, sa.Connection):
             session.execute(self.table.insert(), values)
             return
-        if isinstance(session, orm.scoped_session):
-            session = session()
+        if callable(getattr(session, "registry", None)):  # a scoped_session or an async_scoped_session
+            session = session.registry()
         session = getattr(session, "sync_session", session)  # of an AsyncSession
         if not isinstance(session, orm.Session):
             raise errors.InvalidSettings(
@@ -145,10 +144,11 @@ class Outbox:
             app: an open app; the messages go where it publishes.
             engine: of the database with the outbox; SQLite or PostgreSQL.
             poll_s: seconds between looks at the table. A commit of a `Session` in this process is seen at once.
-            page: most rows in one step.
+            page: most rows in one step, 1 to 10,000.
 
         Raises:
-            InvalidSettings: the database is neither SQLite nor PostgreSQL.
+            InvalidSettings: the database is neither SQLite nor PostgreSQL, or is in the memory of each thread; or an
+                argument is out of range.
         """
         relay = Relay(self.table, self._turn, app, engine, poll_s, page)
         self._wakers.add(relay.wake)
@@ -183,16 +183,24 @@ def _start_s(delay_ms: float | None, at: datetime.datetime | float | None) -> fl
     if delay_ms is not None and at is not None:
         raise errors.InvalidMessage("give delay_ms or at, not both")
     if delay_ms is not None:
-        return time.time() + inputs.number("delay_ms", delay_ms) / 1000
+        if not 0 <= inputs.number("delay_ms", delay_ms) <= MAX_DELAY_S * 1000:
+            raise errors.InvalidMessage(f"delay_ms {delay_ms:g} must be from 0 to ten years in milliseconds")
+        return time.time() + delay_ms / 1000
     if isinstance(at, datetime.datetime):
         if at.tzinfo is None:
             raise errors.InvalidMessage(f"at {at} has no time zone; give one, such as tzinfo=datetime.UTC")
         return at.timestamp()
-    return at
+    return None if at is None else inputs.number("at", at)
 
 
-def _json(options: dict[str, Any]) -> str:
-    try:
-        return json.dumps(options, allow_nan=False)
-    except (TypeError, ValueError) as exc:
-        raise errors.InvalidMessage(f"the options {inputs.shown(options)} cannot be kept as JSON: {exc}") from exc
+def _priority(priority: object) -> str | float | None:
+    if priority is None or isinstance(priority, str):
+        return None if priority is None else inputs.text("priority", priority)
+    return inputs.number("priority", priority)
+
+
+def _storable(name: str, text: str) -> str:
+    """Refuse a text for which PostgreSQL would refuse the user's whole transaction."""
+    if "\0" in text:
+        raise errors.InvalidMessage(f"{name} {inputs.shown(text)} holds a NUL, which no column of PostgreSQL can hold")
+    return text

@@ -23,16 +23,16 @@ def in_process(lock: threading.Lock) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def by_file(database: str | None, table: str) -> Iterator[bool]:
+def by_file(database: str, table: str) -> Iterator[bool]:
     """Yield as `in_process` does, for the processes that share an SQLite file: by a lock on a file beside it.
 
     The lock goes with the process that holds it. A transaction of SQLite would keep all writers of the file waiting
     while the relay publishes.
 
     Args:
-        database: path of the SQLite file; None or ":memory:" for one in memory, which no other process has.
+        database: path of the SQLite file; "" for a database in memory, which no other process has.
     """
-    if not database or database == ":memory:":
+    if not database:
         yield True
         return
     with open(f"{database}-{table}-relay", "ab") as file:
@@ -40,8 +40,16 @@ def by_file(database: str | None, table: str) -> Iterator[bool]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
-        else:
+            return
+        try:
             yield True
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has a copy of the open file
+
+
+def file_of(connection: sa.Connection) -> str:
+    """Return the path of the SQLite file that a connection uses, whatever its URL says; "" if it is in memory."""
+    return next(file for _, name, file in connection.exec_driver_sql("PRAGMA database_list") if name == "main") or ""
 
 
 def in_transaction(connection: sa.Connection, table: str) -> bool:

@@ -31,6 +31,11 @@ def number(name: str, given: object) -> float:
     return given
 
 
+def is_positive(given: object) -> bool:
+    """Return True for a finite number above 0."""
+    return isinstance(given, int | float) and not isinstance(given, bool) and finite(given) and given > 0
+
+
 def finite(given: float) -> bool:
     """Return True if a number is finite and not an integer too large for a float."""
     try:

@@ -24,12 +24,25 @@ class HostLock:
         """Let another process host the file. Safe to repeat."""
         if self._path is None:
             return
-        descriptor, holders = _held.pop(self._path)
+        path, self._path = self._path, None
+        if path not in _held:  # in a child that was forked
+            return
+        descriptor, holders = _held.pop(path)
         if holders > 1:
-            _held[self._path] = (descriptor, holders - 1)
+            _held[path] = (descriptor, holders - 1)
         else:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough if a fork under way has copied it
             os.close(descriptor)
-        self._path = None
+
+
+def _forget_in_child() -> None:
+    """Let a forked child hold none of the locks: it is no host, and may outlive its parent."""
+    for descriptor, _ in _held.values():
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def host_lock(path: str | Path, environment: Environment = Environment.ONLINE) -> HostLock:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import gc
 import inspect
 import os
 import pathlib
@@ -17,10 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from support.pages import module_of, snippets
 
 import emq
 from emq import errors, servers
+from emq.database.forks import ForkGuard
 from emq.producer.outgoing import Outgoing
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -303,6 +307,141 @@ print(len(published))
         assert len(set(ids)) == 60
         with emq.Client(server.url, database=f"sqlite:///{tmp_path}/emq.db") as client:
             assert client._call(tails) == published + 60
+
+
+def test_a_forked_child_and_its_parent_share_an_sqlite_file(tmp_path: pathlib.Path) -> None:
+    """A connection that the child inherited would keep its locks from it, and lose what it publishes."""
+    script = """
+import emq, os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork beside threads
+client = emq.Client()
+client.create_topic("orders", qps=1)
+client.publish("orders", b"parent")
+(told, tell), (heard, say) = os.pipe(), os.pipe()
+if (child := os.fork()) == 0:
+    client.publish("orders", b"child")
+    os.write(tell, b"published")
+    os.read(heard, 1)
+    client.publish("orders", b"child, after the parent has closed")
+    sys.exit(0)
+os.read(told, 9)
+client.close()
+with emq.Client() as third:
+    print(third.topics()[0].name)
+os.write(say, b"x")
+assert os.waitpid(child, 0)[1] == 0
+"""
+    assert run(tmp_path, script) == "orders\n"
+    with emq.Client(f"sqlite:///{tmp_path}/emq.db") as client:
+        assert client._call(tails) == 3
+
+
+def test_a_fork_waits_for_transactions_on_sqlite_files_and_closes_their_connections(client: emq.Client) -> None:
+    database, begun, go_on = app_of(client).database, threading.Event(), threading.Event()
+
+    def hold(connection: sa.Connection) -> None:
+        begun.set()
+        go_on.wait(10)
+
+    async def held(app: emq.App) -> None:
+        await database.run(hold)
+
+    with ThreadPoolExecutor(2) as threads:
+        transaction = threads.submit(client._call, held)
+        assert begun.wait(10)
+        fork = threads.submit(ForkGuard.before_fork)
+        go_on.set()
+        transaction.result(10)
+        fork.result(10)
+        assert database._engine.pool.checkedin() == 0
+        # From here to `after_fork` a child may begin. Transactions wait.
+        publish = threads.submit(client.publish, "orders", b"17")
+        assert not publish.done()
+        assert database._engine.pool.checkedin() == 0
+        ForkGuard.after_fork()
+        assert publish.result(10)
+
+
+def test_a_call_that_comes_while_the_loop_closes_does_not_wait_for_an_answer() -> None:
+    client = emq.Client("memory:", timeout_s=None)
+    client.topics()
+    background, late = client._background.get(), ThreadPoolExecutor(1)
+    close, asked = background._loop.close, []
+
+    def closing() -> None:
+        asked.append(late.submit(background.call, lambda app: app.planned(), None, writes=False))
+        while not background._waiting or not background._loop._ready:  # type: ignore[attr-defined]
+            pass
+        close()
+
+    background._loop.close = closing  # type: ignore[method-assign]
+    client.close()
+    with late, pytest.raises(errors.WrongState, match="is closed"):
+        asked[0].result(10)
+
+
+@pytest.mark.parametrize("timeout_s", ["5", 0, -1, float("nan"), float("inf"), True])
+def test_a_wrong_timeout_is_refused_before_anything_is_sent(client: emq.Client, timeout_s: Any) -> None:
+    with pytest.raises(errors.InvalidSettings, match="timeout_s"):
+        client.with_timeout(timeout_s)
+    with pytest.raises(errors.InvalidSettings, match="timeout_s"):
+        emq.Client("memory:", timeout_s=timeout_s)
+
+
+def test_the_callers_generators_run_in_the_callers_thread(client: emq.Client) -> None:
+    """A query of Django, for one, refuses to run beside an event loop; and it would block all other calls."""
+    ran_in = []
+
+    def payloads() -> Iterator[str]:
+        for i in range(2):
+            ran_in.append(threading.current_thread())
+            yield client.publish("orders", b"%d" % i)
+
+    assert len(client.publish_many("orders", payloads())) == 2
+    assert len(client.publish_many("orders", payloads=payloads())) == 2
+    assert len(client.send(Outgoing("orders", payload) for payload in payloads())) == 2
+    assert set(ran_in) == {threading.current_thread()}
+    with pytest.raises(errors.InvalidMessage, match="is one payload"):
+        client.publish_many("orders", b"17")  # type: ignore[arg-type]
+
+
+def test_a_client_that_nobody_has_any_more_is_closed() -> None:
+    client = emq.Client("memory:")
+    client.topics()
+    thread = client._background.get()._thread
+    del client
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+request_id = contextvars.ContextVar("request_id", default="")
+
+
+class Seen(emq.Middleware):
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    async def publish(self, call: emq.PublishCall, call_next: emq.PublishNext) -> list[str]:
+        self.calls.append((call.topic, request_id.get()))
+        return await call_next(call)
+
+
+def test_its_middleware_runs_with_the_context_of_the_call() -> None:
+    seen = Seen()
+    with emq.Client("memory:", middleware=[seen], content_type="application/msgpack") as client:
+        client.create_topic("orders", qps=1)
+        request_id.set("7")
+        client.publish("orders", {"id": 1}, delay_ms=60_000)
+        client.publish_many("orders", [b"1"])
+        outcomes = client.send([Outgoing("orders", b"2", id="mine"), Outgoing("nowhere", b""), "no message"])  # type: ignore[list-item]
+        assert [type(outcome) for outcome in outcomes] == [str, errors.UnknownTopic, errors.InvalidMessage]
+        assert outcomes[0] == "mine"
+        [planned] = client.planned()
+    assert planned.payload == b"\x81\xa2id\x01"
+    assert seen.calls == [("orders", "7"), ("orders", "7"), ("orders", "7"), ("nowhere", "7")]
+    with pytest.raises(errors.InvalidSettings, match="middleware"):
+        emq.Client("memory:", middleware=[object()])  # type: ignore[list-item]
 
 
 def test_the_documented_module_works(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import itertools
 import multiprocessing
+import os
 import pathlib
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.pool import QueuePool
 from support.pages import module_of, snippets
 
 import emq
@@ -215,19 +218,117 @@ async def test_a_relay_that_dies_before_it_deletes_publishes_again_under_the_sam
     with orm.Session(engine) as session, session.begin():
         outbox.publish(session, "once", "17", message_id="mine")
         outbox.publish(session, "orders", "17")
-    settle, died = Relay._settle, []
+    died = asyncio.Event()
 
     def die(*arguments: Any) -> None:
-        if not died:
-            died.append(True)
-            raise OSError("killed")
-        settle(*arguments)
+        loop.call_soon_threadsafe(died.set)
+        raise OSError("killed")
 
-    monkeypatch.setattr(Relay, "_settle", die)
-    async with outbox.relay(app, engine, poll_s=0.01):
+    loop = asyncio.get_running_loop()
+    with monkeypatch.context() as patched:
+        patched.setattr(Relay, "_settle", die)
+        async with outbox.relay(app, engine):
+            await died.wait()
+    async with outbox.relay(app, engine):
         await until(lambda: not rows(engine, outbox))
     assert await stored(app, "once") == ["17"]
     assert await stored(app, "orders") == ["17", "17"]
+
+
+async def test_a_database_that_fails_before_the_delete_has_no_row_published_twice(
+    app: emq.App, engine: sa.Engine, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with orm.Session(engine) as session, session.begin():
+        for i in range(3):
+            outbox.publish(session, "orders", f"{i}", key="acme")
+        outbox.publish(session, "nowhere", "refused")
+    settle, failed = Relay._settle, []
+
+    def fail(*arguments: Any) -> None:
+        if len(failed) < 3:
+            failed.append(True)
+            if len(failed) == 1:  # what is inserted meanwhile goes its own way
+                with orm.Session(engine) as session, session.begin():
+                    outbox.publish(session, "orders", "3", key="acme")
+            raise sa.exc.OperationalError("DELETE", {}, Exception("database is locked"))
+        settle(*arguments)
+
+    monkeypatch.setattr(Relay, "_settle", fail)
+    async with outbox.relay(app, engine, poll_s=0.01) as relay:
+        await until(lambda: relay.published == 4)
+        assert relay._settled == {}
+    assert await stored(app) == ["0", "1", "2", "3"]
+    [refused] = rows(engine, outbox)
+    assert "nowhere" in refused.error
+
+
+class Seal(emq.Middleware):
+    """Changes each publish, and lets go of the event loop, the less the later it comes."""
+
+    def __init__(self) -> None:
+        self.waits = iter(range(20, 0, -1))
+        self.fails: list[str] = []
+
+    async def publish(self, call: emq.PublishCall, call_next: emq.PublishNext) -> list[str]:
+        if str(call.payloads[0], "utf-8") in self.fails:  # type: ignore[arg-type]
+            raise ZeroDivisionError("no key to seal with")
+        for _ in range(next(self.waits, 0)):
+            await asyncio.sleep(0)
+        call.payloads = [b"sealed " + bytes(call.payloads[0])]  # type: ignore[arg-type]
+        return await call_next(call)
+
+
+async def test_rows_pass_through_the_middleware_of_the_app_in_order(engine: sa.Engine, outbox: Outbox) -> None:
+    seal = Seal()
+    async with emq.App("memory:", middleware=[seal]) as app:
+        await app.create_topic("orders", qps=100, group_qps=100)
+        await app.create_topic("others", qps=100, group_qps=100)
+        seal.fails = ["1"]
+        with orm.Session(engine) as session, session.begin():
+            ids = [outbox.publish(session, "orders", f"{i}", key="acme") for i in range(4)]
+            outbox.publish(session, "nowhere", "lost")
+            outbox.publish(session, "others", "free")
+        async with outbox.relay(app, engine, poll_s=0.01) as relay:
+            await until(lambda: relay.published == 2)
+            # A middleware that fails keeps the rows of the topic, lest one overtakes another.
+            assert [row.message_id for row in rows(engine, outbox) if row.error is None] == ids[1:]
+            seal.fails = []
+            await until(lambda: relay.published == 5)
+        assert await stored(app) == [f"sealed {i}" for i in range(4)]
+        assert await stored(app, "others") == ["sealed free"]
+        [refused] = rows(engine, outbox)
+        assert "nowhere" in refused.error
+
+
+@pytest.mark.parametrize("options", ["5", "null", '"x"', "[]", "{", "[" * 100_000, '{"merge_key_base64": 5}'])
+async def test_options_that_nobody_can_read_stop_nobody(
+    app: emq.App, engine: sa.Engine, outbox: Outbox, options: str
+) -> None:
+    with engine.begin() as connection:
+        values = {"message_id": "x", "topic": "orders", "payload": b"2", "options": options}
+        connection.execute(outbox.table.insert(), values)
+        outbox.publish(connection, "orders", "free")
+    async with outbox.relay(app, engine) as relay:
+        await until(lambda: relay.published == 1)
+    assert await stored(app) == ["free"]
+    [marked] = rows(engine, outbox)
+    assert "options" in marked.error
+
+
+async def test_each_topic_in_trouble_is_told_once(
+    app: emq.App, engine: sa.Engine, outbox: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    for topic in ("full", "fuller"):
+        await app.create_topic(topic, qps=10, max_length=1)
+        await app.publish(topic, b"")
+    with orm.Session(engine) as session, session.begin():
+        outbox.publish(session, "full", "1")
+    async with outbox.relay(app, engine, poll_s=0.01):
+        await until(lambda: "topic 'full'" in caplog.text)
+        with orm.Session(engine) as session, session.begin():
+            outbox.publish(session, "fuller", "1")
+        await until(lambda: "topic 'fuller'" in caplog.text)
+    assert len([record for record in caplog.records if "its rows wait" in record.message]) == 2
 
 
 async def test_several_relays_publish_each_row_once_and_in_order(url: str, engine: sa.Engine, outbox: Outbox) -> None:
@@ -333,12 +434,79 @@ def test_mistakes_are_told_at_once(outbox: Outbox) -> None:
         ({"at": 1.0, "delay_ms": 1}, "not both"),
         ({"headers": {"a": 1}}, "header 'a'"),
         ({"message_id": ""}, "1 to 128"),
-        ({"key": object()}, "JSON"),
+        ({"key": 5}, "key 5 is of type int"),
+        ({"priority": []}, "priority"),
+        ({"ttl_s": -1}, "ttl_s"),
+        ({"delay_ms": -1}, "delay_ms"),
+        ({"at": "tomorrow"}, "at 'tomorrow'"),
+        ({"time_range_ms": "1"}, "time_range_ms"),
+        ({"merge_key": 5}, "merge_key"),
+        ({"payload": "\ud800"}, "UTF-8"),
+        ({"topic": "a\0b"}, "NUL"),
+        ({"message_id": "a\0b"}, "NUL"),
+        ({"topic": 5}, "topic 5"),
     ]:
         with pytest.raises(errors.InvalidMessage, match=text):
-            outbox.publish(session, "orders", **{"payload": b"", **options})  # type: ignore[arg-type]
+            outbox.publish(session, **{"topic": "orders", "payload": b"", **options})  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidSettings, match="give a Session"):
         outbox.publish("session", "orders", b"")  # type: ignore[arg-type]
+
+
+async def test_a_relay_that_could_not_work_is_refused(app: emq.App, outbox: Outbox, tmp_path: pathlib.Path) -> None:
+    in_file = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    for engine, options, text in [
+        (in_file, {"page": 0}, "page 0"),
+        (in_file, {"page": 1.5}, "page 1.5"),
+        (in_file, {"poll_s": 0}, "poll_s 0"),
+        (in_file, {"poll_s": "1"}, "poll_s '1'"),
+        (sa.create_engine("sqlite://"), {}, "each thread a database of its own"),
+    ]:
+        with pytest.raises(errors.InvalidSettings, match=text):
+            async with outbox.relay(app, engine, **options):  # type: ignore[arg-type]
+                pass
+    in_file.dispose()
+
+
+async def test_the_turn_is_a_lock_beside_the_file_that_the_engine_opens(
+    app: emq.App, outbox: Outbox, tmp_path: pathlib.Path
+) -> None:
+    """Its URL may name the file in other ways, or not at all."""
+    file = tmp_path / "shop.db"
+    for engine in (
+        sa.create_engine(f"sqlite:///file:{file}?uri=true"),
+        sa.create_engine(
+            "sqlite://", creator=lambda: sqlite3.connect(file, check_same_thread=False), poolclass=QueuePool
+        ),
+    ):
+        outbox.table.metadata.create_all(engine)
+        with orm.Session(engine) as session, session.begin():
+            outbox.publish(session, "orders", "1")
+        async with outbox.relay(app, engine, poll_s=0.01) as relay:
+            await until(lambda: relay.published == 1)
+        (tmp_path / f"shop.db-{outbox.table.name}-relay").unlink()
+        engine.dispose()
+
+
+def test_a_turn_does_not_stay_with_a_process_that_was_forked_meanwhile(tmp_path: pathlib.Path) -> None:
+    file = str(tmp_path / "shop.db")
+    with turns.by_file(file, "emq_outbox") as has_turn:
+        assert has_turn
+        found = [int(fd) for fd in os.listdir("/proc/self/fd") if is_file(fd, f"{file}-emq_outbox-relay")]
+        copies = [os.dup(descriptor) for descriptor in found]
+    try:  # a fork copies the open file in the same way
+        assert len(copies) == 1
+        with turns.by_file(file, "emq_outbox") as has_turn:
+            assert has_turn
+    finally:
+        for copy in copies:
+            os.close(copy)
+
+
+def is_file(descriptor: str, path: str) -> bool:
+    try:
+        return os.path.samefile(f"/proc/self/fd/{descriptor}", path)
+    except OSError:  # the descriptor of the listing itself
+        return False
 
 
 async def test_the_documented_shop_works(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -346,3 +346,76 @@ async def test_a_hook_must_yield_once(app: emq.App, caplog: pytest.LogCaptureFix
     with pytest.raises(errors.HookFailed, match="it did not yield"):
         async with app:
             pass
+
+
+async def test_a_plain_hook_that_raises_stop_iteration_fails(app: emq.App) -> None:
+    """No future of an event loop can carry a StopIteration; the start must not wait for it for ever."""
+
+    @app.on_startup
+    def first_of_none() -> None:
+        next(iter([]))
+
+    with pytest.raises(errors.HookFailed, match=r"first_of_none failed: .*StopIteration"):
+        async with asyncio.timeout(10), app:
+            pass
+
+
+async def test_two_lifespans_at_the_same_time_open_the_app_once(app: emq.App, said: list[str]) -> None:
+    recorded(app, said)
+
+    async def served() -> None:
+        async with app.lifespan():
+            await asyncio.sleep(0.01)
+
+    outcomes = await asyncio.gather(served(), served(), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), errors.WrongState]
+    assert said == OPEN + CLOSED
+
+
+async def test_an_app_whose_close_was_cancelled_can_be_opened_again(app: emq.App) -> None:
+    await app.__aenter__()
+    closing = asyncio.create_task(app.__aexit__())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    async with app:
+        assert app.is_open
+
+
+async def test_an_app_is_a_host_once_at_a_time(app: emq.App) -> None:
+    received: list[emq.Message] = []
+
+    @app.handler("orders")
+    async def handle(message: emq.Message) -> None:
+        received.append(message)
+
+    async with app:
+        await app.create_topic("orders", qps=10)
+        host = asyncio.create_task(app.run())
+        while app.host is None or not app.host.running.is_set():
+            await asyncio.sleep(0)
+        with pytest.raises(errors.WrongState, match="host already"):
+            await app.run()
+        with pytest.raises(errors.WrongState, match="host already"):
+            async with app.running():
+                pass
+        await app.publish("orders", b"17")
+        async with asyncio.timeout(10):
+            while not received:
+                await asyncio.sleep(0)
+            app.stop()
+            await host
+            # As a host that has ended, the app becomes one again for whoever receives.
+            await app.create_topic("mails", qps=10)
+            await app.publish("mails", b"18")
+            [delivery] = await app.receive("mails", timeout_s=5)
+            delivery.ack()
+
+
+async def test_a_host_that_cannot_begin_tells_why() -> None:
+    app = emq.App("memory:", options=emq.settings.Settings(cluster="zookeeper://127.0.0.1:1"))
+    async with app:
+        with pytest.raises(errors.InvalidSettings, match="cannot be shared"):
+            async with app.running():
+                pass

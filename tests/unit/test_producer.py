@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -465,3 +467,22 @@ async def test_many_messages_of_which_a_part_went_in_are_never_reported_as_not_p
 def test_no_message_id_looks_like_an_option_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message.secrets, "token_urlsafe", lambda _: "-0RiBtilQUkh")
     assert message.IdSource().next() == "A0RiBtilQUkh1"
+
+
+def test_a_source_of_ids_begins_again_in_a_forked_child() -> None:
+    source = message.IdSource()
+    told, tell = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(tell, source.next().encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    in_child = os.read(told, 100).decode()
+    os.close(told)
+    os.close(tell)
+    assert in_child.endswith("1")
+    assert in_child != source.next()

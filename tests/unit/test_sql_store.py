@@ -18,7 +18,7 @@ from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
-from storage_adapters.sql import SqlStore, host_lock, open_store
+from storage_adapters.sql import SqlStore, host_lock, hostlock, open_store
 from storage_adapters.sql.tables import STORE
 
 QUEUE = "shop/0/high"
@@ -127,6 +127,20 @@ async def test_hosts_of_one_process_share_the_file_and_the_last_one_frees_it(tmp
     assert not is_free()
     second.release()
     assert is_free()
+    third = host_lock(tmp_path / "emq.db")
+    [copy] = [os.dup(descriptor) for descriptor, _ in hostlock._held.values()]  # as a fork copies the open file
+    third.release()
+    assert is_free()
+    os.close(copy)
+
+
+def test_a_forked_child_has_no_part_in_the_lock_of_its_parent(tmp_path: Path) -> None:
+    lock = host_lock(tmp_path / "emq.db")
+    hostlock._forget_in_child()  # which closes the only copy here, where no parent has another one
+    lock.release()
+    second = host_lock(tmp_path / "emq.db")
+    assert [holders for _, holders in hostlock._held.values()] == [1]
+    second.release()
 
 
 async def test_a_cancelled_put_is_whole_or_absent_and_still_wakes(tmp_path: Path) -> None:
