@@ -207,7 +207,9 @@ def _selection(
 
 def _data(letter: Letter) -> dict[str, Any]:
     """Return a letter as plain values."""
-    history = [{"time_ms": at_ms, "time": output.when(at_ms), "reason": reason} for at_ms, reason in letter.history]
+    history = [
+        {"time_ms": a.at_ms, "time": output.when(a.at_ms), "reason": a.reason, "place": a.place} for a in letter.history
+    ]
     return output.with_payload({**letter._asdict(), "died": output.when(letter.dead_ms), "history": history})
 
 
@@ -228,10 +230,11 @@ def _facts(letter: Letter) -> RenderableType:
     )
     if not letter.history:
         return facts
-    reasons = [reason for _, reason in letter.history]
-    said = ["the same" if i and reason == reasons[i - 1] else reason for i, reason in enumerate(reasons)]
-    rows = [(output.when(at_ms), text) for (at_ms, _), text in zip(letter.history, said, strict=True)]
-    return Group(facts, "", output.table("Failed attempts", ("time", "reason"), rows))
+    rows, before = [], None
+    for at_ms, *failure in letter.history:
+        rows.append((output.when(at_ms), *(["the same", ""] if failure == before else failure)))
+        before = failure
+    return Group(facts, "", output.table("Failed attempts", ("time", "reason", "in your code"), rows))
 
 
 class _Bar:

@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import datetime
 import logging
-import os
-import pathlib
 import traceback
 import types
 from collections import Counter
@@ -19,6 +17,7 @@ from collections.abc import Iterator
 
 from emq import durations
 from emq.clock import Clock
+from emq.dispatch import failure_place
 from emq.dispatch.error_kinds import ErrorKinds, kind_of
 from emq.dispatch.retry import Decision
 from emq.groups.owned import OwnedGroup
@@ -46,9 +45,6 @@ TOPICS = 1_000
 
 NAMED = 3
 """Most topics that the line at the end of a window names."""
-
-
-_EMQ = str(pathlib.Path(__file__).parents[1]) + os.sep
 
 
 class FailureLog:
@@ -205,7 +201,7 @@ def _traceback(failure: BaseException) -> tuple[type[BaseException], BaseExcepti
 def _of_handler(steps: types.TracebackType | None) -> types.TracebackType | None:
     """Return the traceback without the frames of EMQ that called the handler, or stand between middleware and it."""
     all_steps = [*_walked(steps)]
-    own = [step.tb_frame.f_code.co_filename.startswith(_EMQ) for step in all_steps]
+    own = [step.tb_frame.f_code.co_filename.startswith(failure_place.EMQ) for step in all_steps]
     if all(own):
         return steps
     last = max(i for i, is_own in enumerate(own) if not is_own)

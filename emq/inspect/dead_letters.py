@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 from emq import errors, message
 from emq.clock import Clock, SystemClock
 from emq.producer.sorted_topics import score_of
-from emq.storage import slot_store
+from emq.storage import reasons, slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import DeadEntry, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import RETRIES, DeadMember, SortedStore
@@ -28,13 +28,27 @@ EXPIRED = "expired"
 NO_TRAIL = NullTrail()
 
 
+class Attempt(NamedTuple):
+    """A failed attempt.
+
+    Attributes:
+        at_ms: when it failed, milliseconds since the epoch.
+        reason: its error.
+        place: where the handler failed, `file:line in function`; empty if unknown, as for an HTTP push.
+    """
+
+    at_ms: int
+    reason: str
+    place: str = ""
+
+
 class Letter(NamedTuple):
     """Attributes:
     topic, group, priority: the place to which the letter belongs; `priority` is a name, or "-" in a sorted topic.
     id, payload, attempts: those of the message.
     reason: the error of the last attempt.
     dead_ms: time of death, milliseconds since the epoch.
-    history: (milliseconds since the epoch, reason) of its failed attempts, the last 16 at most.
+    history: its failed attempts, the last 16 at most.
     """
 
     topic: str
@@ -45,7 +59,7 @@ class Letter(NamedTuple):
     attempts: int
     reason: str
     dead_ms: int
-    history: tuple[tuple[int, str], ...] = ()
+    history: tuple[Attempt, ...] = ()
 
 
 class Selection(NamedTuple):
@@ -212,7 +226,7 @@ async def _in_lane(
         for dead in page:
             m, names = _decoded(dead), topic.priorities
             name = names[min(m.priority, len(names) - 1)] if names else "-"
-            history = tuple((at_ms, reason) for at_ms, reason in m.history or ())
+            history = _attempts(m.history or ())
             yield (
                 Letter(topic.name, group, name, dead.id, m.payload, m.attempt, dead.reason, dead.dead_ms, history),
                 dead,
@@ -228,11 +242,16 @@ async def _in_slot(
     while page := await store.dead(topic.slot(group), after, PAGE):
         after = (page[-1].dead_ms, page[-1].member)
         for dead in page:
-            id_, history = message.slot_id(group, dead.member), (*dead.history, (dead.dead_ms, dead.reason))
-            attempts = sum(reason != EXPIRED for _, reason in history)
-            yield Letter(topic.name, group, "-", id_, dead.body, attempts, dead.reason, dead.dead_ms, history), dead
+            id_ = message.slot_id(group, dead.member)
+            history = _attempts((*dead.history, (dead.dead_ms, dead.reason)))
+            attempts, reason = sum(each.reason != EXPIRED for each in history), history[-1].reason
+            yield Letter(topic.name, group, "-", id_, dead.body, attempts, reason, dead.dead_ms, history), dead
         if page[-1].dead_ms >= selection.until_ms:
             return
+
+
+def _attempts(history: Iterable[tuple[int, str]]) -> tuple[Attempt, ...]:
+    return tuple(Attempt(at_ms, *reasons.parted(reason)) for at_ms, reason in history)
 
 
 def _decoded(dead: DeadEntry) -> message.Message:
