@@ -15,6 +15,7 @@ from emq.storage.answers import served
 from emq.storage.lane_store import DeadEntry, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import RETRIES, DeadMember, SortedStore
 from emq.storage.store import Store
+from emq.topics import inputs
 from emq.topics.model import Kind, Topic
 from emq.trail import events
 from emq.trail.sink import NullTrail, TrailSink
@@ -174,12 +175,30 @@ async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: f
 
 def check_priority(topic: Topic, priority: float | None) -> None:
     """Raise `InvalidMessage` if letters of the topic cannot be replayed at this priority; None fits every topic."""
+    if priority is not None:
+        inputs.number("priority", priority)
     if priority is not None and topic.kind is not Kind.PRIORITY:
         own = "its letters go by time" if topic.is_sorted else "its letters keep their own"
         raise errors.InvalidMessage(
             f"priority {priority:g} is for topics of kind priority; {topic.name!r} is of kind {topic.kind}: {own}"
         )
     _score(topic, priority, time.time())
+
+
+def check_rate(rate_per_s: float | None) -> None:
+    """Raise `InvalidMessage` if a replay cannot have this rate."""
+    if rate_per_s is not None and not inputs.number("rate_per_s", rate_per_s) > 0:
+        raise errors.InvalidMessage(f"rate_per_s {rate_per_s:g} must be above 0")
+
+
+def check_selection(selection: object) -> None:
+    """Raise `InvalidMessage` if this is not a `Selection`, or if its ids are one text, which holds parts of ids."""
+    if not isinstance(selection, Selection):
+        raise errors.InvalidMessage(
+            f"selection {inputs.shown(selection)} must be an emq.Selection, such as emq.Selection(reason='timeout')"
+        )
+    if isinstance(selection.ids, str):
+        raise errors.InvalidMessage(f"ids {inputs.shown(selection.ids)} must be a set of message ids")
 
 
 def _score(topic: Topic, priority: float | None, now: float) -> float:

@@ -199,7 +199,8 @@ def test_commands_that_ask_are_told_yes_in_the_same_words() -> None:
         return [tuple(p.opts) for p in command.params if {"yes", "execute"} & {p.name} and not p.hidden]
 
     asking = {name: found for name, command in COMMANDS.items() if (found := names(command))}
-    assert asking.keys() == {"dead purge", "drain", "offsets reset", "topic delete", "weight"}
+    of_many = {"topic drain", "topic pause", "topic resume", "topic set"}
+    assert asking.keys() == {"dead purge", "drain", "offsets reset", "topic delete", "weight", *of_many}
     assert {tuple(found) for found in asking.values()} == {(("--yes", "-y"),)}
 
 
