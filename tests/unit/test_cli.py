@@ -17,7 +17,7 @@ from support.emq_shell import Shell, opened, shell
 
 from emq import errors
 from emq.app import App
-from emq.cli import offsets, watching
+from emq.cli import exit_codes, offsets, watching
 from emq.cli.session import Session
 from emq.host import statistics
 from emq.storage.lane_store import LaneAdd
@@ -131,6 +131,33 @@ def test_topics_go_out_to_a_file_and_come_back(emq: Shell, tmp_path: Path) -> No
         assert emq.json(f"topic import {file}") == {"topics": ["a", "b"]}
         assert emq.json("topic list") == before
         emq("publish b after-its-second-birth")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("max_attempts = 3", "no key 'max_attempts'; put it under [topics.options]"),
+        ('push.url = "https://a.example"', "put it under [topics.options.attributes]"),
+        ("attributes.team = 'a'", "no key 'attributes'; put it under [topics.options]"),
+        ("max_attemps = 3", "did you mean 'max_attempts'"),
+        ("[topics.options]\nqps = 3", "no key 'options.qps'; put it under [[topics]]"),
+        ("[topics.options]\n\"push.url\" = 'https://a.example'", "put it under [topics.options.attributes]"),
+        ("[topics.options]\nmax_attemps = 3", "no key 'options.max_attemps'; did you mean 'max_attempts'"),
+    ],
+)
+def test_a_key_in_the_wrong_table_is_told_where_it_belongs(line: str, said: str, emq: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(f'[[topics]]\nname = "a"\nqps = 5\n{line}\n')
+    assert said in emq.refused(f"topic import {file}", code=exit_codes.WRONG)
+
+
+def test_a_file_of_another_shape_is_told_how_to_begin(emq: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text('[topics]\nname = "a"\n')
+    assert "write a table [[topics]] in it for each topic" in emq.refused(f"topic import {file}")
+    file = file.with_suffix(".json")
+    file.write_text('{"topics": [{"name": "a", "qps": 1, "jitter": 0}]}')
+    assert "no key 'jitter'; put it under \"options\"" in emq.refused(f"topic import {file}")
 
 
 def test_an_import_with_a_wrong_endpoint_changes_nothing(emq: Shell, tmp_path: Path) -> None:
