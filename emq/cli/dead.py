@@ -9,7 +9,7 @@ import typer
 from emq import errors
 from emq.cli import output, times
 from emq.cli.entry import Room, TakesIds
-from emq.cli.patterns import NameOrPattern, Pattern, is_pattern, matched, matching
+from emq.cli.patterns import NameOrPattern, Pattern, is_pattern, matched, matching, none
 from emq.cli.progress import Bar
 from emq.cli.session import Session, Yes, command
 
@@ -70,7 +70,8 @@ async def list_(
         session.show([_data(letter) for letter in found], str)
         return
     if not found:
-        session.out.print("no dead letters")
+        said = none(pattern, opened.place) if not topics else f"no dead letters in the {opened.place}"
+        session.out.print(said, soft_wrap=True)
         return
     rows = [(d.topic, d.id, d.priority, d.attempts, output.when_briefly(d.dead_ms), d.reason) for d in found]
     session.out.print(output.table("", ("topic", "id", "priority", "tries", "died", "reason"), rows, right=("tries",)))

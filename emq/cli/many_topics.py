@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from emq import errors
+from emq import errors, plurals
 from emq.cli import exit_codes, output
 from emq.cli.patterns import matched, none
 from emq.cli.progress import Bar
@@ -41,7 +41,7 @@ async def change(
     """
     names = await opened.catalog.names(pattern)
     if not names:
-        raise errors.UnknownTopic(f"{none(pattern)} ({opened.place})")
+        raise errors.UnknownTopic(none(pattern, opened.place))
     listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
     session.confirm(f"{what} {matched(len(names), pattern)} ({listed})?", yes)
     changed, failed = 0, dict[str, errors.EMQError]()
@@ -78,6 +78,6 @@ def _tell(
     codes = {exit_codes.of(exc) for exc in failed.values()}
     text = f"{output.count(len(failed), 'topic')} of {topics:,} failed"
     if left:
-        those = "1 was left as it is" if left == 1 else f"{left:,} were left as they are"
-        text += f", and {those}, since a server is out of reach; repeat the command later"
+        stayed = f"{plurals.count(left, 'topic')} stayed unchanged"
+        text += f"; {stayed}, since a server is out of reach; repeat the command later"
     fail(text, codes.pop() if len(codes) == 1 and not changed else exit_codes.FAILED)

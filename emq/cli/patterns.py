@@ -47,8 +47,8 @@ def matched(topics: int, pattern: str) -> str:
     return f"{output.count(topics, 'topic')} that match{'es' if topics == 1 else ''} {pattern!r}"
 
 
-def none(pattern: str) -> str:
-    """Say that no topic matches."""
+def none(pattern: str, place: str) -> str:
+    """Say that no topic matches; `place` names the store and the database (`App.place`)."""
     if pattern == "*":
-        return "there are no topics yet; create one with: emq topic create NAME --qps 10"
-    return f"no topic matches {pattern!r}"
+        return f"there are no topics yet in the {place}; create one with: emq topic create NAME --qps 10"
+    return f"no topic matches {pattern!r} in the {place}"

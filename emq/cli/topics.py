@@ -116,7 +116,7 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     async with session.app() as opened:
         topics = await matching(opened, pattern)
     if not session.json and not topics:
-        session.out.print(none(pattern))
+        session.out.print(none(pattern, opened.place), soft_wrap=True)
         return
     rows: list[tuple[output.Cell, ...]] = [
         (

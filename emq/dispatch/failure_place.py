@@ -8,6 +8,7 @@ import pathlib
 import sysconfig
 import types
 import unicodedata
+from collections.abc import Iterator
 
 MAX_PLACE = 120
 """Most characters of a place."""
@@ -42,6 +43,26 @@ def place_of(failure: BaseException) -> str:
         package = package or installed
         error = error.__cause__ or error.__context__
     return "" if package is None else _place(package)
+
+
+def of_handler(steps: types.TracebackType | None) -> types.TracebackType | None:
+    """Return the traceback without the frames of EMQ that called the handler, or stand between middleware and it."""
+    all_steps = [*_walked(steps)]
+    own = [step.tb_frame.f_code.co_filename.startswith(EMQ) for step in all_steps]
+    if all(own):
+        return steps
+    last = max(i for i, is_own in enumerate(own) if not is_own)
+    found: types.TracebackType | None = all_steps[last].tb_next
+    for step, is_own in zip(all_steps[last::-1], own[last::-1], strict=True):
+        if not is_own:
+            found = types.TracebackType(found, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return found
+
+
+def _walked(step: types.TracebackType | None) -> Iterator[types.TracebackType]:
+    while step is not None:
+        yield step
+        step = step.tb_next
 
 
 def _last_steps(

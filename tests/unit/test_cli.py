@@ -289,6 +289,41 @@ def test_every_data_command_prints_a_table(emq: Shell) -> None:
     assert "# drain_s = 10.0" in emq("settings --defaults")
 
 
+def test_top_shows_only_topics_that_match(emq: Shell) -> None:
+    for name in ("mail", "shop.a", "shop.b"):
+        emq(f"topic create {name} --qps 1")
+    shown = emq.json("top shop.* --count 1")
+    assert [row["topic"] for row in shown["topics"]] == ["shop.a", "shop.b"]
+    assert [row["topic"] for row in emq.json("top mail --count 1")["topics"]] == ["mail"]
+    assert "no topic 'mall'" in emq.refused("top mall --count 1", code=exit_codes.FAILED)
+
+
+@pytest.mark.parametrize("line", ["dead list", "schedule list"])
+def test_an_empty_answer_names_the_store_and_the_database(line: str, emq: Shell) -> None:
+    emq("topic create shop --qps 1")
+    place = f"in the store and database sqlite:///{Path('emq.db').resolve()}"
+    assert emq(line).rstrip().endswith(place)
+    for each in (line, "topic list", "lag"):
+        assert f"no topic matches 'x*' {place}" in " ".join(emq(f"{each} x*").split())
+    emq("topic delete shop --yes")
+    assert f"there are no topics yet {place}" in " ".join(emq("lag").split())
+
+
+def test_ids_are_printed_up_to_a_bound(emq: Shell) -> None:
+    emq("topic create shop --qps 1")
+    assert len(emq("publish shop", *"abcd").split(": ")[1].split(", ")) == 4
+    shown = emq("publish shop", *["x"] * 25)
+    assert len(shown.split(", ")) == 20
+    assert shown.endswith(" and 5 more; --json prints all ids\n")
+
+
+def test_a_schedule_is_no_message(emq: Shell) -> None:
+    emq("topic create shop --qps 1")
+    assert emq("publish shop x --every 1h").startswith("made 1 schedule for 'shop': ")
+    assert "made 2 schedules for 'shop': " in (shown := emq("publish shop x y --every 1h"))
+    assert "look at the first with: emq schedule show shop " in shown
+
+
 def test_top_fills_the_screen_of_a_terminal_and_no_more(emq: Shell) -> None:
     for n in range(8):
         emq(f"topic create t{n} --qps 1")

@@ -104,6 +104,7 @@ def test_a_store_out_of_reach_is_one_line_and_4(name: str, emq: Shell) -> None:
         "topic set none qps=1",
         "topic show none",
         "trace id --topic none",
+        "trace id --topic shop",
     ],
 )
 def test_what_is_not_there_is_one_line_and_1(line: str, emq: Shell) -> None:
