@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from emq.calls.middleware import HandleNext, HandlerCall, Middleware, PublishCall, PublishNext
     from emq.errors import EMQError, PartialFailure, Reject, Retry
     from emq.groups.receiver import Delivery
+    from emq.inspect.dead_letters import Selection
     from emq.message import Message
     from emq.settings import Settings
     from emq.storage.durability import Durability
@@ -36,6 +37,7 @@ __all__ = [
     "PublishNext",
     "Reject",
     "Retry",
+    "Selection",
     "Settings",
     "State",
     "Topic",
@@ -60,6 +62,7 @@ _HOMES = {
     "PublishNext": "emq.calls.middleware",
     "Reject": "emq.errors",
     "Retry": "emq.errors",
+    "Selection": "emq.inspect.dead_letters",
     "Settings": "emq.settings",
     "State": "emq.topics.model",
     "Topic": "emq.topics.model",

@@ -135,5 +135,5 @@ class PartialFailure(Exception):
     """
 
     def __init__(self, failures: dict[str, Exception]) -> None:
-        super().__init__(f"{len(failures)} messages of the batch failed")
+        super().__init__(f"{len(failures)} message{'' if len(failures) == 1 else 's'} of the batch failed")
         self.failures = dict(failures)

@@ -34,7 +34,8 @@ class Message(msgspec.Struct, array_like=True, gc=False):
         group: index of the group in the topic.
         expires_us: microseconds since the epoch after which the message must not start any more; 0 for never.
         score: in a sorted topic: the message's due time (ms since the epoch) or its priority.
-        history: of a retry or dead letter: (ms since the epoch, reason) of its failed attempts, 16 at most.
+        history: of a retry or dead letter: (ms since the epoch, reason with its place in the code) of its failed
+            attempts, 16 at most.
         schedule: of a schedule's entry: the encoded `emq.schedule.Schedule`. The entry publishes messages again and
             again; handlers receive these, never the entry.
         merged: in a sorted topic that merges by key: the number of publishes that the message stands for.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from emq import plurals
 from emq.allocation import records
 from emq.allocation.leader import DEBOUNCE_S
 from emq.allocation.plan import drafting
@@ -154,7 +155,7 @@ class Forecast:
     def start(self, hosts: int) -> Step:
         """Plan for a new cluster of `hosts` hosts."""
         self._name(hosts, 1.0)
-        return self._step(f"{hosts:,} hosts start", 0, lost=False)
+        return self._step(f"{plurals.count(hosts, 'host')} start{'s' if hosts == 1 else ''}", 0, lost=False)
 
     def kill(self, count: int) -> Step:
         """Kill `count` hosts, chosen at random."""

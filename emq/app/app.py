@@ -13,9 +13,9 @@ from emq.app.hosting import HostingApp
 from emq.calls import content_types, encoding
 from emq.calls.encoding import PLAIN, Payload
 from emq.calls.middleware import Middleware, PublishChain, checked
+from emq.inspect import dead_letters
 from emq.inspect import planned as book
 from emq.inspect.dead_letters import EVERY, Letter, Selection
-from emq.inspect.dead_letters import find as find_dead
 from emq.producer.outcomes import Outcome
 from emq.producer.outgoing import Outgoing
 from emq.schedule.delay_levels import Delay
@@ -361,5 +361,57 @@ class App(HostingApp):
 
     async def dead_letters(self, topic: str, selection: Selection = EVERY) -> AsyncIterator[Letter]:
         """Yield the selected dead letters of the topic, read in pages; see `emq.inspect.dead_letters.find`."""
-        async for letter in find_dead(self.store, await self.catalog.get(topic), selection):
+        dead_letters.check_selection(selection)
+        async for letter in dead_letters.find(self.store, await self.catalog.get(topic), selection):
             yield letter
+
+    async def replay_dead_letters(
+        self,
+        pattern: str,
+        selection: Selection = EVERY,
+        *,
+        rate_per_s: float | None = None,
+        priority: float | None = None,
+        on_replayed: Callable[[int], None] = lambda _: None,
+    ) -> int:
+        """Put dead letters back into their topics, as first attempts at their own priority; return how many.
+
+        Safe to interrupt and to repeat: each letter is at all times either a dead letter or waiting, never both.
+
+        Args:
+            pattern: a topic's name, or a shell pattern over names.
+            selection: the letters, such as `emq.Selection(reason="timeout")`; left out, all of them.
+            rate_per_s: most letters put back in a second; None for no limit of its own. They also count against their
+                topic's quota.
+            priority: for topics of kind priority: the new priority, above 16; None for the lowest.
+            on_replayed: called with the number so far.
+
+        Raises:
+            UnknownTopic: there is no topic of this name.
+            InvalidMessage: an argument is out of range, or does not go with a topic; nothing was put back.
+        """
+        dead_letters.check_selection(selection)
+        dead_letters.check_rate(rate_per_s)
+        topics = await self.catalog.matching(pattern)
+        for topic in topics:
+            dead_letters.check_priority(topic, priority)
+        count = 0
+        for topic in topics:
+            before = count
+            count += await dead_letters.replay(
+                self.store,
+                topic,
+                selection,
+                rate_per_s=rate_per_s,
+                priority=priority,
+                on_replayed=lambda n, before=before: on_replayed(before + n),  # type: ignore[misc]
+                trail=self.trail,
+                clock=self.clock,
+            )
+        return count
+
+    async def purge_dead_letters(self, pattern: str, selection: Selection = EVERY) -> int:
+        """Throw dead letters away for good; return how many. Arguments and errors are as for `replay_dead_letters`."""
+        dead_letters.check_selection(selection)
+        topics = await self.catalog.matching(pattern)
+        return sum([await dead_letters.purge(self.store, topic, selection) for topic in topics])

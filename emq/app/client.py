@@ -184,6 +184,8 @@ class Client:
     schedule = _synchronous(App.schedule)
     planned = _synchronous(App.planned, writes=False)
     recall = _synchronous(App.recall)
+    replay_dead_letters = _synchronous(App.replay_dead_letters)
+    purge_dead_letters = _synchronous(App.purge_dead_letters)
     create_topic = _synchronous(App.create_topic)
     update_topic = _synchronous(App.update_topic)
     topics = _synchronous(_topics, writes=False)

@@ -9,7 +9,8 @@ import typer
 from emq import errors
 from emq.cli import output, times
 from emq.cli.entry import Room, TakesIds
-from emq.cli.patterns import Pattern, is_pattern, matching
+from emq.cli.patterns import NameOrPattern, Pattern, is_pattern, matched, matching, none
+from emq.cli.progress import Bar
 from emq.cli.session import Session, Yes, command
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ app = typer.Typer(
 )
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
-Topics = Annotated[
-    str,
-    typer.Argument(
-        metavar="TOPIC|PATTERN", help="A topic's name, or a shell pattern such as 'shop.*'.", show_default=False
-    ),
-]
 Chosen = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]...", help="Only the letters of these messages. (default: all)", show_default=False),
@@ -75,7 +70,8 @@ async def list_(
         session.show([_data(letter) for letter in found], str)
         return
     if not found:
-        session.out.print("no dead letters")
+        said = none(pattern, opened.place) if not topics else f"no dead letters in the {opened.place}"
+        session.out.print(said, soft_wrap=True)
         return
     rows = [(d.topic, d.id, d.priority, d.attempts, output.when_briefly(d.dead_ms), d.reason) for d in found]
     session.out.print(output.table("", ("topic", "id", "priority", "tries", "died", "reason"), rows, right=("tries",)))
@@ -105,7 +101,7 @@ async def show(
 @command(app, "replay", cls=TakesIds)
 async def replay(
     session: Session,
-    pattern: Topics,
+    pattern: NameOrPattern,
     chosen: Chosen = None,
     since: Since = None,
     until: Until = None,
@@ -127,26 +123,14 @@ async def replay(
 
     if rate is not None and not rate > 0:
         raise typer.BadParameter(f"{rate} must be above 0", param_hint="--rate")
-    count = 0
     async with session.app(recorded=True) as opened:
         selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())])
         topics = await matching(opened, pattern)
-        for topic in topics:  # before the first letter is put back
-            dead_letters.check_priority(topic, priority)
         dead = sum(lag.dead for lag in await opened.admin.slot_lag(topics))
-        with _Bar(session, "replaying", None if selection != dead_letters.EVERY else dead) as bar:
-            for topic in topics:
-                before = count
-                count += await dead_letters.replay(
-                    opened.store,
-                    topic,
-                    selection,
-                    rate_per_s=rate,
-                    priority=priority,
-                    on_replayed=lambda n, before=before: bar.set(before + n),  # type: ignore[misc]
-                    trail=opened.trail,
-                    clock=opened.clock,
-                )
+        with Bar(session, "replaying", None if selection != dead_letters.EVERY else dead) as bar:
+            count = await opened.replay_dead_letters(
+                pattern, selection, rate_per_s=rate, priority=priority, on_replayed=bar.set
+            )
     said = f"replayed {output.count(count, 'dead letter')} of {_named(pattern, len(topics))}"
     _refuse_missing(said, count, selection)
     session.say(said, {"replayed": count})
@@ -155,7 +139,7 @@ async def replay(
 @command(app, "purge", cls=TakesIds)
 async def purge(
     session: Session,
-    pattern: Topics,
+    pattern: NameOrPattern,
     chosen: Chosen = None,
     since: Since = None,
     until: Until = None,
@@ -174,7 +158,7 @@ async def purge(
         topics = await matching(opened, pattern)
         what = "all dead letters" if selection == dead_letters.EVERY else "the selected dead letters"
         session.confirm(f"Throw away {what} of {_named(pattern, len(topics))} for good?", yes)
-        count = sum([await dead_letters.purge(opened.store, topic, selection) for topic in topics])
+        count = await opened.purge_dead_letters(pattern, selection)
     said = f"threw away {output.count(count, 'dead letter')} of {_named(pattern, len(topics))}"
     _refuse_missing(said, count, selection)
     session.say(said, {"purged": count})
@@ -182,7 +166,7 @@ async def purge(
 
 def _named(pattern: str, topics: int) -> str:
     """Return a topic, or how many topics match a pattern."""
-    return f"{output.count(topics, 'topic')} that match {pattern!r}" if is_pattern(pattern) else f"topic {pattern!r}"
+    return matched(topics, pattern) if is_pattern(pattern) else f"topic {pattern!r}"
 
 
 def _refuse_missing(said: str, count: int, selection: Selection) -> None:
@@ -207,7 +191,9 @@ def _selection(
 
 def _data(letter: Letter) -> dict[str, Any]:
     """Return a letter as plain values."""
-    history = [{"time_ms": at_ms, "time": output.when(at_ms), "reason": reason} for at_ms, reason in letter.history]
+    history = [
+        {"time_ms": a.at_ms, "time": output.when(a.at_ms), "reason": a.reason, "place": a.place} for a in letter.history
+    ]
     return output.with_payload({**letter._asdict(), "died": output.when(letter.dead_ms), "history": history})
 
 
@@ -228,29 +214,8 @@ def _facts(letter: Letter) -> RenderableType:
     )
     if not letter.history:
         return facts
-    reasons = [reason for _, reason in letter.history]
-    said = ["the same" if i and reason == reasons[i - 1] else reason for i, reason in enumerate(reasons)]
-    rows = [(output.when(at_ms), text) for (at_ms, _), text in zip(letter.history, said, strict=True)]
-    return Group(facts, "", output.table("Failed attempts", ("time", "reason"), rows))
-
-
-class _Bar:
-    """Shows a progress bar on a terminal, else nothing."""
-
-    def __init__(self, session: Session, text: str, total: int | None) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        quiet = session.json or not session.err.is_terminal
-        self._progress = Progress(*columns, console=session.err, transient=True, disable=quiet)
-        self._task = self._progress.add_task("", total=total)
-
-    def set(self, done: int) -> None:
-        self._progress.update(self._task, completed=done)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._progress.stop()
+    rows, before = [], None
+    for at_ms, *failure in letter.history:
+        rows.append((output.when(at_ms), *(["the same", ""] if failure == before else failure)))
+        before = failure
+    return Group(facts, "", output.table("Failed attempts", ("time", "reason", "in your code"), rows))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from emq import plurals
 from emq.cli import load_view
 from emq.cli.extras import needing
 from emq.cli.session import Session
@@ -99,7 +100,7 @@ def _progress(session: Session) -> Iterator[Callable[[Told], object]]:
         def tell(progress: Told) -> None:
             failed = f", {progress.failed:,} failed" if progress.failed else ""
             late = f", {progress.late_s:.1f} s late" if progress.late_s >= 0.5 else ""
-            told = f"{progress.rows:,} of {progress.total:,} messages{failed}{late}"
+            told = f"{progress.rows:,} of {plurals.count(progress.total, 'message')}{failed}{late}"
             bar.update(task, description="publishing", total=progress.total, completed=progress.rows, told=told)
 
         yield tell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emq import durations
+from emq import durations, plurals
 from emq.cli import output
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def render(report: Report) -> RenderableType:
 
 
 def _first_line(report: Report) -> str:
-    said = [f"asked {report.asked:,} messages", f"published {report.published:,}"]
+    said = [f"asked {plurals.count(report.asked, 'message')}", f"published {report.published:,}"]
     numbers = (("merged", report.merged), ("unknown", report.unknown), ("refused", report.refused))
     said += [f"{name} {number:,}" for name, number in numbers if number]
     return ", ".join(said)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from emq import errors
+from emq import errors, plurals
 from emq.cli.session import Session, Yes
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ async def _settle(session: Session, moves: Moves, host: str, timeout_s: float) -
 
 
 def _moves(count: int) -> str:
-    return "1 move is" if count == 1 else f"{count:,} moves are"
+    return f"{plurals.count(count, 'move')} {plurals.are(count)}"
 
 
 def _unknown(host: str, names: list[str]) -> str:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from emq import plurals
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -105,6 +107,5 @@ def when_briefly(ms: float) -> str:
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", then)
 
 
-def count(n: int, noun: str) -> str:
-    """`1 topic`, `2 topics`."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+count = plurals.count
+"""`1 topic`, `2 topics`; see `emq.plurals`."""

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 
+SHOWN_IDS = 20
+"""Most ids of messages that are printed; JSON has all."""
+
 
 class MissedName(enum.StrEnum):
     """Treatment of occurrences missed while no host ran, as in `emq.schedule.schedule`."""
@@ -180,13 +183,17 @@ async def _publish_arguments(
             said["at"] = told.at and told.at.at_s(app.clock.now())
             said["priority"] = message_lines.priority_of(topic, told.priority)
             ids = [await app.schedule(topic.name, payload, **again, **said) for payload in payloads]
-    shown = ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")
-    to = f"{output.count(len(ids), 'message')} to {told.topic!r}: {shown}"
+    shown = ", ".join(ids[:SHOWN_IDS])
+    if len(ids) > SHOWN_IDS:
+        shown += f" and {len(ids) - SHOWN_IDS:,} more; --json prints all ids"
     if again is None:
-        session.say(f"published {to}", {"published": len(ids), "ids": ids})
+        text = f"published {output.count(len(ids), 'message')} to {told.topic!r}: {shown}"
+        session.say(text, {"published": len(ids), "ids": ids})
     else:
-        hint = f"look at it with: emq schedule show {told.topic} {ids[0]}"
-        session.say(f"scheduled {to}; {hint}", {"scheduled": len(ids), "ids": ids})
+        which = "it" if len(ids) == 1 else "the first"
+        hint = f"look at {which} with: emq schedule show {told.topic} {ids[0]}"
+        text = f"made {output.count(len(ids), 'schedule')} for {told.topic!r}: {shown}; {hint}"
+        session.say(text, {"scheduled": len(ids), "ids": ids})
 
 
 def _again(
@@ -326,7 +333,7 @@ def _progress(session: Session) -> Iterator[Callable[[int, int], None]]:
         SpinnerColumn(),
         TextColumn("publishing"),
         BarColumn(),
-        TextColumn("{task.fields[published]:,} messages"),
+        TextColumn("{task.fields[published]:,} published"),
     )
     with Progress(*columns, TimeElapsedColumn(), console=session.err, transient=True) as progress:
         status = os.fstat(sys.stdin.fileno())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import watchfiles
 
-from emq import errors
+from emq import errors, plurals
 from emq.cli import logs
 from emq.cli.session import Session
 
@@ -112,7 +112,7 @@ class Reloader:
 
     def _named(self, paths: set[str]) -> str:
         files = sorted(os.path.relpath(path, self._directory) for path in paths)
-        return ", ".join(files[:3]) + (f" and {len(files) - 3} others" if len(files) > 3 else "")
+        return ", ".join(files[:3]) + (f" and {plurals.others(len(files) - 3)}" if len(files) > 3 else "")
 
     async def _run_child(self, watching: asyncio.Task[None]) -> None:
         """Start the child, and return when it has ended and is to be started again, or never again."""

@@ -9,7 +9,7 @@ import typer
 from emq import errors
 from emq.cli import output
 from emq.cli.entry import Room, TakesIds
-from emq.cli.patterns import Pattern, matching
+from emq.cli.patterns import Pattern, matching, none
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ async def list_(
         session.show([_data(planned) for planned in found], str)
         return
     if not found:
-        session.out.print("nothing waits for its time" if page == 1 else f"there is no page {page}")
+        said = f"nothing waits for its time in the {opened.place}" if page == 1 else f"there is no page {page}"
+        session.out.print(said if topics else none(pattern, opened.place), soft_wrap=True)
         return
     rows = [
         (p.topic, p.id, p.kind, p.priority, p.attempts, output.when_briefly(p.due_ms), p.text or "-") for p in found

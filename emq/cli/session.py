@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import msgspec
 import typer
 
-from emq import errors
+from emq import errors, plurals
 from emq.cli import exit_codes, extras
 from emq.cli.entry import Command, one_line
 from emq.storage.environment import Environment
@@ -142,7 +142,8 @@ class Session:
             if len(found) == most:
                 break
             if size >= LISTED_BYTES:
-                text = f"the list ends after {len(found)} entries, whose payloads are {size >> 20} MiB; narrow it down"
+                listed = plurals.count(len(found), "entry", "entries")
+                text = f"the list ends after {listed}, whose payloads are {size >> 20} MiB; narrow it down"
                 self.err.print(text)
                 break
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -97,10 +98,15 @@ class Frame(NamedTuple):
 
 
 class Screen:
-    """Keeps a picture of the catalog, and asks for the rest at each refresh."""
+    """Keeps a picture of the catalog, and asks for the rest at each refresh.
 
-    def __init__(self, app: App) -> None:
+    Args:
+        pattern: shows only topics whose names match.
+    """
+
+    def __init__(self, app: App, pattern: str = "*") -> None:
         self._app = app
+        self._pattern = pattern
         self._topics: dict[str, Topic] = {}
         self._version = 0
         self._last = Frame([], [], 0)
@@ -149,7 +155,9 @@ class Screen:
         changes = await self._app.catalog.changes_since(self._version)
         for name in changes.gone(self._topics):
             self._topics.pop(name, None)
-        self._topics.update({t.name: t for t in changes.changed})
+        names = fnmatch.filter([t.name for t in changes.changed], self._pattern)
+        changed = {t.name: t for t in changes.changed}
+        self._topics.update({name: changed[name] for name in names})
         self._version = changes.version
 
 

@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 from emq import errors
-from emq.cli import output
+from emq.cli import many_topics, output
 from emq.cli.entry import Room
-from emq.cli.patterns import Pattern, matching, none
+from emq.cli.patterns import NameOrPattern, Pattern, is_pattern, matching, none
 from emq.cli.session import Session, Yes, command
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     async with session.app() as opened:
         topics = await matching(opened, pattern)
     if not session.json and not topics:
-        session.out.print(none(pattern))
+        session.out.print(none(pattern, opened.place), soft_wrap=True)
         return
     rows: list[tuple[output.Cell, ...]] = [
         (
@@ -167,34 +167,46 @@ async def show(session: Session, name: Name) -> None:
 @command(app, "set")
 async def set_(
     session: Session,
-    name: Name,
+    pattern: NameOrPattern,
     settings: Annotated[
         list[str],
         typer.Argument(metavar="KEY=VALUE", help="One or several, such as qps=100 max_attempts=5 push.url=https://..."),
     ],
+    yes: Yes = False,
 ) -> None:
     """Change settings of a topic while it is in use: hosts and producers follow within seconds.
 
     Write lists with commas, none for no value, and @FILE for the text in a file. An empty value removes an attribute
-    (push.NAME, attributes.NAME).
+    (push.NAME, attributes.NAME). With a pattern, the command shows how many topics match, and asks.
 
     Example: emq topic set shop qps=100 max_attempts=5 delay_levels=remind=30m,final=2h
+
+    Example: emq topic set 'shop.*' handler_timeout_s=30 --yes
     """
     from emq.cli import topic_settings
     from emq.topics import changing
 
-    given = topic_settings.parse(name, settings)
-    changing.validate(name, given.settings)
+    given = topic_settings.parse(pattern, settings)
+    changing.validate(pattern, given.settings)
+    keys = ", ".join([*given.settings, *given.attributes])
     async with session.app() as opened:
-        topic = await opened.catalog.get(name)
-        changes = dict(given.settings)
-        if given.attributes:
-            changes["attributes"] = attributes = given.merged(topic.options.attributes)
-            options = msgspec.structs.replace(topic.options, attributes=attributes)
-            allowed = session.settings.push_allow if "push.url" in given.attributes else None
-            topic_settings.check_push(msgspec.structs.replace(topic, options=options), allowed)
-        changed = await opened.admin.update(name, **changes)
-    session.say(f"topic {name!r}: changed {', '.join([*given.settings, *given.attributes])}", _data(changed))
+
+        async def set_one(name: str) -> Topic:
+            changes = dict(given.settings)
+            if given.attributes:
+                topic = await opened.catalog.get(name)
+                changes["attributes"] = attributes = given.merged(topic.options.attributes)
+                options = msgspec.structs.replace(topic.options, attributes=attributes)
+                allowed = session.settings.push_allow if "push.url" in given.attributes else None
+                topic_settings.check_push(msgspec.structs.replace(topic, options=options), allowed)
+            return await opened.admin.update(name, **changes)
+
+        if is_pattern(pattern):
+            question = f"Set {' '.join(settings)} for"
+            await many_topics.change(session, opened, pattern, question, f"changed {keys} of", set_one, yes)
+            return
+        changed = await set_one(pattern)
+    session.say(f"topic {pattern!r}: changed {keys}", _data(changed))
 
 
 @command(app, "options")
@@ -220,30 +232,50 @@ async def options(
 
 
 @command(app, "pause")
-async def pause(session: Session, name: Name) -> None:
+async def pause(session: Session, pattern: NameOrPattern, yes: Yes = False) -> None:
     """Stop consuming a topic; publishing goes on.
 
+    With a pattern, the command shows how many topics match, and asks.
+
     Example: emq topic pause shop
+
+    Example: emq topic pause 'shop.*' --yes
     """
-    await _set_state(session, name, "paused", "is paused: it takes messages and starts none")
+    await _set_state(session, pattern, yes, "Pause", "paused", "paused", "is paused: it takes messages and starts none")
 
 
 @command(app, "resume")
-async def resume(session: Session, name: Name) -> None:
+async def resume(session: Session, pattern: NameOrPattern, yes: Yes = False) -> None:
     """Let a paused or draining topic publish and consume again.
 
+    With a pattern, the command shows how many topics match, and asks.
+
     Example: emq topic resume shop
+
+    Example: emq topic resume 'shop.*' --yes
     """
-    await _set_state(session, name, "active", "is active")
+    await _set_state(session, pattern, yes, "Resume", "resumed", "active", "is active")
 
 
 @command(app, "drain")
-async def drain(session: Session, name: Name) -> None:
+async def drain(session: Session, pattern: NameOrPattern, yes: Yes = False) -> None:
     """Refuse new messages for a topic; hosts consume the rest until it is empty.
 
+    With a pattern, the command shows how many topics match, and asks.
+
     Example: emq topic drain shop
+
+    Example: emq topic drain 'shop.*' --yes
     """
-    await _set_state(session, name, "draining", "is draining: it takes no messages and works off what it has")
+    await _set_state(
+        session,
+        pattern,
+        yes,
+        "Drain",
+        "set to drain",
+        "draining",
+        "is draining: it takes no messages and works off what it has",
+    )
 
 
 @command(app, "delete")
@@ -314,12 +346,21 @@ async def import_(
     session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
 
 
-async def _set_state(session: Session, name: str, state: str, text: str) -> None:
+async def _set_state(
+    session: Session, pattern: str, yes: bool, question: str, done: str, state: str, text: str
+) -> None:
     from emq.topics.model import State
 
     async with session.app() as opened:
-        topic = await opened.admin.set_state(name, State(state))
-    session.say(f"topic {name!r} {text}", _data(topic))
+
+        async def set_one(name: str) -> Topic:
+            return await opened.admin.set_state(name, State(state))
+
+        if is_pattern(pattern):
+            await many_topics.change(session, opened, pattern, question, done, set_one, yes)
+            return
+        topic = await set_one(pattern)
+    session.say(f"topic {pattern!r} {text}", _data(topic))
 
 
 def _is_as_asked(made: Topic, asked: Topic) -> bool:

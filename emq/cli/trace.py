@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from emq import errors
 from emq.cli import output
 from emq.cli.session import Session
 
@@ -34,7 +35,8 @@ async def trace(
     """Show the life of one message and, while it is not finished, where it is and why it waits.
 
     Its life comes from the trail, the files in which hosts write down each event (see the setting trail); its place
-    comes from the store and from the hosts' latest snapshots. Changes nothing.
+    comes from the store and from the hosts' latest snapshots. Changes nothing. Exits with 1 if neither the trail nor
+    the store knows the message.
 
     Example: emq trace 3WXbJQ4Gn1lM1 --topic shop
     """
@@ -45,7 +47,11 @@ async def trace(
         hosts = [seen.host for seen in await snapshots.load(opened) if seen.live]
         with _progress(session) as advance:
             found = await lookup.look_up(opened, message_id, topic, hosts, advance)
-    session.show(_data(found), lambda: _shown(found))
+    if session.json or not found.is_unknown:
+        session.show(_data(found), lambda: _shown(found))
+    if found.is_unknown:
+        text = f"nothing is known of message {message_id!r} of topic {found.topic_name!r}"
+        raise errors.EMQError("; ".join([text, *found.notes]))
 
 
 def _data(found: Trace) -> dict[str, Any]:

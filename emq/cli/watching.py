@@ -10,7 +10,7 @@ import typer
 
 from emq import durations, errors
 from emq.cli import output
-from emq.cli.patterns import Pattern, matching, none
+from emq.cli.patterns import Pattern, is_pattern, matching, none
 from emq.cli.session import Session
 
 if TYPE_CHECKING:
@@ -74,24 +74,29 @@ async def lag(
 
     async with session.app() as opened:
         found = await backlog.of(opened.admin, await matching(opened, pattern))
-    session.show(found, lambda: _lag(found, pattern))
+    session.show(found, lambda: _lag(found) if found else none(pattern, opened.place))
 
 
 async def top(
     session: Session,
+    pattern: Pattern = "*",
     count: Annotated[int | None, typer.Option(min=1, help="End after this many refreshes.")] = None,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two refreshes.")] = 1.0,
 ) -> None:
     """Watch the busiest topics live, until Ctrl-C. For the columns, see `emq lag --help`.
 
-    Example: emq top --interval 0.5
+    With a pattern, the line at the top still counts the starts of all topics.
+
+    Example: emq top 'shop.*' --interval 0.5
     """
     from emq.cli import refreshing
     from emq.cli.top import Screen
 
     on_screen = refreshing.on_screen(session) and not session.json
     async with session.app() as opened:
-        screen = Screen(opened)
+        if not is_pattern(pattern):
+            await opened.catalog.get(pattern)  # a name that is not there is a mistake
+        screen = Screen(opened, pattern)
 
         async def look() -> tuple[object, Callable[[], RenderableType]]:
             room = max(3, session.out.height - 5) if on_screen else MAX_TOPICS
@@ -195,9 +200,7 @@ def _troubles(seen: AgedSnapshot) -> list[str]:
     return [text for text in (seen.host.store_unreachable, seen.host.database_unreachable, clock) if text]
 
 
-def _lag(found: Sequence[Backlog], pattern: str) -> RenderableType:
-    if not found:
-        return none(pattern)
+def _lag(found: Sequence[Backlog]) -> RenderableType:
     # One column for each priority if all topics that have any have the same; a sorted topic has its one.
     kinds = {tuple(b.ready) for b in found}
     places = tuple(dict.fromkeys(name for names in sorted(kinds, key=len, reverse=True) for name in names))

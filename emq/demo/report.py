@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from emq import plurals
 from emq.demo import measures, view
 from emq.demo.measures import TrailFigures, Wait
 from emq.demo.scenario import Scenario, Tenant
@@ -192,8 +193,8 @@ def _promises(report: Report) -> Table:
         (
             not v.disagreements and not report.evidence.proof.void_reasons,
             "ledgers agree",
-            f"by id: trail ({report.evidence.proof.events:,} events), receivers' logs "
-            f"({len(report.evidence.receipts):,} calls), store",
+            f"by id: trail ({plurals.count(report.evidence.proof.events, 'event')}), receivers' logs "
+            f"({plurals.count(len(report.evidence.receipts), 'call')}), store",
         ),
     )
     for held, name, text in rows:

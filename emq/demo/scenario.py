@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 
 import msgspec
 
-from emq import errors
+from emq import errors, plurals
 from emq.demo import flights
 from emq.demo.flights import Flight
 
@@ -108,7 +108,7 @@ class Scenario(msgspec.Struct, frozen=True):
         """Return one line with the replayed flights and their speed."""
         first = datetime.fromtimestamp(self.window[0].scheduled_s, _NEW_YORK).date()
         return (
-            f"{len(self.window):,} of {self.flights_in_all:,} flights: {self.days} days from {first} "
+            f"{len(self.window):,} of {self.flights_in_all:,} flights: {plurals.count(self.days, 'day')} from {first} "
             f"at {self.speed:,.0f}x, replayed twice"
         )
 

@@ -10,15 +10,13 @@ import asyncio
 import contextlib
 import datetime
 import logging
-import os
-import pathlib
 import traceback
 import types
 from collections import Counter
-from collections.abc import Iterator
 
 from emq import durations
 from emq.clock import Clock
+from emq.dispatch import failure_place
 from emq.dispatch.error_kinds import ErrorKinds, kind_of
 from emq.dispatch.retry import Decision
 from emq.groups.owned import OwnedGroup
@@ -46,9 +44,6 @@ TOPICS = 1_000
 
 NAMED = 3
 """Most topics that the line at the end of a window names."""
-
-
-_EMQ = str(pathlib.Path(__file__).parents[1]) + os.sep
 
 
 class FailureLog:
@@ -197,29 +192,9 @@ def _fate(m: Message, decision: Decision, now: float) -> str:
 
 def _traceback(failure: BaseException) -> tuple[type[BaseException], BaseException, types.TracebackType | None] | None:
     """Return the traceback from the handler on; None if a log file would not take its text."""
-    found = (type(failure), failure, _of_handler(failure.__traceback__))
+    found = (type(failure), failure, failure_place.of_handler(failure.__traceback__))
     text = "".join(traceback.format_exception(*found))
     return found if _encodable(text) == text else None
-
-
-def _of_handler(steps: types.TracebackType | None) -> types.TracebackType | None:
-    """Return the traceback without the frames of EMQ that called the handler, or stand between middleware and it."""
-    all_steps = [*_walked(steps)]
-    own = [step.tb_frame.f_code.co_filename.startswith(_EMQ) for step in all_steps]
-    if all(own):
-        return steps
-    last = max(i for i, is_own in enumerate(own) if not is_own)
-    found: types.TracebackType | None = all_steps[last].tb_next
-    for step, is_own in zip(all_steps[last::-1], own[last::-1], strict=True):
-        if not is_own:
-            found = types.TracebackType(found, step.tb_frame, step.tb_lasti, step.tb_lineno)
-    return found
-
-
-def _walked(step: types.TracebackType | None) -> Iterator[types.TracebackType]:
-    while step is not None:
-        yield step
-        step = step.tb_next
 
 
 def _encodable(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from emq import errors
+from emq.storage import reasons
 from emq.topics.model import TopicOptions
 from emq.trail import events
 
@@ -37,6 +38,7 @@ class Decision(NamedTuple):
         attempt, or its priority. None for the dead letters, and for messages of lanes and queues.
     rests: True if the message rests in the slot's prepare until `due_ms`, because its score is not a time.
     cause: the beginning of the reason, in the trail, of a dead letter that had attempts left; see `emq.trail.events`.
+    place: where the user's code failed, as `emq.dispatch.failure_place` words it; empty if unknown.
     """
 
     due_ms: int | None
@@ -44,6 +46,12 @@ class Decision(NamedTuple):
     score: float | None = None
     rests: bool = False
     cause: str = ""
+    place: str = ""
+
+    @property
+    def reason_with_place(self) -> str:
+        """The reason as the history of the message keeps it."""
+        return reasons.joined(self.reason, self.place)
 
 
 _REFUSED = ("Cc", "Cs")

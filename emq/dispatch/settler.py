@@ -11,6 +11,7 @@ from functools import partial
 from emq import errors, message
 from emq.dispatch import retry
 from emq.dispatch.failure_log import FailureLog
+from emq.dispatch.failure_place import place_of
 from emq.dispatch.flight import size_of
 from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.context import HostContext
@@ -113,11 +114,11 @@ class Settler:
 
     def failed(self, group: OwnedGroup, m: message.Message, failure: BaseException) -> None:
         now = self._clock.now()
-        decision = self._decide(group, m, failure, now)
+        decision = self._decide(group, m, failure, now)._replace(place=place_of(failure))
         if m.first_us == 0:
             m.first_us = m.started_us
         m.error = decision.reason
-        m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason)]
+        m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason_with_place)]
         self._append(_Pending(group, m, decision))
         self._failures.failed(group, m, failure, decision)
 
@@ -377,7 +378,7 @@ def _slot_verdict(pending: _Pending) -> slot_store.SlotSettle:
         verdict, score = slot_store.SlotVerdict.DEAD, 0
     fold, rest_ms = group.owner.topic.fold, decision.due_ms or 0
     return slot_store.SlotSettle(
-        slot, m.member, verdict, m.token, group.epoch, score, decision.reason, fold, rest_ms=rest_ms
+        slot, m.member, verdict, m.token, group.epoch, score, decision.reason_with_place, fold, rest_ms=rest_ms
     )
 
 

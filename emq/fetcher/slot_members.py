@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from emq import message
 from emq.groups.owned import OwnedSlot
+from emq.storage import reasons
 from emq.storage.slot_store import RETRIES, SlotClaimed, SlotKind, SlotSettle, SlotVerdict
 
 
@@ -29,7 +30,7 @@ def decoded(slot: OwnedSlot, claimed: SlotClaimed, now_us: int) -> list[message.
             token=token,
         )
         if history:
-            m.history, m.error, m.first_us = list(history), history[-1][1], history[0][0] * 1000
+            m.history, m.error, m.first_us = list(history), reasons.parted(history[-1][1]).text, history[0][0] * 1000
         if apart and note:
             told = message.decode_note(note)
             m.key = told.key if keyed else None

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Literal
 
-from emq import errors, message
+from emq import errors, message, plurals
 from emq.clock import Clock, SystemClock
 from emq.inspect import recall
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
@@ -100,7 +100,7 @@ class Admin:
             self._record_emptied(topic, before, await self._bounds_of(topic))
         elif held or not await self._seal(topic, emptied=False) or (held := await self._held(topic)):
             await self._open([topic])
-            messages = "messages" if not held else "1 message" if held == 1 else f"{held} messages"
+            messages = plurals.count(held, "message") if held else "messages"
             raise errors.StillConsumed(f"topic {name!r} still holds {messages}; drain it first, or delete with force")
         await self._empty_lanes(topic)
         if topic.is_sorted:

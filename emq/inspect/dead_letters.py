@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 from emq import errors, message
 from emq.clock import Clock, SystemClock
 from emq.producer.sorted_topics import score_of
-from emq.storage import slot_store
+from emq.storage import reasons, slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import DeadEntry, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import RETRIES, DeadMember, SortedStore
 from emq.storage.store import Store
+from emq.topics import inputs
 from emq.topics.model import Kind, Topic
 from emq.trail import events
 from emq.trail.sink import NullTrail, TrailSink
@@ -28,13 +29,27 @@ EXPIRED = "expired"
 NO_TRAIL = NullTrail()
 
 
+class Attempt(NamedTuple):
+    """A failed attempt.
+
+    Attributes:
+        at_ms: when it failed, milliseconds since the epoch.
+        reason: its error.
+        place: where the handler failed, `file:line in function`; empty if unknown, as for an HTTP push.
+    """
+
+    at_ms: int
+    reason: str
+    place: str = ""
+
+
 class Letter(NamedTuple):
     """Attributes:
     topic, group, priority: the place to which the letter belongs; `priority` is a name, or "-" in a sorted topic.
     id, payload, attempts: those of the message.
     reason: the error of the last attempt.
     dead_ms: time of death, milliseconds since the epoch.
-    history: (milliseconds since the epoch, reason) of its failed attempts, the last 16 at most.
+    history: its failed attempts, the last 16 at most.
     """
 
     topic: str
@@ -45,7 +60,7 @@ class Letter(NamedTuple):
     attempts: int
     reason: str
     dead_ms: int
-    history: tuple[tuple[int, str], ...] = ()
+    history: tuple[Attempt, ...] = ()
 
 
 class Selection(NamedTuple):
@@ -160,12 +175,30 @@ async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: f
 
 def check_priority(topic: Topic, priority: float | None) -> None:
     """Raise `InvalidMessage` if letters of the topic cannot be replayed at this priority; None fits every topic."""
+    if priority is not None:
+        inputs.number("priority", priority)
     if priority is not None and topic.kind is not Kind.PRIORITY:
         own = "its letters go by time" if topic.is_sorted else "its letters keep their own"
         raise errors.InvalidMessage(
             f"priority {priority:g} is for topics of kind priority; {topic.name!r} is of kind {topic.kind}: {own}"
         )
     _score(topic, priority, time.time())
+
+
+def check_rate(rate_per_s: float | None) -> None:
+    """Raise `InvalidMessage` if a replay cannot have this rate."""
+    if rate_per_s is not None and not inputs.number("rate_per_s", rate_per_s) > 0:
+        raise errors.InvalidMessage(f"rate_per_s {rate_per_s:g} must be above 0")
+
+
+def check_selection(selection: object) -> None:
+    """Raise `InvalidMessage` if this is not a `Selection`, or if its ids are one text, which holds parts of ids."""
+    if not isinstance(selection, Selection):
+        raise errors.InvalidMessage(
+            f"selection {inputs.shown(selection)} must be an emq.Selection, such as emq.Selection(reason='timeout')"
+        )
+    if isinstance(selection.ids, str):
+        raise errors.InvalidMessage(f"ids {inputs.shown(selection.ids)} must be a set of message ids")
 
 
 def _score(topic: Topic, priority: float | None, now: float) -> float:
@@ -212,7 +245,7 @@ async def _in_lane(
         for dead in page:
             m, names = _decoded(dead), topic.priorities
             name = names[min(m.priority, len(names) - 1)] if names else "-"
-            history = tuple((at_ms, reason) for at_ms, reason in m.history or ())
+            history = _attempts(m.history or ())
             yield (
                 Letter(topic.name, group, name, dead.id, m.payload, m.attempt, dead.reason, dead.dead_ms, history),
                 dead,
@@ -228,11 +261,16 @@ async def _in_slot(
     while page := await store.dead(topic.slot(group), after, PAGE):
         after = (page[-1].dead_ms, page[-1].member)
         for dead in page:
-            id_, history = message.slot_id(group, dead.member), (*dead.history, (dead.dead_ms, dead.reason))
-            attempts = sum(reason != EXPIRED for _, reason in history)
-            yield Letter(topic.name, group, "-", id_, dead.body, attempts, dead.reason, dead.dead_ms, history), dead
+            id_ = message.slot_id(group, dead.member)
+            history = _attempts((*dead.history, (dead.dead_ms, dead.reason)))
+            attempts, reason = sum(each.reason != EXPIRED for each in history), history[-1].reason
+            yield Letter(topic.name, group, "-", id_, dead.body, attempts, reason, dead.dead_ms, history), dead
         if page[-1].dead_ms >= selection.until_ms:
             return
+
+
+def _attempts(history: Iterable[tuple[int, str]]) -> tuple[Attempt, ...]:
+    return tuple(Attempt(at_ms, *reasons.parted(reason)) for at_ms, reason in history)
 
 
 def _decoded(dead: DeadEntry) -> message.Message:

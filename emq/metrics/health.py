@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from emq import plurals
 from emq.database import Database
 from emq.host.host import Host
 from emq.metrics.watched import Watched
@@ -73,7 +74,7 @@ def _of_host(host: Host) -> list[Check]:
         Check(
             "plan",
             host.running.is_set(),
-            f"version {plan.version if plan else 0}, {groups} group{'s' * (groups != 1)}"
+            f"version {plan.version if plan else 0}, {plurals.count(groups, 'group')}"
             if host.running.is_set()
             else "the first assignment is not carried out yet",
         ),

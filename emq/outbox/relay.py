@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from emq import errors
+from emq import errors, plurals
 from emq.app import App
 from emq.app.sending import REFUSED
 from emq.outbox import engines, turns
@@ -216,7 +216,7 @@ class Relay:
             (row, error), count = refused[0], len(refused)
             log.warning(
                 "outbox %s: refused message %s (%s)%s; the reason is in the column error, and NULL there tries again",
-                *(self._table, row.message_id, error, f" and {count - 1} others" if count > 1 else ""),
+                *(self._table, row.message_id, error, f" and {plurals.others(count - 1)}" if count > 1 else ""),
             )
 
     def _say(self, troubles: dict[str, str], unexpected: Exception | None = None) -> None:

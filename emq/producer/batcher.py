@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from emq import errors
+from emq import errors, plurals
 from emq.storage.durability import Durability
 
 Item = TypeVar("Item")
@@ -84,7 +84,9 @@ class Batcher(Generic[Item, Answer]):
         try:
             answers = await self._call([item for item, _ in batch], durability)
             if len(answers) != len(batch):
-                raise errors.OutcomeUnknown(f"the store gave {len(answers)} answers for {len(batch)} messages")
+                raise errors.OutcomeUnknown(
+                    f"the store gave {len(answers)} answers for {plurals.count(len(batch), 'message')}"
+                )
         except Exception as exc:  # also an error that a store must not raise: without it the senders would wait forever
             answers = [exc] * len(batch)
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar, cast
 
-from emq import errors
+from emq import errors, plurals
 from emq.topics import inputs
 from emq.topics.model import Topic
 
@@ -61,7 +61,10 @@ def check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -
         if isinstance(given, str | bytes) or not isinstance(given, Sized):
             raise errors.InvalidMessage(f"{name} {inputs.shown(given)} is not a list; give one value for each payload")
         if len(given) != len(payloads):
-            raise errors.InvalidMessage(f"{len(given)} {name} for {len(payloads)} payloads; give one for each")
+            raise errors.InvalidMessage(
+                f"{name} has {plurals.count(len(given), 'entry', 'entries')} for "
+                f"{plurals.count(len(payloads), 'payload')}; give one for each"
+            )
 
 
 def bodies_of(topic: Topic, payloads: Sequence[bytes | str]) -> Sequence[bytes]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import pathlib
 import traceback
-import types
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +59,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.when == "call" and report.failed:
         for harness in item.stash.get(_opened, []):
             if harness.failures or harness.dead_letters:
-                report.sections.append(("EMQ: failed deliveries", _told(harness)))
+                logged = "".join(text for title, text in report.sections if title.startswith("Captured"))
+                report.sections.append(("EMQ: failed deliveries", _told(harness, logged)))
     return report
 
 
-def _told(harness: Harness) -> str:
+def _told(harness: Harness, logged: str) -> str:
+    """Return the section of a report; a traceback that is `logged` in another section is not repeated."""
+    from emq.dispatch import failure_place
+
     alike: dict[str, list[Failure]] = {}
     for failure in harness.failures:
         alike.setdefault(failure.reason, []).append(failure)
@@ -75,15 +77,8 @@ def _told(harness: Harness) -> str:
         if len(failures) > SHOWN:
             lines.append(f"... and {len(failures) - SHOWN} more of these")
         if (error := failures[0].error) is not None:
-            lines.append("".join(traceback.format_exception(type(error), error, _of_handler(error))).rstrip())
+            steps = failure_place.of_handler(error.__traceback__)
+            text = "".join(traceback.format_exception(type(error), error, steps)).rstrip()
+            lines.append("the traceback is in the log above" if text in logged else text)
     lines += [f"dead letter {letter!r}" for letter in harness.dead_letters[:SHOWN]]
     return "\n".join(lines)
-
-
-def _of_handler(error: BaseException) -> types.TracebackType | None:
-    """Return the traceback from the handler on, without the engine's own steps before it."""
-    engine = str(pathlib.Path(__file__).parents[1])
-    found = error.__traceback__
-    while found is not None and found.tb_frame.f_code.co_filename.startswith(engine):
-        found = found.tb_next
-    return found or error.__traceback__

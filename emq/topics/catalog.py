@@ -161,6 +161,32 @@ class Catalog:
 
         return await self._db.run(select, read_only=True)
 
+    async def matching(self, pattern: str) -> Sequence[Topic]:
+        """Return the topics that match a name or a shell pattern, as `list` does.
+
+        Raises:
+            UnknownTopic: the pattern has no wildcard, and there is no topic of this name.
+            InvalidTopic: no topic can have that name.
+            DatabaseUnavailable: try again later.
+        """
+        topics = await self.list(pattern)
+        return topics if topics or is_pattern(pattern) else [await self.get(pattern)]
+
+    async def names(self, pattern: str = "*") -> Sequence[str]:
+        """Return the names of the topics that match a shell pattern, in order; needs far less memory than `list`.
+
+        Raises:
+            InvalidTopic: `pattern` is not text.
+            DatabaseUnavailable: try again later.
+        """
+        rules.validate_text(pattern)
+
+        def select(connection: sa.Connection) -> list[str]:
+            query = sa.select(_table.c.name).where(self._rows.live()).order_by(_table.c.name)
+            return fnmatch.filter(connection.execute(query).scalars(), pattern)
+
+        return await self._db.run(select, read_only=True)
+
     async def update(self, name: str, *, draining: Collection[int] | None = None, **changes: Any) -> Topic:
         """Change settings of a topic, atomically; return the topic as it is now.
 
@@ -394,3 +420,8 @@ class Catalog:
         if self._clock is not None:
             return self._clock.now()
         return environment_time.now_us(connection, self._db, self._environment) / 1e6
+
+
+def is_pattern(text: str) -> bool:
+    """Return True if a text has wildcards."""
+    return bool(set("*?[") & set(text))

@@ -9,11 +9,12 @@ import msgspec
 import tomli_w
 
 from emq import errors
-from emq.topics import documents, inputs
-from emq.topics.model import Topic
+from emq.topics import changing, documents, inputs
+from emq.topics.model import Topic, TopicOptions
 
 _COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier")
 _FIELDS = tuple(field for field in Topic.__struct_fields__ if field not in _COMPUTED)
+_OPTIONS = TopicOptions.__struct_fields__
 
 
 def dump(topics: Iterable[Topic], fmt: str) -> str:
@@ -43,8 +44,9 @@ def load(text: str, fmt: str) -> list[Topic]:
     document = documents.parsed(text, fmt, "the list of topics", errors.InvalidTopic)
     entries = document.get("topics") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise errors.InvalidTopic("the file has no list 'topics'; write one entry under it for each topic")
-    topics = [_topic(number, entry) for number, entry in enumerate(entries, 1)]
+        entry = "a table [[topics]]" if fmt == "toml" else "an object"
+        raise errors.InvalidTopic(f"the file has no list 'topics'; write {entry} in it for each topic")
+    topics = [_topic(number, entry, fmt) for number, entry in enumerate(entries, 1)]
     names = [topic.name for topic in topics]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -59,7 +61,7 @@ def _plain(topic: Topic) -> dict[str, Any]:
     return {key: value for key, value in plain.items() if key not in _COMPUTED}
 
 
-def _topic(number: int, entry: Any) -> Topic:
+def _topic(number: int, entry: Any, fmt: str) -> Topic:
     if not isinstance(entry, dict):
         raise errors.InvalidTopic(
             f"entry {number} of 'topics' is {documents.plain(entry) or 'a list'}; write a table with name and qps"
@@ -67,9 +69,35 @@ def _topic(number: int, entry: Any) -> Topic:
     name = entry.get("name")
     source = f"topic {inputs.shown(name)}" if isinstance(name, str) else f"topic number {number}"
     if unknown := [key for key in entry if key not in _FIELDS]:
-        given = inputs.shown(unknown[0])
-        raise errors.InvalidTopic(f"{source}: there is no key {given}; the keys are {', '.join(_FIELDS)}")
+        raise errors.InvalidTopic(f"{source}: {_misplaced(unknown[0], (), fmt)}")
+    options = entry.get("options")
+    if isinstance(options, dict) and (unknown := [key for key in options if key not in _OPTIONS]):
+        raise errors.InvalidTopic(f"{source}: {_misplaced(unknown[0], ('options',), fmt)}")
     return documents.converted(entry, Topic, source, errors.InvalidTopic)
+
+
+def _misplaced(key: str, table: tuple[str, ...], fmt: str) -> str:
+    """Say that a table has no such key, and where the key belongs; `table` is its path below the topic."""
+    given = f"there is no key {inputs.shown('.'.join((*table, key)))}"
+    home: tuple[str, ...] | None = None
+    if key == "push" or key.startswith("push."):
+        given += '; the settings of push are attributes, such as "push.url"'
+        home = ("options", "attributes")
+    elif key == "attributes" or key in _OPTIONS:
+        home = ("options",)
+    elif key in _FIELDS:
+        home = ()
+    if home is not None:
+        return f"{given}; put it under {_heading(home, fmt)}"
+    known, others = (_OPTIONS, _FIELDS) if table else (_FIELDS, _OPTIONS)
+    return f"{given}{changing.alike(key, [*known, *others])}; the keys are {', '.join(known)}"
+
+
+def _heading(table: tuple[str, ...], fmt: str) -> str:
+    """Return a table as a file has it, such as `[topics.options]`; the topic itself is `[[topics]]`."""
+    if fmt == "json":
+        return f'"{table[-1]}"' if table else "the topic itself"
+    return f"[{'.'.join(('topics', *table))}]" if table else "[[topics]]"
 
 
 def _unknown_format(fmt: str) -> str:

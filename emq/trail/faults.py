@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from emq import plurals
 from emq.trail import contents, events, histories, interleaved
 from emq.trail.checks import Violations
 from emq.trail.owners import Owners, Ownership
@@ -72,7 +73,10 @@ def of(
     found["T"] += contents.faults(table, slack_us, silent)
     found["X"] += _never_dead(table, max_attempts)
     found["L"] += _dropped(table, rejects)
-    lines = tuple(f"{kind}: {count:,} deliveries ({examples[kind]})" for kind, count in sorted(kinds.items()))
+    lines = tuple(
+        f"{kind}: {plurals.count(count, 'delivery', 'deliveries')} ({examples[kind]})"
+        for kind, count in sorted(kinds.items())
+    )
     return Faults({promise: Violations.of(texts) for promise, texts in found.items()}, lines)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from emq import plurals
 from emq.trail import events, schema
 
 COLUMNS: Final = (
@@ -95,5 +96,5 @@ def wrong_rows(table: Any) -> str | None:
         mask = pc.and_(pc.is_in(event, pa.array(names)), pc.fill_null(wrong(table), True))
         if count := pc.sum(mask).as_py():
             row = table.filter(mask).slice(0, 1).to_pylist()[0]
-            return f"{column} {row[column]} cannot be, in {count:,} rows, such as one of {row['event']}"
+            return f"{column} {row[column]} cannot be, in {plurals.count(count, 'row')}, such as one of {row['event']}"
     return None

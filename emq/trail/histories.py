@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from emq import plurals
 from emq.topics.shares import LEARN_S, MICRO
 from emq.trail import events
 from emq.trail.history_facts import Facts as Facts
@@ -273,7 +274,12 @@ class _Judge:
         replays, deaths = self._of(events.REPLAYED), self._of(events.DEAD)
         for n, replay in enumerate(replays):
             if sum(death.time_us <= replay.time_us + self._facts.slack_us for death in deaths) <= n:
-                yield self._fault("X", "replayed and not dead", replay, f"was replayed {n + 1} times, and was not dead")
+                yield self._fault(
+                    "X",
+                    "replayed and not dead",
+                    replay,
+                    f"was replayed {plurals.count(n + 1, 'time')}, and was not dead",
+                )
                 return
 
     def _too_early_dead(self) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from emq import plurals
 from emq.trail.checks import Violations
 from emq.trail.proof import Proof
 
@@ -73,7 +74,7 @@ def _waits(proof: Proof) -> Table:
 
 
 def _verdict(proof: Proof) -> Text:
-    read = f"{proof.events:,} events in {proof.segments:,} segments"
+    read = f"{plurals.count(proof.events, 'event')} in {plurals.count(proof.segments, 'segment')}"
     if proof.ok:
         return Text(f"✓ proved from {read}", style="bold green")
     if proof.void_reasons:

@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from emq import errors
+from emq import errors, plurals
 from emq.trail import events, forms, schema
 from emq.trail.takeovers import CutShort
 
@@ -304,7 +304,10 @@ def _gaps(headers: list[Header]) -> list[str]:
         last = run[-1]
         if missing := sorted(set(range(last.seq + 1)) - {header.seq for header in run}):
             some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
-            flaws.append(f"{source}-{run_us}: {len(missing)} segments are missing (numbers {some})")
+            flaws.append(
+                f"{source}-{run_us}: {plurals.count(len(missing), 'segment')} {plurals.are(len(missing))} missing "
+                f"(numbers {some})"
+            )
         if dropped := max(header.dropped for header in run):
             flaws.append(f"{source}-{run_us}: {dropped} events were dropped")
         if any(header.closed for header in run[:-1]):

@@ -1,4 +1,8 @@
-"""What pages take from the code itself: a page says `<!-- generated: settings -->` where a table belongs."""
+"""What pages take from the code itself: a page says `<!-- generated: settings -->` where a table belongs.
+
+`<!-- generated: note -->` and the quotation behind it (lines with `> `) are for readers of the checkout, who see no
+table; the site leaves both out.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from emq.topics.model import SORTED_OPTIONS, Topic
 from emq.topics.options import Described, TopicOptions, described, in_words
 
 _MARK = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
+_NOTE = re.compile(r"^<!-- generated: note -->\n(?:> .*\n)+", re.MULTILINE)
 
 
 def inserted(markdown: str, uri: str, warn: Callable[[str], None]) -> str:
@@ -30,7 +35,7 @@ def inserted(markdown: str, uri: str, warn: Callable[[str], None]) -> str:
             return ""
         return _PARTS[mark[1]]()
 
-    return _MARK.sub(text, markdown)
+    return _MARK.sub(text, _NOTE.sub("", markdown))
 
 
 def _settings() -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jinja2
 
-from emq import errors
+from emq import errors, plurals
 from emq.durations import brief
 from spark.audit.charts import Charts, Series
 from spark.audit.findings import NAMES
@@ -132,7 +132,8 @@ def _read(result: Audit, last_s: float) -> str:
     counts, first_s = result.counts, result.charts.first_s
     believed = f" · {result.believed}" if result.believed else ""
     period = f"{_clock(first_s, '%Y-%m-%d %H:%M:%S')} to {_clock(last_s)} UTC"
-    return f"{counts['events']:,} events in {counts['segments']:,} segments, {period}{believed}"
+    read = f"{plurals.count(counts['events'], 'event')} in {plurals.count(counts['segments'], 'segment')}"
+    return f"{read}, {period}{believed}"
 
 
 def _promises(result: Audit) -> Iterator[tuple[str, str, str, str]]:

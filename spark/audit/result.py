@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import Row
 
+from emq import plurals
 from spark.audit import offsets
 from spark.audit.charts import Charts
 from spark.audit.findings import EVIDENCE, NAMES, Kind
@@ -63,7 +64,7 @@ class Audit:
         if not unseen:
             return ""
         share = f"{100 * unseen / published:.0f} %" if 200 * unseen >= published else "below 1 %"
-        return f"{unseen:,} of {published:,} messages ({share}) believed to checkpoints"
+        return f"{unseen:,} of {plurals.count(published, 'message')} ({share}) believed to checkpoints"
 
     @property
     def exit_status(self) -> int:
@@ -125,7 +126,7 @@ def make(
             "again are one message"
         )
     if uncapped := counts["uncapped"]:
-        notes.append(f"the caps of {uncapped:,} groups are in no catalog, and were not judged")
+        notes.append(f"no catalog has the caps of {plurals.count(uncapped, 'group')}, so these were not judged")
     return Audit(totals, kinds, violations, flaws, notes, _unjudged(options, totals), charts, done)
 
 
@@ -152,7 +153,7 @@ def _skews(waits: Sequence[Row], options: AuditOptions) -> list[str]:
 
 def _contradictions(kinds: Sequence[Kind]) -> list[str]:
     return [
-        f"{kind.count:,} times {kind.kind}, such as {kind.examples[0]}"
+        f"{plurals.count(kind.count, 'time')} {kind.kind}, such as {kind.examples[0]}"
         for kind in kinds
         if kind.promise == EVIDENCE and not kind.excused
     ]
@@ -220,7 +221,11 @@ def _notes(
         )
     if extra := totals["not_published_here"]:
         unknown = totals["publishes_unknown"]
-        known = f"{unknown:,} publishes have an unknown outcome" if unknown else "another publisher has no ledger here"
+        known = (
+            f"{plurals.count(unknown, 'publish', 'publishes')} of unknown outcome"
+            if unknown
+            else "another publisher has no ledger here"
+        )
         notes.append(f"{extra:,} delivered messages are in no ledger and no producer's trail: {known}")
     for kind in kinds:
         if kind.excused:

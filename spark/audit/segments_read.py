@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from emq import errors
+from emq import errors, plurals
 from emq.trail import schema, segments
 from spark.audit.options import AuditOptions
 from spark.load import ledger_reading
@@ -187,7 +187,9 @@ def _judge_sources(found: Input, options: AuditOptions) -> None:
         source = name.rpartition("-")[0]
         if missing := _missing(run.spans):
             some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
-            found.flaws.append(f"{name}: {len(missing)} segments are missing (numbers {some})")
+            found.flaws.append(
+                f"{name}: {plurals.count(len(missing), 'segment')} {plurals.are(len(missing))} missing (numbers {some})"
+            )
         if run.dropped:
             found.flaws.append(f"{name}: {run.dropped} events were dropped")
         if run.closed and 0 <= run.last_seq < run.spans[-1][1] - 1:

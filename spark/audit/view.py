@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from emq import plurals
 from spark.audit.findings import NAMES
 from spark.audit.result import Audit
 
@@ -47,7 +48,7 @@ def _counts(result: Audit) -> Table:
 
 
 def _verdict(result: Audit) -> Text:
-    read = f"{result.counts['events']:,} events in {result.counts['segments']:,} segments"
+    read = f"{plurals.count(result.counts['events'], 'event')} in {plurals.count(result.counts['segments'], 'segment')}"
     if result.broken:
         void = ", and the proof is void" if result.flaws else ""
         return Text(f"✗ broken: {', '.join(result.broken)}{void} ({read})", style="bold red")

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from emq import errors
+from emq import errors, plurals
 from spark.load.ledger import SCHEMA, SEGMENT, SUMMARY, Run
 
 
@@ -138,7 +138,10 @@ def _gaps(run: Run, segments: Sequence[Segment]) -> list[str]:
     }
     if run.complete and (more := sorted(there.keys() - told)):
         first = "-".join(map(str, more[0]))
-        flaws.append(f"ledger {run.run}: {len(more)} segments are there that {SUMMARY} does not tell of (part-{first})")
+        flaws.append(
+            f"ledger {run.run}: {plurals.count(len(more), 'segment')} {plurals.are(len(more))} there "
+            f"that {SUMMARY} does not tell of (part-{first})"
+        )
     for part in run.parts:
         found = len(flaws)
         for attempt, written in (*part.earlier, (part.attempt, part.segments)):
@@ -146,7 +149,8 @@ def _gaps(run: Run, segments: Sequence[Segment]) -> list[str]:
             if missing:
                 of = f", attempt {attempt}" if part.earlier else ""
                 flaws.append(
-                    f"ledger {run.run}: partition {part.partition}{of}: {len(missing)} segments are missing or "
+                    f"ledger {run.run}: partition {part.partition}{of}: "
+                    f"{plurals.count(len(missing), 'segment')} {plurals.are(len(missing))} missing or "
                     f"unreadable (numbers {', '.join(missing[:10])}{' ...' if len(missing) > 10 else ''})"
                 )
         total = sum(there.get((part.partition, part.attempt, n), 0) for n in range(part.segments))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from emq import errors
+from emq import errors, plurals
 from emq.app import App
 from emq.topics.model import Topic
 from spark.load import curve
@@ -47,7 +47,8 @@ async def prepare(app: App, topics: Iterable[tuple[Topic, frozenset[str]]], *, c
     if missing and not create:
         some = ", ".join(repr(topic.name) for topic in missing[:NAMED])
         raise errors.UnknownTopic(
-            f"{len(missing)} topics of the plan are missing, such as {some}, in the {app.place}; create them, or leave "
+            f"{plurals.count(len(missing), 'topic')} of the plan {plurals.are(len(missing))} missing, "
+            f"such as {some}, in the {app.place}; create them, or leave "
             "out --no-create"
         )
     for topic, priorities in wanted:

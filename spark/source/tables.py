@@ -170,7 +170,7 @@ def _letter(letter: Letter) -> Row:
     row = {
         name: getattr(letter, name) for name in ("topic", "group", "priority", "id", "payload", "attempts", "reason")
     }
-    history = [{"at": _time(at_ms), "reason": reason} for at_ms, reason in letter.history]
+    history = [{"at": _time(at_ms), "reason": reason} for at_ms, reason, _ in letter.history]
     return {**row, "payload": bytes(letter.payload), "died": _time(letter.dead_ms), "history": history}
 
 

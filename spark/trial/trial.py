@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from emq import errors, servers
+from emq import errors, plurals, servers
 from emq.allocation import cluster_view
 from emq.allocation.cluster_view import Holding
 from emq.allocation.tree.protocol import Tree
@@ -149,7 +149,7 @@ async def _try(
         say("publishing")
         crash = await _crash(_Cluster(tree, settings, hosts), hosts, publishing, due, say)
         report = await publishing
-        say(f"{report.published + report.merged:,} messages were published; waiting until all are worked off")
+        say(f"published {plurals.count(report.published + report.merged, 'message')}; waiting until all are worked off")
         await _until_finished(app, hosts)
         await hosts.stop()
         topics, store = await audit_store.look(app)
@@ -277,7 +277,10 @@ async def _until_finished(app: App, hosts: TrialHosts) -> None:
         if not left:
             return
         if time.monotonic() > deadline:
-            raise errors.EMQError(f"{left:,} messages are left {PATIENCE_S:g} s after the load; see the hosts' logs")
+            raise errors.EMQError(
+                f"{plurals.count(left, 'message')} {plurals.are(left)} left "
+                f"{PATIENCE_S:g} s after the load; see the hosts' logs"
+            )
         await asyncio.sleep(LOOK_S)
 
 

@@ -85,6 +85,15 @@ def test_a_failing_test_shows_what_the_handler_raised(tmp_path: pathlib.Path) ->
     assert re.search(r"<orders\.acme \S+ attempt 1: ValueError: this order is bad; again at ", ended.stdout)
     assert 'raise ValueError("this order is bad")' in ended.stdout, "the traceback leads into the handler"
     assert "dispatcher.py" not in ended.stdout, "the traceback begins in the engine"
+    assert ended.stdout.count("Traceback") == 1, "the captured log has it already"
+    assert "the traceback is in the log above" in ended.stdout
+
+
+def test_without_the_log_the_report_has_the_traceback_itself(tmp_path: pathlib.Path) -> None:
+    ended = run(written(tmp_path, {"shop.py": APP, "test_shop.py": FAILING}), "-p", PLUGIN, "-p", "no:logging")
+    section = ended.stdout.partition("EMQ: failed deliveries")[2]
+    assert section.count("Traceback") == 1
+    assert 'raise ValueError("this order is bad")' in section
 
 
 def test_a_session_that_does_not_use_it_does_not_load_emq(tmp_path: pathlib.Path) -> None:

@@ -78,6 +78,20 @@ def test_the_reference_has_every_setting_command_and_error(site: Path) -> None:
     assert [name for name in kinds if f"<code>{name}</code>" not in told] == []
 
 
+def test_pages_with_generated_parts_say_in_the_checkout_where_to_read_them() -> None:
+    sys.path.insert(0, str(ROOT / "scripts" / "site"))
+    try:
+        import generated
+    finally:
+        sys.path.pop(0)
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        note = f"`make docs` builds the page into\n> `site/reference/{page.stem}.html`"
+        assert note in page.read_text(), page
+        shown = generated.inserted(page.read_text(), page.name, pytest.fail)
+        assert "make docs" not in shown
+        assert "generated:" not in shown
+
+
 MISTAKES = {
     "[a page](none.md)": "none.md",
     "[a place](#none)": "#none",

@@ -58,7 +58,7 @@ def truncated(options: AuditOptions) -> str:
 
 def missing(options: AuditOptions) -> str:
     (_trail(options) / f"host-9-{T0_US}-000000.parquet").unlink()
-    return f"host-9-{T0_US}: 1 segments are missing (numbers 0)"
+    return f"host-9-{T0_US}: 1 segment is missing (numbers 0)"
 
 
 def missing_at_the_end(options: AuditOptions) -> str:
@@ -108,7 +108,7 @@ def a_ledger_segment_that_no_part_tells_of(options: AuditOptions) -> str:
 
 def ledger_segment_missing(options: AuditOptions) -> str:
     (_ledger(options) / "part-0-0-0.parquet").unlink()
-    return "ledger made-up: partition 0: 1 segments are missing or unreadable (numbers 0)"
+    return "ledger made-up: partition 0: 1 segment is missing or unreadable (numbers 0)"
 
 
 def ledger_segment_truncated(options: AuditOptions) -> str:
@@ -191,7 +191,7 @@ def test_what_was_read_is_not_read_again_and_late_segments_are(options: AuditOpt
     kept = late.read_bytes()
     late.unlink()
     first = find(options)
-    assert any("1 segments are missing" in flaw for flaw in first.flaws)
+    assert any("1 segment is missing" in flaw for flaw in first.flaws)
     late.write_bytes(kept)
     second = segments_read.find(options, first.sources, first.ledger_names)
     assert [Path(path).name for path in second.trail] == [late.name]

@@ -93,7 +93,7 @@ def test_a_segment_of_an_attempt_that_died_is_missed(rig: Rig, monkeypatch: pyte
     assert ledger_reading.find(rig.directory).flaws == ()
     (rig.place / "part-0-0-0.parquet").unlink()
     [flaw] = ledger_reading.find(rig.directory).flaws
-    assert "partition 0, attempt 0: 1 segments are missing or unreadable (numbers 0)" in flaw
+    assert "partition 0, attempt 0: 1 segment is missing or unreadable (numbers 0)" in flaw
 
 
 def test_what_was_consumed_before_anybody_looked_stays_unknown_and_is_not_published_again(

@@ -221,7 +221,10 @@ async def test_an_import_updates_and_keeps_retired_groups_consumed(catalog: Cata
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ('[[topics]]\nname = "b"\nqps = 1\nqsp = 2', "topic 'b': there is no key 'qsp'; the keys are name, qps"),
+        (
+            '[[topics]]\nname = "b"\nqps = 1\nqsp = 2',
+            "topic 'b': there is no key 'qsp'; did you mean 'qps'\\?; the keys are name, qps",
+        ),
         (
             '[[topics]]\nname = "b"\nqps = 1\noptions.burts = 2',
             "topic 'b': there is no key 'options.burts'",

@@ -17,7 +17,7 @@ from support.emq_shell import Shell, opened, shell
 
 from emq import errors
 from emq.app import App
-from emq.cli import offsets, watching
+from emq.cli import exit_codes, offsets, watching
 from emq.cli.session import Session
 from emq.host import statistics
 from emq.storage.lane_store import LaneAdd
@@ -131,6 +131,33 @@ def test_topics_go_out_to_a_file_and_come_back(emq: Shell, tmp_path: Path) -> No
         assert emq.json(f"topic import {file}") == {"topics": ["a", "b"]}
         assert emq.json("topic list") == before
         emq("publish b after-its-second-birth")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("max_attempts = 3", "no key 'max_attempts'; put it under [topics.options]"),
+        ('push.url = "https://a.example"', "put it under [topics.options.attributes]"),
+        ("attributes.team = 'a'", "no key 'attributes'; put it under [topics.options]"),
+        ("max_attemps = 3", "did you mean 'max_attempts'"),
+        ("[topics.options]\nqps = 3", "no key 'options.qps'; put it under [[topics]]"),
+        ("[topics.options]\n\"push.url\" = 'https://a.example'", "put it under [topics.options.attributes]"),
+        ("[topics.options]\nmax_attemps = 3", "no key 'options.max_attemps'; did you mean 'max_attempts'"),
+    ],
+)
+def test_a_key_in_the_wrong_table_is_told_where_it_belongs(line: str, said: str, emq: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(f'[[topics]]\nname = "a"\nqps = 5\n{line}\n')
+    assert said in emq.refused(f"topic import {file}", code=exit_codes.WRONG)
+
+
+def test_a_file_of_another_shape_is_told_how_to_begin(emq: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text('[topics]\nname = "a"\n')
+    assert "write a table [[topics]] in it for each topic" in emq.refused(f"topic import {file}")
+    file = file.with_suffix(".json")
+    file.write_text('{"topics": [{"name": "a", "qps": 1, "jitter": 0}]}')
+    assert "no key 'jitter'; put it under \"options\"" in emq.refused(f"topic import {file}")
 
 
 def test_an_import_with_a_wrong_endpoint_changes_nothing(emq: Shell, tmp_path: Path) -> None:
@@ -277,6 +304,41 @@ def test_every_data_command_prints_a_table(emq: Shell) -> None:
     assert "no host is running" in emq("stats")
     assert "drain_s" in emq("settings")
     assert "# drain_s = 10.0" in emq("settings --defaults")
+
+
+def test_top_shows_only_topics_that_match(emq: Shell) -> None:
+    for name in ("mail", "shop.a", "shop.b"):
+        emq(f"topic create {name} --qps 1")
+    shown = emq.json("top shop.* --count 1")
+    assert [row["topic"] for row in shown["topics"]] == ["shop.a", "shop.b"]
+    assert [row["topic"] for row in emq.json("top mail --count 1")["topics"]] == ["mail"]
+    assert "no topic 'mall'" in emq.refused("top mall --count 1", code=exit_codes.FAILED)
+
+
+@pytest.mark.parametrize("line", ["dead list", "schedule list"])
+def test_an_empty_answer_names_the_store_and_the_database(line: str, emq: Shell) -> None:
+    emq("topic create shop --qps 1")
+    place = f"in the store and database sqlite:///{Path('emq.db').resolve()}"
+    assert emq(line).rstrip().endswith(place)
+    for each in (line, "topic list", "lag"):
+        assert f"no topic matches 'x*' {place}" in " ".join(emq(f"{each} x*").split())
+    emq("topic delete shop --yes")
+    assert f"there are no topics yet {place}" in " ".join(emq("lag").split())
+
+
+def test_ids_are_printed_up_to_a_bound(emq: Shell) -> None:
+    emq("topic create shop --qps 1")
+    assert len(emq("publish shop", *"abcd").split(": ")[1].split(", ")) == 4
+    shown = emq("publish shop", *["x"] * 25)
+    assert len(shown.split(", ")) == 20
+    assert shown.endswith(" and 5 more; --json prints all ids\n")
+
+
+def test_a_schedule_is_no_message(emq: Shell) -> None:
+    emq("topic create shop --qps 1")
+    assert emq("publish shop x --every 1h").startswith("made 1 schedule for 'shop': ")
+    assert "made 2 schedules for 'shop': " in (shown := emq("publish shop x y --every 1h"))
+    assert "look at the first with: emq schedule show shop " in shown
 
 
 def test_top_fills_the_screen_of_a_terminal_and_no_more(emq: Shell) -> None:

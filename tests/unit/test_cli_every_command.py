@@ -104,6 +104,7 @@ def test_a_store_out_of_reach_is_one_line_and_4(name: str, emq: Shell) -> None:
         "topic set none qps=1",
         "topic show none",
         "trace id --topic none",
+        "trace id --topic shop",
     ],
 )
 def test_what_is_not_there_is_one_line_and_1(line: str, emq: Shell) -> None:
@@ -199,7 +200,8 @@ def test_commands_that_ask_are_told_yes_in_the_same_words() -> None:
         return [tuple(p.opts) for p in command.params if {"yes", "execute"} & {p.name} and not p.hidden]
 
     asking = {name: found for name, command in COMMANDS.items() if (found := names(command))}
-    assert asking.keys() == {"dead purge", "drain", "offsets reset", "topic delete", "weight"}
+    of_many = {"topic drain", "topic pause", "topic resume", "topic set"}
+    assert asking.keys() == {"dead purge", "drain", "offsets reset", "topic delete", "weight", *of_many}
     assert {tuple(found) for found in asking.values()} == {(("--yes", "-y"),)}
 
 

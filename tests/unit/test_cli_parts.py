@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emq import errors
+from emq import errors, plurals
 from emq.cli import binding, message_lines, output, topic_settings
 from emq.host.handlers import Handlers
 from emq.inspect import epochs
@@ -117,3 +117,10 @@ def test_push_takes_what_handlers_leave_and_only_topics_with_an_endpoint() -> No
     assert bound("mine-too") is own
     assert bound("tenant") is push
     assert bound("neither") is None
+
+
+def test_counted_things_have_their_number() -> None:
+    assert [plurals.count(n, "topic") for n in (0, 1, 2, 3000)] == ["0 topics", "1 topic", "2 topics", "3,000 topics"]
+    assert [plurals.count(n, "entry", "entries") for n in (1, 2)] == ["1 entry", "2 entries"]
+    assert [plurals.are(n) for n in (0, 1, 2)] == ["are", "is", "are"]
+    assert [plurals.others(n) for n in (1, 2)] == ["1 other", "2 others"]

@@ -48,7 +48,7 @@ def test_an_id_may_begin_with_a_hyphen(wanted: str, emq: Shell) -> None:
     assert repr(wanted) in emq.refused(f"dead show t {wanted}", code=exit_codes.FAILED)
     assert repr(wanted) in emq.refused(f"schedule show t {wanted}", code=exit_codes.FAILED)
     assert wanted in emq.refused(f"schedule recall t {wanted} x", code=exit_codes.FAILED)
-    assert f"message {wanted} of" in emq(f"trace {wanted} --topic t")
+    assert f"message {wanted!r} of" in emq.refused(f"trace {wanted} --topic t")
     for chosen in (wanted, f"--id {wanted}"):
         assert "1 of the 1 id found no dead letter" in emq.refused(f"dead replay t {chosen}", code=exit_codes.FAILED)
 

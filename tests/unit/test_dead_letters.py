@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import emq
 from emq import errors, message
 from emq.host import retirement
 from emq.inspect import dead_letters
@@ -142,3 +145,50 @@ async def test_an_unreachable_store_is_said_so() -> None:
     store.fail()
     with pytest.raises(errors.StoreUnavailable):
         await dead_letters.purge(store, TOPIC)
+
+
+async def test_code_replays_and_purges_letters_of_a_pattern_or_a_topic() -> None:
+    async with emq.App("memory:") as app:
+        for topic in ("mail.a", "mail.b", "shop"):
+            await app.create_topic(topic, qps=10)
+            letters = [
+                LaneAdd(f"{topic}/0", f"{topic}-{i}", message.encode_retry(Message(f"{topic}-{i}", b"x")), 0, i)
+                for i in ("timeout", "HTTP 503")
+            ]
+            await app.store.lanes.add(letters)
+        progress: list[int] = []
+        timeouts = emq.Selection(reason="timeout")
+        assert await app.replay_dead_letters("mail.*", timeouts, on_replayed=progress.append) == 2
+        assert progress == [1, 2]
+        assert await app.purge_dead_letters("mail.b") == 1
+        assert await app.purge_dead_letters("nothing.*") == 0
+        left = {topic: [d.reason async for d in app.dead_letters(topic)] for topic in ("mail.a", "mail.b", "shop")}
+        assert left == {"mail.a": ["HTTP 503"], "mail.b": [], "shop": ["HTTP 503", "timeout"]}
+        assert [(await app.admin.slot_lag([await app.catalog.get(t)]))[0].delayed for t in left] == [1, 1, 0]
+
+
+async def test_a_wrong_replay_is_refused_before_anything_is_put_back() -> None:
+    async with emq.App("memory:") as app:
+        await app.create_topic("shop", qps=10)
+        await app.create_topic("tasks", qps=10, kind="priority")
+        await app.store.lanes.add([LaneAdd("shop/0", "m", message.encode_retry(Message("m", b"x")), 0, "timeout")])
+        wrong: list[Any] = ["timeout", ["m"], Selection(ids="many")]  # type: ignore[arg-type]
+        for selection in wrong:
+            for call in (app.replay_dead_letters, app.purge_dead_letters):
+                with pytest.raises(errors.InvalidMessage):
+                    await call("shop", selection)
+        for arguments in ({"rate_per_s": 0}, {"rate_per_s": "fast"}, {"priority": 20}, {"priority": "high"}):
+            with pytest.raises(errors.InvalidMessage):
+                await app.replay_dead_letters("*", **arguments)  # type: ignore[arg-type]
+        with pytest.raises(errors.UnknownTopic):
+            await app.replay_dead_letters("shap")
+        with pytest.raises(errors.UnknownTopic):
+            await app.purge_dead_letters("shap")
+        assert len([letter async for letter in app.dead_letters("shop")]) == 1
+
+
+def test_a_client_replays_and_purges(tmp_path: Path) -> None:
+    with emq.Client(f"sqlite:///{tmp_path}/emq.db") as client:
+        client.create_topic("shop", qps=10)
+        assert client.replay_dead_letters("shop", emq.Selection(reason="timeout"), rate_per_s=10) == 0
+        assert client.purge_dead_letters("*") == 0

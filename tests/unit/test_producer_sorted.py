@@ -208,7 +208,7 @@ async def test_of_many_payloads_each_has_its_own_merge_key_and_those_of_one_beco
 @pytest.mark.parametrize(
     ("topic", "options", "text"),
     [
-        ("keyed", {"merge_keys": ["a"]}, "1 merge_keys for 2 payloads; give one for each"),
+        ("keyed", {"merge_keys": ["a"]}, "merge_keys has 1 entry for 2 payloads; give one for each"),
         ("keyed", {"merge_keys": ["a", 5]}, "merge key 5 is of type int; give bytes or text"),
         ("priority", {"merge_keys": ["a", "b"], "priority": 20}, "merge_key cannot travel along"),
         ("log", {"merge_keys": ["a", "b"]}, "it is of kind log"),

@@ -69,5 +69,5 @@ def test_what_contradicts_itself_proves_nothing(story: Story) -> None:
     story.trail().settled(deliveries[-1].message(), T0_US + 300 * MS)
     proof = story.prove()
     assert proof.void_reasons == (
-        "ended without a start: 1 deliveries (shop/m19 was settled by host, and attempt 1 was never started)",
+        "ended without a start: 1 delivery (shop/m19 was settled by host, and attempt 1 was never started)",
     )

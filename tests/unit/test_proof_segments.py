@@ -25,7 +25,7 @@ def ledger(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_missing_segment_voids(ledger: Path, number: int) -> None:
     host_segment(ledger, number).unlink()
-    assert reasons(ledger) == (f"host-{T0_US}: 1 segments are missing (numbers {number})",)
+    assert reasons(ledger) == (f"host-{T0_US}: 1 segment is missing (numbers {number})",)
 
 
 def test_an_unclosed_source_voids(ledger: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_truncated_segment_voids_and_is_named(ledger: Path, keep: int) -> None
     path.write_bytes(path.read_bytes()[:keep])
     first, second = reasons(ledger)
     assert first.startswith(f"{path.name}: truncated or damaged")
-    assert second == f"host-{T0_US}: 1 segments are missing (numbers 1)"
+    assert second == f"host-{T0_US}: 1 segment is missing (numbers 1)"
 
 
 def test_damaged_data_inside_a_segment_voids(ledger: Path) -> None:

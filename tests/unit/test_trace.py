@@ -470,6 +470,8 @@ def test_the_command_shows_the_timeline_and_why(emq: Shell, monkeypatch: pytest.
     assert (data["state"], data["why"][0]["name"], data["place"]["where"]) == ("waiting", "no owner", "queue")
     assert [e["event"] for e in data["events"]] == ["published"]
     assert "has nothing about 'nothing'" in emq.refused("trace nothing")
+    assert "nothing is known of message 'nothing' of topic 'shop'" in emq.refused("trace nothing --topic shop", code=1)
+    assert json.loads(emq("trace nothing --topic shop --json", code=1))["state"] == "unknown"
     assert "no topic 'nowhere'" in emq.refused("trace nothing --topic nowhere")
 
 

@@ -73,6 +73,11 @@ class Trace:
     reasons: Sequence[Reason] = ()
     notes: Sequence[str] = ()
 
+    @property
+    def is_unknown(self) -> bool:
+        """True if neither the trail nor the store knows the message."""
+        return self.state == "unknown" and not self.events
+
 
 async def look_up(
     sources: Sources,

@@ -18,6 +18,7 @@ from emq.groups.offset_tracker import OffsetTracker
 from emq.inspect.trace.facts import Place, State, Where
 from emq.offsets import lag
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.storage import reasons
 from emq.storage.answers import served
 from emq.storage.lane_store import WaitingEntry
 from emq.storage.log_store import LogStore
@@ -244,9 +245,8 @@ class Finder:
         while state.dead and (page := await self._store.sorted.dead(slot, after, PAGE)):
             for dead in page:
                 if message.slot_id(group, dead.member) == self._id:
-                    return Place(
-                        Where.SLOT, State.DEAD, slot.name, group, self._id, error=dead.reason, since_ms=dead.dead_ms
-                    )
+                    error = reasons.parted(dead.reason).text
+                    return Place(Where.SLOT, State.DEAD, slot.name, group, self._id, error=error, since_ms=dead.dead_ms)
             after, seen = (page[-1].dead_ms, page[-1].member), seen + len(page)
             self._on_progress(seen, max(seen, state.dead))
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from emq import durations
+from emq import durations, plurals
 from emq.inspect import epochs
 from emq.inspect.trace.waiting_reasons import moment
 from emq.topics.model import Topic
@@ -126,7 +126,7 @@ def _merges(merged: Sequence[Event]) -> Iterator[TimelineEntry]:
         times = "once" if len(merged) == 1 else f"{len(merged):,} times"
         until = f", last {moment(merged[-1].time_us / 1000)}" if len(merged) > 1 else ""
         sources = sorted({e.source for e in merged})
-        more = f" and {len(sources) - 3} others" if len(sources) > 3 else ""
+        more = f" and {plurals.others(len(sources) - 3)}" if len(sources) > 3 else ""
         yield TimelineEntry(merged[0].time_us, events.MERGED, f"{times}{until}, by {', '.join(sources[:3])}{more}")
 
 

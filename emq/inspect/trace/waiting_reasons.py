@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from emq import plurals
 from emq.durations import brief
 from emq.inspect.trace.facts import Consumer, Facts, Failure, Place, State, Where, is_host
 from emq.topics.model import Topic, quota_of
@@ -172,7 +173,8 @@ def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
     if candidates and all(c.in_flight >= c.limit for c in candidates):
         c = candidates[0]
         yield Reason(
-            Name.IN_FLIGHT, f"the topic has {c.in_flight:,} of at most {c.limit:,} messages in flight on {c.host}"
+            Name.IN_FLIGHT,
+            f"the topic has {c.in_flight:,} of at most {plurals.count(c.limit, 'message')} in flight on {c.host}",
         )
     quota = quota_of(facts.topic, place.group) or LEAST_QUOTA
     if place.above:
@@ -203,7 +205,7 @@ def _crowd(facts: Facts, place: Place) -> Iterator[Reason]:
 
 
 def _messages(n: int, kind: str) -> str:
-    return f"{n:,} {kind} message{'' if n == 1 else 's'}"
+    return plurals.count(n, f"{kind} message")
 
 
 _RULES = {
