@@ -179,7 +179,7 @@ async def test_ids_that_cannot_be_are_refused(r: Rig) -> None:
     for ids in ([""], ["x" * 129], [7], [None]):
         with pytest.raises(errors.InvalidMessage, match="1 to 128 characters"):
             await r.producer.publish_many("orders", [b"a"], message_ids=ids)
-    with pytest.raises(errors.InvalidMessage, match="2 message_ids for 1 payloads"):
+    with pytest.raises(errors.InvalidMessage, match="message_ids has 2 entries for 1 payload"):
         await r.producer.publish_many("orders", [b"a"], message_ids=["a", "b"])
     with pytest.raises(errors.InvalidMessage, match="follow from the merged content"):
         await r.producer.publish("merged", b"a", message_id="a", time_range_ms=1_000)
