@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
+from emq.allocation.forecast import fewest_for
 from emq.allocation.plan.levelling import ENOUGH, SHED
 from emq.allocation.plan.plan import Plan, plan
 
@@ -86,24 +87,13 @@ def least_to_leave(host: str, before: Owners, quotas: Quotas) -> Cost:
 def least_to_join(before: Owners, quotas: Quotas, hosts: int) -> Cost:
     """Return a lower bound for a host that joins `hosts` others, all of equal weight."""
     share = sum(quotas.values()) / (hosts + 1)
-    fill = _largest(quotas.values(), ENOUGH * share)
+    fill = fewest_for(quotas.values(), ENOUGH * share)
     owned: dict[str, list[float]] = {}
     for group, host in before.items():
         owned.setdefault(host, []).append(quotas[group])
-    shed = sum(_largest(mine, sum(mine) - SHED * share) for mine in owned.values())
+    shed = sum(fewest_for(mine, sum(mine) - SHED * share) for mine in owned.values())
     excess = sum(max(0.0, sum(mine) - SHED * share) for mine in owned.values())
     return Cost(max(fill, shed), max(ENOUGH * share, excess))
-
-
-def _largest(quotas: Iterable[float], need: float) -> int:
-    """Return how many of the largest quotas add up to the need."""
-    count = 0
-    for quota in sorted(quotas, reverse=True):
-        if need <= 0:
-            break
-        need -= quota
-        count += 1
-    return count
 
 
 def leave(owner: Owners, hosts: list[str], gone: str, quotas: Quotas) -> tuple[Plan, Cost]:

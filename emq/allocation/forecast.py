@@ -259,16 +259,16 @@ class Forecast:
     def _least_to_add(self, before: Mapping[str, str], new: Sequence[str]) -> int:
         """Return a lower bound: the fewest groups that fill the new hosts, or that the others must shed, if more."""
         shares = shares_of(math.fsum(self.quotas.values()), self.weights, self.weights)
-        fill = _largest(self.quotas.values(), ENOUGH * math.fsum(shares[host] for host in new))
+        fill = fewest_for(self.quotas.values(), ENOUGH * math.fsum(shares[host] for host in new))
         owned: dict[str, list[float]] = {}
         for group, host in before.items():
             owned.setdefault(host, []).append(self.quotas[group])
-        shed = sum(_largest(mine, math.fsum(mine) - SHED * shares[host]) for host, mine in owned.items())
+        shed = sum(fewest_for(mine, math.fsum(mine) - SHED * shares[host]) for host, mine in owned.items())
         return max(fill, shed)
 
 
-def _largest(quotas: Iterable[float], need: float) -> int:
-    """Return how many of the largest quotas together reach `need`."""
+def fewest_for(quotas: Iterable[float], need: float) -> int:
+    """Return the fewest quotas that together reach `need`, as their number: the largest ones."""
     count = 0
     for quota in sorted(quotas, reverse=True):
         if need <= 0:

@@ -12,7 +12,7 @@ from emq import errors, message
 from emq.dispatch import retry
 from emq.dispatch.failure_log import FailureLog
 from emq.dispatch.failure_place import place_of
-from emq.dispatch.flight import size_of
+from emq.dispatch.settle_requests import Pending, lane_add, lane_verdict, slot_verdict
 from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
@@ -20,7 +20,7 @@ from emq.loops.aside import Aside, Call
 from emq.loops.troubles import Troubles
 from emq.storage import slot_store
 from emq.storage.answers import FAILURES, Failure, of_each
-from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
+from emq.storage.lane_store import LaneStore
 from emq.trail import events
 
 BATCH = 2_000
@@ -32,43 +32,6 @@ UNREACHABLE_S = 1.0
 
 HISTORY = 16
 """Most failed attempts that a message remembers."""
-
-
-class _Pending:
-    """A message that waits to be settled, and the decision on it.
-
-    Attributes:
-        decision: None for an acknowledgement.
-        proven: True if the message's lane entry was claimed after the verdict or the add was sent. So the store has
-            carried out that call. A repeat would act on the new claim, so the call must not be repeated.
-        unfit: True if the message becomes a dead letter because the handler has made it unstorable.
-        since_ms: when the host claimed the entry from the lane and could start it, or first sent the message there;
-            None before that.
-        vanished: True if the lane has no prepared entry of the message any more. Either the store forgot the entry in a
-            crash, or it carried out an unanswered call.
-    """
-
-    __slots__ = ("decision", "group", "message", "proven", "since_ms", "unfit", "vanished")
-
-    def __init__(self, group: OwnedGroup, m: message.Message, decision: retry.Decision | None) -> None:
-        self.group = group
-        self.message = m
-        self.decision = decision
-        self.proven = False
-        self.unfit = False
-        self.since_ms: int | None = m.ready_us // 1000 if m.offset < 0 else None
-        self.vanished = False
-
-    @property
-    def size(self) -> int:
-        """Approximate bytes of the call that settles the message."""
-        m = self.message
-        return (size_of(m) if self.decision is not None else 0) + (len(m.member) if m.member is not None else 0)
-
-    @property
-    def moves(self) -> bool:
-        """True if the message must be added to its group's lane before its present place may forget it."""
-        return self.message.member is None and (self.message.offset >= 0 or self.vanished)
 
 
 class Settler:
@@ -96,13 +59,13 @@ class Settler:
         self._members = members
         self.acknowledge_member = members.acknowledge
         self._random = random.Random(seed)
-        self._pending: deque[_Pending] = deque()
-        self._resting: list[_Pending] = []
+        self._pending: deque[Pending] = deque()
+        self._resting: list[Pending] = []
         self._left = 0
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._sent: dict[tuple[str, str], _Pending] = {}
+        self._sent: dict[tuple[str, str], Pending] = {}
         self._troubles = Troubles("messages that ran wait to be settled")
         self._failures = FailureLog(context.clock)
         self.retried = 0
@@ -110,7 +73,7 @@ class Settler:
         self.refused = 0
 
     def acknowledge(self, group: OwnedGroup, m: message.Message) -> None:
-        self._append(_Pending(group, m, None))
+        self._append(Pending(group, m, None))
 
     def failed(self, group: OwnedGroup, m: message.Message, failure: BaseException) -> None:
         now = self._clock.now()
@@ -119,7 +82,7 @@ class Settler:
             m.first_us = m.started_us
         m.error = decision.reason
         m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason_with_place)]
-        self._append(_Pending(group, m, decision))
+        self._append(Pending(group, m, decision))
         self._failures.failed(group, m, failure, decision)
 
     def _decide(self, group: OwnedGroup, m: message.Message, failure: BaseException, now: float) -> retry.Decision:
@@ -140,11 +103,11 @@ class Settler:
 
     def expired(self, group: OwnedGroup, m: message.Message) -> None:
         m.error = retry.EXPIRED.reason
-        self._append(_Pending(group, m, retry.EXPIRED))
+        self._append(Pending(group, m, retry.EXPIRED))
 
     def damaged(self, group: OwnedGroup, m: message.Message, reason: str) -> None:
         m.error = reason
-        self._append(_Pending(group, m, retry.Decision(None, reason, cause=events.UNFIT)))
+        self._append(Pending(group, m, retry.Decision(None, reason, cause=events.UNFIT)))
 
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """An entry of the group's lane was claimed.
@@ -183,32 +146,32 @@ class Settler:
         )
         return [partial(call, some) for part, call in parts for some in self._apart(part)]
 
-    def _apart(self, part: Sequence[_Pending]) -> list[Sequence[_Pending]]:
+    def _apart(self, part: Sequence[Pending]) -> list[Sequence[Pending]]:
         return self._troubles.apart(part, lambda pending: pending.group.name)
 
-    def _next_batch(self) -> list[_Pending]:
-        batch: list[_Pending] = []
+    def _next_batch(self) -> list[Pending]:
+        batch: list[Pending] = []
         left_bytes = BATCH_BYTES
         while self._pending and len(batch) < BATCH and left_bytes > 0:
             batch.append(self._pending.popleft())
             left_bytes -= batch[-1].size
         return batch
 
-    def _append(self, pending: _Pending) -> None:
+    def _append(self, pending: Pending) -> None:
         self._pending.append(pending)
         self._left += 1
         if len(self._pending) == 1:
             self._something.set()
             self._idle.clear()
 
-    async def _settle_slots(self, batch: Sequence[_Pending]) -> None:
+    async def _settle_slots(self, batch: Sequence[Pending]) -> None:
         def done(places: Sequence[int], answers: Sequence[bool | errors.NotOwner]) -> None:
             for place, answer in zip(places, answers, strict=True):
                 self._done(batch[place], answer)
 
-        await self._members.settle([_slot_verdict(p) for p in batch], _slots_of(batch), done)
+        await self._members.settle([slot_verdict(p) for p in batch], _slots_of(batch), done)
 
-    async def _settle_lanes(self, batch: Sequence[_Pending]) -> None:
+    async def _settle_lanes(self, batch: Sequence[Pending]) -> None:
         """Send verdicts. Add a failed message again if its entry has vanished from its lane.
 
         If the call is a repeat, the entry may be there in another state, or an operator has taken it from there: then
@@ -221,7 +184,7 @@ class Settler:
             else:
                 self._sent[pending.group.name, pending.message.id] = pending
                 left.append(pending)
-        answers = await of_each(self._lanes.settle([_lane_verdict(p) for p in left]), len(left)) if left else ()
+        answers = await of_each(self._lanes.settle([lane_verdict(p) for p in left]), len(left)) if left else ()
         for pending, answer in zip(left, answers, strict=True):
             if isinstance(answer, FAILURES):
                 self._rest(pending, answer)
@@ -236,18 +199,18 @@ class Settler:
         if vanished:
             await self._move(vanished)
 
-    def _lane_done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
+    def _lane_done(self, pending: Pending, answer: bool | errors.NotOwner) -> None:
         if not pending.moves:
             pending.group.lane_settled()
         self._done(pending, answer)
 
-    def _forget(self, pending: _Pending) -> None:
+    def _forget(self, pending: Pending) -> None:
         """Stop listening for a claim of the message's lane entry."""
         place = (pending.group.name, pending.message.id)
         if self._sent.get(place) is pending:
             del self._sent[place]
 
-    def _rest(self, pending: _Pending, failure: Failure) -> None:
+    def _rest(self, pending: Pending, failure: Failure) -> None:
         """Send the message again after `UNREACHABLE_S`, with others; until then a claim of its entry is still noted."""
         self._troubles.failed(pending.group.name, failure)
         self._resting.append(pending)
@@ -259,10 +222,10 @@ class Settler:
         self._resting.clear()
         self._something.set()
 
-    async def _move(self, batch: Sequence[_Pending]) -> None:
+    async def _move(self, batch: Sequence[Pending]) -> None:
         """Add messages to their lanes, and then finish them in their present places."""
         now_ms = self._clock.now_us() // 1000
-        adds = [_add(pending, now_ms) for pending in batch]
+        adds = [lane_add(pending, now_ms) for pending in batch]
         todo = [i for i, pending in enumerate(batch) if not pending.proven]
         for i in todo:
             self._sent[adds[i].lane, adds[i].id] = batch[i]
@@ -279,7 +242,7 @@ class Settler:
             # False: an unanswered call has put the entry there already. None: an operator has taken it, so it is over.
             self._lane_done(pending, answer is not None and (answer or True))
 
-    def _done(self, pending: _Pending, answer: bool | errors.NotOwner) -> None:
+    def _done(self, pending: Pending, answer: bool | errors.NotOwner) -> None:
         group, m, decision = pending.group, pending.message, pending.decision
         if self._troubles.latest:
             self._troubles.well(group.name)
@@ -323,63 +286,8 @@ class Settler:
                 self._trail.record(events.Retried(now_us, m, decision.reason, decision.due_ms))
 
 
-def _body(pending: _Pending) -> bytes:
-    """Encode the message for its lane.
-
-    A retry carries the number of the next attempt, a dead letter the number of the last attempt. If the handler has set
-    a field to a value that cannot be stored, the message becomes a dead letter without that field.
-    """
-    m, decision = pending.message, pending.decision
-    if decision is None:
-        return b""
-    while field := message.whole(m):
-        decision = _unfit(pending, f"the handler set {field} to what cannot be stored")
-        setattr(m, field, _WITHOUT[field])
-    try:
-        return _encoded(m, decision)
-    except Exception:  # a bad message must not keep others from being settled
-        fields = message.reset_unstorable(m)
-        return _encoded(m, _unfit(pending, f"{', '.join(fields)} had what cannot be stored"))
-
-
-def _unfit(pending: _Pending, why: str) -> retry.Decision:
-    assert pending.decision is not None
-    reason = f"{why}; it failed with: {pending.decision.reason}"
-    pending.decision = retry.Decision(None, reason[: retry.MAX_REASON], cause=events.UNFIT)
-    pending.unfit = True
-    return pending.decision
-
-
-def _encoded(m: message.Message, decision: retry.Decision) -> bytes:
-    attempt = m.attempt
-    try:
-        m.attempt = attempt + (decision.due_ms is not None)
-        return message.encode_retry(m)
-    finally:
-        m.attempt = attempt
-
-
-_WITHOUT = {"payload": b"", "headers": None}
-
-
-def _slots_of(batch: Sequence[_Pending]) -> list[OwnedSlot]:
+def _slots_of(batch: Sequence[Pending]) -> list[OwnedSlot]:
     return [slot for p in batch if (slot := p.group.slot) is not None]
-
-
-def _slot_verdict(pending: _Pending) -> slot_store.SlotSettle:
-    group, m, decision = pending.group, pending.message, pending.decision
-    assert group.slot is not None
-    assert m.member is not None
-    slot = group.slot.slot
-    if decision is None:
-        return slot_store.SlotSettle(slot, m.member, slot_store.SlotVerdict.ACK, m.token, group.epoch)
-    verdict, score = slot_store.SlotVerdict.REST if decision.rests else slot_store.SlotVerdict.RETRY, decision.score
-    if score is None:
-        verdict, score = slot_store.SlotVerdict.DEAD, 0
-    fold, rest_ms = group.owner.topic.fold, decision.due_ms or 0
-    return slot_store.SlotSettle(
-        slot, m.member, verdict, m.token, group.epoch, score, decision.reason_with_place, fold, rest_ms=rest_ms
-    )
 
 
 def _in_slot(group: OwnedGroup, m: message.Message, decision: retry.Decision, now: float) -> retry.Decision:
@@ -389,27 +297,3 @@ def _in_slot(group: OwnedGroup, m: message.Message, decision: retry.Decision, no
         return decision._replace(score=decision.due_ms)
     score = m.score if m.score > slot_store.RETRIES else m.token % 1000
     return decision._replace(score=score, rests=decision.due_ms > now * 1000)
-
-
-def _lane_verdict(pending: _Pending) -> LaneSettle:
-    group, m, decision = pending.group, pending.message, pending.decision
-    if decision is None:
-        return LaneSettle(group.name, m.id, LaneVerdict.ACK, group.epoch)
-    body = _body(pending)
-    decision = pending.decision or decision
-    if decision.due_ms is None:
-        return LaneSettle(group.name, m.id, LaneVerdict.DEAD, group.epoch, body=body, reason=decision.reason)
-    return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, decision.due_ms, body, priority=m.priority)
-
-
-def _add(pending: _Pending, now_ms: int) -> LaneAdd:
-    group, m, decision = pending.group, pending.message, pending.decision
-    assert decision is not None
-    body, since_ms = _body(pending), pending.since_ms
-    if since_ms is None:
-        pending.since_ms = now_ms
-    decision = pending.decision or decision
-    if decision.due_ms is None:
-        now_ms = (m.started_us or m.ready_us) // 1000
-        return LaneAdd(group.name, m.id, body, now_ms, decision.reason, group.epoch, since_ms=since_ms)
-    return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority, since_ms=since_ms)

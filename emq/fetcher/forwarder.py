@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from emq import errors
 from emq.groups.context import HostContext
@@ -29,6 +30,7 @@ AGAIN_MS = 250
 """Milliseconds after which the host looks again at an entry that its new lane did not take."""
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
     """A claimed entry on its way to another lane.
 
@@ -39,17 +41,17 @@ class _Entry:
         taken: an operator has taken the entry from that lane, where an unanswered call had put it.
     """
 
-    __slots__ = ("added", "body", "due_ms", "group", "message", "sent_ms", "taken", "to")
+    group: OwnedGroup
+    message: Message
+    body: bytes
+    due_ms: int
+    to: int = field(init=False)
+    added: bool | None = None
+    sent_ms: dict[str, int] = field(default_factory=dict)
+    taken: bool = False
 
-    def __init__(self, group: OwnedGroup, m: Message, body: bytes, due_ms: int) -> None:
-        self.group = group
-        self.message = m
-        self.body = body
-        self.due_ms = due_ms
-        self.to = group.index
-        self.added: bool | None = None
-        self.sent_ms: dict[str, int] = {}
-        self.taken = False
+    def __post_init__(self) -> None:
+        self.to = self.group.index
 
     @property
     def lane(self) -> str:

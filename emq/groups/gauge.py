@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 BUFFER_MESSAGES = 200_000
 BUFFER_BYTES = 256 << 20
 
 
+@dataclass(slots=True, eq=False)
 class Gauge:
     """Counts the messages and bytes that a host has in memory, against their bounds.
 
@@ -18,14 +21,11 @@ class Gauge:
         flying: bytes in flight, of messages whose handler did not return at once.
     """
 
-    __slots__ = ("bytes", "flying", "max_bytes", "max_messages", "messages")
-
-    def __init__(self, max_messages: int = BUFFER_MESSAGES, max_bytes: int = BUFFER_BYTES) -> None:
-        self.messages = 0
-        self.bytes = 0
-        self.flying = 0
-        self.max_messages = max_messages
-        self.max_bytes = max_bytes
+    max_messages: int = BUFFER_MESSAGES
+    max_bytes: int = BUFFER_BYTES
+    messages: int = field(default=0, init=False)
+    bytes: int = field(default=0, init=False)
+    flying: int = field(default=0, init=False)
 
     def pressed(self) -> bool:
         """Return True if memory is so full that the share of some topic may be used up."""

@@ -10,7 +10,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from emq.groups.capacity import MIN_BUFFER, buffer_capacity, in_flight_limit
 from emq.groups.deliveries import Deliveries
@@ -246,6 +246,7 @@ class OwnedGroup(WaitingMessages):
             self.release_key(key)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class OwnedQueue:
     """A physical queue of an owned group.
 
@@ -266,49 +267,29 @@ class OwnedQueue:
         expected: messages that the next read may find, estimated from the last read; 0 before the first.
     """
 
-    __slots__ = (
-        "capacity",
-        "covered",
-        "dirty",
-        "expected",
-        "group",
-        "listed",
-        "marks",
-        "more",
-        "name",
-        "notes",
-        "position",
-        "priority",
-        "saved",
-        "tracker",
-        "trimmed",
-        "woken",
-    )
+    group: OwnedGroup
+    priority: int
+    tracker: OffsetTracker
+    horizon_s: InitVar[float]
+    marks: Marks = field(default_factory=Marks)
+    name: str = field(init=False)
+    position: int = field(init=False)
+    saved: int = field(init=False)
+    covered: int = field(init=False)
+    trimmed: int = field(init=False)
+    notes: tuple[Note, ...] = ()
+    more: bool = True
+    woken: bool = False
+    listed: bool = False
+    dirty: bool = False
+    capacity: int = field(init=False)
+    expected: int = 0
 
-    def __init__(
-        self,
-        group: OwnedGroup,
-        priority: int,
-        tracker: OffsetTracker,
-        horizon_s: float,
-        marks: Marks | None = None,
-    ) -> None:
-        self.group = group
-        self.priority = priority
-        self.name = group.owner.topic.queue(group.index, priority)
-        self.tracker = tracker
-        self.marks = marks or Marks()
-        self.position = tracker.watermark
-        self.saved = tracker.watermark
-        self.covered = tracker.total()
-        self.trimmed = tracker.watermark
-        self.notes: tuple[Note, ...] = ()
-        self.more = True
-        self.woken = False
-        self.listed = False
-        self.dirty = False
-        self.capacity = buffer_capacity(group.quota, horizon_s)
-        self.expected = 0
+    def __post_init__(self, horizon_s: float) -> None:
+        self.name = self.group.owner.topic.queue(self.group.index, self.priority)
+        self.position = self.saved = self.trimmed = self.tracker.watermark
+        self.covered = self.tracker.total()
+        self.capacity = buffer_capacity(self.group.quota, horizon_s)
 
     def wake(self) -> None:
         """Note that the store has received messages of the queue."""

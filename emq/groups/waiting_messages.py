@@ -6,6 +6,7 @@ import bisect
 import heapq
 import math
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from emq.groups.gauge import Gauge
@@ -26,6 +27,7 @@ class Gated(Protocol):
     gate: KeyGate | None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class WaitingMessages:
     """The messages of a group that wait to start, and the keys that they wait for.
 
@@ -47,39 +49,20 @@ class WaitingMessages:
         expires_us: when the first message here expires, microseconds since the epoch; 0 if none can expire.
     """
 
-    __slots__ = (
-        "blocked",
-        "buffered",
-        "buffers",
-        "expires_us",
-        "gauge",
-        "held",
-        "index",
-        "mean_bytes",
-        "owner",
-        "policy",
-        "released",
-        "retries",
-        "running",
-        "slot",
-    )
-
-    owner: Gated
-    slot: SlotState | None
-
-    def __init__(self, index: int, policy: Policy, gauge: Gauge) -> None:
-        self.index = index
-        self.policy = policy
-        self.gauge = gauge
-        self.buffers: list[deque[Message]] = []
-        self.buffered = 0
-        self.running: dict[str, int] = {}
-        self.blocked: dict[tuple[int, str], deque[Message]] = {}
-        self.held = 0
-        self.released: dict[tuple[int, str], Message] = {}
-        self.retries: dict[int, int] = {}
-        self.mean_bytes = 0.0
-        self.expires_us = 0
+    owner: Gated = field(init=False)
+    slot: SlotState | None = field(init=False)
+    index: int
+    policy: Policy
+    gauge: Gauge
+    buffers: list[deque[Message]] = field(default_factory=list)
+    buffered: int = 0
+    running: dict[str, int] = field(default_factory=dict)
+    blocked: dict[tuple[int, str], deque[Message]] = field(default_factory=dict)
+    held: int = 0
+    released: dict[tuple[int, str], Message] = field(default_factory=dict)
+    retries: dict[int, int] = field(default_factory=dict)
+    mean_bytes: float = 0.0
+    expires_us: int = 0
 
     @property
     def is_by_score(self) -> bool:

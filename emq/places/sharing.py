@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 ALPHA = 4
@@ -47,6 +48,7 @@ WEIGHT = 0.25
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class HoldingTimes:
     """The times for which the messages of one topic hold their places; in whole microseconds, which add up exactly.
 
@@ -57,13 +59,10 @@ class HoldingTimes:
         began_us: sum of the times at which these messages began.
     """
 
-    __slots__ = ("began_us", "heard_us", "running", "took_s")
-
-    def __init__(self) -> None:
-        self.took_s = UNKNOWN_S
-        self.heard_us = 0
-        self.running = 0
-        self.began_us = 0
+    took_s: float = UNKNOWN_S
+    heard_us: int = 0
+    running: int = 0
+    began_us: int = 0
 
     def began(self, at_us: int, n: int = 1) -> None:
         """Note that `n` messages have taken places."""

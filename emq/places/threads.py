@@ -8,6 +8,7 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from emq.places import sharing
@@ -23,6 +24,7 @@ CHECK_S = 0.25
 """Seconds between looks at the running functions while others wait for a place."""
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """A running function.
 
@@ -30,19 +32,18 @@ class _Call:
         spare: the call has given its place back, and its thread counts as a spare one.
     """
 
-    __slots__ = ("argument", "began_s", "function", "future", "loop", "name", "spare", "taken_us")
+    name: str
+    taken_us: int
+    function: Callable[[Any], Any]
+    argument: Any
+    loop: asyncio.AbstractEventLoop
+    began_s: float = field(init=False)
+    future: asyncio.Future[Any] = field(init=False)
+    spare: bool = False
 
-    def __init__(
-        self, name: str, taken_us: int, function: Callable[[Any], Any], argument: Any, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self.name = name
-        self.taken_us = taken_us
-        self.function = function
-        self.argument = argument
-        self.loop = loop
-        self.began_s = loop.time()
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.spare = False
+    def __post_init__(self) -> None:
+        self.began_s = self.loop.time()
+        self.future = self.loop.create_future()
 
 
 class Threads:

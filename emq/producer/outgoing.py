@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 from emq import errors
 from emq.producer import checks, sorted_topics
 from emq.producer.log_topics import QueueColumns
+from emq.producer.scores import score_of
 from emq.producer.sorted_topics import SlotColumns, SortedOptions
 from emq.producer.start_times import due_ms_of, ttl_us
 from emq.schedule.delay_levels import Delay
@@ -122,9 +123,7 @@ def for_slots(topic: Topic, messages: Sequence[Outgoing], now_us: int) -> SlotCo
     """Check messages that go to the slots of one topic, and choose their scores; raises as `for_queue`."""
     bodies, keys, headers = _checked(topic, messages)
     scores = [
-        sorted_topics.score_of(
-            topic, m.priority, due_ms_of(topic, m.delay_ms, m.delay, m.at, now_us), m.time_range_ms, now_us
-        )
+        score_of(topic, m.priority, due_ms_of(topic, m.delay_ms, m.delay, m.at, now_us), m.time_range_ms, now_us)
         for m in messages
     ]
     each = zip(messages, keys, headers, strict=True)

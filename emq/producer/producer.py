@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat, starmap
+from typing import Any
 
 from emq import errors, message
 from emq.clock import Clock, SystemClock
@@ -16,6 +17,7 @@ from emq.producer.expiry_notes import Expiring
 from emq.producer.outcomes import Outcome, all_published, in_doubt
 from emq.producer.outgoing import Outgoing, Way, columns_of, refusals, said_of
 from emq.producer.router import Route, Router
+from emq.producer.scores import checked_scores, score_of
 from emq.producer.start_times import due_ms_of, ttl_us
 from emq.schedule import merged_occurrences
 from emq.schedule import schedule as spec
@@ -128,9 +130,7 @@ class Producer:
             if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
                 checks.check_no_slot_ids(found, message_id)
                 told = sorted_topics.SortedOptions(key, headers, ttl_s, merge_key)
-                score = partial(
-                    sorted_topics.score_of, priority=priority, due_ms=due_ms, range_ms=time_range_ms, now_us=now_us
-                )
+                score = partial(score_of, priority=priority, due_ms=due_ms, range_ms=time_range_ms, now_us=now_us)
                 return await self._slots.publish(found.name, body, score, told)
             checks.check_no_slot_options(found, time_range_ms, merge_key)
             if due_ms is not None:
@@ -199,14 +199,14 @@ class Producer:
         if found.is_sorted and (due_ms is None or found.kind is not Kind.PRIORITY):
             checks.check_no_slot_ids(found, message_ids)
             if scores is None:
-                one = sorted_topics.score_of(found, priority, due_ms, time_range_ms, now_us) if bodies else 0
+                one = score_of(found, priority, due_ms, time_range_ms, now_us) if bodies else 0
                 scores = [one] * count
             elif (priority, due_ms, time_range_ms) != (None, None, None):
                 raise errors.InvalidMessage(
                     "give scores, one for each payload, or one priority or time for all of them"
                 )
             else:
-                scores = sorted_topics.checked_scores(found, scores, now_us)
+                scores = checked_scores(found, scores, now_us)
             told = None
             if all_keys.count(None) < count or (headers, ttl_s, merge_keys) != (None, None, None):
                 each = zip(all_keys, merge_keys or repeat(None, count), strict=True)
@@ -301,24 +301,13 @@ class Producer:
 
     async def _one_by_one(self, messages: Iterable[Outgoing], *, with_ids: bool = True) -> list[Outcome]:
         """Publish each message by itself; the calls to the store are shared."""
-        each = (
-            self.publish(
-                m.topic,
-                m.payload,
-                key=m.key,
-                priority=m.priority,
-                headers=m.headers,
-                delay_ms=m.delay_ms,
-                delay=m.delay,
-                at=m.at,
-                ttl_s=m.ttl_s,
-                time_range_ms=m.time_range_ms,
-                merge_key=m.merge_key,
-                message_id=m.id if with_ids else None,
-            )
-            for m in messages
-        )
-        outcomes = await asyncio.gather(*each, return_exceptions=True)
+
+        def one(m: Outgoing) -> Coroutine[Any, Any, str]:
+            options = m._asdict()
+            topic, payload, id_ = (options.pop(name) for name in ("topic", "payload", "id"))
+            return self.publish(topic, payload, message_id=id_ if with_ids else None, **options)
+
+        outcomes = await asyncio.gather(*map(one, messages), return_exceptions=True)
         return [o if isinstance(o, str | errors.EMQError) else in_doubt(o) for o in outcomes]
 
     async def _note_expiring(self, topic: Topic, ttl_s: float) -> None:
@@ -409,7 +398,7 @@ class Producer:
             key=key,
             priority=0 if topic.is_sorted else topic.priority_index(priority),
             headers=dict(headers) if headers else None,
-            score=sorted_topics.score_of(topic, priority, None, None, now_us) if by_number else 0,
+            score=score_of(topic, priority, None, None, now_us) if by_number else 0,
             ttl_s=ttl_s,
             now_us=now_us,
             due_ms=due_ms,

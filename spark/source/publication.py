@@ -32,7 +32,7 @@ from aiolimiter import AsyncLimiter
 from emq import errors
 from emq.app import App
 from emq.producer import Outgoing
-from emq.producer.sorted_topics import number_of
+from emq.producer.scores import number_of
 from emq.storage.names import QueueName
 from emq.topics.model import Kind, Topic
 from spark.source.lookup import Found, Seen, look

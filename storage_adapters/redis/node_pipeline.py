@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import redis.asyncio
@@ -117,15 +118,13 @@ class NodePipeline:
             call.settle(answered if unconfirmed is None or isinstance(answered, Exception) else unconfirmed)
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """A command on its way, and the future that its caller awaits."""
 
-    __slots__ = ("answer", "asking", "words")
-
-    def __init__(self, words: Sequence[Any], asking: bool, answer: asyncio.Future[Any]) -> None:
-        self.words = words
-        self.asking = asking
-        self.answer = answer
+    words: Sequence[Any]
+    asking: bool
+    answer: asyncio.Future[Any]
 
     def settle(self, answer: Any) -> None:
         if self.answer.done():

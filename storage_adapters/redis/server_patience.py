@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from operator import length_hint
 from typing import Any, TypeVar
 
@@ -169,6 +170,7 @@ def sending_s(words: Iterable[Any]) -> float:
     return sum(map(length_hint, words)) / BYTES_PER_S  # 0 of a number
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A call that waits for its answer.
 
@@ -177,13 +179,10 @@ class _Waiting:
         left_s: seconds until the deadline.
     """
 
-    __slots__ = ("answers_before", "is_over", "left_s", "scope")
-
-    def __init__(self, scope: asyncio.Timeout, answers_before: int, left_s: float) -> None:
-        self.scope = scope
-        self.answers_before = answers_before
-        self.left_s = left_s
-        self.is_over = False
+    scope: asyncio.Timeout
+    answers_before: int
+    left_s: float
+    is_over: bool = False
 
     def end(self) -> None:
         if not self.is_over:

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from emq.allocation.tree.memory.nodes import Aspect
@@ -81,6 +82,7 @@ class Link:
             self.flow()
 
 
+@dataclass(eq=False)
 class Connection:
     """A connection between a client and the servers. A broken one stays broken, and its messages under way are lost.
 
@@ -88,12 +90,11 @@ class Connection:
         session: the id of the session that uses the connection; 0 before the servers have answered.
     """
 
-    def __init__(self, client: Client, up: Link, down: Link) -> None:
-        self.client = client
-        self.up = up
-        self.down = down
-        self.session = 0
-        self.broken = False
+    client: Client
+    up: Link
+    down: Link
+    session: int = 0
+    broken: bool = False
 
     def cut(self) -> None:
         """Break the connection; the client notices as soon as messages can reach the client."""

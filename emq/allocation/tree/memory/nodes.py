@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from emq.allocation.tree.protocol import Conflict, Node, NodeExists, NodeMissing, check, join, split
@@ -16,14 +17,14 @@ class Aspect(NamedTuple):
     of: Literal["node", "children"]
 
 
+@dataclass(eq=False)
 class _Entry:
-    def __init__(self, data: bytes, session: int, written_s: float) -> None:
-        self.data = data
-        self.version = 0
-        self.session = session
-        self.written_s = written_s
-        self.children: set[str] = set()
-        self.numbers = itertools.count()
+    data: bytes
+    session: int
+    written_s: float
+    version: int = 0
+    children: set[str] = field(default_factory=set)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
 
 class MemoryNodes:
