@@ -18,6 +18,7 @@ from emq import errors, extras
 from emq.calls.middleware import HandleNext, HandlerCall, Middleware, PublishCall, PublishNext
 from emq.dispatch import retry
 from emq.message import Message
+from emq.topics import inputs
 
 try:
     from opentelemetry import context, propagate, trace
@@ -60,10 +61,11 @@ class Tracing(Middleware):
 
     async def publish(self, call: PublishCall, call_next: PublishNext) -> list[str]:
         """Publish within a span, with the span's context in the headers."""
-        attributes = _attributes("publish", "send", call.topic)
+        topic = call.topic if isinstance(call.topic, str) else inputs.shown(call.topic)  # the producer refuses others
+        attributes = _attributes("publish", "send", topic)
         if call.method == "publish_many":
             attributes["messaging.batch.message_count"] = len(call.payloads)
-        with self._span(f"publish {call.topic}", SpanKind.PRODUCER, attributes) as span:
+        with self._span(f"publish {topic}", SpanKind.PRODUCER, attributes) as span:
             propagate.inject(call.headers)
             ids = await call_next(call)
             if isinstance(ids, list) and len(ids) == 1:  # the app refuses other answers of inner middleware
@@ -99,7 +101,8 @@ class Tracing(Middleware):
         parent: context.Context | None = None,
     ) -> Iterator[Span]:
         """Make a span current for a block; an error of the block is the span's."""
-        span = self._tracer.start_span(name, parent, kind, attributes, links)
+        told = {key: _encodable(value) if isinstance(value, str) else value for key, value in attributes.items()}
+        span = self._tracer.start_span(_encodable(name), parent, kind, told, links)
         with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
             try:
                 yield span

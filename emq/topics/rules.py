@@ -158,11 +158,11 @@ def _sorted_rules(topic: Topic, bound: float) -> tuple[tuple[bool, str], ...]:
 def validate_text(name: object) -> int:
     """Raise `InvalidTopic` unless `name` is text that UTF-8 can hold; return its number of bytes."""
     if not isinstance(name, str):
-        raise errors.InvalidTopic(f"topic name {name!r} is of type {type(name).__name__}; give text")
+        raise errors.InvalidTopic(f"topic name {inputs.shown(name)} is of type {type(name).__name__}; give text")
     try:
         return len(name.encode())
     except UnicodeEncodeError:
-        raise errors.InvalidTopic(f"topic name {name!r} is not valid UTF-8") from None
+        raise errors.InvalidTopic(f"topic name {inputs.shown(name)} is not valid UTF-8") from None
 
 
 def validate_name(name: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from support.commit_cutter import CommitCutter
 from support.cutting_proxy import CuttingProxy
 
 import emq
@@ -85,3 +87,36 @@ async def test_a_repeat_after_a_lost_answer_is_delivered_once(
         assert prove(tmp_path / "trail", Expectations(still_queued=0)).ok
     else:
         assert len(twice) >= COUNT // 4
+
+
+@pytest.mark.parametrize("dedupe_s", [60.0, 0.0])
+async def test_a_repeat_after_a_lost_commit_is_delivered_once(
+    postgres_url: str, tmp_path: Path, dedupe_s: float
+) -> None:
+    seen, lost = Counter[str](), Counter[str]()
+    topic = f"lost-commits-{os.getpid()}-{dedupe_s:g}"
+    async with CommitCutter(postgres_url) as proxy:
+        app = emq.App(proxy.url, database=f"sqlite:///{tmp_path}/emq.db")
+
+        @app.handler("*")
+        async def handle(message: emq.Message) -> None:
+            seen[message.id] += 1
+
+        async with app:
+            await app.create_topic(topic, qps=500, group_qps=100, dedupe_s=dedupe_s)
+            for n in range(5):
+                proxy.cut = 1
+                await repeated(lambda n=n: app.publish(topic, b"x", message_id=f"one-{n}"), lost, "publish")
+                proxy.cut = 1
+                await repeated(
+                    lambda n=n: app.publish(topic, b"x", message_id=f"later-{n}", delay_ms=1), lost, "delayed"
+                )
+            proxy.cut = 1
+            many = [f"many-{n}" for n in range(COUNT)]
+            await repeated(lambda: app.publish_many(topic, [b"x"] * COUNT, message_ids=many), lost, "publish_many")
+            async with app.running():
+                await until_settled(lambda: len(seen) == COUNT + 10)
+            await app.admin.delete(topic, force=True)
+    assert lost == {"publish": 5, "delayed": 5, "publish_many": 1}
+    twice = {id_ for id_, times in seen.items() if times > 1}
+    assert twice == (set() if dedupe_s else seen.keys() - {f"later-{n}" for n in range(5)})

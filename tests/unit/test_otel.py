@@ -195,6 +195,29 @@ async def test_an_error_decides_on_its_message_as_without_traces_and_takes_littl
     assert "raise FAILURES[" in str((event.attributes or {})["exception.stacktrace"]) or batch_size > 1
 
 
+async def test_names_that_are_no_names_spoil_no_span() -> None:
+    spans = Spans()
+
+    @spans.app.handler("[t\udc80]*")
+    async def handle(message: emq.Message) -> None: ...
+
+    async with Harness(spans.app) as t:
+        await t.publish("t1", b"x")
+        await t.settled()
+        for topic in ("half \udc80", NoTextAtAll()):
+            with pytest.raises(errors.InvalidTopic):
+                await spans.app.publish(topic, b"x")  # type: ignore[arg-type]
+    assert len(spans.delivered) == 1
+    assert len(spans.published) == 3
+    for span in (*spans.delivered, *spans.published):
+        f"{span.name} {dict(span.attributes or {})}".encode()
+
+
+class NoTextAtAll:
+    def __repr__(self) -> str:
+        raise RuntimeError("an error of the value")
+
+
 async def test_the_errors_of_a_batch_are_told_by_message() -> None:
     spans = Spans()
 
