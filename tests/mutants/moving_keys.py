@@ -120,6 +120,15 @@ MUTANTS = (
         "tests/contract/test_noted_passages.py::test_what_was_noted_first_counts[sqlite]",
     ),
     Mutant(
+        "retired-groups-go-at-once",
+        "L",
+        "retired groups are dropped while a store that loses its last second would forget their seals",
+        "emq/host/retirement.py",
+        "return now_s - stable.since_s >= self._stable_s",
+        "return True",
+        "tests/integration/test_lost_seals.py::test_a_group_is_dropped_only_after_its_seals_have_held",
+    ),
+    Mutant(
         "lost-seals-count-as-old",
         "L",
         "seals that a store has lost, and that are set again, count as if they had held all the time",
