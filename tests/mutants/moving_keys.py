@@ -43,6 +43,15 @@ MUTANTS = (
         "tests/unit/test_layouts.py::test_what_was_routed_by_a_layout_that_the_host_does_not_know_waits",
     ),
     Mutant(
+        "gate-holds-keys-that-stay",
+        "P",
+        "messages of keys that did not move wait for their own group to pass, and count as ready only then",
+        "emq/topics/key_layouts.py",
+        "return group == beside or group",
+        "return group",
+        "tests/unit/test_layouts.py::test_a_group_does_not_wait_for_itself_nor_for_one_that_is_gone",
+    ),
+    Mutant(
         "gate-opens-without-a-note",
         "P",
         "a message that the gate held back counts as ready all the time, so that proof and audit see an inversion",
@@ -118,6 +127,15 @@ MUTANTS = (
         "SET passed = max(emq_passages.passed, excluded.passed)",
         "SET passed = excluded.passed",
         "tests/contract/test_noted_passages.py::test_what_was_noted_first_counts[sqlite]",
+    ),
+    Mutant(
+        "retired-groups-go-at-once",
+        "L",
+        "retired groups are dropped while a store that loses its last second would forget their seals",
+        "emq/host/retirement.py",
+        "return now_s - stable.since_s >= self._stable_s",
+        "return True",
+        "tests/integration/test_lost_seals.py::test_a_group_is_dropped_only_after_its_seals_have_held",
     ),
     Mutant(
         "lost-seals-count-as-old",
