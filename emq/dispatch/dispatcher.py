@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 VISIT = 64
 """Most messages started in one visit to a group, before the rotation goes on to the next."""
 
+CANCELLED_S = 4.0
+"""Seconds for which a stop waits for cancelled handlers to end."""
+
 STINT_S = 0.002
 """Seconds that a stint starts messages before the event loop serves the network again."""
 
@@ -87,12 +90,23 @@ class Dispatcher(Rotation):
         self.flight.stop()
 
     async def cancel(self) -> None:
-        """Cancel the handlers that still run. Their messages stay unfinished and will be delivered again."""
+        """Cancel the handlers that still run. Their messages stay unfinished and will be delivered again.
+
+        A handler that does not end within `CANCELLED_S` is left to itself, so that the host can save its progress.
+        """
         self._cancelling = True
         tasks = [task for task in self._tasks if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if not tasks:
+            return
+        _, running = await asyncio.wait(tasks, timeout=CANCELLED_S)
+        if running:
+            log.error(
+                "calls of handlers that go on %g s after they were cancelled: %d; does a handler catch CancelledError?",
+                CANCELLED_S,
+                len(running),
+            )
 
     # ----------------------------------------------------------------------------------------------------- main loop
 

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import datetime
 import functools
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,10 @@ SETTLE_S = 300.0
 
 DRAIN_S = 366 * 86_400.0
 """Virtual seconds for which `drained` waits."""
+
+DRAIN_STARTS, ATTEMPTS = 10_000, 16
+"""Most starts for which `drained` waits, and most for each message that was there at first beyond them. So a test ends
+whose handler publishes or fails for ever."""
 
 LOOK_S = 0.5
 """Virtual seconds between two looks at what is left, while the engine reports nothing."""
@@ -100,7 +105,7 @@ class Harness:
         self._host: Host
         self._outside: RealWork
         self._time: VirtualTime
-        self._wrapped: dict[Binding, Binding] = {}
+        self._wrapped: dict[int, tuple[Binding, Binding]] = {}  # a call may be an object that cannot be hashed
 
     async def __aenter__(self) -> Self:
         if self.app._stack is not None:
@@ -150,7 +155,8 @@ class Harness:
             within_s: virtual seconds to wait at most.
 
         Raises:
-            NotSettled: something is still left after that time; the text names it.
+            NotSettled: something is still left after that time, or after `DRAIN_STARTS` starts and `ATTEMPTS` more for
+                each message that was there at first; the text names what is left.
         """
         await self._wait(within_s, later=True)
 
@@ -160,9 +166,15 @@ class Harness:
         Args:
             seconds: virtual seconds.
             span: or in other units, as `datetime.timedelta` takes them: `advance(hours=2)`.
+
+        Raises:
+            ValueError: the time is negative or not finite.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + seconds + datetime.timedelta(**span).total_seconds()
+        passing_s = seconds + datetime.timedelta(**span).total_seconds()
+        if not 0 <= passing_s < math.inf:
+            raise ValueError(f"time cannot advance by {passing_s:g} s; give a number of at least 0")
+        until = loop.time() + passing_s
         with self._waiting():
             while loop.time() < until:
                 self._leap(await self._look(), until)
@@ -204,12 +216,21 @@ class Harness:
     async def _wait(self, within_s: float, *, later: bool) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
+        most_started: int | None = None
         with self._waiting():
             while True:
                 left = await self._look()
+                if most_started is None:
+                    waiting = sum(one.ready + one.in_flight + one.later for one in left)
+                    most_started = self._host.dispatcher.started + DRAIN_STARTS + ATTEMPTS * waiting
                 if rest.is_at_rest(left) and not (later and await rest.has_later(self.app, left)):
                     return
                 self._leap(left, began + within_s)
+                if later and self._host.dispatcher.started > most_started:
+                    raise NotSettled(
+                        f"not at rest after more than {DRAIN_STARTS:,} starts; left: {rest.listed(left)}; does a "
+                        "handler publish to its own topic, or a message fail for ever?"
+                    )
                 if loop.time() >= began + within_s:
                     raise NotSettled(f"not at rest after {within_s:g} s of virtual time; left: {rest.listed(left)}")
                 await self._next_change(min(began + within_s, loop.time() + LOOK_S))
@@ -303,9 +324,12 @@ class Harness:
 
     def _find(self, find: Callable[[str], Binding | None], topic: str) -> Binding | None:
         binding = find(topic)
-        if binding is not None and binding not in self._wrapped:
-            self._wrapped[binding] = binding._replace(call=functools.partial(self._handle, binding.call))
-        return None if binding is None else self._wrapped[binding]
+        if binding is None:
+            return None
+        if id(binding) not in self._wrapped:
+            wrapped = binding._replace(call=functools.partial(self._handle, binding.call))
+            self._wrapped[id(binding)] = (binding, wrapped)
+        return self._wrapped[id(binding)][1]
 
     async def _handle(self, call: Callable[[Any], Awaitable[object]], argument: Any) -> object:
         self._running += 1
