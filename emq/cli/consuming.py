@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import os
 import signal
+from collections.abc import Iterator
 
 import msgspec
 import uvloop
@@ -22,6 +23,8 @@ from emq.storage.opening import hide_password
 from emq.trail.sink import NullTrail
 
 log = logging.getLogger("emq")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(session: Session, member: str | None = None, *, child: bool = False) -> None:
@@ -53,40 +56,66 @@ async def _consume(session: Session, member: str | None, *, child: bool) -> None
         session = dataclasses.replace(session, overrides=msgspec.to_builtins(session.settings))
     app = binding.app_of(session)
     process = 0 if member is None else int(member.partition("/")[0])
-    async with app.monitor.serving(process), binding.with_push(app), contextlib.AsyncExitStack() as stack:
-        opening = asyncio.create_task(stack.enter_async_context(app), name="emq opening")
-        if child or member is not None:
-            _stop_with_parent(app, opening)
-        if not await _opened(opening):
+    ending = _Ending()
+    try:
+        async with app.monitor.serving(process), binding.with_push(app), contextlib.AsyncExitStack() as stack:
+            with ending.by_signals():
+                if child or member is not None:
+                    _stop_with_parent(app, ending)
+                # In this task, in which the app closes, too: a task group of a hook ends where it began.
+                await stack.enter_async_context(app)
+                ending.is_open = True
+                membership = None if member is None else app.membership(process)
+                announcer = asyncio.create_task(_announce(app))
+                try:
+                    await app.run_until_signal(membership)
+                finally:
+                    announcer.cancel()
+                    ending.listen()  # a signal ends the shutdown hook that runs
+                    await stack.aclose()
+    except asyncio.CancelledError:
+        if not ending.is_asked:
+            raise
+        if not ending.is_open:
             log.info("stopped while it waited for the store, the database or a start-up hook")
             return
-        membership = None if member is None else app.membership(process)
-        announcer = asyncio.create_task(_announce(app))
-        try:
-            await app.run_until_signal(membership)
-        finally:
-            announcer.cancel()
     if app.host is not None:
         totals = app.host.statistics().totals
         counts = (f"{n:,}" for n in (totals.started, totals.succeeded, totals.failed))
         log.info("stopped: %s messages started, %s succeeded, %s failed", *counts)
 
 
-async def _opened(opening: asyncio.Task[App]) -> bool:
-    """Wait for what is opened; False if a signal, or the end of the parent, came first."""
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for number in signals:
-        loop.add_signal_handler(number, opening.cancel)
-    try:
-        await asyncio.wait([opening])
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
-    if opening.cancelled():
-        return False
-    opening.result()
-    return True
+class _Ending:
+    """Cancels the task that makes it when a signal, or the end of the parent, asks for it.
+
+    Attributes:
+        is_asked: somebody has asked.
+        is_open: the app is open; from then on `run_until_signal` listens to signals while the app consumes.
+    """
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self.is_asked = False
+        self.is_open = False
+
+    def ask(self) -> None:
+        assert self._task is not None
+        self.is_asked = True
+        self._task.cancel()
+
+    def listen(self) -> None:
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self.ask)
+
+    @contextlib.contextmanager
+    def by_signals(self) -> Iterator[None]:
+        """Listen to signals for the length of a block."""
+        self.listen()
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                asyncio.get_running_loop().remove_signal_handler(number)
 
 
 async def _announce(app: App) -> None:
@@ -111,13 +140,13 @@ async def _announce(app: App) -> None:
     )
 
 
-def _stop_with_parent(app: App, opening: asyncio.Task[App]) -> None:
+def _stop_with_parent(app: App, ending: _Ending) -> None:
     """Standard input is a pipe from the parent, which ends with it however that ends; each second makes sure."""
     loop, parent = asyncio.get_running_loop(), os.getppid()
 
     def stop() -> None:
-        if not opening.done():
-            opening.cancel()
+        if not ending.is_open:
+            ending.ask()
         elif app.host is None:
             loop.call_later(0.05, stop)  # it is being made
         else:

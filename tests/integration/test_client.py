@@ -363,13 +363,13 @@ def test_a_fork_waits_for_transactions_on_sqlite_files_and_closes_their_connecti
 
 
 def test_a_call_that_comes_while_the_loop_closes_does_not_wait_for_an_answer() -> None:
-    client = emq.Client("memory:", timeout_s=None)
+    client = emq.Client("memory:")
     client.topics()
     background, late = client._background.get(), ThreadPoolExecutor(1)
     close, asked = background._loop.close, []
 
     def closing() -> None:
-        asked.append(late.submit(background.call, lambda app: app.planned(), None, writes=False))
+        asked.append(late.submit(background.call, lambda app: app.planned(), 15, writes=False))
         while not background._waiting or not background._loop._ready:  # type: ignore[attr-defined]
             pass
         close()

@@ -59,6 +59,52 @@ def test_messages_in_flight_at_a_change_are_delivered_again_to_the_new_code(emq:
     assert host.wait(10) == 0
 
 
+HANGING = """
+import asyncio
+import contextvars
+
+import emq
+
+app = emq.App()
+variable = contextvars.ContextVar("variable")
+
+
+def say(text: str) -> None:
+    with open("done.txt", "a") as file:
+        print(text, file=file)
+
+
+@app.on_startup
+async def first():
+    token, task = variable.set(1), asyncio.current_task()
+    await app.create_topic("orders", qps=100, exist_ok=True)
+    yield
+    variable.reset(token)
+    say("ends in the task in which it began" if asyncio.current_task() is task else "another task")
+
+
+@app.on_shutdown
+async def hang():
+    say("hangs")
+    await asyncio.sleep(3600)
+
+
+@app.handler("orders")
+async def order(message: emq.Message) -> None: ...
+"""
+
+
+def test_a_second_signal_ends_a_shutdown_hook_that_hangs_and_the_others_run(emq: Shell) -> None:
+    Path("shop.py").write_text(HANGING)
+    host = emq.start("run shop")
+    line_with(host, "consuming 1 topic")
+    host.send_signal(signal.SIGTERM)
+    until(lambda: done() == ["hangs"])
+    host.send_signal(signal.SIGTERM)
+    assert host.wait(10) == 0
+    assert done() == ["hangs", "ends in the task in which it began"]
+
+
 def test_without_watchfiles_the_line_says_how_to_get_it(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     monkeypatch.delitem(sys.modules, "emq.cli.reloading", raising=False)

@@ -390,7 +390,7 @@ async def test_an_app_is_a_host_once_at_a_time(app: emq.App) -> None:
     async def handle(message: emq.Message) -> None:
         received.append(message)
 
-    async with app:
+    async with asyncio.timeout(10), app:
         await app.create_topic("orders", qps=10)
         host = asyncio.create_task(app.run())
         while app.host is None or not app.host.running.is_set():
@@ -401,16 +401,15 @@ async def test_an_app_is_a_host_once_at_a_time(app: emq.App) -> None:
             async with app.running():
                 pass
         await app.publish("orders", b"17")
-        async with asyncio.timeout(10):
-            while not received:
-                await asyncio.sleep(0)
-            app.stop()
-            await host
-            # As a host that has ended, the app becomes one again for whoever receives.
-            await app.create_topic("mails", qps=10)
-            await app.publish("mails", b"18")
-            [delivery] = await app.receive("mails", timeout_s=5)
-            delivery.ack()
+        while not received:
+            await asyncio.sleep(0)
+        app.stop()
+        await host
+        # As a host that has ended, the app becomes one again for whoever receives.
+        await app.create_topic("mails", qps=10)
+        await app.publish("mails", b"18")
+        [delivery] = await app.receive("mails", timeout_s=5)
+        delivery.ack()
 
 
 async def test_a_host_that_cannot_begin_tells_why() -> None:
