@@ -74,7 +74,8 @@ async def list_(
         session.out.print(said, soft_wrap=True)
         return
     rows = [(d.topic, d.id, d.priority, d.attempts, output.when_briefly(d.dead_ms), d.reason) for d in found]
-    session.out.print(output.table("", ("topic", "id", "priority", "tries", "died", "reason"), rows, right=("tries",)))
+    died = output.zoned("died", (letter.dead_ms for letter in found))
+    session.out.print(output.table("", ("topic", "id", "priority", "tries", died, "reason"), rows, right=("tries",)))
     if more:
         session.out.print(f"these are the first {limit}; --limit shows more")
 
@@ -207,15 +208,16 @@ def _facts(letter: Letter) -> RenderableType:
             ("group", str(letter.group)),
             ("priority", letter.priority),
             ("tries", str(letter.attempts)),
-            ("died", output.when(letter.dead_ms)),
+            ("died", output.when_in_zone(letter.dead_ms)),
             ("reason", letter.reason),
             ("payload", output.payload(letter.payload)),
         )
     )
     if not letter.history:
         return facts
+    time = output.zoned("time", (each.at_ms for each in letter.history))
     rows, before = [], None
     for at_ms, *failure in letter.history:
         rows.append((output.when(at_ms), *(["the same", ""] if failure == before else failure)))
         before = failure
-    return Group(facts, "", output.table("Failed attempts", ("time", "reason", "in your code"), rows))
+    return Group(facts, "", output.table("Failed attempts", (time, "reason", "in your code"), rows))

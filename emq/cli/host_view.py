@@ -192,10 +192,11 @@ _WIDE_ONLY = ("qps", "runs on", "since")
 def _head(view: View) -> str:
     if view.record is None:
         return f"{output.count(len(view.members), 'host')} [{view.environment}], and no plan yet"
+    zone = "" if epochs.since_s(view.generation) is None else f" {output.zone()}"
     led = f"; {view.leader} leads" if view.leader else ""
     return (
         f"{output.count(len(view.members), 'host')} [{view.environment}], {output.count(len(view.groups), 'group')} by "
-        f"plan {epochs.shown(view.generation)}{led}"
+        f"plan {epochs.shown(view.generation)}{zone}{led}"
     )
 
 

@@ -58,7 +58,8 @@ async def show(session: Session, topic: Topic) -> None:
         for row, (c, _, _) in zip(rows, found, strict=True)
     ]
     shown = [(*row[:-1], epochs.shown(row[-1]) if row[-1] else None) for row in rows]
-    session.show(data, lambda: output.table("", columns, shown, right=columns[1:]))
+    heads = (*columns[:-1], output.zoned("epoch"))
+    session.show(data, lambda: output.table("", heads, shown, right=heads[1:]))
 
 
 @command(app, "reset")

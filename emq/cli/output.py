@@ -95,6 +95,26 @@ def of_most(n: int, most: int) -> str:
     return f"{number(n)} of {number(most)}" if most else number(n) if n else "-"
 
 
+def zone(times_ms: Iterable[float] = ()) -> str:
+    """Return the offset of local time at these times, or now: `UTC`, `UTC+05:30`; two where they differ (summer)."""
+    offsets = {time.localtime(ms / 1000).tm_gmtoff for ms in times_ms} or {time.localtime().tm_gmtoff}
+    return "UTC" + "/".join(_offset(seconds) for seconds in sorted(offsets) if seconds or len(offsets) > 1)
+
+
+def _offset(seconds: int) -> str:
+    return f"{'-' if seconds < 0 else '+'}{abs(seconds) // 3600:02}:{abs(seconds) // 60 % 60:02}"
+
+
+def zoned(column: str, times_ms: Iterable[float] = ()) -> str:
+    """Return the head of a column of times: `died (UTC+01:00)`."""
+    return f"{column} ({zone(times_ms)})"
+
+
+def when_in_zone(ms: float) -> str:
+    """Local time to the second, with its zone, where no head of a column names the zone."""
+    return f"{when(ms)} {zone([ms])}"
+
+
 def when(ms: float) -> str:
     """Local time to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))

@@ -113,9 +113,9 @@ def _lines(view: View, known: DatabaseView) -> list[tuple[str, str]]:
     assert view.record is not None
     made = epochs.shown(view.generation)
     if made == str(view.generation):
-        made += f", made at {output.when(view.record.planned_s * 1000)}"
+        made += f", made at {output.when_in_zone(view.record.planned_s * 1000)}"
     else:
-        made += f" (number {view.generation})"
+        made += f" {output.zone()} (number {view.generation})"
     catalog = f"version {view.record.catalog}"
     if known.catalog > view.record.catalog:
         catalog += f", now at {known.catalog}"
@@ -147,7 +147,7 @@ def group_data(view: View, known: DatabaseView, group: str) -> dict[str, Any]:
 def group_text(view: View, known: DatabaseView, group: str) -> RenderableType:
     """One group, for people."""
     found = row(view, known, group)
-    since = "" if found.since_s is None else f", given out at {epochs.shown(found.epoch)}"
+    since = "" if found.since_s is None else f", given out at {epochs.shown(found.epoch)} {output.zone()}"
     lines = [
         ("group", group),
         ("quota", "not in the catalog" if found.quota is None else f"{found.quota:g} a second"),
@@ -217,7 +217,7 @@ def sorted_groups(groups: Sequence[str] | set[str] | dict[str, Any]) -> list[str
 def _group_table(
     view: View, known: DatabaseView, groups: Sequence[str], *, with_host: bool = True
 ) -> list[RenderableType]:
-    columns = ("group", "qps", "host", "epoch", "why", "state")
+    columns = ("group", "qps", "host", output.zoned("epoch"), "why", "state")
     shown = [row(view, known, group) for group in groups[:MAX_GROUPS]]
     cells = [
         (

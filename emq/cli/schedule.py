@@ -53,7 +53,7 @@ async def list_(
     rows = [
         (p.topic, p.id, p.kind, p.priority, p.attempts, output.when_briefly(p.due_ms), p.text or "-") for p in found
     ]
-    columns = ("topic", "id", "kind", "priority", "tries", "due", "what")
+    columns = ("topic", "id", "kind", "priority", "tries", output.zoned("due", (p.due_ms for p in found)), "what")
     session.out.print(output.table("", columns, rows, right=("tries",)))
     if more:
         session.out.print(f"--page {page + 1} shows more")
@@ -162,7 +162,7 @@ def _facts(planned: Planned) -> RenderableType:
         ("priority", planned.priority),
         ("key", "-" if planned.key is None else planned.key),
         ("kind", planned.kind),
-        ("due", output.when(planned.due_ms)),
+        ("due", output.when_in_zone(planned.due_ms)),
         ("tries", str(planned.attempts)),
         ("what", planned.text or "-"),
         *nexts,

@@ -92,7 +92,7 @@ class Frame(NamedTuple):
         started = snapshots.rates(self.hosts).started
         shown = f", {len(self.rows)} shown" if len(self.rows) < self.topics else ""
         return (
-            f"{time.strftime('%H:%M:%S')}  {output.count(live, 'live host')}  "
+            f"{time.strftime('%H:%M:%S')} {output.zone()}  {output.count(live, 'live host')}  "
             f"{output.count(self.topics, 'topic')}{shown}  {output.number(started)} started a second"
         )
 

@@ -144,7 +144,8 @@ def render_slots(topic: Topic, found: list[SlotView], backlog: Backlog) -> Rende
     ]
     if by_priority:
         numbers = (*numbers, "best")
-    return _with_rest(facts, output.table("", (*numbers, "next due"), rows, right=numbers), len(found), "slots")
+    next_due = output.zoned("next due", (slot.next_due_ms for slot in fullest if slot.next_due_ms is not None))
+    return _with_rest(facts, output.table("", (*numbers, next_due), rows, right=numbers), len(found), "slots")
 
 
 def _facts(topic: Topic, *lines: tuple[str, str]) -> Table:

@@ -75,13 +75,16 @@ def _shown(found: Trace) -> RenderableType:
     parts: list[RenderableType] = [output.plain(f"message {found.id} of topic {found.topic_name!r}: {found.state}"), ""]
     if found.lines:
         rows = [(moment(line.time_us / 1000), line.event, line.detail) for line in found.lines]
-        parts += [output.table("", ("time", "event", "detail"), rows), ""]
+        head = output.zoned("time", (line.time_us / 1000 for line in found.lines))
+        parts += [output.table("", (head, "event", "detail"), rows), ""]
     if found.place is not None:
         parts.append(output.plain(_where(found.place)))
     for i, reason in enumerate(found.reasons):
         lead = f"{found.state} because " if i == 0 and reason.name != found.state else "also " if i else ""
         parts.append(output.plain(f"{lead}{reason.name}: {reason.text}"))
     parts += [output.plain(f"note: {note}") for note in found.notes]
+    if not found.lines and found.reasons:
+        parts.append(f"times are in {output.zone()}")
     return Group(*parts)
 
 

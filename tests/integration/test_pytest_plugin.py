@@ -90,7 +90,7 @@ def test_a_failing_test_shows_what_the_handler_raised(tmp_path: pathlib.Path) ->
 
 
 def test_without_the_log_the_report_has_the_traceback_itself(tmp_path: pathlib.Path) -> None:
-    ended = run(written(tmp_path, {"shop.py": APP, "test_shop.py": FAILING}), "-p", PLUGIN, "-p", "no:logging")
+    ended = run(written(tmp_path, {"shop.py": APP, "test_shop.py": FAILING}), "-p", PLUGIN, "--log-level=ERROR")
     section = ended.stdout.partition("EMQ: failed deliveries")[2]
     assert section.count("Traceback") == 1
     assert 'raise ValueError("this order is bad")' in section

@@ -334,6 +334,27 @@ def test_ids_are_printed_up_to_a_bound(emq: Shell) -> None:
     assert shown.endswith(" and 5 more; --json prints all ids\n")
 
 
+def test_each_table_with_times_names_their_zone_once_and_json_does_not(
+    emq: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        emq("topic create shop --qps 1")
+        emq("topic create timed --qps 1 --kind fixed_time --slots 1")
+        bury("shop", "m1")
+        delayed = emq.json("publish shop later --delay 1h")["ids"][0]
+        for line in (
+            *("dead list", "dead show shop m1", "schedule list", f"schedule show shop {delayed}"),
+            *("topic show timed", "offsets show shop", f"trace {delayed} --topic shop", "top --count 1"),
+        ):
+            assert emq(line).count("UTC+05:30") == 1, line
+            assert "UTC" not in emq(f"{line} --json"), line
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_a_schedule_is_no_message(emq: Shell) -> None:
     emq("topic create shop --qps 1")
     assert emq("publish shop x --every 1h").startswith("made 1 schedule for 'shop': ")

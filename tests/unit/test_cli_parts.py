@@ -124,3 +124,28 @@ def test_counted_things_have_their_number() -> None:
     assert [plurals.count(n, "entry", "entries") for n in (1, 2)] == ["1 entry", "2 entries"]
     assert [plurals.are(n) for n in (0, 1, 2)] == ["are", "is", "are"]
     assert [plurals.others(n) for n in (1, 2)] == ["1 other", "2 others"]
+
+
+WINTER_MS, SUMMER_MS = 1_768_478_400_000, 1_784_116_800_000
+
+
+@pytest.mark.parametrize(
+    ("zone", "times", "shown"),
+    [
+        ("UTC", [WINTER_MS], "UTC"),
+        ("Europe/Berlin", [WINTER_MS], "UTC+01:00"),
+        ("Europe/Berlin", [SUMMER_MS, SUMMER_MS], "UTC+02:00"),
+        ("Europe/Berlin", [WINTER_MS, SUMMER_MS], "UTC+01:00/+02:00"),
+        ("Europe/London", [WINTER_MS, SUMMER_MS], "UTC+00:00/+01:00"),
+        ("Asia/Kolkata", [], "UTC+05:30"),
+        ("America/St_Johns", [WINTER_MS], "UTC-03:30"),
+    ],
+)
+def test_a_head_names_the_time_zone(zone: str, times: list[int], shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert output.zoned("died", times) == f"died ({shown})"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
