@@ -6,6 +6,7 @@ import math
 import re
 
 from emq import errors
+from emq.topics import inputs
 from emq.topics.model import (
     DEFAULT_MAX_QUEUE_QPS,
     MAX_DELAY_S,
