@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from emq.host import statistics
-from emq.host.statistics import HostStatistics, Rates, Totals
+from emq.host.statistics import HostStatistics, Rates, ThrottledTopic, Totals
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -80,6 +80,16 @@ def topics(seen: Iterable[AgedSnapshot]) -> list[TopicTotal]:
             for priority, n in t.buffered.items():
                 total.buffered[priority] = total.buffered.get(priority, 0) + n
     return sorted(found.values(), key=lambda t: (-t.started_per_s, -sum(t.buffered.values()), -t.in_flight, t.name))
+
+
+def throttled(seen: Iterable[AgedSnapshot]) -> dict[str, ThrottledTopic]:
+    """Topics that are closed or limited on a live host, by name; of several hosts, the one that closes it counts."""
+    found: dict[str, ThrottledTopic] = {}
+    for host in (s.host for s in seen if s.live):
+        for topic in host.throttled:
+            if topic.name not in found or topic.rate is None:
+                found[topic.name] = topic
+    return found
 
 
 def totals(seen: Sequence[AgedSnapshot]) -> Totals:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -15,7 +16,7 @@ from emq.app import App
 from emq.cli import backlog as backlogs
 from emq.cli import output, snapshots
 from emq.cli.snapshots import AgedSnapshot, TopicTotal
-from emq.host.statistics import IN_SLOT
+from emq.host.statistics import IN_SLOT, ThrottledTopic
 from emq.topics.model import Topic
 
 MANY = 300
@@ -28,6 +29,7 @@ class Row(NamedTuple):
     Attributes:
         rate: starts a second now; 0 where no live host counts it among its busiest.
         max_in_flight: most that its live hosts would have in flight; 0 where none counts it among its busiest.
+        throttle: set if a live host closes or limits the topic.
         backlog: what is ready, as `Backlog.ready`; the others as there, too.
     """
 
@@ -41,6 +43,18 @@ class Row(NamedTuple):
     delayed: int
     claimed: int
     dead: int
+    throttle: ThrottledTopic | None = None
+
+    @property
+    def word(self) -> str:
+        """The word behind the row: paused or draining, closed or limited; empty for a topic that runs."""
+        if self.state != "active" or self.throttle is None:
+            return "" if self.state == "active" else self.state
+        return "closed" if self.throttle.rate is None else f"at {output.number(self.throttle.rate)}"
+
+    def data(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return self._asdict() | {"throttle": msgspec.to_builtins(self.throttle)}
 
 
 class Frame(NamedTuple):
@@ -64,7 +78,7 @@ class Frame(NamedTuple):
                 {"host": h.host, "buffered": h.buffered_messages, "in_flight": h.in_flight, "loop_lag_s": h.loop_lag_s}
                 for h in live
             ],
-            "topics": [row._asdict() for row in self.rows],
+            "topics": [row.data() for row in self.rows],
             "trouble": self.trouble or None,
         }
 
@@ -75,7 +89,7 @@ class Frame(NamedTuple):
             (
                 *(r.topic, r.limit, r.rate, output.of_most(r.in_flight, r.max_in_flight)),
                 _by_priority(r.backlog) if wide else sum(r.backlog.values()),
-                *(r.delayed, r.claimed, r.dead, "" if r.state == "active" else r.state),
+                *(r.delayed, r.claimed, r.dead, r.word),
             )
             for r in self.rows[:rows]
         ]
@@ -127,11 +141,13 @@ class Screen:
             chosen = list(self._topics.values())
         else:
             chosen = [self._topics[name] for name in list(busy)[:rows]]
-        found = await self._rows(chosen, busy)
+        found = await self._rows(chosen, busy, snapshots.throttled(seen))
         found.sort(key=lambda r: (-r.rate, -sum(r.backlog.values()) - r.delayed - r.claimed, -r.in_flight, r.topic))
         return Frame(seen, found[:rows], len(self._topics))
 
-    async def _rows(self, chosen: Sequence[Topic], busy: dict[str, TopicTotal]) -> list[Row]:
+    async def _rows(
+        self, chosen: Sequence[Topic], busy: dict[str, TopicTotal], throttled: Mapping[str, ThrottledTopic]
+    ) -> list[Row]:
         rows = []
         for topic, backlog in zip(chosen, await backlogs.of(self._app.admin, chosen), strict=True):
             now = busy.get(topic.name)
@@ -147,6 +163,7 @@ class Screen:
                     backlog.delayed,
                     backlog.claimed,
                     backlog.dead,
+                    throttled.get(topic.name),
                 )
             )
         return rows

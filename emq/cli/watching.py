@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from emq.app import App
     from emq.cli.backlog import Backlog
     from emq.cli.snapshots import AgedSnapshot, TopicTotal
+    from emq.host.statistics import ThrottledTopic
 
 MAX_TOPICS = 40
 """Topics that `emq stats` shows; JSON has all that the snapshots have, and the backlogs of these."""
@@ -33,7 +35,7 @@ IN_SLOT = "slot"
 
 
 async def stats(session: Session) -> None:
-    """Show what all hosts do: totals, each host, and the busiest topics.
+    """Show what all hosts do: totals, each host, the busiest topics, and those held below their quota.
 
     Hosts write a snapshot of themselves to the database each second. in flight: messages started and not finished.
     buffered: messages that a host has read ahead. loop lag: how late the host's event loop runs. For the other columns
@@ -162,12 +164,19 @@ def _stats(
     ]
     if len(topics) > MAX_TOPICS:
         parts.append(f"... and {len(topics) - MAX_TOPICS} more; --json has them")
+    if held := snapshots.throttled(seen):
+        rows = [_throttled(topic) for topic in list(held.values())[:MAX_TOPICS]]
+        parts += ["", output.table("Below their quota", _THROTTLED_COLUMNS, rows, right=("per s",))]
+        more = sum(s.host.closed + s.host.limited for s in seen if s.live) - len(rows)
+        if more > 0:
+            parts.append(f"... and {more} more")
     if trouble:
         parts.append(trouble)
     parts += [f"{s.host.host}: {text}" for s in seen if s.live for text in _troubles(s)]
     return Group(*parts)
 
 
+_THROTTLED_COLUMNS = ("topic", "", "per s", "since", "next probe", "reason")
 _HOST_COLUMNS = ("host", "", "groups", "per s", "in flight", "buffered", "loop lag", "up")
 _TOPIC_COLUMNS = ("topic", "qps", "per s", "in flight", "ready", "delayed", "claimed", "dead", "")
 
@@ -193,6 +202,14 @@ def _topic(topic: TopicTotal, backlog: Backlog | None) -> tuple[output.Cell, ...
     in_flight = output.of_most(topic.in_flight, topic.max_in_flight)
     state = "" if topic.state == "active" else topic.state
     return (topic.name, topic.qps, topic.started_per_s, in_flight, *waiting, state)
+
+
+def _throttled(topic: ThrottledTopic) -> tuple[output.Cell, ...]:
+    now = time.time()
+    closed = topic.rate is None
+    probe = f"in {durations.brief(max(0.0, topic.until - now))}" if closed else ""
+    since = f"{durations.brief(max(0.0, now - topic.since))} ago"
+    return (topic.name, "closed" if closed else "limited", topic.rate, since, probe, topic.reason)
 
 
 def _troubles(seen: AgedSnapshot) -> list[str]:

@@ -25,10 +25,11 @@ from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedTopic
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
-from emq.host.statistics import IN_SLOT, HostStatistics, Rates, TopicStatistics, Totals
+from emq.host.statistics import IN_SLOT, HostStatistics, Rates, ThrottledTopic, TopicStatistics, Totals
 from emq.loops.guard import Guard
 from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
+from emq.quota.throttle import Throttle
 from emq.topics.model import State
 
 INTERVAL_S = 1.0
@@ -39,6 +40,9 @@ IDLE_S = 5.0
 
 BUSIEST = 100
 """Most topics in a snapshot."""
+
+MAX_REASON = 200
+"""Characters of a throttle's reason in a snapshot."""
 
 SLICE_GROUPS = 500
 """Groups looked at in one step (about a third of a millisecond); then the event loop may run other tasks."""
@@ -82,6 +86,7 @@ class Recorder:
     Attributes:
         lags: counts of the delays with which the event loop woke the loop below, by size; see `Deliveries`.
         lagged_us: sum of these delays, in microseconds.
+        throttled, limited: topics that were closed or limited at the last look, and those among them that were limited.
     """
 
     def __init__(self, parts: Parts, checkpoints: CheckpointStore, name: str, clock: Clock) -> None:
@@ -93,6 +98,8 @@ class Recorder:
         self._lag_s = 0.0
         self._rates = Rates()
         self._busiest: tuple[TopicStatistics, ...] = ()
+        self._throttled: tuple[ThrottledTopic, ...] = ()
+        self.throttled = self.limited = 0
         self._mark: _Mark | None = None
         self._marked_at = self._looked_at = self._born
         self._saved_at = float("-inf")
@@ -124,6 +131,9 @@ class Recorder:
             rates=self._rates,
             busiest=self._busiest,
             clock=parts.timekeeper.state() if parts.timekeeper is not None else None,
+            closed=self.throttled - self.limited,
+            limited=self.limited,
+            throttled=self._throttled,
         )
 
     @property
@@ -197,6 +207,7 @@ class Recorder:
         elapsed = max(1e-3, now - self._looked_at)
         starts: dict[str, int] = {}
         found: list[tuple[int, int, int, str]] = []
+        throttled: list[tuple[int, str, ThrottledTopic]] = []
         looked = 0
         for name, owner in list(self._parts.ownership.owned.items()):
             started = waiting = 0
@@ -207,6 +218,8 @@ class Recorder:
                 if looked % SLICE_GROUPS == 0:
                     yield
             starts[name] = started
+            if owner.throttle is not None:
+                throttled.append((waiting, name, _throttled(name, owner.throttle)))
             # Not below 0: a change of pacing makes new counters, which begin at 0.
             found.append((max(0, started - self._starts.get(name, 0)), waiting, owner.in_flight, name))
         owned, busiest = self._parts.ownership.owned, []
@@ -214,6 +227,9 @@ class Recorder:
             if name in owned:
                 busiest.append((yield from _topic(owned[name], began / elapsed)))
         self._busiest = tuple(busiest)
+        self._throttled = tuple(topic for _, _, topic in heapq.nlargest(BUSIEST, throttled))
+        self.throttled = len(throttled)
+        self.limited = sum(topic.rate is not None for _, _, topic in throttled)
         self._starts, self._looked_at = starts, now
 
     async def _save(self) -> None:
@@ -242,6 +258,11 @@ class Recorder:
             shrunk=parts.ownership.shrunk_queues,
             broken=parts.guard.broken.total(),
         )
+
+
+def _throttled(name: str, throttle: Throttle) -> ThrottledTopic:
+    rate = throttle.rate if throttle.is_limited else None
+    return ThrottledTopic(name, rate, throttle.since, throttle.until, throttle.reason[:MAX_REASON])
 
 
 def _topic(owner: OwnedTopic, started_per_s: float) -> Generator[None, None, TopicStatistics]:

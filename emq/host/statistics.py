@@ -80,6 +80,23 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     bound: bool = True
 
 
+class ThrottledTopic(msgspec.Struct, frozen=True):
+    """A topic that its handler, or push, holds below its quota on one host; see `emq.quota.throttle`.
+
+    Attributes:
+        rate: most starts a second; None while the topic is closed.
+        since: time since which it is closed or limited, in seconds since the epoch.
+        until: time of the next probe of a closed topic; 0 for a limited one.
+        reason: the handler's or push's words.
+    """
+
+    name: str
+    rate: float | None
+    since: float
+    until: float
+    reason: str
+
+
 class HostStatistics(msgspec.Struct, frozen=True):
     """A snapshot of one host.
 
@@ -94,6 +111,8 @@ class HostStatistics(msgspec.Struct, frozen=True):
         store_unreachable, database_unreachable: the error, while the server cannot be reached; else None.
         busiest: at most 100 topics, the busiest first.
         clock: the state of the host's clock; None if nothing keeps it.
+        closed, limited: numbers of topics that are throttled so.
+        throttled: at most 100 of them, first those with the most messages in this host's buffers.
     """
 
     host: str
@@ -113,6 +132,9 @@ class HostStatistics(msgspec.Struct, frozen=True):
     rates: Rates
     busiest: tuple[TopicStatistics, ...]
     clock: ClockState | None = None
+    closed: int = 0
+    limited: int = 0
+    throttled: tuple[ThrottledTopic, ...] = ()
 
 
 decode = msgspec.json.Decoder(HostStatistics).decode

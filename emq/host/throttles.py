@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 
@@ -9,6 +10,8 @@ from emq import errors
 from emq.clock import Clock
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.quota.throttle import Throttle, throttled
+
+log = logging.getLogger(__name__)
 
 LONGEST_S = 366 * 86_400.0
 """Most seconds for which a topic can be closed: a year. A longer time is more likely a mistake of units."""
@@ -58,6 +61,8 @@ class Throttles:
             raise errors.InvalidSettings(f"a topic cannot be closed for {for_s!r} s; give 0 to {LONGEST_S:.0f}")
         if (owner := self._owned.get(topic)) is not None:
             now = self._clock.now()
+            if owner.throttle is None:
+                log.info("topic %s is closed on this host for %.1f s: %s", topic, for_s, reason)
             throttle = self._throttle(owner)
             throttle.close(now + for_s, reason, now)
             self._look_at(owner)
@@ -71,6 +76,8 @@ class Throttles:
         if not (rate > 0 and math.isfinite(rate)):
             raise errors.InvalidSettings(f"a topic cannot be limited to {rate!r} messages a second; give more than 0")
         if (owner := self._owned.get(topic)) is not None:
+            if owner.throttle is None:
+                log.info("topic %s is limited to %.3g a second on this host: %s", topic, rate, reason)
             before, throttle = owner.throttle, self._throttle(owner)
             was_closed = before is not None and not before.is_limited
             throttle.limit(rate, reason, self._clock.now())
@@ -81,6 +88,7 @@ class Throttles:
         """Let the topic use its whole quota again."""
         owner = self._owned.get(topic)
         if owner is not None and owner.throttle is not None:
+            log.info("topic %s may use its whole quota on this host again", topic)
             owner.throttle = None
             for group in owner.groups.values():
                 group.counter = throttled(group.counter, None)

@@ -54,6 +54,7 @@ def of_host(host: Host) -> Iterator[Family]:
     """Yield the families of a host."""
     yield from _deliveries(host)
     yield from _lag(host)
+    yield from _throttles(host)
     yield from _buffers(host)
     yield from _checkpoints(host)
     yield from _cluster(host)
@@ -207,6 +208,17 @@ def _servers(host: Host) -> Iterator[Family]:
     )
     yield gauge(
         "emq_database_away_seconds", "Time for which the database has not answered, in seconds.", one(database.away_s)
+    )
+
+
+def _throttles(host: Host) -> Iterator[Family]:
+    limited = host.recorder.limited
+    yield gauge(
+        "emq_throttled_topics",
+        "Topics that their handlers, or push, hold below their quota on this host: closed (nothing starts but a probe "
+        "now and then) or limited to a lower rate.",
+        (_labels(state="closed"), host.recorder.throttled - limited),
+        (_labels(state="limited"), limited),
     )
 
 

@@ -230,3 +230,26 @@ async def test_a_closed_topic_of_many_groups_costs_nothing_while_it_waits() -> N
         app.throttles.open("t")
         await t.settled()
         assert len(t.delivered) == 201
+
+
+async def test_the_snapshot_names_closed_and_limited_topics() -> None:
+    async def handle(message: emq.Message) -> None:
+        if message.topic == "a":
+            app.throttles.close("a", 60.0, "HTTP 503")
+        elif message.topic == "b":
+            app.throttles.limit("b", 2.5, "slow")
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        for name in "abc":
+            await app.create_topic(name, qps=10)
+            for _ in range(12):
+                await t.publish(name, b"")
+        await t.advance(3)
+        assert app.host is not None
+        found = app.host.statistics()
+        assert (found.closed, found.limited) == (1, 1)
+        told = {topic.name: topic for topic in found.throttled}
+        assert (told["a"].rate, told["a"].reason) == (None, "HTTP 503")
+        assert (told["b"].rate, told["b"].reason) == (2.5, "slow")
+        assert told["a"].until - told["a"].since == pytest.approx(60.0)
