@@ -262,7 +262,7 @@ class Leader:
         self.plans += 1
         in_force, new = await _beside(is_large, _in_force, record, version, lists, members)
         self._in_force = in_force
-        log.info("plan %d: %d groups on %d hosts, %d assigned anew", generation, len(owner), len(members), new)
+        log.info("plan %d: %d groups on %d hosts, %d with a new epoch", generation, len(owner), len(members), new)
         await self._after(record, old if self._swept else None, catalog)
         self._swept = True
 

@@ -23,7 +23,6 @@ from emq.schedule import merged_occurrences
 from emq.schedule import schedule as spec
 from emq.schedule.delay_levels import Delay
 from emq.schedule.schedule import Missed
-from emq.storage import folds
 from emq.storage.store import Store
 from emq.topics import inputs
 from emq.topics.catalog import Catalog
@@ -354,12 +353,7 @@ class Producer:
             await self._note_expiring(found, ttl_s)
         [key], headers = inputs.texts("key", (key,)), inputs.headers(headers)
         body, now_us = checks.body_of(found, payload), self._clock.now_us()
-        if merged_occurrences.merges(found):
-            if found.options.time_range_ms is None:
-                raise errors.InvalidMessage(
-                    f"topic {topic!r} has no time_range_ms, for which each occurrence waits; set it first"
-                )
-            folds.check(found.fold, body)
+        merged_occurrences.check(found, body)
         begin_ms = due_ms_of(found, None, None, at, now_us)
         start_ms = now_us // 1000 if begin_ms is None else begin_ms
         schedule = spec.create(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from emq import message
+from emq import errors, message
 from emq.message import Message
+from emq.storage import folds
 from emq.storage.slot_store import SlotAdd
 from emq.topics.model import Kind, Topic
 
@@ -28,6 +29,16 @@ class Placed(NamedTuple):
 def merges(topic: Topic) -> bool:
     """Return True if occurrences wait in the topic's slots. Else they wait in lanes and keep their ids."""
     return topic.kind is Kind.RANGE_MERGE
+
+
+def check(topic: Topic, body: bytes) -> None:
+    """Raise `InvalidMessage` if the topic merges occurrences, and cannot take those with this body."""
+    if merges(topic):
+        if topic.options.time_range_ms is None:
+            raise errors.InvalidMessage(
+                f"topic {topic.name!r} has no time_range_ms, for which each occurrence waits; set it first"
+            )
+        folds.check(topic.fold, body)
 
 
 def placed(topic: Topic, m: Message, due_ms: int, ttl_us: int) -> Placed:

@@ -55,7 +55,7 @@ class LaneVerdict(enum.StrEnum):
 
 def lane_sealed(lane: str) -> errors.QueueSealed:
     """The error for a producer's add to a sealed lane."""
-    return errors.QueueSealed(f"group {lane!r} was retired or deleted; read the catalog again and publish anew")
+    return errors.QueueSealed(f"group {lane!r} was retired or deleted; read the catalog, then publish again")
 
 
 class LaneAdd(NamedTuple):

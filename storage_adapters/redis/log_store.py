@@ -154,7 +154,7 @@ def _put_answer(put: Put, answer: int | list[int], shard: Shard) -> Sequence[int
     if first == -3:
         return _damaged(put.queue, shard)
     if first == -1:
-        return errors.QueueSealed(f"queue {put.queue} was retired; read the catalog again and publish anew")
+        return errors.QueueSealed(f"queue {put.queue} was retired; read the catalog, then publish again")
     if first == -2:
         return errors.TopicFull(
             f"queue {put.queue}: {len(put.bodies)} more messages would exceed its group's share of max_length, "
