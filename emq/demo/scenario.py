@@ -118,14 +118,11 @@ def of_receiver(name: str) -> str:
     return name.removesuffix(TROUBLE_SUFFIX)
 
 
-def build(year: Sequence[Flight], names: dict[str, str], seconds: float, days: int | None = None) -> Scenario:
-    """Cut the scenario out of the year's flights.
+def halves(seconds: float, days: int | None) -> tuple[float, int]:
+    """Return the seconds of each half, and the number of days that each half replays.
 
     Args:
-        year: all flights, by schedule.
-        names: carrier to airline.
-        seconds: length of both halves together, 4 to 600.
-        days: number of days that each half replays, 1 to 365; None for `DAYS_PER_S` a second.
+        seconds, days: as for `build`.
 
     Raises:
         InvalidSettings: `seconds` or `days` is out of range.
@@ -137,6 +134,22 @@ def build(year: Sequence[Flight], names: dict[str, str], seconds: float, days: i
         days = min(flights.DAYS_IN_DATA, max(1, round(half_s * DAYS_PER_S)))
     if not 1 <= days <= flights.DAYS_IN_DATA:
         raise errors.InvalidSettings(f"days {days} must be from 1 to {flights.DAYS_IN_DATA}")
+    return half_s, days
+
+
+def build(year: Sequence[Flight], names: dict[str, str], seconds: float, days: int | None = None) -> Scenario:
+    """Cut the scenario out of the year's flights.
+
+    Args:
+        year: all flights, by schedule.
+        names: carrier to airline.
+        seconds: length of both halves together, 4 to 600.
+        days: number of days that each half replays, 1 to 365; None for `DAYS_PER_S` a second.
+
+    Raises:
+        InvalidSettings: as `halves`.
+    """
+    half_s, days = halves(seconds, days)
     from_s = year[0].scheduled_s + min(FIRST_DAY, flights.DAYS_IN_DATA - days) * _DAY_S
     until_s = from_s + days * _DAY_S
     window = [f for f in year if from_s <= f.scheduled_s < until_s]

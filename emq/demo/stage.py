@@ -62,9 +62,10 @@ def perform(
         EMQError, alone or in a group: the demonstration could not run; the text says why.
     """
     started = time.monotonic()
-    plan = scenario.build(flights.load(), flights.airlines(), seconds, days)
+    scenario.halves(seconds, days)  # reading the year takes a second: tell a mistake before
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(_place(store, keep))
+        plan = scenario.build(flights.load(), flights.airlines(), seconds, days)
         receivers = stack.enter_context(Receivers(plan.receivers))
         screen = _screen(console, plan, store, live)
         stack.callback(screen.close)

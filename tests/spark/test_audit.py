@@ -165,6 +165,22 @@ def a_low_message_before_a_ready_high_one(story: Story) -> None:
     start["time_us"] = at
 
 
+def a_high_one_waits_in_the_store(story: Story) -> None:
+    """For ten seconds, while its owner starts a lower one each second."""
+    start = {**story.of("tenant-0003", 4, events.STARTED)[0], "group": 9, "key": None, "epoch": 1, "attempt": 1}
+    owned = {"event": events.OWNED, "time_us": T0_US, "id": None, "priority": None, "offset": None, "attempt": None}
+    story.trail.append({**start, **owned})
+    times = [("high", 0, T0_US + 10_600_000), *((f"low-{i}", 1, T0_US + i * S + 100) for i in range(1, 11))]
+    for i, (name, priority, at_us) in enumerate(times):
+        mine = {"id": name, "priority": priority, "offset": i, "time_us": at_us, "published_us": T0_US}
+        story.trail.append({**start, **mine, "ready_us": at_us - 50})
+        story.trail.append(audit_story.end(story.trail[-1], at_us + 50))
+        like = story.sent[0] | {"seq": audit_story.MADE_UP, "topic": "tenant-0003", "group": 9, "key": None}
+        story.sent.append(
+            {**like, "id": name, "priority": priority, "offset": i, "sent_us": T0_US, "answered_us": T0_US}
+        )
+
+
 def two_of_a_key_at_a_time(story: Story) -> None:
     start = _nth(story, "tenant-0002", 0, 1, 1)
     end = story.of("tenant-0002", 0, events.SETTLED, id=start["id"])[0]
@@ -247,6 +263,7 @@ PLANTED: tuple[tuple[Planter, str, str, str, int | None], ...] = (
     (all_slots_in_one_second, "Q", "aligned second", audit_story.SLOTS, 1),
     (a_sliding_second_over_its_cap, "Q", "sliding second", "tenant-0003", 0),
     (a_low_message_before_a_ready_high_one, "P", "inversion", "tenant-0005", 0),
+    (a_high_one_waits_in_the_store, "P", "inversion", "tenant-0003", 9),
     (two_of_a_key_at_a_time, "K", "overlap", "tenant-0002", 0),
     (a_key_out_of_order, "K", "disorder", "tenant-0002", 1),
     (two_owners_at_a_time, "O", "two owners", "tenant-0005", 1),
@@ -299,6 +316,7 @@ def test_a_finding_names_the_message_and_its_place(planted: tuple[Audit, Path]) 
     assert {row["id"] for row in rows if row["kind"] == "lost: nowhere" and row["topic"] == audit_story.MERGES} == {
         *contents
     }
+    assert len([row for row in rows if row["kind"] == "inversion" and row["group"] == 9]) == 5
     [overlap] = [row for row in rows if row["kind"] == "overlap"]
     assert overlap["id"] != overlap["other"]
     assert overlap["key"] in overlap["text"]

@@ -165,22 +165,6 @@ def two_at_one_offset(story: Story) -> None:
         row |= {"offset": first["offset"] if row["offset"] != -1 else -1, "priority": first["priority"]}
 
 
-def a_high_one_waits_in_the_store(story: Story) -> None:
-    """For ten seconds, while its owner starts a lower one each second."""
-    start = {**story.of("tenant-0003", 4, events.STARTED)[0], "group": 9, "key": None, "epoch": 1, "attempt": 1}
-    owned = {"event": events.OWNED, "time_us": T0_US, "id": None, "priority": None, "offset": None, "attempt": None}
-    story.trail.append({**start, **owned})
-    times = [("high", 0, T0_US + 10_600_000), *((f"low-{i}", 1, T0_US + i * S + 100) for i in range(1, 11))]
-    for i, (name, priority, at_us) in enumerate(times):
-        mine = {"id": name, "priority": priority, "offset": i, "time_us": at_us, "published_us": T0_US}
-        story.trail.append({**start, **mine, "ready_us": at_us - 50})
-        story.trail.append(audit_story.end(story.trail[-1], at_us + 50))
-        like = story.sent[0] | {"seq": audit_story.MADE_UP, "topic": "tenant-0003", "group": 9, "key": None}
-        story.sent.append(
-            {**like, "id": name, "priority": priority, "offset": i, "sent_us": T0_US, "answered_us": T0_US}
-        )
-
-
 def delivered_and_among_the_dead(story: Story) -> None:
     settled = story.of("tenant-0004", 3, events.SETTLED)[0]
     story.dead.append(("tenant-0004", settled["id"]))
@@ -409,14 +393,6 @@ def test_what_is_lawful_is_not_condemned(spark: SparkSession, written: tuple[Sto
 
     found = _audited(spark, written, tmp_path, change)
     assert found.ok, (found.kinds, found.flaws)
-
-
-def test_a_high_one_that_waits_in_the_store_is_an_inversion(spark: SparkSession, tmp_path: Path) -> None:
-    story = audit_story.clean(tmp_path / "made")
-    a_high_one_waits_in_the_store(story)
-    result = run(spark, story, tmp_path)
-    assert findings(tmp_path) == {("P", "inversion", "tenant-0003", 9)}
-    assert result.broken == {"P": 5}
 
 
 def test_a_queue_that_is_gone_since_the_last_audit_is_found(spark: SparkSession, tmp_path: Path) -> None:
