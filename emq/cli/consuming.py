@@ -34,7 +34,7 @@ def run(session: Session, member: str | None = None, *, child: bool = False) -> 
         member: `I/N` if this is the I-th of N processes of a parent.
         child: this process stops with its parent.
     """
-    logs.configure(session.settings.log_level, session.settings.log_format)
+    logs.configure(session.settings.log_level, session.settings.log_format, shared=member is not None)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_consume(session, member, child=child))
 

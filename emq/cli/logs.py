@@ -7,10 +7,12 @@ the margin, so that no text can pass for a record. As JSON, each record is one l
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import logging
 import os
 import re
+import select
 import sys
 import traceback
 from collections.abc import Callable
@@ -36,33 +38,35 @@ CHATTY = ("aiosqlite", "alembic", "asyncio", "kazoo", "sqlalchemy")
 """Libraries that would log each of their steps or statements with the level debug; they log from warning up."""
 
 
-def configure(level: str, format_: str) -> None:
+def configure(level: str, format_: str, *, shared: bool = False) -> None:
     """Send all records of `logging` to standard error. Does nothing if this process has configured logging already.
 
     Args:
         level: a value of `Level`.
         format_: a value of `Format`.
+        shared: True if several processes write to this standard error. A longer text than `select.PIPE_BUF` (4,096
+            bytes) could be torn apart by that of another process, so tracebacks in JSON are cut to fit.
     """
     if logging.root.handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter(format_, colors=_has_colors()))
+    handler.setFormatter(formatter(format_, colors=_has_colors(), most=select.PIPE_BUF if shared else None))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if level == Level.DEBUG:
         for name in CHATTY:
             logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def formatter(format_: str, *, colors: bool = False) -> logging.Formatter:
-    """Return the formatter for a value of `Format`; `colors` are for text."""
-    return _json() if format_ == Format.JSON else _text(colors)
+def formatter(format_: str, *, colors: bool = False, most: int | None = None) -> logging.Formatter:
+    """Return the formatter for a value of `Format`; `colors` are for text, `most` bytes of a line for JSON."""
+    return _json(most) if format_ == Format.JSON else _text(colors)
 
 
 def _has_colors() -> bool:
     return sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def _json() -> logging.Formatter:
+def _json(most: int | None) -> logging.Formatter:
     """One object for each record: timestamp (ISO 8601, UTC), level, logger, pid, event, and the record's `extra`.
 
     An `extra` of a name that the object has already is called `extra_<name>` there.
@@ -78,7 +82,7 @@ def _json() -> logging.Formatter:
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             _add_pid,
             structlog.processors.ExceptionRenderer(_traceback),
-            structlog.processors.JSONRenderer(_dumped),
+            structlog.processors.JSONRenderer(functools.partial(_dumped, most=most)),
         ],
     )
 
@@ -112,8 +116,21 @@ def _add_extra(logger: WrappedLogger, method: str, event: EventDict) -> EventDic
 _extra_of = structlog.stdlib.ExtraAdder()
 
 
-def _dumped(event: EventDict, default: Callable[[object], object], **_: object) -> str:
-    """Return the record as JSON. A value of an `extra` that JSON cannot hold is shown as Python writes it."""
+def _dumped(event: EventDict, default: Callable[[object], object], *, most: int | None, **_: object) -> str:
+    """Return the record as JSON, with its new line in at most `most` bytes if a shorter traceback is enough for that.
+
+    A value of an `extra` that JSON cannot hold is shown as Python writes it.
+    """
+    line, text = _json_of(event, default), event.get("exception")
+    if most is not None and isinstance(text, str):
+        left = len(text)
+        while len(line) >= most and left > 100:
+            left = left * 4 // 5
+            line = _json_of({**event, "exception": _cut(text, left)}, default)
+    return line
+
+
+def _json_of(event: EventDict, default: Callable[[object], object]) -> str:
     try:
         return json.dumps(event, default=default, allow_nan=False)
     except Exception:  # of the value's own class, too
@@ -158,7 +175,9 @@ def _make_printable(logger: WrappedLogger, method: str, event: EventDict) -> Eve
 
 def _traceback(exc_info: ExcInfo) -> str:
     text = "".join(traceback.format_exception(*exc_info)).rstrip("\n")
-    if len(text) <= MAX_TRACEBACK:
-        return text
-    half = MAX_TRACEBACK // 2
+    return text if len(text) <= MAX_TRACEBACK else _cut(text, MAX_TRACEBACK)
+
+
+def _cut(text: str, most: int) -> str:
+    half = most // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half:,} characters left out ...]\n{text[-half:]}"

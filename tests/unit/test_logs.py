@@ -106,6 +106,17 @@ def test_an_error_with_a_text_of_megabytes_is_cut(format_: str) -> None:
     assert "characters left out" in line
 
 
+@pytest.mark.parametrize("text", ["x" * 50_000, "\n|" * 50_000, "ü" * 50_000], ids=["x", "lines", "umlauts"])
+def test_processes_that_share_a_pipe_write_lines_that_it_takes_whole(text: str) -> None:
+    """A pipe tears a longer text apart if another process writes meanwhile; then neither is JSON any more."""
+    told = record("said", failure=raised(text), topic="orders")
+    whole, cut = (logs.formatter("json", most=most).format(told) for most in (None, 4_096))
+    assert len(whole) > 10_000
+    assert 1_000 < len(f"{cut}\n".encode()) <= 4_096
+    assert "characters left out" in json.loads(cut)["exception"]
+    assert logs.formatter("json", most=4_096).format(record("said", failure=raised("short"))).count("left out") == 0
+
+
 def test_an_option_goes_before_the_variable_which_goes_before_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
