@@ -7,6 +7,7 @@ import atexit
 import functools
 import inspect
 import os
+import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -103,6 +104,7 @@ class PerProcess:
                 self._background = Background(self._make())
                 # A client that nobody has any more is closed, as a file is.
                 weakref.finalize(self, self._background.abandon).atexit = False
+                _close_with_worker()
             return self._background
 
     def close(self) -> None:
@@ -127,6 +129,20 @@ class PerProcess:
                 # Kept, because collecting it would end connections that the parent still uses.
                 one._inherited.append(one._background)
                 one._background = None
+
+
+def _close_with_worker() -> None:
+    """In a process of multiprocessing: close all when it ends. Before Python 3.13 it may call no `atexit` function."""
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is not None and util is not None and process.parent_process() is not None:
+        util.Finalize(None, _close_after_threads, exitpriority=-100)
+
+
+def _close_after_threads() -> None:
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    PerProcess.close_all()
 
 
 atexit.register(PerProcess.close_all)

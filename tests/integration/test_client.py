@@ -336,6 +336,33 @@ assert os.waitpid(child, 0)[1] == 0
         assert client._call(tails) == 3
 
 
+def test_a_process_of_multiprocessing_closes_its_client_at_its_end(tmp_path: pathlib.Path) -> None:
+    """A trail, for one, is written to its end when the app closes."""
+    script = """
+import emq, multiprocessing, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork beside threads
+client = emq.Client()
+client.create_topic("orders", qps=1)
+close = emq.App.__aexit__
+async def closing(*arguments):
+    await close(*arguments)
+    print("closed", flush=True)
+emq.App.__aexit__ = closing
+def work():
+    client.publish("orders", b"17")
+    def go_on():
+        main.join(0.5)  # by then the main thread is at its end
+        print(client.publish("orders", b"18", message_id="mine"), flush=True)
+    main = threading.main_thread()
+    threading.Thread(target=go_on).start()
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+print(child.exitcode)
+"""
+    assert run(tmp_path, script) == "mine\nclosed\n0\nclosed\n"
+
+
 def test_a_fork_waits_for_transactions_on_sqlite_files_and_closes_their_connections(client: emq.Client) -> None:
     database, begun, go_on = app_of(client).database, threading.Event(), threading.Event()
 
