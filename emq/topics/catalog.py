@@ -253,9 +253,9 @@ class Catalog:
             body = catalog_rows.grave(self._now(connection))
             connection.execute(rows.values(body=body, live=0, version=version, deleted_at=version))
             passed = tables.passages
-            connection.execute(
-                sa.delete(passed).where(passed.c.environment == self._environment, passed.c.topic == name)
-            )
+            here = passed.c.environment == self._environment
+            of_stores = passed.c.environment.startswith(f"{self._environment}@")
+            connection.execute(sa.delete(passed).where(here | of_stores, passed.c.topic == name))
 
         await self._db.run(delete)
 
