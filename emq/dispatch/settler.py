@@ -114,8 +114,8 @@ class Settler:
         decision = self._decide(group, m, failure, now)
         if m.first_us == 0:
             m.first_us = m.started_us
-        m.error = decision.reason
-        m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason)]
+        m.error = decision.recorded
+        m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.recorded)]
         self._append(_Pending(group, m, decision))
         self._failures.failed(group, m, failure, decision)
 
@@ -311,7 +311,7 @@ class Settler:
                 counts.dead += decision is not retry.EXPIRED
                 counts.expired += decision is retry.EXPIRED
             if self._trail.enabled:
-                self._trail.record(events.Dead(now_us, m, decision.cause + decision.reason))
+                self._trail.record(events.Dead(now_us, m, decision.recorded))
         else:
             self.retried += 1
             if counts is not None:
@@ -375,7 +375,7 @@ def _slot_verdict(pending: _Pending) -> slot_store.SlotSettle:
         verdict, score = slot_store.SlotVerdict.DEAD, 0
     fold, rest_ms = group.owner.topic.fold, decision.due_ms or 0
     return slot_store.SlotSettle(
-        slot, m.member, verdict, m.token, group.epoch, score, decision.reason, fold, rest_ms=rest_ms
+        slot, m.member, verdict, m.token, group.epoch, score, decision.recorded, fold, rest_ms=rest_ms
     )
 
 
@@ -395,7 +395,7 @@ def _lane_verdict(pending: _Pending) -> LaneSettle:
     body = _body(pending)
     decision = pending.decision or decision
     if decision.due_ms is None:
-        return LaneSettle(group.name, m.id, LaneVerdict.DEAD, group.epoch, body=body, reason=decision.reason)
+        return LaneSettle(group.name, m.id, LaneVerdict.DEAD, group.epoch, body=body, reason=decision.recorded)
     return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, decision.due_ms, body, priority=m.priority)
 
 
@@ -408,5 +408,5 @@ def _add(pending: _Pending, now_ms: int) -> LaneAdd:
     decision = pending.decision or decision
     if decision.due_ms is None:
         now_ms = (m.started_us or m.ready_us) // 1000
-        return LaneAdd(group.name, m.id, body, now_ms, decision.reason, group.epoch, since_ms=since_ms)
+        return LaneAdd(group.name, m.id, body, now_ms, decision.recorded, group.epoch, since_ms=since_ms)
     return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority, since_ms=since_ms)
