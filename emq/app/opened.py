@@ -17,6 +17,7 @@ from emq import errors
 from emq.clock import SystemClock
 from emq.database import Database, urls
 from emq.database.environment_time import EnvironmentTime
+from emq.database.known_stores import KnownStores
 from emq.host import statistics
 from emq.host.handlers import Handlers
 from emq.inspect.admin import Admin
@@ -93,7 +94,10 @@ class OpenedApp:
                 lua_folds=self.settings.lua_folds,
                 place=self.place,
             )
-            self._checkpoints = CheckpointStore(self._database, environment)
+            stores = KnownStores(
+                self._database, environment, self._store.lanes, opening.hide_password(self.settings.store)
+            )
+            self._checkpoints = CheckpointStore(self._database, environment, stores)
             self._producer = Producer(self._store, self._catalog, self.trail, self.clock)
             self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail, self.clock)
             stack.callback(self.handlers.close)

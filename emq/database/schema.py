@@ -29,7 +29,7 @@ class Schema(NamedTuple):
     migrations: str
 
 
-CATALOG = Schema(tables.metadata, "emq_catalog_revision", "v0005", "emq.database:migrations")
+CATALOG = Schema(tables.metadata, "emq_catalog_revision", "v0006", "emq.database:migrations")
 
 
 def revision(connection: sa.Connection, schema: Schema) -> str | None:

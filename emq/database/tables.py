@@ -31,7 +31,7 @@ meta = sa.Table(
 checkpoints = sa.Table(
     "emq_checkpoints",
     metadata,
-    sa.Column("environment", sa.Text, primary_key=True),
+    sa.Column("environment", sa.Text, primary_key=True, comment="with the store, see emq.database.known_stores"),
     sa.Column("queue", sa.Text, primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("watermark", sa.BigInteger, nullable=False),
@@ -44,12 +44,23 @@ checkpoints = sa.Table(
 passages = sa.Table(
     "emq_passages",
     metadata,
-    sa.Column("environment", sa.Text, primary_key=True),
+    sa.Column("environment", sa.Text, primary_key=True, comment="as of the checkpoints"),
     sa.Column("topic", sa.Text, primary_key=True),
     sa.Column("group_index", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("layout", sa.BigInteger, primary_key=True, autoincrement=False, comment="an earlier one"),
     sa.Column("tails", sa.Text, nullable=False, comment="JSON, by priority: behind its last message"),
     sa.Column("passed", sa.Integer, nullable=False, comment="1: nothing of that layout is left in the group"),
+    sqlite_with_rowid=False,
+)
+
+stores = sa.Table(
+    "emq_stores",
+    metadata,
+    sa.Column("environment", sa.Text, primary_key=True),
+    sa.Column("identity", sa.Text, primary_key=True),
+    sa.Column("scope", sa.Text, nullable=False, comment="environment of its rows in other tables"),
+    sa.Column("place", sa.Text, nullable=False, comment="its URL without the password"),
+    sa.Column("number", sa.BigInteger, nullable=False, comment="the highest is the store of the last host"),
     sqlite_with_rowid=False,
 )
 

@@ -37,7 +37,7 @@ class Decision(NamedTuple):
     score: the score with which a message from a slot waits there again: the retries it has left, the time of its next
         attempt, or its priority. None for the dead letters, and for messages of lanes and queues.
     rests: True if the message rests in the slot's prepare until `due_ms`, because its score is not a time.
-    cause: the beginning of the reason, in the trail, of a dead letter that had attempts left; see `emq.trail.events`.
+    cause: the beginning of the reason of a dead letter that had attempts left; see `emq.trail.events`.
     place: where the user's code failed, as `emq.dispatch.failure_place` words it; empty if unknown.
     """
 
@@ -50,8 +50,13 @@ class Decision(NamedTuple):
 
     @property
     def reason_with_place(self) -> str:
-        """The reason as the history of the message keeps it."""
-        return reasons.joined(self.reason, self.place)
+        """What is recorded, and where it failed, as the history of the message keeps it."""
+        return reasons.joined(self.recorded, self.place)
+
+    @property
+    def recorded(self) -> str:
+        """The reason with its cause, as the store, the message's history and the trail have it."""
+        return (self.cause + self.reason)[:MAX_REASON] if self.cause else self.reason
 
 
 _REFUSED = ("Cc", "Cs")

@@ -80,7 +80,7 @@ class Settler:
         decision = self._decide(group, m, failure, now)._replace(place=place_of(failure))
         if m.first_us == 0:
             m.first_us = m.started_us
-        m.error = decision.reason
+        m.error = decision.recorded
         m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason_with_place)]
         self._append(Pending(group, m, decision))
         self._failures.failed(group, m, failure, decision)
@@ -277,7 +277,7 @@ class Settler:
                 counts.dead += decision is not retry.EXPIRED
                 counts.expired += decision is retry.EXPIRED
             if self._trail.enabled:
-                self._trail.record(events.Dead(now_us, m, decision.cause + decision.reason))
+                self._trail.record(events.Dead(now_us, m, decision.recorded))
         else:
             self.retried += 1
             if counts is not None:

@@ -39,6 +39,7 @@ from emq.host.retirement import Retirement
 from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
+from emq.loops import patience
 from emq.loops.guard import Guard
 from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
@@ -94,6 +95,7 @@ class Host(HostEvents):
         services = services or Services()
         clock, timekeeper, trail = services.clock, services.timekeeper, services.trail
         self._catalog = catalog
+        self._stores = checkpoints.stores
         self._membership = membership
         self.options = options = options or HostOptions()
         self._neighbours = services.neighbours
@@ -135,7 +137,7 @@ class Host(HostEvents):
         self.ownership = ownership = Ownership(store, checkpoints, handlers, loops, context)
         self.throttles = Throttles(ownership.owned, self.dispatcher.recheck, clock)
         self.waker = Waker(store, ownership.queues, ownership.groups, self.readiness, context)
-        passages = PassageStore(checkpoints.database, checkpoints.environment)
+        passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store.log, passages, catalog, ownership, context)
         self.retirement = Retirement(catalog, store, checkpoints, ownership.shrunk, clock)
         self.assignments = Assignments(membership, ownership, clock, options.drain_s, self._look_at_catalog)
@@ -235,6 +237,8 @@ class Host(HostEvents):
             await self.timekeeper.known()
         if self._neighbours is not None:
             await self._neighbours.arrive()
+        if self._stores is not None:
+            await patience.waited("store and database", self._stores.arrive)
         await self._membership.join()
 
     def stop(self) -> None:

@@ -92,6 +92,8 @@ class Takeover:
         read = [name for name in names if name in self._read]
         known = saved | {name: self._as_read(name, saved.get(name), bounds) for name in read} if read else saved
         if shrunk := await rewinding.rewound(self._store.log, known, bounds, wanted, waiting):
+            if self._checkpoints.stores is not None:
+                await self._checkpoints.stores.keep()  # the store may have lost its identity as well
             await self._checkpoints.rewind([*shrunk.values()])
             await self._raise_again({topic_of(group_of(name)) for name in shrunk}, topics)
             self._record_shrunk(shrunk, known, topics)

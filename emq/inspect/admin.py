@@ -50,7 +50,7 @@ class Admin:
         self.catalog = catalog
         self._store = store
         self._checkpoints = checkpoints
-        self._passages = PassageStore(checkpoints.database, checkpoints.environment)
+        self._passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self._next_epoch = next_epoch
         self._trail = trail
         self._clock = clock or SystemClock()

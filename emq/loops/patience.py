@@ -20,7 +20,9 @@ SAY_EVERY_S = 30.0
 T = TypeVar("T")
 
 
-async def waited(server: str, opened: Callable[[], Awaitable[T]], on_wait: Callable[[str], Awaitable[None]]) -> T:
+async def waited(
+    server: str, opened: Callable[[], Awaitable[T]], on_wait: Callable[[str], Awaitable[None]] | None = None
+) -> T:
     """Call `opened` again and again until its server answers, and return its result. Ends early by cancellation.
 
     Args:
@@ -38,7 +40,8 @@ async def waited(server: str, opened: Callable[[], Awaitable[T]], on_wait: Calla
             if time.monotonic() - said_s >= SAY_EVERY_S:
                 said_s = time.monotonic()
                 log.warning("%s; waiting for %s, trying again", exc, server)
-            await on_wait(str(exc))
+            if on_wait is not None:
+                await on_wait(str(exc))
         else:
             if attempts:
                 log.info("%s answers", server)

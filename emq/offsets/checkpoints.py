@@ -10,6 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.database import Database, statements, tables
+from emq.database.known_stores import KnownStores
 from emq.groups.offset_tracker import Note
 from emq.storage.marks import Mark
 
@@ -69,26 +70,32 @@ def newest(batch: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 
 class CheckpointStore:
-    """The checkpoints of one environment.
+    """The checkpoints of one environment and store.
 
     Args:
         db: an open database with the catalog's tables; also an attribute, `database`.
         environment: "online" or "sandbox"; also an attribute.
+        stores: finds the scope of the store, which keeps the checkpoints of several stores apart; also an attribute.
+            None if the database never sees another store.
     """
 
-    def __init__(self, db: Database, environment: str) -> None:
+    def __init__(self, db: Database, environment: str, stores: KnownStores | None = None) -> None:
         self.database = db
         self.environment = str(environment)
+        self.stores = stores
+
+    async def _scope(self, *, writes: bool = True) -> str:
+        return self.environment if self.stores is None else await self.stores.scope(writes=writes)
 
     async def load_all(self) -> dict[str, Checkpoint]:
-        """Return every checkpoint of the environment, by queue.
+        """Return every checkpoint of the environment and store, by queue.
 
         Raises:
             DatabaseUnavailable: try again later.
         """
         t = _table.c
         query = sa.select(t.queue, t.epoch, t.watermark, t.finished, t.marks, t.notes)
-        query = query.where(_table.c.environment == self.environment)
+        query = query.where(_table.c.environment == await self._scope(writes=False))
         return await self.database.run(lambda c: _checkpoints(c.execute(query)), read_only=True)
 
     async def load(self, queues: Sequence[str]) -> dict[str, Checkpoint]:
@@ -97,7 +104,7 @@ class CheckpointStore:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        values = {"environment": self.environment, "queues": _json(list(queues))}
+        values = {"environment": await self._scope(writes=False), "queues": _json(list(queues))}
 
         def find(connection: sa.Connection) -> dict[str, Checkpoint]:
             return _checkpoints(connection.execute(statements.catalog(connection, "checkpoints_find"), values))
@@ -116,7 +123,7 @@ class CheckpointStore:
         Raises:
             DatabaseUnavailable: the call may or may not have had effect; repeat it later.
         """
-        values = {"environment": self.environment, "rows": _json(list(epochs.items()))}
+        values = {"environment": await self._scope(), "rows": _json(list(epochs.items()))}
 
         def fence(connection: sa.Connection) -> list[str]:
             connection.execute(statements.catalog(connection, "checkpoints_fence"), values)
@@ -138,11 +145,12 @@ class CheckpointStore:
         """
         if not batch:
             return []
+        scope = await self._scope()
 
         def save(connection: sa.Connection) -> list[str]:
             unique = newest(batch)
             # The whole batch is one JSON parameter: the database unpacks it without holding the GIL.
-            values = {"environment": self.environment, "rows": _json(unique)}
+            values = {"environment": scope, "rows": _json(unique)}
             accepted = connection.execute(statements.catalog(connection, "checkpoints_save"), values).rowcount
             if accepted == len(unique):
                 return []
@@ -158,7 +166,7 @@ class CheckpointStore:
         Raises:
             DatabaseUnavailable: the call may or may not have had effect; repeat it later.
         """
-        values = {"environment": self.environment, "rows": _json(list(batch))}
+        values = {"environment": await self._scope(), "rows": _json(list(batch))}
 
         def rewind(connection: sa.Connection) -> list[str]:
             connection.execute(statements.catalog(connection, "checkpoints_rewind"), values)
@@ -182,7 +190,7 @@ class CheckpointStore:
         """
         if watermark < 0:
             raise ValueError(f"watermark {watermark} of queue {queue!r} must be 0 or more")
-        values = {"environment": self.environment, "queue": queue, "watermark": watermark}
+        values = {"environment": await self._scope(), "queue": queue, "watermark": watermark}
 
         def reset(connection: sa.Connection) -> Checkpoint:
             epoch = connection.execute(statements.catalog(connection, "checkpoints_reset"), values).scalar_one()
@@ -196,7 +204,7 @@ class CheckpointStore:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        values = {"environment": self.environment, "queues": _json(list(queues))}
+        values = {"environment": await self._scope(), "queues": _json(list(queues))}
         return await self.database.run(
             lambda c: int(c.execute(statements.catalog(c, "checkpoints_drop"), values).rowcount)
         )

@@ -86,7 +86,9 @@ class TopicRows:
         rows = sa.update(_table).where(self.live(), _table.c.name == name)
         connection.execute(rows.values(body=grave(now_s), live=0, version=version, deleted_at=version))
         passed = tables.passages
-        connection.execute(sa.delete(passed).where(passed.c.environment == self._environment, passed.c.topic == name))
+        here = passed.c.environment == self._environment
+        of_stores = passed.c.environment.startswith(f"{self._environment}@")
+        connection.execute(sa.delete(passed).where(here | of_stores, passed.c.topic == name))
 
     def _named(self, connection: sa.Connection, statement: str, names: Iterable[str]) -> Iterable[Any]:
         values = {"environment": self._environment, "names": msgspec.json.encode([*names]).decode()}

@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.database import Database, statements, tables
+from emq.database.known_stores import KnownStores
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +38,15 @@ class Passage(NamedTuple):
 
 
 class PassageStore:
-    """The passages of one environment."""
+    """The passages of one environment and store; see `emq.database.known_stores`."""
 
-    def __init__(self, db: Database, environment: str) -> None:
+    def __init__(self, db: Database, environment: str, stores: KnownStores | None = None) -> None:
         self._db = db
         self._environment = str(environment)
+        self._stores = stores
+
+    async def _scope(self) -> str:
+        return self._environment if self._stores is None else await self._stores.scope(writes=True)
 
     async def progress(self, topics: Collection[str]) -> dict[tuple[str, int], tuple[int, int]]:
         """Return, by topic and layout, the number of groups noted and the number that have passed.
@@ -53,7 +58,7 @@ class PassageStore:
         """
         counts = (sa.func.count(), sa.func.sum(_table.c.passed))
         query = sa.select(_table.c.topic, _table.c.layout, *counts).group_by(_table.c.topic, _table.c.layout)
-        query = query.where(_table.c.environment == self._environment, _table.c.topic.in_([*topics]))
+        query = query.where(_table.c.environment == await self._scope(), _table.c.topic.in_([*topics]))
 
         def select(connection: sa.Connection) -> dict[tuple[str, int], tuple[int, int]]:
             return {(topic, layout): (noted, int(passed)) for topic, layout, noted, passed in connection.execute(query)}
@@ -67,7 +72,7 @@ class PassageStore:
             DatabaseUnavailable: try again later.
         """
         query = sa.select(_table.c.topic, _table.c.group_index, _table.c.layout, _table.c.tails, _table.c.passed)
-        query = query.where(_table.c.environment == self._environment, _table.c.topic.in_([*topics]))
+        query = query.where(_table.c.environment == await self._scope(), _table.c.topic.in_([*topics]))
 
         def select(connection: sa.Connection) -> dict[tuple[str, int, int], Passage]:
             found = {}
@@ -88,7 +93,7 @@ class PassageStore:
             DatabaseUnavailable: the passages may or may not have been noted; repeat the call later.
         """
         rows = [(p.topic, p.group, p.layout, msgspec.json.encode(p.tails).decode(), int(p.passed)) for p in passages]
-        values = {"environment": self._environment, "rows": msgspec.json.encode(rows).decode()}
+        values = {"environment": await self._scope(), "rows": msgspec.json.encode(rows).decode()}
         await self._db.run(lambda c: c.execute(statements.catalog(c, "passages_note"), values).rowcount)
 
     async def forget(self, topic: str, layouts: Collection[int]) -> None:
@@ -97,5 +102,5 @@ class PassageStore:
         Raises:
             DatabaseUnavailable: try again later.
         """
-        rows = sa.delete(_table).where(_table.c.environment == self._environment, _table.c.topic == topic)
+        rows = sa.delete(_table).where(_table.c.environment == await self._scope(), _table.c.topic == topic)
         await self._db.run(lambda c: c.execute(rows.where(_table.c.layout.in_([*layouts]))).rowcount)

@@ -40,6 +40,7 @@ def of_messages(
     more = names(events.MERGED) + names(events.DOUBTED)
     repeated = _lives(table, [name for name, times in published.items() if times > 1 or name in more], slack_us)
     buried = {name for name, times in dead.items() if name not in repeated and times > replayed[name]}
+    buried |= _buried_again(table, [name for name in dead if name in replayed and events.origin(name) not in published])
     recalled = names(events.RECALLED).keys() - settled.keys()
     copies = {name for name in (*names(events.RETRIED), *dead) if events.is_copy(name.partition("/")[2])}
     moved = {name.rpartition(events.COPY)[0] for name in copies}
@@ -76,6 +77,19 @@ def of_messages(
         "surplus": sum(repeats.values()),
         "dead_twice": Violations.of(f"{name} became a dead letter {dead[name]} times" for name in sorted(died_again)),
     }
+
+
+def _buried_again(table: Any, names: Collection[str]) -> set[str]:
+    """Return those of `names`, published before the trail began, that died after their last replay.
+
+    Their first death may have been before the trail, too. So the number of deaths proves nothing, and times decide.
+    """
+    if not names:
+        return set()
+    rows = only(table, events.DEAD, events.REPLAYED)
+    rows = rows.filter(pc.is_in(rows["name"], pa.array(names, pa.string())))
+    last = dict(zip(*lists(rows.sort_by("time_us"), "name", "event"), strict=True))
+    return {name for name, event in last.items() if event == events.DEAD}
 
 
 def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]:

@@ -142,7 +142,7 @@ async def test_the_handler_may_say_when_to_try_again_and_that_there_is_no_hope()
         assert (later[1].started_us - later[0].started_us) / 1e6 == pytest.approx(7.5, abs=0.05)
         assert later[1].error == "busy"
         [letter] = await letters(r, "orders")
-        assert (letter.payload, letter.reason, letter.attempts) == (b"hopeless", "unknown customer", 1)
+        assert (letter.payload, letter.reason, letter.attempts) == (b"hopeless", "rejected: unknown customer", 1)
 
 
 @virtual
@@ -163,7 +163,7 @@ async def test_a_batch_handler_may_fail_some_of_its_messages_only() -> None:
             await until(lambda: sum(map(len, batches)) == 5)
             await asyncio.sleep(0.5)
         assert batches == [[b"good", b"reject", b"retry", b"good"], [b"retry"]]
-        assert [letter.reason for letter in await letters(r, "orders")] == ["bad"]
+        assert [letter.reason for letter in await letters(r, "orders")] == ["rejected: bad"]
         assert await r.lag("orders") == 0
 
 

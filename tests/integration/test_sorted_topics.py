@@ -400,7 +400,11 @@ async def test_a_second_death_adds_its_payload_to_the_dead_letter_of_the_first()
                 await asyncio.sleep(3)
         assert await states(r) == (0, 0, 1)
         [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.RANGE_MERGE, apart=True))
-        assert (dead.body, dead.reason, [why for _, why in dead.history]) == (b"42", "no 2", ["no 40"])
+        assert (dead.body, dead.reason, [why for _, why in dead.history]) == (
+            b"42",
+            "rejected: no 2",
+            ["rejected: no 40"],
+        )
 
 
 @virtual

@@ -102,6 +102,17 @@ def test_a_replayed_dead_letter_may_die_again_but_not_vanish(story: Story) -> No
     assert (proof.dead, proof.delivered) == (1, 1)
 
 
+def test_deaths_of_messages_that_were_published_before_the_trail_began_count(story: Story) -> None:
+    story.deliver(Delivery("a", 10, 11, outcome="dead"))
+    for name in "bcd":  # they died before the trail began, too
+        story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, name))
+    story.deliver(Delivery("b", 200, 201, offset=-1, outcome="dead"), Delivery("c", 210, 211, offset=-1))
+    story.deliver(Delivery("d", 220, 221, offset=-1, outcome="dead"))
+    story.trail().record(events.Replayed(T0_US + 300 * MS, "shop", 0, 0, "d"))
+    proof = story.prove()
+    assert (proof.dead, proof.delivered, broken(proof)) == (2, 1, "")
+
+
 @pytest.mark.parametrize(
     ("killed_ms", "offset", "deaths", "found"),
     [

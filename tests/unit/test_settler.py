@@ -103,7 +103,7 @@ async def test_the_last_failure_ends_in_the_dead_letters_from_the_log_and_from_t
         b.settler.failed(b.group, m, ValueError("twice"))
         await b.settler.idle()
     dead = {d.id: (d.reason, decode(d.body).attempt) for d in await b.store.lanes.dead("t/0")}
-    assert dead == {"from the log": ("never", 1), "from the slot": ("ValueError: twice", 2)}
+    assert dead == {"from the log": ("rejected: never", 1), "from the slot": ("ValueError: twice", 2)}
 
 
 @virtual
@@ -127,6 +127,8 @@ async def test_the_trail_is_told_why_a_message_died_with_attempts_left() -> None
         "expired": events.EXPIRED,
         "damaged": f"{events.UNFIT}its stored record is damaged",
     }
+    told = {e.message.id: e.reason for e in trail.events if isinstance(e, events.Dead)}
+    assert {d.id: d.reason for d in await b.store.lanes.dead("t/0")} == told  # one spelling in the store and the trail
 
 
 @virtual
