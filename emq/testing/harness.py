@@ -123,13 +123,16 @@ class Harness:
 
     async def __aexit__(self, *exc_info: Any) -> None:
         if self._stack is not None:
-            stack, self._stack = self._stack, None
-            await stack.__aexit__(*exc_info)
+            try:
+                await self._stack.__aexit__(*exc_info)
+            finally:
+                self._stack = None
 
     # ------------------------------------------------------------------------------------------------ what a test does
 
     async def publish(self, topic: str, payload: Any, **options: Any) -> str:
         """Publish one message; return its id. Takes what `App.publish` takes."""
+        self._check_open()
         return await self.app.publish(topic, payload, **options)
 
     async def settled(self, within_s: float = SETTLE_S) -> None:
@@ -170,6 +173,7 @@ class Harness:
         Raises:
             ValueError: the time is negative or not finite.
         """
+        self._check_open()
         loop = asyncio.get_running_loop()
         passing_s = seconds + datetime.timedelta(**span).total_seconds()
         if not 0 <= passing_s < math.inf:
@@ -184,6 +188,7 @@ class Harness:
 
     async def left(self) -> list[Left]:
         """Return what is left of each topic that has anything left, for instance in a paused one."""
+        self._check_open()
         return await rest.look(self.app, self._record)
 
     @property
@@ -213,7 +218,12 @@ class Harness:
 
     # -------------------------------------------------------------------------------------------------- passing of time
 
+    def _check_open(self) -> None:
+        if self._stack is None:
+            raise RuntimeError("the harness is not open; use `async with Harness(app) as t:`, and ask within the block")
+
     async def _wait(self, within_s: float, *, later: bool) -> None:
+        self._check_open()
         loop = asyncio.get_running_loop()
         began = loop.time()
         most_started: int | None = None

@@ -39,6 +39,7 @@ class MemoryLanes:
         self, adds: Sequence[LaneAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.NotOwner | errors.QueueSealed | None]:
         """See `LaneStore.add`. Entries live as long as the process, whatever the durability."""
+        self._wakeups.check_open()
         return [self._add(add) for add in adds]
 
     def _add(self, add: LaneAdd) -> bool | errors.NotOwner | errors.QueueSealed | None:

@@ -28,6 +28,7 @@ class MemoryLog:
         self, puts: Sequence[Put], durability: Durability = Durability.ACCEPTED
     ) -> list[Sequence[int] | errors.EMQError]:
         """See `LogStore.put`. Messages live as long as the process, whatever the durability."""
+        self._wakeups.check_open()
         return [self._put(put) for put in puts]
 
     def _put(self, put: Put) -> Sequence[int] | errors.EMQError:

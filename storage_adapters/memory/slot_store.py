@@ -45,6 +45,7 @@ class MemorySorted:
         self, adds: Sequence[SlotAdd], durability: Durability = Durability.ACCEPTED
     ) -> list[bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage]:
         """See `SortedStore.add`. Members live as long as the process, whatever the durability."""
+        self._wakeups.check_open()
         check_scores(adds)
         return [self._add(add) for add in adds]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from emq import errors
+
 
 class Wakeups:
     """Names of queues, lanes and slots to wake, kept in order until the watcher takes them.
@@ -35,6 +37,11 @@ class Wakeups:
         """Tell the watcher to look at everything."""
         self._lost = True
         self._changed.set()
+
+    def check_open(self) -> None:
+        """Raise `StoreUnavailable` after `close`: a private store would take messages that nobody ever sees."""
+        if self._closed:
+            raise errors.StoreUnavailable("the connection to memory: is closed; open it again")
 
     def close(self) -> None:
         """End the watcher. Safe to repeat."""

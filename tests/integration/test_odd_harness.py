@@ -106,3 +106,15 @@ async def test_a_handler_that_catches_its_cancellation_does_not_keep_a_host_from
     assert tries < 50
     assert "calls of handlers that go on 4 s after they were cancelled: 1; does a handler catch" in caplog.text
     await asyncio.sleep(1)
+
+
+async def test_a_harness_outside_of_its_block_is_refused_in_words() -> None:
+    app = emq.App()
+    app.handler("o")(Shop([]))
+    t = emq.testing.Harness(app)
+    for _ in range(2):
+        for call in (t.publish("o", "1"), t.settled(), t.drained(), t.advance(1), t.left()):
+            with pytest.raises(RuntimeError, match="the harness is not open"):
+                await call
+        async with t:
+            await t.publish("o", "1")

@@ -167,3 +167,18 @@ async def test_an_app_is_opened_once_and_configured_before() -> None:
             app.configure(drain_s=1.0)
     app.configure(drain_s=1.0)
     assert (app.settings.drain_s, app.settings.store) == (1.0, "memory:")
+
+
+async def test_an_app_that_was_left_takes_no_message() -> None:
+    app = emq.App("memory:", database="sqlite://")
+    for _ in range(2):
+        async with app:
+            await app.create_topic("orders", qps=5)
+            await app.publish("orders", "1")
+        for call in (
+            app.publish("orders", "2"),
+            app.publish_many("orders", ["2"]),
+            app.publish("orders", "2", delay_ms=50),
+        ):
+            with pytest.raises(errors.EMQError, match="is closed; open it again"):
+                await call
