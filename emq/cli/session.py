@@ -149,8 +149,11 @@ class Session:
         return found
 
     def say(self, text: str, data: Mapping[str, object]) -> None:
-        """Print one line, or `data` as JSON."""
-        self.show(data, lambda: text)
+        """Print one line, or `data` as JSON. The terminal folds a long line, so that a pipe gets the line whole."""
+        if self.json:
+            print_json(data)
+        else:
+            self.out.print(text, soft_wrap=True)
 
     @functools.cached_property
     def out(self) -> Console:

@@ -14,7 +14,7 @@ from rich.text import Text
 from emq import durations, errors
 from emq.app import App
 from emq.cli import backlog as backlogs
-from emq.cli import output, snapshots
+from emq.cli import output, patterns, snapshots
 from emq.cli.snapshots import AgedSnapshot, TopicTotal
 from emq.host.statistics import IN_SLOT, ThrottledTopic
 from emq.topics.model import Topic
@@ -62,12 +62,14 @@ class Frame(NamedTuple):
 
     Attributes:
         trouble: why it is not up to date; empty if it is.
+        none: says that no topic matches; empty if there is one.
     """
 
     hosts: list[AgedSnapshot]
     rows: list[Row]
     topics: int
     trouble: str = ""
+    none: str = ""
 
     def data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -96,6 +98,8 @@ class Frame(NamedTuple):
         parts: list[RenderableType] = [Text(self._head()), *map(Text, map(_host_line, self.hosts))]
         if self.trouble:
             parts.append(Text(self.trouble, style="red"))
+        if self.none:
+            return Group(*parts, Text(self.none))
         right = {*columns[1:8]} - ({"ready"} if wide else set())
         spare = () if wide else ("claimed", "delayed", "limit", "in flight")
         parts.append(output.table("", columns, cells, right=right, spare=spare))
@@ -143,7 +147,8 @@ class Screen:
             chosen = [self._topics[name] for name in list(busy)[:rows]]
         found = await self._rows(chosen, busy, snapshots.throttled(seen))
         found.sort(key=lambda r: (-r.rate, -sum(r.backlog.values()) - r.delayed - r.claimed, -r.in_flight, r.topic))
-        return Frame(seen, found[:rows], len(self._topics))
+        nothing = "" if self._topics else patterns.none(self._pattern, self._app.place)
+        return Frame(seen, found[:rows], len(self._topics), none=nothing)
 
     async def _rows(
         self, chosen: Sequence[Topic], busy: dict[str, TopicTotal], throttled: Mapping[str, ThrottledTopic]

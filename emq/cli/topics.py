@@ -75,6 +75,10 @@ async def create(
     from emq.cli import topic_settings
     from emq.topics.model import Kind, Topic, TopicOptions
 
+    if is_pattern(name):
+        raise errors.InvalidTopic(
+            f"topic {name!r}: other commands take a name with *, ? or [ for a pattern; leave them out"
+        )
     pairs = list(settings or ()) + ([f"push.url={url}"] if url is not None else [])
     given = topic_settings.parse(name, pairs)
     fields: dict[str, Any] = {"name": name, "qps": qps, "kind": Kind(kind.value)}

@@ -110,6 +110,7 @@ _VARYING = (
     (_PORT, "127.0.0.1:PORT"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]?"), ""),
     (re.compile(r"\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?"), "TIME"),
+    (re.compile(r"\(UTC([+-]\d\d:\d\d|/)*\)"), "(ZONE)"),
     (re.compile(r"\b\d+(\.\d+)? ?(ms|us|s|min|h|d)\b"), "DURATION"),
     (re.compile(r"\d+\.\d+"), "DECIMAL"),
     (re.compile(r"[─━═-]{3,}"), "---"),
@@ -118,7 +119,10 @@ _VARYING = (
 
 
 def alike(line: str) -> str:
-    """Return a line without what differs from run to run: ids, ports, times, durations, fractions, widths of tables."""
+    """Return a line without what differs from run to run.
+
+    These are ids, ports, times and their zones, durations, fractions, and the widths of tables.
+    """
     for pattern, word in _VARYING:
         line = pattern.sub(word, line)
     return line.strip()

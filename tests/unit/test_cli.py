@@ -61,6 +61,7 @@ def test_a_topic_lives_from_create_to_delete(emq: Shell) -> None:
     [
         ("topic show shap", "did you mean 'shop'"),
         ("topic create a/b --qps 1", "'/'"),
+        ("topic create a.* --qps 1", "for a pattern; leave them out"),
         ("topic create t --qps 0", "qps 0.0 must be"),
         ("topic create t --qps nan", "finite"),
         ("topic create t --qps 1 --group-qps 1000", "group_qps 1000 must be from 1 to 150"),
@@ -312,6 +313,7 @@ def test_top_shows_only_topics_that_match(emq: Shell) -> None:
     shown = emq.json("top shop.* --count 1")
     assert [row["topic"] for row in shown["topics"]] == ["shop.a", "shop.b"]
     assert [row["topic"] for row in emq.json("top mail --count 1")["topics"]] == ["mail"]
+    assert "no topic matches 'x*' in the store" in emq("top x* --count 1")
     assert "no topic 'mall'" in emq.refused("top mall --count 1", code=exit_codes.FAILED)
 
 
@@ -332,6 +334,7 @@ def test_ids_are_printed_up_to_a_bound(emq: Shell) -> None:
     shown = emq("publish shop", *["x"] * 25)
     assert len(shown.split(", ")) == 20
     assert shown.endswith(" and 5 more; --json prints all ids\n")
+    assert shown.count("\n") == 1, "a pipe gets the line whole"
 
 
 def test_each_table_with_times_names_their_zone_once_and_json_does_not(
