@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import uvloop
@@ -124,6 +124,8 @@ async def _announce(app: App) -> None:
     await app.host.running.wait()
     garbage_collection.shorten_pauses()
     ownership = app.host.ownership
+    if warning := _nothing_to_call(app, [*ownership.topics]):
+        log.warning(warning)
     if app.store.shared and ownership.topics and not ownership.groups:
         log.info(
             "joined the cluster [%s], which has no groups for this host yet; Ctrl-C stops", app.settings.environment
@@ -138,6 +140,17 @@ async def _announce(app: App) -> None:
         app.settings.environment,
         f" ({output.count(idle, 'topic')} without a handler or push.url, or paused)" if idle else "",
     )
+
+
+def _nothing_to_call(app: App, topics: Sequence[str]) -> str:
+    """Return a warning if this host can hand over the messages of no topic; else an empty text."""
+    if not topics or any(app.handlers.find(name) is not None for name in topics):
+        return ""
+    have = "1 topic has" if len(topics) == 1 else f"{len(topics):,} topics have"
+    remedy = "give --app MODULE:APP, or set push.url of a topic"
+    if app.settings.app:
+        remedy = f"bind handlers to their names in {app.settings.app}, or set push.url of a topic"
+    return f"{have} neither a handler nor push.url, so this host consumes nothing; {remedy}"
 
 
 def _stop_with_parent(app: App, ending: _Ending) -> None:
