@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from emq import errors
+from emq import errors, plurals
 from emq.allocation import published_plan, records
 from emq.allocation.plan import drafting, handler_sets, plan
 from emq.allocation.plan.drafting import NOBODY, Place, Previous
@@ -261,7 +261,8 @@ class Leader:
         self.plans += 1
         in_force, new = await _beside(is_large, _in_force, record, version, lists, members)
         self._in_force = in_force
-        log.info("plan %d: %d groups on %d hosts, %d assigned anew", generation, len(owner), len(members), new)
+        groups, hosts = plurals.count(len(owner), "group"), plurals.count(len(members), "host")
+        log.info("plan %d: %s on %s, %d assigned anew", generation, groups, hosts, new)
         await self._after(record, old if self._swept else None, catalog)
         self._swept = True
 

@@ -12,7 +12,7 @@ import signal
 import msgspec
 import uvloop
 
-from emq import errors
+from emq import errors, plurals
 from emq.app import App
 from emq.cli import binding, logs, output, supervisor
 from emq.cli.session import Session
@@ -68,8 +68,8 @@ async def _consume(session: Session, member: str | None, *, child: bool) -> None
             announcer.cancel()
     if app.host is not None:
         totals = app.host.statistics().totals
-        counts = (f"{n:,}" for n in (totals.started, totals.succeeded, totals.failed))
-        log.info("stopped: %s messages started, %s succeeded, %s failed", *counts)
+        counts = (plurals.count(totals.started, "message"), f"{totals.succeeded:,}", f"{totals.failed:,}")
+        log.info("stopped: %s started, %s succeeded, %s failed", *counts)
 
 
 async def _opened(opening: asyncio.Task[App]) -> bool:
