@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
-from emq import errors
+from emq import errors, plurals
 from emq.allocation import published_plan, records
 from emq.allocation.complaint import Complaint
 from emq.allocation.plan import drafting, handler_sets, plan
@@ -262,7 +262,8 @@ class Leader:
         self.plans += 1
         in_force, new = await _beside(is_large, _in_force, record, version, lists, members)
         self._in_force = in_force
-        log.info("plan %d: %d groups on %d hosts, %d with a new epoch", generation, len(owner), len(members), new)
+        groups, hosts = plurals.count(len(owner), "group"), plurals.count(len(members), "host")
+        log.info("plan %d: %s on %s, %d with a new epoch", generation, groups, hosts, new)
         await self._after(record, old if self._swept else None, catalog)
         self._swept = True
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import uvloop
 
-from emq import errors
+from emq import errors, plurals
 from emq.app import App
 from emq.cli import binding, logs, output, supervisor
 from emq.cli.session import Session
@@ -81,8 +81,8 @@ async def _consume(session: Session, member: str | None, *, child: bool) -> None
             return
     if app.host is not None:
         totals = app.host.statistics().totals
-        counts = (f"{n:,}" for n in (totals.started, totals.succeeded, totals.failed))
-        log.info("stopped: %s messages started, %s succeeded, %s failed", *counts)
+        counts = (plurals.count(totals.started, "message"), f"{totals.succeeded:,}", f"{totals.failed:,}")
+        log.info("stopped: %s started, %s succeeded, %s failed", *counts)
 
 
 class _Ending:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
-from emq import errors
+from emq import errors, plurals
 from emq.allocation.membership import Assignment, Membership
 from emq.clock import Clock
 from emq.groups.owned import OwnedGroup
@@ -219,7 +219,7 @@ class Assignments:
                 self._letting_go.difference_update(done)
                 self._changed.set()
                 count += len(done)
-            log.info("let go of %d groups in %.2f s", count, time.monotonic() - started)
+            log.info("let go of %s in %.2f s", plurals.count(count, "group"), time.monotonic() - started)
         finally:
             self._letting_go.difference_update(left)
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from emq import plurals
 from emq.fetcher.slot_members import give_back
 from emq.groups import priority
 from emq.groups.capacity import HORIZON_S, buffer_capacity, queue_capacity
@@ -199,7 +200,9 @@ class Ownership:
             waiting = [g async for g in unsettled if not g.lost]
             if asyncio.get_running_loop().time() >= deadline:
                 if left := sum(map(self.loops.unsettled, waiting)):
-                    log.warning("%d messages still in flight after %g s; they will be delivered again", left, drain_s)
+                    log.warning(
+                        "%s still in flight after %g s, to be delivered again", plurals.count(left, "message"), drain_s
+                    )
                 waiting = []
             if len(waiting) < len(groups):
                 held = set(waiting)
@@ -224,7 +227,7 @@ class Ownership:
         """Forget all groups, because they belong to other hosts now; start nothing more of them."""
         groups = list(self.groups.values())
         if groups:
-            log.warning("letting go of all %d groups", len(groups))
+            log.warning("letting go of %s", plurals.count(len(groups), "group"))
         for group in groups:
             group.stopping = group.lost = True
         async for group in in_slices(groups):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from emq import errors
+from emq import errors, plurals
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.loops.slicing import SLICE
@@ -170,7 +170,9 @@ class Takeover:
             trims = [Trim(queue, 0, None, layout=layout) for queue, layout in queues[start : start + SLICE]]
             answers = await of_each(self._store.log.trim(trims), len(trims))
             if failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
-                log.warning("%s; %d queues may still take keys by a former layout", failures[0], len(failures))
+                log.warning(
+                    "%s; %s may still take keys by a former layout", failures[0], plurals.count(len(failures), "queue")
+                )
 
     def _record_dropped(self, name: str, head: int) -> None:
         """Record the messages that a topic that drops its oldest lost in this way before the queue had an owner."""

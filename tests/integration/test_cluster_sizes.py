@@ -41,7 +41,7 @@ async def test_hosts_without_topics_wait_for_some_and_messages_without_hosts_for
 async def test_more_hosts_than_groups_leave_some_idle_until_they_are_needed(hosts: Cluster) -> None:
     async with hosts.load([LoadTopic("orders", 1)], clean=True):
         members = [hosts.start() for _ in range(3)]
-        await hosts.until(lambda: any("1 groups on 3 hosts" in host.logged for host in members))
+        await hosts.until(lambda: any("1 group on 3 hosts" in host.logged for host in members))
         await hosts.until(lambda: bool(hosts.receipts()))
         while len(members) > 1:
             await hosts.until(lambda: sum(bool(hosts.groups_of(host, 1.5)) for host in members) == 1)
