@@ -24,6 +24,25 @@ MUTANTS = (
         "tests/unit/test_dependencies.py::test_an_error_of_the_handler_reaches_dependencies_and_goes_on",
     ),
     Mutant(
+        "unknown-ids-acknowledge-a-batch",
+        "L",
+        "a PartialFailure with ids that are not in the batch acknowledges the messages that it does not name",
+        "emq/dispatch/retry.py",
+        "failures = {id_: failures.get(id_, unclear) for id_ in ids}",
+        "pass",
+        "tests/integration/test_odd_calls.py"
+        "::test_a_partial_failure_with_an_id_of_another_kind_acknowledges_nothing_in_silence",
+    ),
+    Mutant(
+        "generators-count-as-done",
+        "L",
+        "a plain handler that returns a generator, whose code never runs, has succeeded",
+        "emq/calls/calling.py",
+        "    if inspect.isgenerator(result) or inspect.isasyncgen(result):\n",
+        "    if False:\n",
+        "tests/integration/test_odd_calls.py::test_a_handler_that_returns_a_generator_has_failed",
+    ),
+    Mutant(
         "misfits-count-as-done",
         "X",
         "a batch with payloads that do not fit succeeds, and these are in no dead letter",
