@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from emq import errors
 from emq.clock import Clock
 from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.quota.throttle import Throttle, throttled
+from emq.quota.throttle import Throttle
 
 LONGEST_S = 366 * 86_400.0
 """Most seconds for which a topic can be closed: a year. A longer time is more likely a mistake of units."""
+
+SOON_S = 1.0
+"""A group that wakes within this many seconds is not woken earlier because a limit has risen."""
+
+
+class Starts(Protocol):
+    """What throttles tell the dispatcher."""
+
+    def recheck(self, group: OwnedGroup) -> None:
+        """Look at the group now, even if it is parked."""
+
+    def revoke(self, owner: OwnedTopic) -> None:
+        """Give back the starts that the topic's groups have been granted and have not used."""
 
 
 class Throttles:
@@ -19,22 +33,21 @@ class Throttles:
 
     For a handler that learns that its endpoint or resource cannot take the topic's whole quota now. Messages that are
     held back wait in their order, use no attempt and no quota, and expire as others do. A throttle is forgotten when
-    the topic's last group leaves this host; the next owner finds out for itself. All methods ignore a topic that has no
-    group here.
+    the topic's last group leaves this host; the next owner finds out for itself. A throttle is forgotten, too, when the
+    topic's attributes change, since these may name another endpoint. All methods ignore a topic that has no group here.
     """
 
-    def __init__(self, owned: Mapping[str, OwnedTopic], recheck: Callable[[OwnedGroup], None], clock: Clock) -> None:
+    def __init__(self, owned: Mapping[str, OwnedTopic], starts: Starts, clock: Clock) -> None:
         """Args:
         owned: topics with a group on this host, by name.
-        recheck: called with each group that may start more than before.
         """
         self._owned = owned
-        self._recheck = recheck
+        self._starts = starts
         self._clock = clock
 
     def __iter__(self) -> Iterator[tuple[str, Throttle]]:
         """Yield the topics that have a throttle now, with their throttles."""
-        return ((name, owner.throttle) for name, owner in self._owned.items() if owner.throttle is not None)
+        return iter([(name, owner.throttle) for name, owner in self._owned.items() if owner.throttle is not None])
 
     def of(self, topic: str) -> Throttle | None:
         """Return the topic's throttle; None if the topic uses its whole quota, or has no group here."""
@@ -58,8 +71,8 @@ class Throttles:
             raise errors.InvalidSettings(f"a topic cannot be closed for {for_s!r} s; give 0 to {LONGEST_S:.0f}")
         if (owner := self._owned.get(topic)) is not None:
             now = self._clock.now()
-            throttle = self._throttle(owner)
-            throttle.close(now + for_s, reason, now)
+            self._starts.revoke(owner)
+            self._throttle(owner).close(now + for_s, reason, now)
             self._look_at(owner)
 
     def limit(self, topic: str, rate: float, reason: str) -> None:
@@ -71,29 +84,31 @@ class Throttles:
         if not (rate > 0 and math.isfinite(rate)):
             raise errors.InvalidSettings(f"a topic cannot be limited to {rate!r} messages a second; give more than 0")
         if (owner := self._owned.get(topic)) is not None:
-            before, throttle = owner.throttle, self._throttle(owner)
+            now, before = self._clock.now(), owner.throttle
+            # Groups may be parked until then. A limit that rises step by step need not wake them each time.
+            held_until = now if before is None or before.room(now) else before.next_at(now)
             was_closed = before is not None and not before.is_limited
-            throttle.limit(rate, reason, self._clock.now())
-            if was_closed:
+            if before is None:
+                self._starts.revoke(owner)
+            throttle = self._throttle(owner)
+            throttle.limit(rate, reason, now)
+            if was_closed or held_until > max(now + SOON_S, throttle.next_at(now)):
                 self._look_at(owner)
 
     def open(self, topic: str) -> None:
         """Let the topic use its whole quota again."""
         owner = self._owned.get(topic)
         if owner is not None and owner.throttle is not None:
-            owner.throttle = None
-            for group in owner.groups.values():
-                group.counter = throttled(group.counter, None)
+            owner.set_throttle(None)
             self._look_at(owner)
 
     def _throttle(self, owner: OwnedTopic) -> Throttle:
         """Return the topic's throttle; put a new one above the counters of its groups if it has none."""
-        if owner.throttle is None:
-            owner.throttle = Throttle()
-            for group in owner.groups.values():
-                group.counter = throttled(group.counter, owner.throttle)
-        return owner.throttle
+        if (throttle := owner.throttle) is None:
+            throttle = Throttle()
+            owner.set_throttle(throttle)
+        return throttle
 
     def _look_at(self, owner: OwnedTopic) -> None:
         for group in list(owner.groups.values()):
-            self._recheck(group)
+            self._starts.recheck(group)
