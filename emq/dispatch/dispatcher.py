@@ -15,7 +15,7 @@ from emq.dispatch.rotation import Rotation
 from emq.dispatch.volley import MOST, Volley, suits
 from emq.groups.context import HostContext
 from emq.groups.deliveries import QUICK_US
-from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup
+from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
 from emq.message import Message
 
 log = logging.getLogger(__name__)
@@ -65,6 +65,7 @@ class Dispatcher(Rotation):
         self._running: Message | None = None  # with the visit's handler; in flight only once it suspends
         self._started_before = 0  # messages started before the visit
         self._volleys: list[Volley] = []  # of this stint
+        self._beginning: list[Volley] = []  # those whose tasks take their first steps now
         self._tasks: set[asyncio.Task[None] | None] = set()
         self._cancelling = False
         self.started = 0
@@ -82,6 +83,19 @@ class Dispatcher(Rotation):
         `_hand_over`.
         """
         return group.in_flight + (self._driver is not None and self._visited is group)
+
+    def revoke(self, owner: OwnedTopic) -> None:
+        """Give back the starts that the topic's groups have been granted and have not used.
+
+        A handler that does not wait calls this (`emq.host.throttles`) in the middle of its group's visit or volley.
+        """
+        group = self._visited
+        if self._driver is not None and self._granted and group is not None and group.owner is owner:
+            granted, self._granted = self._granted, 0
+            group.counter.release(granted, self._clock.now())
+        for volley in (*self._volleys, *self._beginning):
+            if volley.group.owner is owner:
+                volley.until_us = 0
 
     async def stop(self) -> None:
         """Start nothing more. Messages in flight go on; see `cancel`."""
@@ -353,11 +367,13 @@ class Dispatcher(Rotation):
         """Have `_begun` run after the first steps of the tasks of the stint's volleys."""
         if self._volleys:
             volleys, self._volleys = self._volleys, []
+            self._beginning += volleys
             asyncio.get_running_loop().call_soon(self._begun, volleys)
 
     def _begun(self, volleys: list[Volley]) -> None:
         """All tasks of the volleys have taken their first steps: give back the starts that found no message."""
         for volley in volleys:
+            self._beginning.remove(volley)
             volley.all_begun()
             if volley.left:
                 volley.group.counter.release(volley.left, self._clock.now())

@@ -25,7 +25,7 @@ from emq.places import sharing
 from emq.places.sharing import HoldingTimes
 from emq.quota.borrowing import Sister
 from emq.quota.counter import Counter
-from emq.quota.throttle import Throttle
+from emq.quota.throttle import Throttle, throttled
 from emq.storage.marks import Marks
 from emq.storage.slot_store import Slot, SlotKind
 from emq.topics.key_layouts import KeyGate
@@ -102,6 +102,12 @@ class OwnedTopic:
             group.let_through(former, now_us)
             group.release_idle_keys()
         return held
+
+    def set_throttle(self, throttle: Throttle | None) -> None:
+        """Put the throttle above the counters of the topic's groups here, in place of the former one."""
+        self.throttle = throttle
+        for group in self.groups.values():
+            group.counter = throttled(group.counter, throttle)
 
     def note_waiting(self) -> None:
         """Note that messages of the topic wait for room; the dispatcher looks again when the receiver wants more."""

@@ -135,7 +135,7 @@ class Host(HostEvents):
             self._look,
         )
         self.ownership = ownership = Ownership(store, checkpoints, handlers, loops, context)
-        self.throttles = Throttles(ownership.owned, self.dispatcher.recheck, clock)
+        self.throttles = Throttles(ownership.owned, self.dispatcher, clock)
         self.waker = Waker(store, ownership.queues, ownership.groups, self.readiness, context)
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store.log, passages, catalog, ownership, context)

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from emq import errors
 from emq.clock import Clock
 from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.quota.throttle import Throttle, throttled
+from emq.quota.throttle import Throttle
 
 log = logging.getLogger(__name__)
 
 LONGEST_S = 366 * 86_400.0
 """Most seconds for which a topic can be closed: a year. A longer time is more likely a mistake of units."""
+
+SOON_S = 1.0
+"""A group that wakes within this many seconds is not woken earlier because a limit has risen."""
+
+
+class Starts(Protocol):
+    """What throttles tell the dispatcher."""
+
+    def recheck(self, group: OwnedGroup) -> None:
+        """Look at the group now, even if it is parked."""
+
+    def revoke(self, owner: OwnedTopic) -> None:
+        """Give back the starts that the topic's groups have been granted and have not used."""
 
 
 class Throttles:
@@ -22,22 +36,21 @@ class Throttles:
 
     For a handler that learns that its endpoint or resource cannot take the topic's whole quota now. Messages that are
     held back wait in their order, use no attempt and no quota, and expire as others do. A throttle is forgotten when
-    the topic's last group leaves this host; the next owner finds out for itself. All methods ignore a topic that has no
-    group here.
+    the topic's last group leaves this host; the next owner finds out for itself. A throttle is forgotten, too, when the
+    topic's attributes change, since these may name another endpoint. All methods ignore a topic that has no group here.
     """
 
-    def __init__(self, owned: Mapping[str, OwnedTopic], recheck: Callable[[OwnedGroup], None], clock: Clock) -> None:
+    def __init__(self, owned: Mapping[str, OwnedTopic], starts: Starts, clock: Clock) -> None:
         """Args:
         owned: topics with a group on this host, by name.
-        recheck: called with each group that may start more than before.
         """
         self._owned = owned
-        self._recheck = recheck
+        self._starts = starts
         self._clock = clock
 
     def __iter__(self) -> Iterator[tuple[str, Throttle]]:
         """Yield the topics that have a throttle now, with their throttles."""
-        return ((name, owner.throttle) for name, owner in self._owned.items() if owner.throttle is not None)
+        return iter([(name, owner.throttle) for name, owner in self._owned.items() if owner.throttle is not None])
 
     def of(self, topic: str) -> Throttle | None:
         """Return the topic's throttle; None if the topic uses its whole quota, or has no group here."""
@@ -63,8 +76,8 @@ class Throttles:
             now = self._clock.now()
             if owner.throttle is None:
                 log.info("topic %s is closed on this host for %.1f s: %s", topic, for_s, reason)
-            throttle = self._throttle(owner)
-            throttle.close(now + for_s, reason, now)
+            self._starts.revoke(owner)
+            self._throttle(owner).close(now + for_s, reason, now)
             self._look_at(owner)
 
     def limit(self, topic: str, rate: float, reason: str) -> None:
@@ -78,10 +91,15 @@ class Throttles:
         if (owner := self._owned.get(topic)) is not None:
             if owner.throttle is None:
                 log.info("topic %s is limited to %.3g a second on this host: %s", topic, rate, reason)
-            before, throttle = owner.throttle, self._throttle(owner)
+            now, before = self._clock.now(), owner.throttle
+            # Groups may be parked until then. A limit that rises step by step need not wake them each time.
+            held_until = now if before is None or before.room(now) else before.next_at(now)
             was_closed = before is not None and not before.is_limited
-            throttle.limit(rate, reason, self._clock.now())
-            if was_closed:
+            if before is None:
+                self._starts.revoke(owner)
+            throttle = self._throttle(owner)
+            throttle.limit(rate, reason, now)
+            if was_closed or held_until > max(now + SOON_S, throttle.next_at(now)):
                 self._look_at(owner)
 
     def open(self, topic: str) -> None:
@@ -89,19 +107,16 @@ class Throttles:
         owner = self._owned.get(topic)
         if owner is not None and owner.throttle is not None:
             log.info("topic %s may use its whole quota on this host again", topic)
-            owner.throttle = None
-            for group in owner.groups.values():
-                group.counter = throttled(group.counter, None)
+            owner.set_throttle(None)
             self._look_at(owner)
 
     def _throttle(self, owner: OwnedTopic) -> Throttle:
         """Return the topic's throttle; put a new one above the counters of its groups if it has none."""
-        if owner.throttle is None:
-            owner.throttle = Throttle()
-            for group in owner.groups.values():
-                group.counter = throttled(group.counter, owner.throttle)
-        return owner.throttle
+        if (throttle := owner.throttle) is None:
+            throttle = Throttle()
+            owner.set_throttle(throttle)
+        return throttle
 
     def _look_at(self, owner: OwnedTopic) -> None:
         for group in list(owner.groups.values()):
-            self._recheck(group)
+            self._starts.recheck(group)

@@ -45,6 +45,8 @@ class TopicUpdates:
 
     def update(self, owner: OwnedTopic, topic: Topic) -> list[OwnedGroup]:
         """Update the topic itself; return the groups here that must be updated, too."""
+        if owner.throttle is not None and owner.topic.options.attributes != topic.options.attributes:
+            owner.set_throttle(None)  # the attributes may name another endpoint
         owner.topic = topic
         owner.limit = in_flight_limit(topic)
         self.bind(owner)

@@ -97,7 +97,9 @@ class AddressFilter:
         Raises:
             ValueError: push would not connect to it.
         """
-        address = "127.0.0.1" if host.rstrip(".").lower().endswith("localhost") else host
+        name = host.rstrip(".").lower()
+        is_here = name == "localhost" or name.endswith(".localhost")
+        address = "127.0.0.1" if is_here else host
         if not _is_address(address):
             return
         if (refusal := self.refusal(address)) is not None:

@@ -56,6 +56,10 @@ SHARE = 0.8
 HALVING_S = 10.0
 """Seconds in which half of the former deliveries are forgotten."""
 
+HALVING_STARTS = 10
+"""Half of the former deliveries of a slow topic are forgotten in the time in which its rate allows so many more; else
+their number would never reach `FAILURES`."""
+
 CLOSED_S = 5.0
 MOST_CLOSED_S = 300.0
 """Seconds for which an endpoint out of order gets nothing: at first, and at most."""
@@ -81,6 +85,7 @@ class Health:
     __slots__ = (
         "_closed_s",
         "_counted_at",
+        "_halving_s",
         "_lowered_at",
         "_raised_at",
         "_random",
@@ -101,12 +106,12 @@ class Health:
         self.usual_s = 0.0
         self._random = random_
         self._closed_s = CLOSED_S
+        self._halving_s = HALVING_S
         self._counted_at = self._lowered_at = self._raised_at = 0.0
         self._second = self._sent = self._sent_before = 0
 
     def succeeded(self, began: float, now: float, throttles: Throttles) -> None:
         """A delivery that began at `began` was answered with 2xx."""
-        self._count(now)
         self.good += 1
         took_s = now - began
         self.usual_s += (took_s - self.usual_s) * WEIGHT
@@ -123,7 +128,7 @@ class Health:
                 throttles.limit(self.topic, rate, f"it answers again; before: {throttle.reason}")
         elif is_slow:
             reason = f"answers take {self.usual_s:.1f} s, the best took {self.best_s:.1f} s"
-            self._lower(began, now, throttles, reason)
+            self._lower(began, now, throttles, reason, least=1 / self.usual_s)
         elif throttle is not None and now >= self._raised_at + 1.0 and began >= self._lowered_at:
             self._raised_at, quota = now, throttles.quota(self.topic)
             rate = throttle.rate + quota * MORE
@@ -136,7 +141,6 @@ class Health:
         self, began: float, now: float, throttles: Throttles, reason: str, after_s: float | None = None
     ) -> None:
         """The endpoint answered that it gets too much; `after_s`: its `Retry-After`, in seconds."""
-        self._count(now)
         self._lower(began, now, throttles, reason)
         if after_s is not None:
             throttle = throttles.of(self.topic)
@@ -145,9 +149,14 @@ class Health:
 
     def failed(self, began: float, now: float, throttles: Throttles, reason: str) -> None:
         """A delivery failed: no answer in time, or one that says that the endpoint is out of order."""
-        self._count(now)
         self.bad += 1
-        throttle = throttles.of(self.topic)
+        throttle, rate = throttles.of(self.topic), throttles.quota(self.topic)
+        if throttle is not None:
+            rate = min(rate, throttle.rate)
+        if rate > 0:
+            self._halving_s = max(HALVING_S, HALVING_STARTS / rate)
+        if throttle is None:  # it answered again; or the topic has left this host, or has another endpoint now
+            self._closed_s = CLOSED_S
         is_probe = throttle is not None and not throttle.is_limited and began >= throttle.until
         is_out = self.bad >= FAILURES - 0.5 and self.bad >= SHARE * (self.good + self.bad)
         if is_probe or (is_out and (throttle is None or throttle.is_limited)):
@@ -155,8 +164,13 @@ class Health:
             throttles.close(self.topic, for_s, f"out of order: {reason}")
             self._closed_s = min(MOST_CLOSED_S, 2 * self._closed_s)
 
-    def _lower(self, began: float, now: float, throttles: Throttles, reason: str) -> None:
-        """Lower the rate, once for all messages that were under way together, and at most once a second."""
+    def _lower(self, began: float, now: float, throttles: Throttles, reason: str, least: float = 0.0) -> None:
+        """Lower the rate, once for all messages that were under way together, and at most once a second.
+
+        Args:
+            least: starts a second below which the rate does not fall. An endpoint that has one message at a time and
+                is still slow is not slow because of the rate.
+        """
         if began < self._lowered_at or now < self._lowered_at + 1.0:
             return
         throttle, quota = throttles.of(self.topic), throttles.quota(self.topic)
@@ -166,16 +180,19 @@ class Health:
             rate = min(quota, max(self._sent, self._sent_before))
         elif throttle.is_limited:
             rate = throttle.rate
-        elif began >= throttle.until:  # it was the probe
-            rate = quota * AFTER_PROBE
+        elif began >= throttle.until:  # it was the probe, and the endpoint is in order
+            rate, self._closed_s, self.bad = quota * AFTER_PROBE, CLOSED_S, 0.0
         else:
             return
+        lower = min(rate, max(quota * LEAST, least, rate * LESS))
+        if throttle is None and lower == rate:
+            return
         self._lowered_at = self._raised_at = now
-        throttles.limit(self.topic, max(quota * LEAST, rate * LESS), reason)
+        throttles.limit(self.topic, lower, reason)
 
-    def _count(self, now: float) -> None:
+    def count(self, now: float) -> None:
         """Count a delivery of this second, so that the rate before the first throttle is known; let others fade."""
-        fade = math.exp2((self._counted_at - now) / HALVING_S)
+        fade = math.exp2((self._counted_at - now) / self._halving_s)
         self.good, self.bad, self._counted_at = self.good * fade, self.bad * fade, now
         second = int(now)
         if second != self._second:
@@ -209,20 +226,23 @@ class Healths:
         throttles = self._throttles()
         if throttles is None:
             return
-        now = self._clock.now()
+        now, health = self._clock.now(), self._of(topic, throttles)
+        health.count(now)
         if 200 <= status < 300:
-            self._of(topic, throttles).succeeded(began, now, throttles)
+            health.succeeded(began, now, throttles)
             return
-        if status in _ASK_FOR_LESS:
-            self._of(topic, throttles).asked_for_less(began, now, throttles, reason, after_s)
         if status != 429:  # an endpoint that says 429 is in order
-            self._of(topic, throttles).failed(began, now, throttles, reason)
+            health.failed(began, now, throttles, reason)
+        if status in _ASK_FOR_LESS:  # changes nothing if the failure has just closed the topic, but for a longer pause
+            health.asked_for_less(began, now, throttles, reason, after_s)
 
     def silent(self, topic: str, began: float, reason: str) -> None:
         """Note a delivery without an answer."""
         throttles = self._throttles()
         if throttles is not None:
-            self._of(topic, throttles).failed(began, self._clock.now(), throttles, reason)
+            now, health = self._clock.now(), self._of(topic, throttles)
+            health.count(now)
+            health.failed(began, now, throttles, reason)
 
     def _of(self, topic: str, throttles: Throttles) -> Health:
         health = self._known.get(topic)

@@ -144,7 +144,7 @@ class Pusher:
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             # TimeoutError is an OSError; ValueError is what the client makes of a URL it cannot use.
             failure = verdict.of_error(exc, endpoint.timeout_s)
-            if endpoint.throttles and not verdict.is_ours(exc):
+            if self._tells(endpoint) and not verdict.is_ours(exc):
                 self._healths.silent(endpoint.topic, now_s, failure.reason)
             return failure
         try:
@@ -154,10 +154,17 @@ class Pusher:
             response.release()
         status, retry_after = response.status, response.headers.get("Retry-After")
         decision = verdict.of_response(status, retry_after, body, self._clock.now())
-        if endpoint.throttles:
+        if self._tells(endpoint):
             reason, after_s = ("", None) if decision is None else (decision.reason, verdict.wait_s(decision))
             self._healths.answered(endpoint.topic, now_s, status, reason, after_s)
         return decision
+
+    def _tells(self, endpoint: Endpoint) -> bool:
+        """Return True if an answer tells how much the topic's endpoint takes: not if the topic has another one now."""
+        try:
+            return endpoint.throttles and self._endpoint_of(endpoint.topic) == endpoint
+        except errors.InvalidTopic:
+            return False
 
     def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
         timeout = self._timeouts.get(timeout_s)

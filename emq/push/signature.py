@@ -8,7 +8,6 @@ again.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
@@ -81,7 +80,7 @@ def _signer(secret: str) -> Sign:
 def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except binascii.Error:
+    except ValueError:  # also for letters outside ASCII
         raise ValueError("push.secret has a secret that is not base64") from None
 
 

@@ -126,7 +126,8 @@ def _error_text(exc: Exception, timeout_s: float) -> str:
     if isinstance(exc, OSError) and exc.errno in _ERRNO_TEXTS:
         return _ERRNO_TEXTS[exc.errno]
     if isinstance(exc, aiohttp.ClientConnectorError):
-        return _line(exc.os_error) or type(exc).__name__  # without the host, which the endpoint's URL names
+        # Without the host, which the endpoint's URL names. Of several addresses, the error has no number.
+        return _line(exc.os_error.strerror or exc.os_error) or type(exc).__name__
     return _line(exc) or type(exc).__name__
 
 

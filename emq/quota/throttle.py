@@ -59,14 +59,14 @@ class Throttle:
         if not self.is_limited:
             return int(self._may_probe_at() <= now)
         if now > self._at:
-            self._tokens = min(1.0 + self.rate * BURST_S, self._tokens + (now - self._at) * self.rate)
+            self._tokens = min(self._most, self._tokens + (now - self._at) * self.rate)
             self._at = now
         return int(self._tokens)
 
     def take(self, n: int, now: float) -> None:
         """Note that `n` of the messages that `room` allowed start; a negative number takes starts back."""
         if self.is_limited:
-            self._tokens -= n
+            self._tokens = min(self._most, self._tokens - n)  # the throttle may be younger than the starts taken back
         elif n:
             self._probed_at = now if n > 0 else None
 
@@ -75,6 +75,10 @@ class Throttle:
         if self.is_limited:
             return now + max(0.0, 1.0 - self._tokens) / self.rate
         return self._may_probe_at()
+
+    @property
+    def _most(self) -> float:
+        return 1.0 + self.rate * BURST_S
 
     def _may_probe_at(self) -> float:
         return self.until if self._probed_at is None else max(self.until, self._probed_at + PROBE_AGAIN_S)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import email.utils
 import hmac
 import time
 from collections.abc import AsyncIterator, Callable
+from unittest import mock
 
 import pytest
 import yarl
@@ -17,6 +19,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from emq import errors
 from emq.clock import ManualClock
+from emq.host.throttles import Throttles
 from emq.message import Message
 from emq.push import headers, signature, verdict
 from emq.push.addresses import AddressFilter
@@ -223,6 +226,7 @@ def test_an_ed25519_signature_is_checked_with_the_public_key() -> None:
     [
         ("s3cret", "begins with neither whsec_ nor whsk_"),
         ("whsec_!s3cret!", "is not base64"),
+        ("whsec_s3cretä", "push.secret has a secret that is not base64"),
         ("whsec_czNjcmV0", "a secret of 6 bytes; give whsec_ and base64 of 24 to 64"),
         ("whsk_czNjcmV0", "a key of 6 bytes"),
         (" ", "1 to 4 secrets"),
@@ -460,3 +464,23 @@ async def test_a_closed_pusher_says_so() -> None:
         await push.close()
         with pytest.raises(RuntimeError, match="the pusher is closed"):
             await push(message())
+
+
+@pytest.mark.parametrize("change", ["none", "url", "off", "gone"])
+async def test_an_answer_tells_nothing_about_the_endpoint_that_the_topic_has_by_now(change: str) -> None:
+    server, now = Server(response("500 Broken", b"")), ManualClock(NOW_S)
+    async with server.pusher() as push:
+        endpoint = push._endpoint_of("t")
+        assert endpoint is not None
+        later = {
+            "none": dataclasses.replace(endpoint),
+            "url": dataclasses.replace(endpoint, url=yarl.URL("http://127.0.0.1:1/")),
+            "off": dataclasses.replace(endpoint, throttles=False),
+            "gone": None,
+        }[change]
+        found = iter([endpoint, later])
+        throttles = Throttles({}, mock.Mock(), now)
+        async with Pusher(lambda _: next(found), clock=now, addresses=ANY, throttles=lambda: throttles) as pusher:
+            with pytest.raises(errors.Retry):
+                await pusher(message())
+            assert len(pusher._healths) == (change == "none")

@@ -230,3 +230,65 @@ async def test_push_follows_the_answers_of_a_real_endpoint() -> None:
         assert "it asked for a pause of 30 s" in found.reason
         app.stop()
         await running
+
+
+async def test_an_endpoint_that_is_down_and_says_503_is_probed_with_one_message_at_a_time() -> None:
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        return 503, None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        begin = await backlog(receiver, t, "t", 500)
+        await t.advance(600)
+        assert receiver.between("t", begin, begin + 600) <= 5 + QPS + 12
+        [(_, throttle)] = receiver.app.throttles
+        assert "out of order" in throttle.reason
+
+
+async def test_an_endpoint_of_a_slow_topic_is_found_out_of_order_too() -> None:
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        return 500, None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        await receiver.app.create_topic("t", qps=0.2, backoff_s=(1.0,), jitter=0.0, max_attempts=1000)
+        await receiver.app.publish_many("t", [b""] * 20)
+        await t.advance(600)
+        assert len(receiver.at["t"]) <= 16, "of the 120 that the quota allows"
+
+
+async def test_an_endpoint_that_is_slow_with_a_single_message_keeps_getting_one_at_a_time() -> None:
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        await asyncio.sleep(0.05 if len(receiver.at["t"]) <= 10 else 4.0)
+        return 204, None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        await receiver.app.create_topic("t", qps=1)
+        await receiver.app.publish_many("t", [b""] * 200)
+        await t.advance(15)
+        before = len(receiver.at["t"])
+        await t.advance(200)
+        assert len(receiver.at["t"]) - before >= 45, "one in 4 s"
+
+
+async def test_a_topic_that_has_another_endpoint_begins_with_the_shortest_pause() -> None:
+    url = "wrong"
+
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        return (500 if url == "wrong" else 204), None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        await backlog(receiver, t, "t", 500)
+        await t.advance(300)
+        url = "right"
+        await receiver.app.update_topic("t", attributes={"url": url})
+        await t.advance(10)
+        assert receiver.between("t", t.now.timestamp() - 10, t.now.timestamp()) >= 0.7 * 10 * QPS
+        url = "wrong"
+        await t.advance(60)
+        await receiver.app.update_topic("t", attributes={})
+        before = t.now.timestamp()
+        await t.advance(9)
+        assert receiver.between("t", before + 1, before + 9) >= 1, "it is probed after 5 s"

@@ -1,5 +1,6 @@
 """A handler closes its topic on this host, or slows the topic down: what starts, and when."""
 
+import asyncio
 import collections
 import itertools
 from collections.abc import Callable
@@ -253,3 +254,151 @@ async def test_the_snapshot_names_closed_and_limited_topics() -> None:
         assert (told["a"].rate, told["a"].reason) == (None, "HTTP 503")
         assert (told["b"].rate, told["b"].reason) == (2.5, "slow")
         assert told["a"].until - told["a"].since == pytest.approx(60.0)
+
+
+@pytest.mark.parametrize("way", ["close", "limit"])
+async def test_a_closed_topic_starts_nothing_more_of_the_visit_under_way(way: str) -> None:
+    starts = Starts()
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+        if len(starts.at["t"]) == 3:
+            if way == "close":
+                app.throttles.close("t", 30.0, "no more")
+            else:
+                app.throttles.limit("t", 0.01, "hardly any more")
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=100, group_qps=100.0)
+        await app.publish_many("t", [b""] * 50)
+        await t.advance(20)
+        assert len(starts.at["t"]) == 3
+
+
+async def test_a_closed_topic_starts_nothing_more_of_the_batch_visit_under_way() -> None:
+    sizes: list[int] = []
+
+    async def handle(messages: list[emq.Message]) -> None:
+        sizes.append(len(messages))
+        app.throttles.close("t", 30.0, "no more")
+
+    app = emq.App("memory:")
+    app.handlers.bind("t", handle, batch_size=5)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=100, group_qps=100.0)
+        await app.publish_many("t", [b""] * 50)
+        await t.advance(20)
+        assert len(sizes) == 1
+
+
+async def test_a_closed_topic_starts_nothing_more_of_the_volley_under_way() -> None:
+    starts = Starts()
+    waits = True
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+        if waits:
+            await asyncio.sleep(0.01)
+        else:
+            app.throttles.close("t", 30.0, "no more")
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=100, group_qps=100.0)
+        await app.publish_many("t", [b""] * 50)
+        await t.settled()
+        waits = False
+        await app.publish_many("t", [b""] * 50)
+        await t.advance(20)
+        assert len(starts.at["t"]) == 51
+
+
+async def test_a_limit_that_rises_counts_at_once() -> None:
+    starts = Starts()
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=10)
+        await t.publish("t", b"first")
+        await t.settled()
+        for least in (1e-9, 5e-324):
+            before = len(starts.at["t"])
+            app.throttles.limit("t", least, "nearly nothing")
+            await app.publish_many("t", [b""] * 10)
+            await t.advance(5)
+            assert len(starts.at["t"]) <= before + 1, "a start that the former limit allowed"
+            app.throttles.limit("t", 5.0, "some")
+            await t.advance(5)
+            assert len(starts.at["t"]) == before + 10
+
+
+async def test_groups_below_a_throttle_borrow_from_each_other() -> None:
+    starts = Starts()
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        topic = await app.create_topic("t", qps=20, group_qps=5.0, borrow=True)
+        assert topic.groups == 4
+        await t.publish("t", b"first", key="one")
+        await t.settled()
+        app.throttles.limit("t", 15.0, "a little less")
+        await app.publish_many("t", [b""] * 200, keys=["one"] * 200)
+        await t.advance(2)
+        before = len(starts.at["t"])
+        await t.advance(5)
+        assert len(starts.at["t"]) - before >= 0.8 * 15 * 5
+
+
+async def test_other_attributes_end_the_throttle_of_a_topic() -> None:
+    starts = Starts()
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=10, attributes={"url": "wrong"})
+        await t.publish("t", b"first")
+        await t.settled()
+        app.throttles.close("t", 3600.0, "nobody there")
+        await t.publish("t", b"second")
+        await app.update_topic("t", attributes={"url": "right"})
+        await t.advance(5)
+        assert len(starts.at["t"]) == 2
+        assert not list(app.throttles)
+
+
+async def test_throttles_may_change_while_they_are_listed() -> None:
+    async def handle(message: emq.Message) -> None:
+        pass
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        for name in ("a", "b"):
+            await app.create_topic(name, qps=10)
+            await t.publish(name, b"")
+        await t.settled()
+        app.throttles.close("a", 60.0, "")
+        app.throttles.close("b", 60.0, "")
+        for name, _ in app.throttles:
+            app.throttles.open(name)
+            await app.admin.delete(name, force=True)
+            await t.advance(5)
+        assert not list(app.throttles)
+
+
+def test_starts_taken_back_from_before_the_throttle_make_no_burst() -> None:
+    own = WindowCounter(100, 90.0)
+    assert own.reserve(50, 100.0) == 50
+    throttle = Throttle()
+    throttle.limit(1.0, "", 100.0)
+    counter = ThrottledCounter(own, throttle)
+    counter.release(50, 100.0)
+    assert counter.reserve(50, 100.0) <= 1
