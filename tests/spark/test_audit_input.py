@@ -103,7 +103,7 @@ def a_ledger_segment_that_no_part_tells_of(options: AuditOptions) -> str:
     writer = ledger.Writer(options.ledgers[0], SHAPE.run, 9, 0)
     writer.append(1, {"seq": [10**9], "topic": "t", "outcome": "published", "id": ["x"], "sent_us": [1]})
     writer.close()
-    return "ledger made-up: 1 segments are there that run.json does not tell of (part-9-0-0)"
+    return "ledger made-up: 1 segment is there that run.json does not tell of (part-9-0-0)"
 
 
 def ledger_segment_missing(options: AuditOptions) -> str:

@@ -204,7 +204,7 @@ async def test_bad_messages_are_refused_in_one_line_that_names_the_value(r: Rig)
         await r.producer.publish_many("orders", [b"fine", b"x" * 11])
     with pytest.raises(errors.InvalidMessage, match="no priority 'urgent'; it has high, mid, low"):
         await r.producer.publish("orders", b"x", priority="urgent")
-    with pytest.raises(errors.InvalidMessage, match="1 keys for 2 payloads"):
+    with pytest.raises(errors.InvalidMessage, match="keys has 1 entry for 2 payloads"):
         await r.producer.publish_many("orders", [b"x", b"y"], keys=["a"])
     assert await stored(r, "orders") == {}
     await r.producer.publish("orders", b"x" * 10)
