@@ -14,6 +14,9 @@ GRID_S = 1 / 256
 """Seconds between the times at which parked groups wake, so that thousands of smooth counters share 256 wake-ups a
 second. A power of two, so that whole seconds lie on the grid exactly."""
 
+FEW = 64
+"""Number of times that may be kept although no group is parked until then any more."""
+
 
 class Parking:
     """Groups by the time at which their counters allow more; one timer serves all."""
@@ -51,6 +54,12 @@ class Parking:
         if parked is None or group not in parked:
             return False
         del parked[group]
+        if not parked:
+            del self._groups[group.parked_until]
+            if len(self._deadlines) > 2 * len(self._groups) + FEW:
+                # Times of topics that were closed for long, and opened early, again and again.
+                self._deadlines = list(self._groups)
+                heapq.heapify(self._deadlines)
         return True
 
     def stop(self) -> None:
@@ -68,7 +77,7 @@ class Parking:
         now = self._clock.now()
         due: list[OwnedGroup] = []
         while self._deadlines and self._deadlines[0] <= now:
-            due += self._groups.pop(heapq.heappop(self._deadlines))
+            due += self._groups.pop(heapq.heappop(self._deadlines), ())
         if self._deadlines:
             self._set_timer()
         self._back(due)

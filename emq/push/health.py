@@ -8,13 +8,14 @@ and uses no attempt.
   additive increase and multiplicative decrease, as TCP does (Chiu and Jain, 1989). After `Retry-After` nothing starts
   until that time.
 - **Slow answers.** Answers that take over a second on average, and four times as long as the endpoint's best, halve the
-  rate, too.
+  rate, too; but not below one delivery at a time, at which the rate is no reason for them.
 - **Out of order.** If four fifths of the latest deliveries failed, and five at least, the topic is closed for 5 s; then
   one message probes the endpoint. If the probe fails, too, the time doubles, up to 5 minutes. If it succeeds, the rate
   begins at a tenth of the quota. A few messages that an endpoint refuses for themselves (400, or 500 for a poisonous
   one) do not close it while others succeed.
 
 A message that began before the last change says nothing about the time since, and changes nothing.
+When the topic has another endpoint, its throttle is forgotten (`emq.host.topic_updates`).
 """
 
 from __future__ import annotations

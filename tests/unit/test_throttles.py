@@ -402,3 +402,29 @@ def test_starts_taken_back_from_before_the_throttle_make_no_burst() -> None:
     counter = ThrottledCounter(own, throttle)
     counter.release(50, 100.0)
     assert counter.reserve(50, 100.0) <= 1
+
+
+async def test_a_topic_that_is_closed_for_a_day_again_and_again_takes_no_memory() -> None:
+    async def handle(message: emq.Message) -> None:
+        pass
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=10)
+        await t.publish("t", b"first")
+        await t.settled()
+        app.throttles.close("t", 86_400.0, "closed")
+        await t.publish("t", b"second")
+        await t.advance(1)
+        for i in range(500):
+            app.throttles.close("t", 86_400.0 - i, "closed again")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert app.host is not None
+        parking = app.host.dispatcher.parking
+        assert len(parking) == 1
+        assert len(parking._groups) == 1
+        assert len(parking._deadlines) <= 100
+        app.throttles.open("t")
+        await t.settled()
+        assert len(t.delivered) == 2
