@@ -9,10 +9,10 @@ and uses no attempt.
   until that time.
 - **Slow answers.** Answers that take over a second on average, and four times as long as the endpoint's best, halve the
   rate, too; but not below one delivery at a time, at which the rate is no reason for them.
-- **Out of order.** If four fifths of the latest deliveries failed, and five at least, the topic is closed for 5 s; then
-  one message probes the endpoint. If the probe fails, too, the time doubles, up to 5 minutes. If it succeeds, the rate
-  begins at a tenth of the quota. A few messages that an endpoint refuses for themselves (400, or 500 for a poisonous
-  one) do not close it while others succeed.
+- **Out of order.** If four fifths of the latest deliveries failed, and five at least, or twenty in a row, the topic is
+  closed for 5 s; then one message probes the endpoint. If the probe fails, too, the time doubles, up to 5 minutes. If
+  it succeeds, the rate begins at a tenth of the quota. A few messages that an endpoint refuses for themselves (400, or
+  500 for a poisonous one) do not close it while others succeed.
 
 A message that began before the last change says nothing about the time since, and changes nothing.
 When the topic has another endpoint, its throttle is forgotten (`emq.host.topic_updates`).
@@ -54,6 +54,9 @@ FAILURES = 5
 SHARE = 0.8
 """An endpoint is out of order from this many failures on, if they are this share of the latest deliveries."""
 
+IN_A_ROW = 20
+"""Failures without a success between them after which it is out of order, too, however good it was before."""
+
 HALVING_S = 10.0
 """Seconds in which half of the former deliveries are forgotten."""
 
@@ -73,6 +76,8 @@ FEW = 1_000
 """Number of known endpoints up to which those of topics that left this host are not searched for."""
 
 _ASK_FOR_LESS = (429, 503)
+_IN_ORDER = (410, 429)
+"""Failures that an endpoint in order answers: 410 sends each message to the dead letters at once."""
 
 
 class Health:
@@ -80,6 +85,7 @@ class Health:
 
     Attributes:
         good, bad: the latest deliveries that succeeded and failed, the older ones counting less.
+        in_a_row: failures since the last success.
         best_s, usual_s: seconds that the endpoint's best answers take, and the latest ones on average.
     """
 
@@ -96,6 +102,7 @@ class Health:
         "bad",
         "best_s",
         "good",
+        "in_a_row",
         "topic",
         "usual_s",
     )
@@ -103,6 +110,7 @@ class Health:
     def __init__(self, topic: str, random_: random.Random) -> None:
         self.topic = topic
         self.good = self.bad = 0.0
+        self.in_a_row = 0
         self.best_s = float("inf")
         self.usual_s = 0.0
         self._random = random_
@@ -114,6 +122,7 @@ class Health:
     def succeeded(self, began: float, now: float, throttles: Throttles) -> None:
         """A delivery that began at `began` was answered with 2xx."""
         self.good += 1
+        self.in_a_row = 0
         took_s = now - began
         self.usual_s += (took_s - self.usual_s) * WEIGHT
         is_slow = self.usual_s > LEAST_SLOW_S and self.usual_s > SLOW * self.best_s
@@ -151,6 +160,7 @@ class Health:
     def failed(self, began: float, now: float, throttles: Throttles, reason: str) -> None:
         """A delivery failed: no answer in time, or one that says that the endpoint is out of order."""
         self.bad += 1
+        self.in_a_row += 1
         throttle, rate = throttles.of(self.topic), throttles.quota(self.topic)
         if throttle is not None:
             rate = min(rate, throttle.rate)
@@ -160,6 +170,7 @@ class Health:
             self._closed_s = CLOSED_S
         is_probe = throttle is not None and not throttle.is_limited and began >= throttle.until
         is_out = self.bad >= FAILURES - 0.5 and self.bad >= SHARE * (self.good + self.bad)
+        is_out = is_out or self.in_a_row >= IN_A_ROW
         if is_probe or (is_out and (throttle is None or throttle.is_limited)):
             for_s = self._closed_s * (1 + JITTER * self._random.random())
             throttles.close(self.topic, for_s, f"out of order: {reason}")
@@ -178,7 +189,8 @@ class Health:
         if quota <= 0:
             return
         if throttle is None:
-            rate = min(quota, max(self._sent, self._sent_before))
+            # A few messages tell nothing of the rate that the endpoint takes.
+            rate = min(quota, max(self._sent, self._sent_before, quota * AFTER_PROBE / LESS))
         elif throttle.is_limited:
             rate = throttle.rate
         elif began >= throttle.until:  # it was the probe, and the endpoint is in order
@@ -232,7 +244,7 @@ class Healths:
         if 200 <= status < 300:
             health.succeeded(began, now, throttles)
             return
-        if status != 429:  # an endpoint that says 429 is in order
+        if status not in _IN_ORDER:
             health.failed(began, now, throttles, reason)
         if status in _ASK_FOR_LESS:  # changes nothing if the failure has just closed the topic, but for a longer pause
             health.asked_for_less(began, now, throttles, reason, after_s)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import emq
 from emq import settings
 from emq.cli.binding import with_push
-from emq.push.health import AFTER_PROBE, CLOSED_S, FEW, JITTER, MOST_CLOSED_S, Healths
+from emq.push.health import AFTER_PROBE, CLOSED_S, FEW, IN_A_ROW, JITTER, MOST_CLOSED_S, Healths
 from emq.testing import Harness
 
 QPS = 20
@@ -129,6 +129,54 @@ async def test_an_endpoint_out_of_order_is_probed_and_keeps_its_messages_and_the
         assert not t.dead_letters
 
 
+async def test_an_endpoint_that_was_good_for_long_and_goes_down_is_closed_soon() -> None:
+    down = False
+
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        return (500 if down else 204), None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        await backlog(receiver, t, "t", 3000)
+        await t.advance(60)
+        down = True
+        begin = t.now.timestamp()
+        await t.advance(4)
+        assert receiver.between("t", begin, begin + 4) <= IN_A_ROW + QPS
+        assert not [throttle for _, throttle in receiver.app.throttles if throttle.is_limited]
+        assert list(receiver.app.throttles)
+
+
+async def test_an_endpoint_that_is_gone_for_good_gets_its_messages_into_the_dead_letters_at_full_rate() -> None:
+    healths = Healths(lambda: throttles, emq.App("memory:").clock)
+    app = emq.App("memory:")
+
+    async def handle(message: emq.Message) -> None:
+        healths.answered(message.topic, 0.0, 410, "HTTP 410", None)
+        raise emq.Reject("HTTP 410")
+
+    app.handlers.bind("*", handle)
+    async with Harness(app) as t:
+        throttles = app.throttles
+        await app.create_topic("t", qps=QPS)
+        await app.publish_many("t", [b""] * 100)
+        await t.advance(7)
+        assert len(t.dead_letters) == 100
+
+
+async def test_one_refused_message_of_a_quiet_topic_does_not_slow_it_to_a_crawl() -> None:
+    async def takes(message: emq.Message) -> tuple[int, float | None]:
+        return (429 if len(receiver.at["t"]) == 1 else 204), None
+
+    receiver = Receiver(takes)
+    async with Harness(receiver.app) as t:
+        begin = await backlog(receiver, t, "t", 1)
+        await t.advance(2)
+        await receiver.app.publish_many("t", [b""] * 400)
+        await t.advance(30)
+        assert receiver.between("t", begin, begin + 32) >= 400
+
+
 async def test_an_endpoint_that_answers_again_begins_slowly() -> None:
     down = True
 
@@ -172,7 +220,7 @@ async def test_an_endpoint_that_gets_slow_gets_less() -> None:
 
 async def test_a_message_refused_for_itself_alone_slows_nothing() -> None:
     async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return (400 if message.payload.endswith(b"7") else 204), None
+        return (400 if message.payload.endswith(b"77") else 204), None
 
     receiver = Receiver(takes)
     async with Harness(receiver.app) as t:
