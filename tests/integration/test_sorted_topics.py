@@ -13,6 +13,7 @@ from support.virtual import virtual
 
 from emq import Reject, Retry, errors
 from emq.message import Message, slot_id
+from emq.storage.reasons import parted
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
 from storage_adapters.memory import MemoryStore
@@ -101,8 +102,8 @@ async def test_a_failing_message_is_retried_sixteen_times_behind_the_others_and_
         assert seen.payloads[:4] == [b"bad", b"a", b"b", b"c"]
         assert await states(r) == (0, 0, 1)
         [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.PRIORITY))
-        assert (dead.member, dead.reason) == (b"bad", "ValueError: attempt 17")
-        assert [reason for _, reason in dead.history] == [f"ValueError: attempt {i}" for i in range(1, 17)]
+        assert (dead.member, parted(dead.reason).text) == (b"bad", "ValueError: attempt 17")
+        assert [parted(reason).text for _, reason in dead.history] == [f"ValueError: attempt {i}" for i in range(1, 17)]
 
 
 @virtual
@@ -400,11 +401,8 @@ async def test_a_second_death_adds_its_payload_to_the_dead_letter_of_the_first()
                 await asyncio.sleep(3)
         assert await states(r) == (0, 0, 1)
         [dead] = await r.store.sorted.dead(Slot("t/0", SlotKind.RANGE_MERGE, apart=True))
-        assert (dead.body, dead.reason, [why for _, why in dead.history]) == (
-            b"42",
-            "rejected: no 2",
-            ["rejected: no 40"],
-        )
+        reasons = [parted(reason).text for _, reason in dead.history]
+        assert (dead.body, parted(dead.reason).text, reasons) == (b"42", "rejected: no 2", ["rejected: no 40"])
 
 
 @virtual

@@ -176,7 +176,7 @@ class Load:
         for name in TOPICS:
             topic = await self.app.catalog.get(name)
             letters = [letter async for letter in dead_letters.find(self.app.store, topic)]
-            assert {letter.reason for letter in letters} <= {"not this one"}
+            assert {letter.reason for letter in letters} <= {"rejected: not this one"}
             dead |= {(name, letter.payload.decode().rstrip("!")) for letter in letters}
         unique = {sent for sent in self.known if sent[0] in UNIQUE}
         perhaps = {sent for sent in self.unknown if sent[0] in UNIQUE}
