@@ -26,6 +26,12 @@ COPIES = 4
 LANES = tuple(f"identity of this store/{index}" for index in range(COPIES))
 """No topic can have these lanes: a topic's name has no spaces."""
 
+PATIENCE_S = 0.5
+"""Seconds for which copies on servers that do not answer are waited for once a server has answered. A silent server
+must not keep a host from the groups of the others."""
+
+_SILENT = "the store's server with a copy of its identity does not answer"
+
 _ID = "identity"
 
 _NEVER_MS = 1 << 46
@@ -52,19 +58,21 @@ async def keep(lanes: LaneStore, wanted: str | None = None) -> str:
 
     Raises:
         StoreFull: the store has no identity, and no room for one.
-        StoreUnavailable: as for `find`.
+        StoreUnavailable: no server that may have the identity answers; try again.
     """
     copies = await _copies(lanes)
     found, failure = _of(copies)
     if found is None:
-        if failure is not None:
-            raise failure
-        # All who come at once agree on the copy in the first lane.
-        answer = (await lanes.add([_add(LANES[0], wanted or secrets.token_hex(6))]))[0]
+        first = next((i for i, copy in enumerate(copies) if copy is None), None)
+        if first is None:
+            raise failure or errors.StoreUnavailable(_SILENT)
+        # All who come at once agree on the copy in the first lane, or in the first one on a server that answers: a
+        # silent server must not keep hosts from a new store. A store that has an identity has it on the others, too.
+        answer = (await lanes.add([_add(LANES[first], wanted or secrets.token_hex(6))]))[0]
         if isinstance(answer, errors.EMQError):
             raise answer
-        copies[0] = await _copy(lanes, LANES[0])
-        found, failure = _of(copies[:1])
+        copies[first] = await _copy(lanes, LANES[first])
+        found, failure = _of([copies[first]])
         if found is None:
             raise failure or errors.StoreUnavailable("the store has forgotten its identity at once; try again")
     missing = [_add(lane, found) for lane, copy in zip(LANES, copies, strict=True) if copy is None]
@@ -79,7 +87,16 @@ def _add(lane: str, identity: str) -> LaneAdd:
 
 
 async def _copies(lanes: LaneStore) -> list[str | Failure | None]:
-    return list(await asyncio.gather(*(_copy(lanes, lane) for lane in LANES)))
+    """Return what each of the lanes has; once one has answered, wait for the others `PATIENCE_S` only."""
+    asked = [asyncio.create_task(_copy(lanes, lane), name="emq identity") for lane in LANES]
+    try:
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(asked, timeout=PATIENCE_S)
+        return [task.result() if task.done() else errors.StoreUnavailable(_SILENT) for task in asked]
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
 
 
 async def _copy(lanes: LaneStore, lane: str) -> str | Failure | None:

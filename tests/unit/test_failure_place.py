@@ -127,8 +127,8 @@ async def test_each_failed_attempt_of_a_dead_letter_says_where_it_failed(kind: A
         await t.publish("orders", b"x", priority=20 if kind == "priority" else None)
         await t.advance(5)
         [letter] = [each async for each in app.dead_letters("orders")]
-    assert letter.reason == "hopeless"
-    assert [each.reason for each in letter.history] == ["ZeroDivisionError: division by zero", "hopeless"]
+    assert letter.reason == "rejected: hopeless"
+    assert [each.reason for each in letter.history] == ["ZeroDivisionError: division by zero", "rejected: hopeless"]
     first, last = (each.place for each in letter.history)
     assert first.endswith(f"{HERE}:{line_of(divides)} in divides")
     assert f"{HERE}:{line_of(deliver, 5)} in " in last
