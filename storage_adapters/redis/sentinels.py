@@ -23,3 +23,8 @@ class OneAtATime(redis.asyncio.sentinel.Sentinel):
         """Return the host and port of the master, as the first sentinel that knows the master names it."""
         async with self._asking:
             return await super().discover_master(service_name)
+
+    async def aclose(self) -> None:
+        """Close the connections to the sentinels. The driver has this method since 8.1 only."""
+        for sentinel in self.sentinels:
+            await sentinel.aclose()
