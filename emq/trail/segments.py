@@ -239,7 +239,7 @@ def at_one_time(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[
 
 LEAP_US = forms.LEAP_US
 
-_IN_TURN = pa.array([events.STARTED, events.SETTLED, events.RETRIED, events.DEAD])
+_IN_TURN = pa.array([events.STARTED, events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD])
 """Events that a host records as they happen."""
 
 

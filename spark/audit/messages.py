@@ -81,13 +81,15 @@ def aggregate(rows: DataFrame) -> DataFrame:
     kind = F.col("kind")
     counted = [count(kind == _CODES.index(name)).alias(name) for name in COUNTED_EVENTS]
     is_start, is_end = kind == _CODES.index(events.STARTED), kind.isin(*_ENDS)
+    is_return = kind == _CODES.index(events.RETURNED)
+    is_first = (F.col("offset") >= 0) & (F.col("attempt") == 1)
     # The weights of a message's starts and ends add up to 0 if each end has a start by the same host and attempt.
     weight = F.when(is_start, F.col("who")).when(is_end, -F.col("who")).otherwise(0)
     return steps.groupBy(*KEY).agg(
         *counted,
         count(F.col("is_odd")).alias("odd"),
         F.sum(weight).alias("balance"),
-        count(is_start & (F.col("offset") >= 0) & (F.col("attempt") == 1)).alias("first_starts"),
+        (count(is_start & is_first) - count(is_return & is_first)).alias("first_starts"),
         F.max("group").alias("group"),
         F.max("priority").alias("priority"),
         F.max(F.when(_is_publish(kind), F.col("offset"))).alias("offset"),
@@ -135,7 +137,7 @@ def _is_publish(kind: Column) -> Column:
 
 def _is_odd(kind: Column) -> Column:
     """True for retries, deaths, replays, doubted publishes, starts after the first attempt, and starts after expiry."""
-    others = (events.RETRIED, events.DEAD, events.REPLAYED, events.DOUBTED)
+    others = (events.RETRIED, events.RETURNED, events.DEAD, events.REPLAYED, events.DOUBTED)
     is_late = (F.col("attempt") != 1) | _true(F.col("until") <= F.col("time_us"))
     return kind.isin(*map(_CODES.index, others)) | ((kind == _CODES.index(events.STARTED)) & is_late)
 
