@@ -65,7 +65,8 @@ class Ownership:
         owned: topics with a group here.
         groups, queues: the groups and queues of this host, by name.
         lost_groups: groups lost to a newer owner since the start.
-        something_moves: set while keys of some topic may be moving between groups, on whatever hosts.
+        something_moves: set while keys of some topic may be moving between groups, on whatever hosts, and to have the
+            passage loop look once.
     """
 
     def __init__(
@@ -350,8 +351,6 @@ class Ownership:
                 async for group in in_slices(self._updates.update(owner, topic)):
                     if owner.topic is topic and owner.groups.get(group.index) is group:
                         self._updates.update_group(group)
-        if not self._moving:
-            self.something_moves.clear()
         return former
 
     def shrunk(self) -> Iterator[Topic]:
@@ -364,6 +363,12 @@ class Ownership:
     async def save(self) -> None:
         """Save the progress of all dirty queues now."""
         await self.loops.checkpointer.save()
+
+    async def until_something_moves(self) -> None:
+        """Wait until keys of some topic may be moving between groups, or `something_moves` is set otherwise."""
+        if not self._moving:
+            self.something_moves.clear()
+        await self.something_moves.wait()
 
     def moving(self) -> list[OwnedTopic]:
         """Return the topics with groups here whose keys may be moving between groups."""
