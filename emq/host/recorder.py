@@ -26,6 +26,7 @@ from emq.groups.owned import OwnedTopic
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
 from emq.host.statistics import IN_SLOT, HostStatistics, Rates, ThrottledTopic, TopicStatistics, Totals
+from emq.host.watched_tenants import WatchedTenants
 from emq.loops.guard import Guard
 from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
@@ -63,6 +64,7 @@ class Parts(NamedTuple):
     membership: Membership
     database: Database
     lag: LagSampler
+    watched: WatchedTenants
 
 
 class _Mark(NamedTuple):
@@ -134,6 +136,11 @@ class Recorder:
             closed=self.throttled - self.limited,
             limited=self.limited,
             throttled=self._throttled,
+            lag={part.value: n for part, n in parts.lag.counts.items()} if parts.lag.sampled_at is not None else {},
+            lag_at=parts.lag.sampled_at,
+            troubled=parts.lag.troubled,
+            in_trouble=parts.lag.in_trouble,
+            watched=parts.watched.latest(),
         )
 
     @property
@@ -143,7 +150,7 @@ class Recorder:
         return parts.puller.unreachable or loops.slots.unreachable or loops.lanes.unreachable or parts.lag.unreachable
 
     async def record(self) -> None:
-        """Save a snapshot every `INTERVAL_S` (1 s) while the host is busy, else every `IDLE_S` (5 s).
+        """Save a snapshot every `INTERVAL_S` (1 s) while the host is busy or watched, else every `IDLE_S` (5 s).
 
         The loop compares the host's total counters to tell busy from idle, so that an idle host, whatever it owns, pays
         for one comparison a second. After a change the loop looks at the topics one by one: at most `GROUPS_PER_S`
@@ -176,7 +183,7 @@ class Recorder:
             self._looks_wanted -= 1
             for _ in self._look(now):
                 await asyncio.sleep(0)
-        if changed or look or now - self._saved_at >= IDLE_S:
+        if changed or look or self._parts.watched.names or now - self._saved_at >= IDLE_S:
             await self._save()
 
     def _take_rates(self) -> bool:
@@ -236,9 +243,12 @@ class Recorder:
         snapshot = self.latest()
         text = msgspec.json.encode(snapshot).decode()
         try:
-            await self._database.save_host_stats(self._environment, self._name, text, int(snapshot.time * 1000))
+            wanted = await self._database.save_host_stats(
+                self._environment, self._name, text, int(snapshot.time * 1000)
+            )
         except errors.DatabaseUnavailable:
             return  # the checkpointer has logged the error; the next round tries again
+        self._parts.watched.watch(wanted)
         self._saved_at, self._lag_s = snapshot.time, 0.0
 
     def _totals(self) -> Totals:

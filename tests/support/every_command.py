@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from emq.cli import consuming
+from emq.cli import consuming, serving_api
 from emq.cli.commands import app
 from support.emq_shell import Shell
 
 TOPIC = "shop"
 
 ARGUMENTS = {
+    "api key create": "",
+    "api serve": "",
     "audit": "trail",
     "dead list": "",
     "dead purge": f"{TOPIC} --yes",
@@ -92,6 +94,7 @@ def prepare(emq: Shell, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (directory / "latin.txt").write_bytes(b"qps = 1 # caf\xe9\n")
     (directory / "plan.toml").write_text('duration_s = 5\n[[tenants]]\ntopics = ["shop"]\nrate_per_s = 1\n')
     monkeypatch.setattr(consuming, "run", lambda *_, **__: None)
+    monkeypatch.setattr(serving_api, "run", lambda *_: None)
     monkeypatch.setattr(consuming, "run_many", lambda *_: None)
     try:
         from spark import session

@@ -19,7 +19,7 @@ COMMANDS = every_command.commands()
 OWN = ("demo", "trial")
 """Commands with a place of their own: they take no --store."""
 
-HOSTS = ("up", "run", "host")
+HOSTS = ("up", "run", "host", "api serve")
 CLUSTER = ("plan", "hosts", "drain", "weight")
 """Commands that look into the cluster and the database, not into the store."""
 
