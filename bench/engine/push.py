@@ -20,6 +20,7 @@ from bench.engine.waiting import LOOK_S, Cost, cost, in_tasks, made
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
+from emq import plurals
 from emq.cli.binding import with_push
 from emq.demo.receivers import Receivers
 from emq.message import Message
@@ -87,7 +88,7 @@ async def hosted(stage: Stage, topics: list[Topic], per_tenant: int) -> tuple[Co
             await asyncio.sleep(LOOK_S)
             in_flight.append(dispatcher.in_flight)
         found = cost(watch, total - before)
-        assert not dispatcher.failed, f"{dispatcher.failed} deliveries failed"
+        assert not dispatcher.failed, f"{plurals.count(dispatcher.failed, 'delivery', 'deliveries')} failed"
         return found, round(statistics.mean(in_flight))
 
 
@@ -99,7 +100,10 @@ async def run(stage: Stage, *, tenants: int, messages: int, rounds: int) -> dict
         async with stage.app() as app:
             topics = await app.admin.create(endpoints(receivers, names))
         for i in range(rounds):
-            stage.say(f"round {i + 1} of {rounds}: {per_tenant:,} messages to each of {tenants:,} tenants")
+            stage.say(
+                f"round {i + 1} of {rounds}: {plurals.count(per_tenant, 'message')} to each of "
+                f"{plurals.count(tenants, 'tenant')}"
+            )
             found, most = await hosted(stage, topics, per_tenant)
             hosts.append(found)
             in_flight.append(min(most, most_connections()))

@@ -248,7 +248,8 @@ class Ownership:
         if settles:
             answers = await of_each(self._store.sorted.settle(settles), len(settles))
             if failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
-                log.warning("%s; %d claimed messages are left to time out", failures[0], len(failures))
+                left = plurals.count(len(failures), "claimed message")
+                log.warning("%s; %s %s left to time out", failures[0], left, plurals.are(len(failures)))
 
     async def look_at_lanes(self) -> None:
         """Claim from every lane soon; the stores refuse the claims for groups that have a newer owner."""

@@ -106,6 +106,7 @@ class Cluster:
         self.topics = CatalogOrders(self)
         self.losing = asyncio.Lock()
         self._clocks = itertools.cycle(schedule.offsets_s)
+        evidence.occurrences.clocks["publisher"] = self.clock.now_us
         self._lives: Counter[str] = Counter()
         self._names = itertools.count(1)
         self._tasks: list[asyncio.Task[None]] = []
