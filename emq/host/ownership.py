@@ -64,6 +64,7 @@ class Ownership:
         topics: every topic of the catalog, by name.
         owned: topics with a group here.
         groups, queues: the groups and queues of this host, by name.
+        taken, let_go: groups that came and went since the start.
         lost_groups: groups lost to a newer owner since the start.
         something_moves: set while keys of some topic may be moving between groups, on whatever hosts, and to have the
             passage loop look once.
@@ -85,6 +86,7 @@ class Ownership:
         self.topics: dict[str, Topic] = {}
         self.owned: dict[str, OwnedTopic] = {}
         self.groups: dict[str, OwnedGroup] = {}
+        self.taken = self.let_go = 0
         self.queues: dict[str, OwnedQueue] = {}
         self.lost_groups = 0
         self._updates = TopicUpdates(handlers, loops, self.owned, self.groups, context)
@@ -283,6 +285,7 @@ class Ownership:
         group.quota = quota
         group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)
         owner.groups[index] = self.groups[name] = group
+        self.taken += 1
         if len(owner.sisters) > 2 * len(owner.groups) + SLICE:  # most of them have gone
             left = [sister for sister in owner.sisters if not sister.stopping]
             owner.sisters.clear()
@@ -312,6 +315,7 @@ class Ownership:
             self.loops.slots.release(group.slot)
         owner = group.owner
         del self.groups[group.name]
+        self.let_go += 1
         for queue in group.queues:
             del self.queues[queue.name]
         owner.groups.pop(group.index, None)
