@@ -8,6 +8,8 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable
 
+from support.served import served
+
 import emq
 from emq import settings
 from emq.cli.binding import with_push
