@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fastapi
 
-from emq.api import problems, tenants
+from emq.api import endpoints, keys, messages, problems, tenants
 from emq.push.service.service import PushService
 
 TITLE = "EMQ push service"
@@ -33,6 +33,6 @@ def build(service: PushService) -> fastapi.FastAPI:
     )
     application.state.service = service
     problems.install(application)
-    for part in (tenants,):
+    for part in (tenants, endpoints, messages, keys):
         application.include_router(part.router)
     return application
