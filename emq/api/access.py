@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NamedTuple, cast
 import fastapi
 from fastapi import security
 
+from emq.api.limits import Rates
 from emq.api.problems import Problem
 from emq.push.records.keys import Key
 from emq.push.service.service import PushService
@@ -60,13 +61,18 @@ def service_of(request: fastapi.Request) -> PushService:
 Service = Annotated[PushService, fastapi.Depends(service_of)]
 
 
-async def caller_of(service: PushService, token: str) -> Caller:
+async def caller_of(service: PushService, token: str, rates: Rates | None = None) -> Caller:
     """Return who has this bearer key.
 
+    Args:
+        rates: count the request; None to count nothing.
+
     Raises:
-        Problem: nobody has.
+        Problem: nobody has, or the key has too many requests.
     """
     key = await service.keys.owner(token) if token else None
+    if rates is not None:
+        rates.take("" if key is None else key.id)
     if key is None:
         text = (
             "the key is unknown, was deleted or has expired" if token else "send a key: Authorization: Bearer emqk_..."
@@ -78,7 +84,8 @@ async def caller_of(service: PushService, token: str) -> Caller:
 
 def _may(right: Right, *, of_tenant: bool) -> Callable[..., Awaitable[Caller]]:
     async def check(request: fastapi.Request, service: Service, credentials: Credentials) -> Caller:
-        caller = await caller_of(service, "" if credentials is None else credentials.credentials)
+        token = "" if credentials is None else credentials.credentials
+        caller = await caller_of(service, token, request.app.state.rates)
         caller.check(right, request.path_params["tenant"] if of_tenant else None)
         return caller
 
