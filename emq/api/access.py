@@ -27,6 +27,10 @@ _bearer = security.HTTPBearer(auto_error=False, description="a key, such as emqk
 Credentials = Annotated[security.HTTPAuthorizationCredentials | None, fastapi.Depends(_bearer)]
 
 
+Bearer = Annotated[None, fastapi.Security(_bearer)]
+"""For an operation that checks the key by itself: the OpenAPI document says that it needs one."""
+
+
 class Caller(NamedTuple):
     """Who sends a request."""
 
@@ -53,7 +57,7 @@ class Caller(NamedTuple):
             raise Problem(403, "forbidden", f"a key of the role {self.key.role} may not do this; it needs {right}")
 
 
-def service_of(request: fastapi.Request) -> PushService:
+async def service_of(request: fastapi.Request) -> PushService:
     """Return the service behind the application."""
     return cast("PushService", request.app.state.service)
 

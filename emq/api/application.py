@@ -5,6 +5,7 @@ from __future__ import annotations
 import fastapi
 
 from emq.api import endpoints, keys, messages, problems, tenants
+from emq.api.fast_lane import FastLane
 from emq.api.limits import Limited, Limits, Rates
 from emq.api.pages import router as pages
 from emq.push.service.service import PushService
@@ -36,7 +37,8 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
         redirect_slashes=False,
     )
     application.state.service = service
-    application.state.rates = Rates(limits)
+    application.state.rates = rates = Rates(limits)
+    application.add_middleware(FastLane, service=service, rates=rates)  # within `Limited`
     application.add_middleware(Limited, limits=limits)
     problems.install(application)
     for part in (tenants, endpoints, messages, keys):
