@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fastapi
 
-from emq.api import problems, tenants
+from emq.api import cluster, dead_letters, deliveries, lag, problems, replays, tenants
 from emq.push.service.service import PushService
 
 TITLE = "EMQ push service"
@@ -33,6 +33,7 @@ def build(service: PushService) -> fastapi.FastAPI:
     )
     application.state.service = service
     problems.install(application)
-    for part in (tenants,):
+    for part in (tenants, deliveries, replays, dead_letters, lag, cluster):
         application.include_router(part.router)
+    application.include_router(dead_letters.actions)
     return application

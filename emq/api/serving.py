@@ -12,6 +12,7 @@ import uvicorn
 from emq import errors
 from emq.api import application
 from emq.app import App
+from emq.push.service import background
 from emq.push.service.service import PushService
 from emq.settings import Address
 
@@ -72,8 +73,9 @@ async def serving(app: App, address: Address) -> AsyncIterator[Address]:
         server = _Server(config)
         where = Address(address.host, listener.getsockname()[1])
         task = asyncio.create_task(server.serve(sockets=[listener]), name="emq api")
-        try:
-            yield where
-        finally:
-            server.should_exit = True
-            await task
+        async with background.running(service):
+            try:
+                yield where
+            finally:
+                server.should_exit = True
+                await task

@@ -58,7 +58,7 @@ class LetterFilter(NamedTuple):
     endpoint: str = ""
     reason: str = ""
     since_ms: int = 0
-    until_ms: int = 1 << 62
+    until_ms: int = (1 << 62) // 1000
 
     def fits(self, dead: DeadEntry) -> bool:
         return self.since_ms <= dead.dead_ms < self.until_ms and self.reason.lower() in dead.reason.lower()
