@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import fastapi
 
-from emq.api import cluster, dead_letters, deliveries, lag, problems, replays, tenants
+from emq.api import (
+    cluster,
+    dead_letters,
+    deliveries,
+    endpoints,
+    keys,
+    lag,
+    messages,
+    problems,
+    replays,
+    tenants,
+)
 from emq.push.service.service import PushService
 
 TITLE = "EMQ push service"
@@ -33,7 +44,7 @@ def build(service: PushService) -> fastapi.FastAPI:
     )
     application.state.service = service
     problems.install(application)
-    for part in (tenants, deliveries, replays, dead_letters, lag, cluster):
+    for part in (tenants, endpoints, messages, keys, deliveries, replays, dead_letters, lag, cluster):
         application.include_router(part.router)
     application.include_router(dead_letters.actions)
     return application

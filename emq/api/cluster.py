@@ -1,4 +1,4 @@
-"""`/v1/hosts`, `/v1/plan`, `/v1/trace/{id}`, `/v1/audit-log`: what operators look at."""
+"""`/v1/hosts`, `/v1/plan`, `/v1/trace/{id}`: what operators look at."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from emq.api.queries import DeliveryId, Existing
 from emq.api.tenants import TenantId
 from emq.inspect.snapshots import AgedSnapshot
 from emq.inspect.trace.lookup import Trace
-from emq.push.records.audit_log import Entry
 
 router = fastapi.APIRouter(prefix="/v1", tags=["operations"])
 
@@ -91,31 +90,6 @@ class TraceShown(forms.Shown):
     notes: list[str]
 
 
-class EntryShown(forms.Shown):
-    """An entry of the audit log."""
-
-    id: str
-    at: datetime.datetime
-    tenant: str | None
-    actor: str
-    action: str
-    target: str
-    changes: dict[str, Any]
-
-
-class AuditPage(forms.Shown):
-    """Entries of the audit log, the newest first."""
-
-    data: list[EntryShown]
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
-
-
-class AuditQuery(queries.ListQuery):
-    """Whose entries to list."""
-
-    tenant: queries.EndpointId | None = pydantic.Field(None, description="only this tenant's")
-
-
 class TraceQuery(queries.Query):
     """Where to look."""
 
@@ -160,18 +134,6 @@ def _trace(found: Trace) -> TraceShown:
     )
 
 
-def _entry(entry: Entry) -> EntryShown:
-    return EntryShown(
-        id=entry.id,
-        at=forms.time(entry.created_us),
-        tenant=entry.tenant or None,
-        actor=entry.actor,
-        action=entry.action,
-        target=entry.target,
-        changes=entry.changes,
-    )
-
-
 @router.get("/hosts")
 async def list_hosts(_: access.Admin, service: access.Service) -> Hosts:
     """List the hosts heard of within the last hour."""
@@ -204,12 +166,3 @@ async def get_delivery_trace(
 ) -> TraceShown:
     """Show the life of a delivery, where it is, and why it waits."""
     return _trace(await service.cluster.trace_delivery(tenant, delivery))
-
-
-@router.get("/audit-log")
-async def list_audit_log(
-    _: access.Admin, service: access.Service, query: Annotated[AuditQuery, fastapi.Query()]
-) -> AuditPage:
-    """List who changed what, the newest first."""
-    page = await service.cluster.audit_log(query.limit, query.cursor, query.tenant)
-    return AuditPage(data=[_entry(each) for each in page.rows], next=page.next or None)

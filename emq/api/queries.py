@@ -12,8 +12,6 @@ from emq.api import access, forms
 from emq.push.records import cursors
 from emq.push.records.tenants import Tenant
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
 Text = Annotated[str, pydantic.StringConstraints(max_length=256, pattern=r"^[^\x00]*$")]
 EndpointId = Annotated[str, pydantic.StringConstraints(max_length=80, pattern=r"^[A-Za-z0-9_-]*$")]
 EventType = Annotated[str, pydantic.StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00*]*\*?$")]
@@ -40,11 +38,8 @@ class EndpointQuery(ListQuery):
 
 
 def us(time: datetime.datetime | None, default: int) -> int:
-    """Return a time as microseconds since the epoch."""
-    if time is None:
-        return default
-    passed = time - _EPOCH
-    return max(0, (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds)
+    """Return a time as microseconds since the epoch, which is the earliest."""
+    return default if time is None else max(0, forms.us_of(time))
 
 
 async def _tenant(tenant: str, service: access.Service) -> Tenant:

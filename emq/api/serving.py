@@ -12,7 +12,6 @@ import uvicorn
 from emq import errors
 from emq.api import application
 from emq.app import App
-from emq.push.service import background
 from emq.push.service.service import PushService
 from emq.settings import Address
 
@@ -72,8 +71,8 @@ async def serving(app: App, address: Address) -> AsyncIterator[Address]:
         )
         server = _Server(config)
         where = Address(address.host, listener.getsockname()[1])
-        task = asyncio.create_task(server.serve(sockets=[listener]), name="emq api")
-        async with background.running(service):
+        async with service.keeping():
+            task = asyncio.create_task(server.serve(sockets=[listener]), name="emq api")
             try:
                 yield where
             finally:

@@ -44,17 +44,17 @@ async def test_letters_in_pages_with_filters(tenant: Tenant, monkeypatch: pytest
     monkeypatch.setattr(letters, "CHUNK", 4)
     await tenant.add(7)
     await tenant.add(5, endpoint="ep_c", first=100)
-    await tenant.bury(["expired1"], "ep_c", "expired")
+    await tenant.bury(["z-expired"], "ep_c", "expired")
     other = await Tenant.make(tenant.app, "t2")
     await other.add(2)
-    everything = [*(f"ep_a:m{i:05d}" for i in range(7)), *(f"ep_c:m{i:05d}" for i in range(100, 105)), "ep_c:expired1"]
+    everything = [*(f"ep_a:m{i:05d}" for i in range(7)), *(f"ep_c:m{i:05d}" for i in range(100, 105)), "ep_c:z-expired"]
     for limit in (1, 3, 100):
         assert await listed(tenant, LetterFilter(), limit) == everything
-    assert await listed(tenant, LetterFilter(endpoint="ep_c", reason="EXPIRED"), 2) == ["ep_c:expired1"]
+    assert await listed(tenant, LetterFilter(endpoint="ep_c", reason="EXPIRED"), 2) == ["ep_c:z-expired"]
     assert await listed(tenant, LetterFilter(until_ms=1), 2) == []
     assert await listed(tenant, LetterFilter(since_ms=tenant.parts.now_us() // 1000 + 9_000), 2) == []
     monkeypatch.setattr(letters, "LOOKED_AT", 2)
-    assert await listed(tenant, LetterFilter(reason="expired"), 5) == ["ep_c:expired1"]
+    assert await listed(tenant, LetterFilter(reason="expired"), 5) == ["ep_c:z-expired"]
     service = LetterService(tenant.parts)
     assert await service.count(tenant.id) == [DeadCount("ep_a", 7), DeadCount("ep_c", 6)]
     with pytest.raises(NotFound):

@@ -74,16 +74,15 @@ async def put(parts: Parts, topic: Topic, items: Sequence[Item]) -> list[Put]:
 
 
 def _message(topic: Topic, item: Item, now_us: int) -> Message:
-    names = topic.priorities
-    wanted = item.priority if item.priority in names else item.message.priority
-    ttl_s = topic.options.ttl_s
-    m = item.message
+    names, m = topic.priorities, item.message
+    wanted = item.priority if item.priority in names else m.rest.priority
+    ttl_s = min((t for t in (m.rest.ttl_s, topic.options.ttl_s) if t is not None), default=None)
     return Message(
         m.id,
         item.payload,
-        key=m.key,
+        key=m.rest.key,
         published_us=now_us,
-        headers=m.headers or None,
+        headers=m.headers,
         priority=names.index(wanted) if wanted in names else topic.priority_index(None),
         topic=topic.name,
         expires_us=0 if ttl_s is None else now_us + start_times.ttl_us(ttl_s),

@@ -12,9 +12,7 @@ from emq.allocation.plan.drafting import NOBODY
 from emq.inspect.snapshots import AgedSnapshot
 from emq.inspect.trace import lookup
 from emq.inspect.trace.lookup import Trace
-from emq.push.records import deliveries
-from emq.push.records.audit_log import AuditLog, Entry
-from emq.push.records.cursors import Page
+from emq.push.records import deliveries, endpoints
 from emq.push.service import scope
 from emq.push.service.host_facts import HostView
 from emq.push.service.parts import Parts
@@ -85,11 +83,6 @@ class ClusterService:
         async with cluster_view.opened(app.coordination(), "no server of the cluster", OPEN_S) as tree:
             return _summary(await cluster_view.read(tree, options.environment))
 
-    async def audit_log(self, limit: int, cursor: str = "", tenant: str | None = None) -> Page[Entry]:
-        """Return entries of the audit log, the newest first; of one tenant if it is given. Raises `InvalidCursor`."""
-        rows = AuditLog(self._parts.environment)
-        return await self._parts.read(lambda c: rows.page(c, limit, cursor, tenant))
-
     async def trace(self, message: str, topic: str = "") -> Trace:
         """Return the life of a message, its place and why it waits.
 
@@ -116,7 +109,7 @@ class ClusterService:
         rows = deliveries.Deliveries(self._parts.environment)
         if await self._parts.read(lambda c: rows.get(c, tenant, endpoint, message)) is None:
             raise scope.unknown_delivery(id_)
-        return await self.trace(message, deliveries.topic_of(tenant, endpoint))
+        return await self.trace(message, endpoints.topic_of(tenant, endpoint))
 
 
 def _summary(view: View) -> PlanSummary:

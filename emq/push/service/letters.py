@@ -16,7 +16,8 @@ from emq.inspect.dead_letters import Letter, Selection
 from emq.offsets import lag
 from emq.push.records import cursors, deliveries
 from emq.push.records.cursors import Page
-from emq.push.records.deliveries import Deliveries, topic_of
+from emq.push.records.deliveries import Deliveries
+from emq.push.records.endpoints import topic_of
 from emq.push.service import scope
 from emq.push.service.parts import Parts
 from emq.push.service.refusals import Invalid
