@@ -111,7 +111,9 @@ class DeliveryQuery(queries.ListQuery):
 class ResendBody(forms.Body):
     """How to send a delivery again."""
 
-    priority: str | None = pydantic.Field(None, max_length=200, description="one of the endpoint's; null for its own")
+    priority: str | None = pydantic.Field(
+        None, max_length=32, pattern=r"^[!-~]*$", description="one of the endpoint's; null for its own"
+    )
 
 
 def hold_shown(hold: Hold) -> HoldShown | None:

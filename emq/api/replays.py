@@ -39,7 +39,9 @@ class ReplayBody(forms.Body):
     rate_per_s: float = pydantic.Field(
         DEFAULT_RATE_PER_S, ge=MIN_RATE_PER_S, le=MAX_RATE_PER_S, description="most deliveries put back in a second"
     )
-    priority: str = pydantic.Field("", max_length=200, description="one of the endpoint's; empty for their own")
+    priority: str = pydantic.Field(
+        "", max_length=32, pattern=r"^[!-~]*$", description="one of the endpoint's; empty for their own"
+    )
     dry_run: bool = pydantic.Field(False, description="count only, and create nothing")
 
     @property
