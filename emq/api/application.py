@@ -16,6 +16,7 @@ from emq.api import (
     replays,
     tenants,
 )
+from emq.api.pages import router as pages
 from emq.push.service.service import PushService
 
 TITLE = "EMQ push service"
@@ -47,4 +48,5 @@ def build(service: PushService) -> fastapi.FastAPI:
     for part in (tenants, endpoints, messages, keys, deliveries, replays, dead_letters, lag, cluster):
         application.include_router(part.router)
     application.include_router(dead_letters.actions)
+    pages.install(application, service)
     return application

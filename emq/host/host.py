@@ -12,6 +12,7 @@ import msgspec
 
 from emq import errors
 from emq.allocation.membership import Membership
+from emq.dispatch import retry
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.expiry import Expiry
 from emq.dispatch.settler import Settler
@@ -46,6 +47,7 @@ from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
 from emq.schedule.firing import Firing
 from emq.topics.passages import PassageStore
+from emq.trail import events
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +164,7 @@ class Host(HostEvents):
         )
         self.recorder = Recorder(parts, checkpoints, membership.host, clock)
         self.deliveries = services.deliveries
+        self._clock, self._trail = clock, trail
 
     async def run(self) -> None:
         """Consume until `stop` is called.
@@ -380,6 +383,12 @@ class Host(HostEvents):
     def settled(self, group: OwnedGroup, message: Message) -> None:
         self.dispatcher.settled(group, message)
 
+    def given_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
+        name, reason = group.owner.topic.name, retry.describe(failure)
+        self.throttles.pause(name, retry.pause_s(failure), reason)
+        if self._trail.enabled:
+            self._trail.record(events.Returned(self._clock.now_us(), message, reason))
+
     def refused(self, group: OwnedGroup, message: Message) -> None:
         self.dispatcher.refused(group, message)
 
@@ -403,6 +412,7 @@ class Host(HostEvents):
 
     def doubted(self, group: OwnedGroup) -> None:
         self.lanes.doubted(group)
+        self.passage.doubted(group)
 
     def lost(self, group: OwnedGroup) -> None:
         self.assignments.fenced(group)

@@ -245,7 +245,7 @@ def _by_slot(
     begun: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for start in mine:
         begun[start.name, start.attempt, start.source].append(start.time_us)
-    rows = only(table, events.SETTLED, events.RETRIED, events.DEAD)
+    rows = only(table, events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)
     rows = rows.filter(pc.is_in(rows["topic"], pa.array(sorted(serial), pa.string())))
     ends = []
     for event, time_us, name, attempt, source in zip(
@@ -253,7 +253,7 @@ def _by_slot(
     ):
         if event != events.SETTLED:
             time_us = max((at for at in begun[name, attempt, source] if at <= time_us), default=time_us)
-        ends.append(checks.End(time_us, name, attempt, source, event != events.RETRIED))
+        ends.append(checks.End(time_us, name, attempt, source, event not in events.AGAIN))
     ends.extend(_untold(mine, ends, cut_short))
     return mine, ends
 
@@ -272,9 +272,9 @@ def _untold(
 
 
 def _ends(table: Any) -> list[checks.End]:
-    rows = only(table, events.SETTLED, events.RETRIED, events.DEAD)
+    rows = only(table, events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)
     rows = rows.filter(pc.is_valid(rows["key"]))
-    rows = rows.append_column("final", pc.not_equal(rows["event"], events.RETRIED))
+    rows = rows.append_column("final", pc.invert(pc.is_in(rows["event"], pa.array(events.AGAIN))))
     return list(map(checks.End._make, zip(*lists(rows, *checks.End._fields), strict=True)))
 
 
