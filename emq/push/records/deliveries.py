@@ -249,6 +249,17 @@ class Deliveries:
         here = (self._mine, _t.c.topic == row.topic, _t.c.message == row.message)
         connection.execute(sa.update(_t).where(*here).values(**values))
 
+    def pending_of(
+        self, connection: sa.Connection, topic: str, before_us: int, *, after: Place | None = None, limit: int = 100
+    ) -> list[Delivery]:
+        """Return pending deliveries of a topic that were created before a time, the oldest first."""
+        where = [self._mine, _t.c.topic == topic, _t.c.state == PENDING, _t.c.created_us < before_us]
+        if after is not None:
+            place = sa.tuple_(sa.literal(after.created_us), sa.literal(after.message))
+            where.append(sa.tuple_(_t.c.created_us, _t.c.message) > place)
+        query = sa.select(*_COLUMNS).where(*where).order_by(_t.c.created_us, _t.c.message).limit(limit)
+        return self._select(connection, query)
+
     def last_due(self, connection: sa.Connection, numbers: Mapping[str, int], now_us: int) -> dict[str, Place]:
         """Return the place of each topic's n-th pending delivery that is due, or of the last one if there are fewer.
 

@@ -16,6 +16,7 @@ class _Body(msgspec.Struct, frozen=True):
     content_type: str = ""
     key: str | None = None
     priority: str | None = None
+    headers: dict[str, str] = {}
 
 
 class StoredMessage(msgspec.Struct, frozen=True):
@@ -53,6 +54,6 @@ def with_payload(connection: sa.Connection, environment: str, tenant: str, ids: 
 
 def _stored(row: sa.Row[tuple[object, ...]]) -> StoredMessage:
     body = _decode(row.body)
-    headers = {"content-type": body.content_type} if body.content_type else {}
+    headers = body.headers | ({"content-type": body.content_type} if body.content_type else {})
     payload = None if row.payload is None else bytes(row.payload)
     return StoredMessage(row.message, row.event_type, row.created_us, payload, body.key, body.priority, headers)
