@@ -13,7 +13,6 @@ from emq.push.service.reconciling import Sweep
 from emq.storage.lane_store import LaneAdd, LaneClaim
 
 
-
 @pytest.fixture
 async def tenant() -> AsyncIterator[Tenant]:
     async with App(store="memory:") as app:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import fastapi
 import jinja2
+import msgspec
 from starlette.responses import HTMLResponse, Response
 
 from emq import durations
@@ -74,7 +75,9 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.globals.update(prefix=PREFIX, environment=environment, file=files.url)
-        self._templates.filters.update(number=number, span=span, when=when, ago=ago, segment=segment, rate=rate)
+        self._templates.filters.update(
+            number=number, span=span, when=when, ago=ago, segment=segment, rate=rate, json=json
+        )
 
     def answer(self, request: fastapi.Request, template: str, status: int = 200, /, **context: Any) -> HTMLResponse:
         """Return a page, or a part of one for htmx.
@@ -122,6 +125,11 @@ def when(us: int) -> str:
 
 def ago(us: int, now_s: float) -> str:
     return f"{durations.brief(max(0.0, now_s - us / 1e6))} ago" if us else UNKNOWN
+
+
+def json(value: object) -> str:
+    """Return JSON for an attribute of an element."""
+    return msgspec.json.encode(value).decode()
 
 
 def segment(text: str) -> str:
