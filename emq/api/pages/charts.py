@@ -25,15 +25,13 @@ def starts(second: int, counts: Sequence[int], cap_per_s: float) -> dict[str, An
     return {
         "animation": False,
         "textStyle": text,
-        "grid": {"left": 8, "right": 12, "top": 28, "bottom": 4, "containLabel": True},
-        "legend": {"data": ["starts", "cap"], "right": 8, "top": 0, "textStyle": text, "itemHeight": 8},
-        "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True},
+        "grid": {"left": 8, "right": 16, "top": 12, "bottom": 8, "containLabel": True},
         "xAxis": {
             "type": "category",
             "data": names,
             "axisLine": {"lineStyle": {"color": "--line"}},
             "axisTick": {"show": False},
-            "axisLabel": {"color": "--soft", "interval": 14, "showMaxLabel": True},
+            "axisLabel": {"color": "--soft", "interval": 14, "showMaxLabel": True, "hideOverlap": True, "margin": 12},
         },
         "yAxis": {
             "type": "value",

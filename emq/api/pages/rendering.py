@@ -15,6 +15,8 @@ import msgspec
 from starlette.responses import HTMLResponse, Response
 
 from emq import durations
+from emq.push.records.attempts import Attempt
+from emq.push.records.deliveries import Delivery
 
 PREFIX = "/ui"
 """Path below which all pages are."""
@@ -125,6 +127,13 @@ def when(us: int) -> str:
 
 def ago(us: int, now_s: float) -> str:
     return f"{durations.brief(max(0.0, now_s - us / 1e6))} ago" if us else UNKNOWN
+
+
+def answer(of: Delivery | Attempt) -> str:
+    """Return the status of the last answer with the reason of the failure, which mostly begins with the status."""
+    if not of.status or of.reason.startswith(str(of.status)):
+        return of.reason or UNKNOWN
+    return f"{of.status} {of.reason}".rstrip()
 
 
 def json(value: object) -> str:
