@@ -66,7 +66,8 @@ class Ownership:
         groups, queues: the groups and queues of this host, by name.
         taken, let_go: groups that came and went since the start.
         lost_groups: groups lost to a newer owner since the start.
-        something_moves: set while keys of some topic may be moving between groups, on whatever hosts.
+        something_moves: set while keys of some topic may be moving between groups, on whatever hosts, and to have the
+            passage loop look once.
     """
 
     def __init__(
@@ -354,8 +355,6 @@ class Ownership:
                 async for group in in_slices(self._updates.update(owner, topic)):
                     if owner.topic is topic and owner.groups.get(group.index) is group:
                         self._updates.update_group(group)
-        if not self._moving:
-            self.something_moves.clear()
         return former
 
     def shrunk(self) -> Iterator[Topic]:
@@ -368,6 +367,12 @@ class Ownership:
     async def save(self) -> None:
         """Save the progress of all dirty queues now."""
         await self.loops.checkpointer.save()
+
+    async def until_something_moves(self) -> None:
+        """Wait until keys of some topic may be moving between groups, or `something_moves` is set otherwise."""
+        if not self._moving:
+            self.something_moves.clear()
+        await self.something_moves.wait()
 
     def moving(self) -> list[OwnedTopic]:
         """Return the topics with groups here whose keys may be moving between groups."""
