@@ -11,7 +11,7 @@ from fastapi import security
 from emq.api.problems import Problem
 from emq.push.records.keys import Key
 from emq.push.service.service import PushService
-from emq.push.service.tenants import unknown
+from emq.push.service.tenancy import unknown
 
 Right = Literal["read", "send", "manage", "admin"]
 

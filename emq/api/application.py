@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fastapi
 
-from emq.api import problems, tenants
+from emq.api import endpoints, keys, messages, problems, tenants
 from emq.api.pages import router as pages
 from emq.push.service.service import PushService
 
@@ -34,7 +34,7 @@ def build(service: PushService) -> fastapi.FastAPI:
     )
     application.state.service = service
     problems.install(application)
-    for part in (tenants,):
+    for part in (tenants, endpoints, messages, keys):
         application.include_router(part.router)
     pages.install(application, service)
     return application

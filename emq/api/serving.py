@@ -71,9 +71,10 @@ async def serving(app: App, address: Address) -> AsyncIterator[Address]:
         )
         server = _Server(config)
         where = Address(address.host, listener.getsockname()[1])
-        task = asyncio.create_task(server.serve(sockets=[listener]), name="emq api")
-        try:
-            yield where
-        finally:
-            server.should_exit = True
-            await task
+        async with service.keeping():
+            task = asyncio.create_task(server.serve(sockets=[listener]), name="emq api")
+            try:
+                yield where
+            finally:
+                server.should_exit = True
+                await task

@@ -14,6 +14,7 @@ from emq.api import serving
 from emq.host.host import Host
 from emq.message import Message
 from emq.push.records import tables
+from emq.push.records.endpoints import EndpointSettings
 from emq.push.records.tenants import TenantSettings
 from emq.push.service.service import PushService
 from emq.settings import Address
@@ -29,11 +30,15 @@ PHONE = {"width": 390, "height": 844}
 class Dashboard:
     """Attributes:
     base: URL of the pages.
+    endpoints: ids of the endpoints of `acme`, by their descriptions.
     complaints: what browsers have said of scripts, of the content security policy, and of failed requests.
     """
 
-    def __init__(self, app: App, host: Host, service: PushService, base: str, browser: Browser) -> None:
+    def __init__(
+        self, app: App, host: Host, service: PushService, base: str, endpoints: dict[str, str], browser: Browser
+    ) -> None:
         self.app = app
+        self.endpoints = endpoints
         self.host = host
         self.service = service
         self.base = base
@@ -73,7 +78,7 @@ async def dashboard(browser: Browser) -> AsyncIterator[Dashboard]:
     The tenant `acme` sends more than its rate to one endpoint, and has an endpoint out of order and twelve dead letters
     at a third; the tenant `globex` is well.
     """
-    app = App(options=settings.merged(settings.Settings(store="memory:")))
+    app = App(options=settings.merged(settings.Settings(store="memory:", push_allow="127.0.0.1")))
 
     @app.handler("*")
     async def deliver(_: Message) -> None:
@@ -83,30 +88,33 @@ async def dashboard(browser: Browser) -> AsyncIterator[Dashboard]:
         service = await PushService.open(app)
         await service.tenants.put("acme", TenantSettings(qps=50, name="Acme Corporation"), "test")
         await service.tenants.put("globex", TenantSettings(qps=20), "test")
-        acme = await _acme(app)
+        ids = await _acme(app, service)
         await asyncio.sleep(1.5)  # until the host has the groups
-        host.throttles.close("acme.ep_legacy", 600, "out of order: 502 Bad Gateway")
-        for endpoint, n in (("ep_orders", 4_000), ("ep_legacy", 40)):
-            await app.publish_many(acme.topic(endpoint), [b"{}"] * n)
+        host.throttles.close(f"acme.{ids['Legacy']}", 600, "out of order: 502 Bad Gateway")
+        for name, n in (("Orders", 4_000), ("Legacy", 40)):
+            await app.publish_many(f"acme.{ids[name]}", [b"{}"] * n)
         await host.lag.look()
         await host.lag.look()
         async with serving.serving(app, Address("127.0.0.1", 0)) as where:
-            yield Dashboard(app, host, service, f"http://{where}", browser)
+            yield Dashboard(app, host, service, f"http://{where}", ids, browser)
 
 
-async def _acme(app: App) -> Tenant:
+async def _acme(app: App, service: PushService) -> dict[str, str]:
+    """Make the tenant's endpoints and its past; return the endpoints' ids by their descriptions."""
+    ids = {}
+    for name, qps in (("Orders", 30.0), ("Billing", 15.0), ("Legacy", 5.0)):
+        wanted = EndpointSettings(url=f"http://127.0.0.1:9/{name.lower()}", description=name, qps=qps)
+        ids[name] = (await service.endpoints.create("acme", wanted, "test")).endpoint.id
     acme = Tenant(app, "acme")
-    for endpoint, qps in (("ep_orders", 30), ("ep_billing", 15), ("ep_legacy", 5)):
-        await acme.add_endpoint(endpoint, qps)
-    await acme.add(30, "delivered", endpoint="ep_orders")
-    await acme.add(12, "dead", endpoint="ep_billing", first=100, event_type="invoice.sent")
-    begun_us = acme.parts.now_us()
+    await acme.add(30, "delivered", endpoint=ids["Orders"])
+    await acme.add(12, "dead", endpoint=ids["Billing"], first=100, event_type="invoice.sent")
+    now_us = acme.parts.now_us()
     attempts = [
         {
             "environment": acme.parts.environment,
-            "topic": acme.topic("ep_billing"),
+            "topic": acme.topic(ids["Billing"]),
             "message": "m00111",
-            "started_us": begun_us - (4 - number) * 60_000_000,
+            "started_us": now_us - (4 - number) * 60_000_000,
             "number": number,
             "took_us": 130_000 * number,
             "status": status,
@@ -122,4 +130,4 @@ async def _acme(app: App) -> Tenant:
         )
     ]
     await app.database.run(lambda c: c.execute(sa.insert(tables.attempts), attempts))
-    return acme
+    return ids

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple
 
+from emq.push.service.endpoints import EndpointService
 from emq.push.service.host_facts import HostView
 from emq.push.service.lagging import LaggingService
 from emq.push.service.parts import Parts
@@ -13,14 +13,6 @@ from emq.push.service.replaying import ReplayService
 from emq.push.service.resending import ResendingService
 from emq.push.service.service import PushService
 from emq.push.service.tenants import TenantService
-
-
-class EndpointChanges(Protocol):
-    """Changes endpoints; see the service of that name."""
-
-    async def change(self, tenant: str, endpoint: str, changes: Mapping[str, Any], actor: str) -> object: ...
-
-    async def set_paused(self, tenant: str, endpoint: str, paused: bool, actor: str) -> object: ...
 
 
 class Desk(NamedTuple):
@@ -33,7 +25,7 @@ class Desk(NamedTuple):
     lagging: LaggingService
     resending: ResendingService
     replays: ReplayService
-    endpoints: EndpointChanges | None
+    endpoints: EndpointService
 
     @classmethod
     def of(cls, service: PushService) -> Desk:
@@ -48,5 +40,5 @@ class Desk(NamedTuple):
             LaggingService(parts, hosts),
             ResendingService(parts, reading),
             ReplayService(parts),
-            cast("EndpointChanges | None", getattr(service, "endpoints", None)),
+            service.endpoints,
         )

@@ -9,10 +9,9 @@ import fastapi
 import msgspec
 from starlette.responses import Response
 
-from emq.api import problems
 from emq.api.pages import gate, tenant_screen
 from emq.api.pages.changes import Change, Field, back
-from emq.api.pages.desk import Desk, EndpointChanges
+from emq.api.pages.desk import Desk
 from emq.api.pages.gate import Visitor
 from emq.api.pages.rendering import number
 from emq.api.pages.routing import ADesk, Rendering, SignedIn, new_router
@@ -88,7 +87,7 @@ async def set_rate(tenant: str, request: fastapi.Request, desk: ADesk, visitor: 
     target = await _target(desk, visitor, tenant, form.get("endpoint", ""))
     qps = _qps(form.get("qps", ""))
     if target.endpoint:
-        await _endpoints(desk).change(tenant, target.endpoint, {"qps": qps}, visitor.actor)
+        await desk.endpoints.change(tenant, target.endpoint, {"qps": qps}, visitor.actor)
     elif target.of.is_tenant:
         settings = (await desk.tenants.get(tenant)).settings
         await desk.tenants.put(tenant, msgspec.structs.replace(settings, qps=qps), visitor.actor)
@@ -137,7 +136,7 @@ async def set_paused(tenant: str, request: fastapi.Request, desk: ADesk, visitor
         raise Invalid("invalid_request", "Say whether to pause or to resume.")
     paused = to == "pause"
     if target.endpoint:
-        await _endpoints(desk).set_paused(tenant, target.endpoint, paused, visitor.actor)
+        await desk.endpoints.set_paused(tenant, target.endpoint, paused, visitor.actor)
     else:
         await desk.parts.app.update_topic(tenant, state=State.PAUSED if paused else State.ACTIVE)
     return back(request, tenant, "paused" if paused else "resumed")
@@ -146,9 +145,3 @@ async def set_paused(tenant: str, request: fastapi.Request, desk: ADesk, visitor
 def _check_pausable(target: Target) -> None:
     if target.of.is_tenant and not target.endpoint:
         raise Invalid("invalid_request", "Pause the tenant's endpoints, one by one.")
-
-
-def _endpoints(desk: Desk) -> EndpointChanges:
-    if desk.endpoints is None:
-        raise problems.Problem(503, "", "This service cannot change endpoints.")
-    return desk.endpoints

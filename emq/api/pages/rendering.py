@@ -77,9 +77,8 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.globals.update(prefix=PREFIX, environment=environment, file=files.url)
-        self._templates.filters.update(
-            number=number, span=span, when=when, ago=ago, segment=segment, rate=rate, json=json
-        )
+        self._templates.filters.update(number=number, rate=rate, span=span, when=when, ago=ago)
+        self._templates.filters.update(segment=segment, json=json, answer=answer)
 
     def answer(self, request: fastapi.Request, template: str, status: int = 200, /, **context: Any) -> HTMLResponse:
         """Return a page, or a part of one for htmx.
@@ -125,8 +124,8 @@ def when(us: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(us / 1e6)) if us else UNKNOWN
 
 
-def ago(us: int, now_s: float) -> str:
-    return f"{durations.brief(max(0.0, now_s - us / 1e6))} ago" if us else UNKNOWN
+def ago(us: float, now_s: float) -> str:
+    return f"{durations.brief(round(max(0.0, now_s - us / 1e6)))} ago" if us else UNKNOWN
 
 
 def answer(of: Delivery | Attempt) -> str:

@@ -18,7 +18,7 @@ from emq.push.service.refusals import Invalid
 from emq.push.service.replaying import shown_state
 from emq.push.service.states import State
 
-DELIVERIES = 25
+DELIVERIES = 20
 """Deliveries on a page."""
 
 ATTEMPTS = 50
@@ -35,12 +35,14 @@ router = new_router()
 
 class DeliveryList(NamedTuple):
     """Attributes:
+    names: what people call the tenant's endpoints, by id.
     state: the chosen one; empty for all.
     cursor: of this page; empty for the first one.
     next: of the next page; empty on the last one.
     """
 
     rows: list[ShownDelivery]
+    names: dict[str, str]
     state: str
     cursor: str
     next: str
@@ -150,7 +152,7 @@ async def _deliveries(desk: Desk, of: Subject, state: str, cursor: str) -> Deliv
         raise Invalid("invalid_request", f"{state[:40]!r} is not a state of deliveries")
     wanted = DeliveryFilter(state=State(state) if state else None)
     page = await desk.reading.deliveries(of.name, wanted, DELIVERIES, cursor)
-    return DeliveryList([*page.rows], state, cursor, page.next or "")
+    return DeliveryList([*page.rows], await tenant_screen.endpoint_names(desk, of), state, cursor, page.next)
 
 
 async def _replays(desk: Desk, of: Subject) -> list[ReplayRow]:

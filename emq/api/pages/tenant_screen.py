@@ -15,12 +15,13 @@ from emq.api.pages.first_screen import Place
 from emq.host.lag_parts import Part
 from emq.inspect import backlog
 from emq.push.records.deliveries import topic_of
+from emq.push.records.endpoints import Endpoint
 from emq.push.service import states
 from emq.push.service.host_facts import HostFacts
 from emq.push.service.lagging import WATCH_MS, EndpointLag, total
 from emq.push.service.refusals import NotFound
 from emq.push.service.states import Hold
-from emq.push.service.tenants import unknown
+from emq.push.service.tenancy import unknown
 from emq.topics.model import State, Topic
 
 SHOWN = 50
@@ -81,6 +82,7 @@ class EndpointRow(NamedTuple):
     """An endpoint on the page of its tenant."""
 
     id: str
+    description: str
     url: str
     cap: float
     used: float | None
@@ -150,7 +152,7 @@ async def rate_now(desk: Desk, of: Subject) -> RateNow:
         return RateNow(cap, None, None, "Not known: no host has reported lately.", True)
     limit, is_bad = _limit(of, facts)
     if watched is None or not watched[1]:
-        return RateNow(cap, None, None, limit, is_bad)
+        return RateNow(cap, states.tenant_use(of.name, facts), None, limit, is_bad)
     second, counts = watched
     return RateNow(cap, counts[-1], charts.starts(second, counts, cap), limit, is_bad)
 
@@ -169,19 +171,26 @@ def _limit(of: Subject, facts: HostFacts) -> tuple[str, bool]:
     return f"Its own rate does not limit it: {used:.3g} of {of.topic.qps:g} a second are used.", False
 
 
+async def endpoint_names(desk: Desk, of: Subject) -> dict[str, str]:
+    """Return what people call the tenant's endpoints, by id."""
+    page = await desk.endpoints.page(of.name, SHOWN)
+    return {endpoint.id: endpoint.settings.description or endpoint.id for endpoint in page.rows}
+
+
 async def backlog_now(desk: Desk, of: Subject) -> BacklogNow:
     """Return what waits, by its parts, by priority and by endpoint."""
     if not of.is_tenant:
         return await _of_topic(desk, of)
+    endpoints = {endpoint.id: endpoint for endpoint in (await desk.endpoints.page(of.name, SHOWN)).rows}
     lags = await desk.lagging.lag(of.name, SHOWN)
     names = [topic_of(of.name, row.endpoint) for row in lags.rows]
     topics = await desk.parts.app.catalog.some(names)
     mine = [topics[name] for name in names if name in topics]
     facts = await desk.hosts.now()
     rows = [
-        EndpointRow(lag.endpoint, _shown_url(t), t.qps, facts.started_per_s(t.name), lag, t.state is State.PAUSED)
+        _row(endpoint, topic, lag, facts.started_per_s(name))
         for lag, name in zip(lags.rows, names, strict=True)
-        if (t := topics.get(name)) is not None
+        if (topic := topics.get(name)) is not None and (endpoint := endpoints.get(lag.endpoint)) is not None
     ]
     oldest = [lag.oldest_s for lag in lags.rows if lag.oldest_s is not None]
     flying = total([lag.in_flight for lag in lags.rows])
@@ -225,7 +234,8 @@ async def _priorities(desk: Desk, topics: Sequence[Topic]) -> list[tuple[str, in
     return [*sums.items()]
 
 
-def _shown_url(topic: Topic) -> str:
-    """Return the endpoint's URL without the parts in which people put secrets."""
-    url = urlsplit(topic.options.attributes.get("push.url", ""))
-    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if url.netloc else ""
+def _row(endpoint: Endpoint, topic: Topic, lag: EndpointLag, used: float | None) -> EndpointRow:
+    settings = endpoint.settings
+    url = urlsplit(settings.url)  # its other parts are where people put secrets
+    shown = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+    return EndpointRow(endpoint.id, settings.description, shown, topic.qps, used, lag, endpoint.is_paused)
