@@ -5,6 +5,7 @@ from __future__ import annotations
 import fastapi
 
 from emq.api import problems, tenants
+from emq.api.pages import router as pages
 from emq.push.service.service import PushService
 
 TITLE = "EMQ push service"
@@ -35,4 +36,5 @@ def build(service: PushService) -> fastapi.FastAPI:
     problems.install(application)
     for part in (tenants,):
         application.include_router(part.router)
+    pages.install(application, service)
     return application

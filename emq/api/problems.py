@@ -102,7 +102,7 @@ def answer(problem: Problem, wrong: Sequence[Mapping[str, str]] = ()) -> fastapi
     """Return the response for a problem."""
     body: dict[str, Any] = {
         "type": f"urn:emq:problem:{problem.code}",
-        "title": _TITLES.get(problem.status, "The request was refused"),
+        "title": title_of(problem.status),
         "status": problem.status,
         "code": problem.code,
         "detail": problem.detail,
@@ -113,6 +113,11 @@ def answer(problem: Problem, wrong: Sequence[Mapping[str, str]] = ()) -> fastapi
         body["errors"] = wrong
     headers = dict(problem.headers or {})
     return fastapi.Response(msgspec.json.encode(body), problem.status, headers, MEDIA_TYPE)
+
+
+def title_of(status: int) -> str:
+    """Return the title of a problem with this status."""
+    return _TITLES.get(status, "The request was refused")
 
 
 def of_error(exc: Exception) -> Problem:

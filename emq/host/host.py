@@ -412,6 +412,7 @@ class Host(HostEvents):
 
     def doubted(self, group: OwnedGroup) -> None:
         self.lanes.doubted(group)
+        self.passage.doubted(group)
 
     def lost(self, group: OwnedGroup) -> None:
         self.assignments.fenced(group)

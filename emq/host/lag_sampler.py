@@ -46,6 +46,7 @@ class LagSampler:
         counts: messages of the host's groups by part, but for those in flight.
         troubled: the topics in most trouble at the last whole look; at most `troubled_topics.MOST`.
         in_trouble: number of all topics in trouble then.
+        quota: starts a second that the host's groups might make then.
         sampled_at: when the last whole look ended, by the host's clock; None before the first.
         unreachable: the error of the store in the present look or the last one; None without an error.
     """
@@ -62,6 +63,7 @@ class LagSampler:
         self.counts: dict[Part, int] = dict.fromkeys(Part, 0)
         self.troubled: tuple[TroubledTopic, ...] = ()
         self.in_trouble = 0
+        self.quota = 0.0
         self.sampled_at: float | None = None
         self.unreachable: str | None = None
 
@@ -97,7 +99,7 @@ class LagSampler:
             failure = await self._add(counts, groups[start : start + GROUPS_AT_ONCE]) or failure
         self.unreachable = None if failure is None else str(failure)
         if failure is None:
-            self.counts, self.sampled_at = counts.all, self._clock.now()
+            self.counts, self.quota, self.sampled_at = counts.all, counts.quota, self._clock.now()
             self.troubled, self.in_trouble = self._topics.found(counts.topics, self.sampled_at)
 
     async def _add(self, counts: _Counts, groups: Sequence[OwnedGroup]) -> errors.EMQError | None:
@@ -106,6 +108,7 @@ class LagSampler:
         places = [_waits_for(group, now) for group in groups]
         unread = []
         for group, place in zip(groups, places, strict=True):
+            counts.quota += group.quota
             counts.add(group.owner, place, group.buffered)
             counts.add(group.owner, Part.HELD_BY_KEY, group.held)
             unread += [(group.owner, queue.name, queue.position, place) for queue in group.queues if queue.more]
@@ -143,11 +146,12 @@ class LagSampler:
 
 
 class _Counts:
-    """Messages by part: of all groups, and of the topics that have any."""
+    """Messages by part, of all groups and of the topics that have any; and the quota of the groups."""
 
     def __init__(self) -> None:
         self.all = dict.fromkeys(Part, 0)
         self.topics: dict[OwnedTopic, dict[Part, int]] = {}
+        self.quota = 0.0
 
     def add(self, owner: OwnedTopic, part: Part, n: int) -> None:
         if n:

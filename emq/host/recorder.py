@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+from collections import deque
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedTopic
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
-from emq.host.statistics import IN_SLOT, HostStatistics, Rates, ThrottledTopic, TopicStatistics, Totals
+from emq.host.statistics import IN_SLOT, HostStatistics, Move, Rates, ThrottledTopic, TopicStatistics, Totals
 from emq.host.watched_tenants import WatchedTenants
 from emq.loops.guard import Guard
 from emq.loops.timekeeping import Timekeeper
@@ -41,6 +42,12 @@ IDLE_S = 5.0
 
 BUSIEST = 100
 """Most topics in a snapshot."""
+
+MOVES = 10
+"""Most moves of groups in a snapshot."""
+
+MOVE_S = 5.0
+"""Groups that come or go within this many seconds of each other count as one move."""
 
 MAX_REASON = 200
 """Characters of a throttle's reason in a snapshot."""
@@ -107,6 +114,8 @@ class Recorder:
         self._saved_at = float("-inf")
         self._starts: dict[str, int] = {}
         self._looks_wanted = 0
+        self._moves: deque[Move] = deque(maxlen=MOVES)
+        self._moved = (0, 0)
         self.lags = [0] * SIZES
         self.lagged_us = 0
 
@@ -141,6 +150,9 @@ class Recorder:
             troubled=parts.lag.troubled,
             in_trouble=parts.lag.in_trouble,
             watched=parts.watched.latest(),
+            quota=parts.lag.quota,
+            plan=plan.version if (plan := parts.membership.plan) is not None else 0,
+            moves=tuple(self._moves),
         )
 
     @property
@@ -177,6 +189,7 @@ class Recorder:
             # A second look, after the last change, brings the topics' rates back to 0.
             self._looks_wanted = 2
         now = self._clock.now()
+        self._note_moves(now)
         interval_s = max(INTERVAL_S, len(self._parts.ownership.groups) / GROUPS_PER_S)
         look = self._looks_wanted > 0 and now - self._looked_at >= interval_s * 0.9
         if look:
@@ -185,6 +198,19 @@ class Recorder:
                 await asyncio.sleep(0)
         if changed or look or self._parts.watched.names or now - self._saved_at >= IDLE_S:
             await self._save()
+
+    def _note_moves(self, now: float) -> None:
+        """Note the groups that have come and gone since the last round; those of a few seconds are one move."""
+        ownership, before = self._parts.ownership, self._moved
+        self._moved = (ownership.taken, ownership.let_go)
+        taken, let_go = (after - former for after, former in zip(self._moved, before, strict=True))
+        if not taken and not let_go:
+            return
+        last = self._moves[-1] if self._moves else None
+        if last is not None and now - last.time <= MOVE_S:
+            self._moves[-1] = Move(now, last.taken + taken, last.let_go + let_go)
+        else:
+            self._moves.append(Move(now, taken, let_go))
 
     def _take_rates(self) -> bool:
         """Compute the rates since the last round. Returns True if any total changed."""

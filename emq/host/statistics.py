@@ -119,6 +119,18 @@ class TroubledTopic(msgspec.Struct, frozen=True):
     drain_s: float | None
 
 
+class Move(msgspec.Struct, frozen=True):
+    """Groups that came to a host and left it at about the same time.
+
+    Attributes:
+        time: seconds since the epoch.
+    """
+
+    time: float
+    taken: int
+    let_go: int
+
+
 class WatchedTenant(msgspec.Struct, frozen=True):
     """The starts of a topic and of the topics below its name, each second, because somebody looks at them.
 
@@ -153,6 +165,9 @@ class HostStatistics(msgspec.Struct, frozen=True):
         troubled: at most 50 topics in trouble, the worst first.
         in_trouble: number of all topics in trouble here.
         watched: the topics that somebody looks at, as far as they have groups here.
+        quota: starts a second that the host's groups may make, when `lag` was counted.
+        plan: number of the plan that the host follows; 0 before the first.
+        moves: at most 10 latest moves of groups, the oldest first.
     """
 
     host: str
@@ -180,6 +195,9 @@ class HostStatistics(msgspec.Struct, frozen=True):
     troubled: tuple[TroubledTopic, ...] = ()
     in_trouble: int = 0
     watched: tuple[WatchedTenant, ...] = ()
+    quota: float = 0.0
+    plan: int = 0
+    moves: tuple[Move, ...] = ()
 
 
 decode = msgspec.json.Decoder(HostStatistics).decode

@@ -5,7 +5,7 @@ Lists are read in pages along an index, so that a page costs the same with a tho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,6 +26,9 @@ MOST_COUNTED = 100_000
 
 IDS_AT_ONCE = 500
 """Most ids in one statement."""
+
+DUE_LOOK = 500
+"""Most pending deliveries of an endpoint that are looked at in the search for those that are due."""
 
 _t = tables.deliveries
 _m = tables.messages
@@ -232,6 +235,55 @@ class Deliveries:
         )
         found = ((topic, connection.execute(first, {"of": topic}).scalar()) for topic in topics)
         return {topic: created_us for topic, created_us in found if created_us is not None}
+
+    def end(self, connection: sa.Connection, row: Delivery, state: str, reason: str, now_us: int) -> bool:
+        """End a delivery that is still pending, whatever has happened since it was read; return False if it is over."""
+        values = {"state": state, "reason": reason, "next_us": 0, "settled_us": now_us}
+        here = (self._mine, _t.c.topic == row.topic, _t.c.message == row.message, _t.c.state == PENDING)
+        return bool(connection.execute(sa.update(_t).where(*here).values(**values)).rowcount)
+
+    def restore(self, connection: sa.Connection, row: Delivery) -> None:
+        """Set a delivery back to what it was."""
+        names = ("state", "attempts", "status", "reason", "next_us", "settled_us")
+        values = {name: getattr(row, name) for name in names}
+        here = (self._mine, _t.c.topic == row.topic, _t.c.message == row.message)
+        connection.execute(sa.update(_t).where(*here).values(**values))
+
+    def pending_of(
+        self, connection: sa.Connection, topic: str, before_us: int, *, after: Place | None = None, limit: int = 100
+    ) -> list[Delivery]:
+        """Return pending deliveries of a topic that were created before a time, the oldest first."""
+        where = [self._mine, _t.c.topic == topic, _t.c.state == PENDING, _t.c.created_us < before_us]
+        if after is not None:
+            place = sa.tuple_(sa.literal(after.created_us), sa.literal(after.message))
+            where.append(sa.tuple_(_t.c.created_us, _t.c.message) > place)
+        query = sa.select(*_COLUMNS).where(*where).order_by(_t.c.created_us, _t.c.message).limit(limit)
+        return self._select(connection, query)
+
+    def last_due(self, connection: sa.Connection, numbers: Mapping[str, int], now_us: int) -> dict[str, Place]:
+        """Return the place of each topic's n-th pending delivery that is due, or of the last one if there are fewer.
+
+        Args:
+            numbers: n for each topic; each costs n rows, and up to `DUE_LOOK` that are not due.
+        """
+        found = {}
+        for topic, n in numbers.items():
+            conditions = (self._mine, _t.c.topic == topic, _t.c.state == PENDING)
+            rows = sa.select(_t.c.created_us, _t.c.message, _t.c.next_us).where(*conditions)
+            first = rows.order_by(_t.c.created_us, _t.c.message).limit(n + DUE_LOOK)
+            due = [row for row in connection.execute(first) if row.next_us <= now_us][:n]
+            if due:
+                found[topic] = Place(due[-1].created_us, topic, due[-1].message)
+        return found
+
+    def oldest_due_us(self, connection: sa.Connection, topics: Sequence[str], now_us: int) -> dict[str, int]:
+        """Return for each topic when the oldest pending delivery that is due was created.
+
+        Looks at the oldest `DUE_LOOK` pending ones of each topic: a topic of which all these wait for their time is
+        left out, as is one without pending deliveries.
+        """
+        places = self.last_due(connection, dict.fromkeys(topics, 1), now_us)
+        return {topic: place.created_us for topic, place in places.items()}
 
     def topics_after(self, connection: sa.Connection, topic: str, limit: int) -> list[str]:
         """Return the next topics that have deliveries, by name; one look-up for each, however many they have."""

@@ -53,6 +53,10 @@ class Keys:
         row = connection.execute(sa.select(table).where(self._mine, table.c.digest == digest)).one_or_none()
         return None if row is None else _key(row)
 
+    def by_id(self, connection: sa.Connection, id_: str) -> Key | None:
+        row = connection.execute(sa.select(table).where(self._mine, table.c.id == id_)).one_or_none()
+        return None if row is None else _key(row)
+
     def add(self, connection: sa.Connection, key: Key) -> None:
         connection.execute(sa.insert(table).values(environment=self._environment, **msgspec.structs.asdict(key)))
 
@@ -67,10 +71,10 @@ class Keys:
 
     def delete(self, connection: sa.Connection, id_: str) -> Key | None:
         """Delete a key; return what it was, None if there is none."""
-        row = connection.execute(sa.select(table).where(self._mine, table.c.id == id_)).one_or_none()
-        if row is not None:
+        found = self.by_id(connection, id_)
+        if found is not None:
             connection.execute(sa.delete(table).where(self._mine, table.c.id == id_))
-        return None if row is None else _key(row)
+        return found
 
     def delete_of(self, connection: sa.Connection, tenant: str) -> None:
         """Delete all keys of a tenant."""

@@ -60,6 +60,7 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True):
         left_out: deliveries that could not be put back, such as those whose payload was erased.
         after: the place of the last delivery looked at: (created_us, topic, message); empty at the start.
         units: deliveries marked as waiting again, which the runner may or may not have put into the store yet.
+        wanted: the state that a caller has asked for while a runner was at work; empty for none.
         runner: the process that carries the replay out; empty for none.
         lease_us: until then no other runner takes it over.
         trouble: why it does not go on; empty if it does.
@@ -74,13 +75,17 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True):
     left_out: int = 0
     after: tuple[int, str, str] | None = None
     units: tuple[Unit, ...] = ()
+    wanted: str = ""
     runner: str = ""
     lease_us: int = 0
     trouble: str = ""
 
 
 class Replay(NamedTuple):
-    """A replay, as its row has it."""
+    """A replay, as its row has it.
+
+    States: *running*; *paused*, from which it can run again; *cancelled* and *done*, which are final.
+    """
 
     id: str
     tenant: str

@@ -73,6 +73,12 @@ class KeyService:
         key = known[1]
         return None if key is None or 0 < key.expires_us <= now_us else key
 
+    async def is_valid(self, id_: str) -> bool:
+        """Return whether there is a key of this id that works now."""
+        now_us = self._parts.now_us()
+        found = await self._parts.read(lambda c: self._rows.by_id(c, id_))
+        return found is not None and not 0 < found.expires_us <= now_us
+
     async def page(self, limit: int, cursor: str = "", tenant: str | None = None) -> Page[Key]:
         """Return keys in the order of their making; of one tenant if it is given. Raises `InvalidCursor`."""
         return await self._parts.read(lambda c: self._rows.page(c, limit, cursor, tenant))

@@ -10,7 +10,7 @@ import msgspec
 from emq.push.records import cursors, deliveries
 from emq.push.records.attempts import Attempt, Attempts
 from emq.push.records.attempts import Place as AttemptPlace
-from emq.push.records.cursors import InvalidCursor, Page
+from emq.push.records.cursors import Page
 from emq.push.records.deliveries import Deliveries, Delivery, Place, Selection
 from emq.push.service import scope, states
 from emq.push.service.host_facts import HostView
@@ -88,8 +88,8 @@ class ReadingService:
         Raises:
             InvalidCursor: the cursor is not one of this list with this filter.
         """
-        mark = f"deliveries {tenant} {msgspec.json.encode(wanted).decode()}"
-        place = _place(mark, cursor)
+        of = f"deliveries {tenant} {msgspec.json.encode(wanted).decode()}"
+        place = _place(of, cursor)
         if wanted.message:
             return await self._of_message(tenant, wanted)
         found: list[ShownDelivery] = []
@@ -101,13 +101,13 @@ class ReadingService:
             )
             for shown in await self.shown(tenant, rows):
                 if len(found) == limit:
-                    return Page(found, _cursor(mark, place))
+                    return Page(found, _cursor(of, place))
                 looked, place = looked + 1, shown.delivery.place
                 if wanted.fits(shown):
                     found.append(shown)
             if len(rows) < chunk:
                 return Page(found, "")
-        return Page(found, _cursor(mark, place))
+        return Page(found, _cursor(of, place))
 
     async def _of_message(self, tenant: str, wanted: DeliveryFilter) -> Page[ShownDelivery]:
         rows = await self._parts.read(lambda c: self._rows.of_message(c, tenant, wanted.message))
@@ -125,21 +125,23 @@ class ReadingService:
     async def attempts(self, tenant: str, id_: str, limit: int, cursor: str = "") -> Page[Attempt]:
         """Return the attempts of one delivery, the newest first. Raises `NotFound`, `InvalidCursor`."""
         row = (await self.delivery(tenant, id_)).delivery
-        mark = f"attempts {row.topic} {row.message}"
-        before = None if not cursor else _decoded(mark, cursor, int)[0]
+        of = f"attempts {row.topic} {row.message}"
+        before_us = int(cursors.decode_marked(of, cursor, int)[0]) if cursor else None
         found = await self._parts.read(
-            lambda c: self._attempts.of_delivery(c, row.topic, row.message, before_us=before, limit=limit + 1)  # type: ignore[arg-type]
+            lambda c: self._attempts.of_delivery(c, row.topic, row.message, before_us=before_us, limit=limit + 1)
         )
-        return cursors.page(found, limit, lambda a: (_hash(mark), a.started_us))
+        return cursors.page(found, limit, lambda a: (cursors.mark(of), a.started_us))
 
     async def attempts_at(self, tenant: str, endpoint: str, limit: int, cursor: str = "") -> Page[Attempt]:
         """Return the attempts at one endpoint, the newest first. Raises `NotFound`, `InvalidCursor`."""
         await self._scope.check_endpoint(tenant, endpoint)
         topic = deliveries.topic_of(tenant, endpoint)
-        mark = f"attempts {topic}"
-        before = None if not cursor else AttemptPlace(*_decoded(mark, cursor, int, str))  # type: ignore[arg-type]
+        of, before = f"attempts {topic}", None
+        if cursor:
+            started_us, message = cursors.decode_marked(of, cursor, int, str)
+            before = AttemptPlace(int(started_us), str(message))
         found = await self._parts.read(lambda c: self._attempts.of_topic(c, topic, before=before, limit=limit + 1))
-        return cursors.page(found, limit, lambda a: (_hash(mark), a.started_us, a.message))
+        return cursors.page(found, limit, lambda a: (cursors.mark(of), a.started_us, a.message))
 
     async def shown(self, tenant: str, rows: Sequence[Delivery]) -> list[ShownDelivery]:
         """Return the rows with their states."""
@@ -162,5 +164,12 @@ class ReadingService:
         return [shown(row) for row in rows]
 
 
-def _place(mark: str, cursor: str) -> Place | None:
-    return Place(*_decoded(mark, cursor, int, str, str)) if cursor else None  # type: ignore[arg-type]
+def _place(of: str, cursor: str) -> Place | None:
+    if not cursor:
+        return None
+    created_us, topic, message = cursors.decode_marked(of, cursor, int, str, str)
+    return Place(int(created_us), str(topic), str(message))
+
+
+def _cursor(of: str, place: Place | None) -> str:
+    return "" if place is None else cursors.encode((cursors.mark(of), *place))

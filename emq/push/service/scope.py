@@ -54,10 +54,9 @@ class Scope:
     async def check_endpoint(self, tenant: str, endpoint: str) -> None:
         """Raise `NotFound` unless the tenant has this endpoint."""
         where = (self._mine, _t.c.topic == topic_of(tenant, endpoint), _t.c.tenant == tenant)
-        found = "\0" not in endpoint and await self._parts.read(
-            lambda c: c.execute(sa.select(_t.c.endpoint).where(*where)).scalar()
-        )
-        if found != endpoint:
+        query = sa.select(_t.c.endpoint).where(*where)
+        found = None if "\0" in endpoint else await self._parts.read(lambda c: c.execute(query).scalar())
+        if found is None:
             raise unknown_endpoint(endpoint)
 
     async def topics(self, names: set[str]) -> dict[str, Topic]:
