@@ -20,6 +20,8 @@ from typing import Literal, Self, cast
 import msgspec
 import uvloop
 
+from emq import standard_output
+
 Kind = Literal["good", "hang", "refuse", "huge", "drip", "silent-names"]
 """What an endpoint does with a request:
 
@@ -220,6 +222,7 @@ async def _serve(tenants: _Tenants) -> list[Arrival]:
 
 def main() -> None:
     """Entry point of the endpoints' process."""
+    sys.stdout = standard_output.whole(sys.stdout)
     tenants = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Tenants)
     log = uvloop.run(_serve(tenants))
     sys.stdout.buffer.write(msgspec.json.Encoder().encode_lines(log))
