@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sa
 
-from emq.push.records import tables
+from emq.push.records import accepted, tables
 
 _m = tables.messages
 
@@ -54,6 +54,8 @@ def with_payload(connection: sa.Connection, environment: str, tenant: str, ids: 
 
 def _stored(row: sa.Row[tuple[object, ...]]) -> StoredMessage:
     body = _decode(row.body)
-    headers = body.headers | ({"content-type": body.content_type} if body.content_type else {})
+    headers = accepted.headers_of(row.event_type, body.headers)
+    if body.content_type:
+        headers["content-type"] = body.content_type
     payload = None if row.payload is None else bytes(row.payload)
     return StoredMessage(row.message, row.event_type, row.created_us, payload, body.key, body.priority, headers)
