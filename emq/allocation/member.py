@@ -19,6 +19,7 @@ from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
 from emq.allocation.membership import Assignment, PlanInForce, Seat
+from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Entry, Former, Pointer, Record, Running
 from emq.allocation.tree import protocol
 from emq.loops.guard import Guard
@@ -151,14 +152,14 @@ class ClusterMembership:
             self._broken = task.exception()
             self._assigned.set()
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
         gone = [group for group in self._offered if group not in quotas]
         async for group in in_slices(gone, 1_000):  # a deleted group that comes back has new, empty queues
             if (epoch := self._handoff.renew(group)) is not None:
                 self._fenced.ask(group, epoch, self._clock.now())
                 self._changed.set()
         self._offered = quotas
-        self._leader.offer(quotas, catalog)
+        self._leader.offer(quotas, catalog, units)
         # A host that knows more topics now may take groups that it did not know before.
         self._assigned.set()
 

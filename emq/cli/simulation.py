@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import typer
@@ -43,10 +44,17 @@ class Wanted(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The groups to plan for. Attributes: what: description for people; quotas: starts a second, by group."""
+    """The groups to plan for.
+
+    Attributes:
+        what: description for people.
+        quotas: starts a second, by group.
+        units: unit of each topic that shares a budget.
+    """
 
     what: str
     quotas: dict[str, float]
+    units: Mapping[str, str] = MappingProxyType({})
 
 
 class Outcome(NamedTuple):
@@ -78,10 +86,11 @@ async def _load(session: Session, wanted: Wanted) -> Load:
         known = await cluster.known(session)
         if known.quotas:
             groups = output.count(len(known.quotas), "group")
-            return Load(f"{groups} of the catalog's {output.count(len(known.topics), 'topic')}", known.quotas)
-    topics = wanted.topics or TOPICS
-    quotas = forecast.skewed(topics, wanted.qps, wanted.skew, wanted.seed)
-    made_up = f"{output.count(topics, 'made-up topic')} (skew {wanted.skew:g}, seed {wanted.seed})"
+            topics = output.count(len(known.topics), "topic")
+            return Load(f"{groups} of the catalog's {topics}", known.quotas, known.units)
+    made = wanted.topics or TOPICS
+    quotas = forecast.skewed(made, wanted.qps, wanted.skew, wanted.seed)
+    made_up = f"{output.count(made, 'made-up topic')} (skew {wanted.skew:g}, seed {wanted.seed})"
     return Load(f"{output.count(len(quotas), 'group')} of {made_up}", quotas)
 
 
@@ -109,7 +118,7 @@ def _plan(load: Load, wanted: Wanted, session_timeout_s: float) -> Outcome:
         raise typer.BadParameter(
             f"killing {wanted.kill} of {output.count(hosts, 'host')} leaves none; kill fewer", param_hint="--kill"
         )
-    made = Forecast(load.quotas, session_timeout_s, wanted.seed)
+    made = Forecast(load.quotas, session_timeout_s, wanted.seed, load.units)
     steps = [made.start(hosts)]
     if wanted.kill:
         steps.append(made.kill(wanted.kill))

@@ -45,6 +45,7 @@ from emq.loops.guard import Guard
 from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
 from emq.schedule.firing import Firing
+from emq.topics import budgets
 from emq.topics.passages import PassageStore
 from emq.trail import events
 
@@ -337,9 +338,10 @@ class Host(HostEvents):
 
     async def _offer(self, version: int) -> None:
         """Tell the membership which groups exist and their quotas."""
-        offered = await self._quotas.of(self.ownership.topics)
+        topics = self.ownership.topics
+        offered, units = await self._quotas.of(topics), budgets.units(topics)
         self._has_offered = True
-        await self._membership.offer(offered, version)
+        await self._membership.offer(offered, version, units)
 
     async def _look_at_catalog(self, version: int) -> None:
         """Read the catalog unless the host already knows this version or a newer one."""
