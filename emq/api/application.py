@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fastapi
 
-from emq.api import endpoints, keys, messages, problems, tenants
+from emq.api import endpoints, keys, messages, parameters, problems, tenants
 from emq.api.fast_lane import FastLane
 from emq.api.limits import Limited, Limits, Rates
 from emq.api.pages import router as pages
@@ -42,6 +42,6 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     application.add_middleware(Limited, limits=limits)
     problems.install(application)
     for part in (tenants, endpoints, messages, keys):
-        application.include_router(part.router)
+        application.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
     pages.install(application, service)
     return application
