@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import fastapi
 
-from emq.api import endpoints, keys, messages, parameters, problems, tenants
+from emq.api import (
+    cluster,
+    dead_letters,
+    deliveries,
+    endpoints,
+    keys,
+    lag,
+    messages,
+    parameters,
+    problems,
+    replays,
+    tenants,
+)
 from emq.api.fast_lane import FastLane
 from emq.api.limits import Limited, Limits, Rates
 from emq.api.pages import router as pages
@@ -43,5 +55,8 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     problems.install(application)
     for part in (tenants, endpoints, messages, keys):
         application.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
+    for part in (deliveries, replays, dead_letters, lag, cluster):  # these refuse them by their models
+        application.include_router(part.router)
+    application.include_router(dead_letters.actions)
     pages.install(application, service)
     return application
