@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from emq import errors, message
 from emq.message import Message
-from emq.producer import start_times
+from emq.producer import checks
 from emq.push.service.parts import Parts
 from emq.push.service.stored import StoredMessage
 from emq.storage.answers import served
@@ -85,7 +85,7 @@ def _message(topic: Topic, item: Item, now_us: int) -> Message:
         headers=m.headers,
         priority=names.index(wanted) if wanted in names else topic.priority_index(None),
         topic=topic.name,
-        expires_us=0 if ttl_s is None else now_us + start_times.ttl_us(ttl_s),
+        expires_us=0 if ttl_s is None else now_us + checks.ttl_us(ttl_s),
     )
 
 

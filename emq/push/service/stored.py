@@ -8,8 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.push.records import tables
-from emq.push.records.accepted import Rest
-from emq.push.service.accepting import headers_of
+from emq.push.records.accepted import Rest, headers_of
 
 _m = tables.messages
 
