@@ -12,8 +12,7 @@ from emq.api.access import Service
 from emq.api.pages import again, endpoint_changes, first_screen, gate, hosts_screen, tenant_pages
 from emq.api.pages.desk import Desk
 from emq.api.pages.rendering import PREFIX, Files, Pages, redirect, segment
-from emq.api.pages.routing import Admin, Rendering, SignedIn, new_router
-from emq.inspect import snapshots
+from emq.api.pages.routing import ADesk, Admin, Rendering, SignedIn, new_router
 from emq.push.service.service import PushService
 
 router = new_router()
@@ -80,16 +79,16 @@ async def sign_out(request: fastapi.Request, service: Service, visitor: SignedIn
 
 
 @router.get("/")
-async def now(request: fastapi.Request, pages: Rendering, service: Service, visitor: SignedIn) -> Response:
+async def now(request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: SignedIn) -> Response:
     if not visitor.sees_all:
         return redirect(request, f"{PREFIX}/tenants/{segment(visitor.tenant)}")
-    found = first_screen.of(await snapshots.load(service.parts.app))
+    found = first_screen.of((await desk.hosts.now()).seen)
     return pages.answer(request, pages.either(request, "first_screen"), visitor=visitor, now=found)
 
 
 @router.get("/hosts")
-async def hosts(request: fastapi.Request, pages: Rendering, service: Service, visitor: Admin) -> Response:
-    found = hosts_screen.of(await snapshots.load(service.parts.app))
+async def hosts(request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: Admin) -> Response:
+    found = hosts_screen.of((await desk.hosts.now()).seen)
     return pages.answer(request, pages.either(request, "hosts"), visitor=visitor, hosts=found)
 
 
