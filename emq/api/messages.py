@@ -1,17 +1,15 @@
-"""`/v1/tenants/{tenant}/messages`. The POST must be fast, so it works on the bytes themselves."""
+"""`/v1/tenants/{tenant}/messages`; `emq.api.fast_lane` serves the POST."""
 
 from __future__ import annotations
 
 import datetime
-import hashlib
 from typing import Annotated, Any
 
 import fastapi
 import msgspec
 import pydantic
 
-from emq.api import access, forms, published
-from emq.api.problems import Problem
+from emq.api import access, fast_lane, forms, published
 from emq.api.tenants import TenantId
 from emq.push.records.accepted import Message
 from emq.push.records.endpoints import endpoint_of
@@ -77,27 +75,14 @@ def _shown(message: Head | Message) -> dict[str, Any]:
 
 @router.post("", status_code=202, response_model=None, responses=published.RESPONSES, openapi_extra=published.BODY)
 async def publish(
-    tenant: TenantId,
-    request: fastapi.Request,
-    service: access.Service,
-    _: access.Sender,
-    idempotency_key: IdempotencyKey = "",
+    tenant: TenantId, request: fastapi.Request, _: access.Bearer, idempotency_key: IdempotencyKey = ""
 ) -> fastapi.Response:
     """Publish one message, or up to 500 at once, to the tenant's endpoints.
 
     The answer comes once all messages are in the queues of their endpoints. Repeating a request with the same ids of
     your own, or with the same Idempotency-Key, is safe.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Problem(415, "", "send the messages as application/json")
-    body = await request.body()
-    messages, is_single = published.read(body)
-    digest = hashlib.sha256(body).hexdigest() if idempotency_key else ""
-    receipts = await service.publishing.publish(
-        tenant, messages, key=idempotency_key, digest=digest, is_single=is_single
-    )
-    content = _encode(receipts[0]) if is_single else b'{"data":' + _encode(receipts) + b"}"
-    return fastapi.Response(content, 202, media_type="application/json")
+    return await fast_lane.serve(request)
 
 
 @router.get("")

@@ -24,6 +24,15 @@ DeliveryRow = tuple[str, str, str, int, int]
 """Topic, message, tenant, created_us, next_us."""
 
 
+EVENT_TYPE = "event-type"
+"""The header of a message in which endpoints find its event type."""
+
+
+def headers_of(event_type: str, own: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the headers of a message as it is sent."""
+    return {EVENT_TYPE: event_type, **own} if own else {EVENT_TYPE: event_type}
+
+
 class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a message's row has in its body.
 

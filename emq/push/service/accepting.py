@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.producer.outgoing import Outgoing
-from emq.push.records.accepted import Accepted, Batch, DeliveryRow, Message, MessageRow, Repeat, Rest
+from emq.push.records.accepted import Accepted, Batch, DeliveryRow, Message, MessageRow, Repeat, Rest, headers_of
 from emq.push.records.endpoints import endpoint_of
 from emq.push.service.incoming import PLAIN, Incoming, Receipt, Request
 from emq.push.service.parts import Parts
@@ -19,9 +19,6 @@ from emq.push.service.tenancy import unknown
 
 LEASE_US = 15_000_000
 """Microseconds after which somebody else may send what a process has accepted: it has crashed, or is stuck."""
-
-EVENT_TYPE = "event-type"
-"""The header of a message in which endpoints find its event type."""
 
 Answer: TypeAlias = Sequence[Receipt] | Refused
 
@@ -229,11 +226,6 @@ class _Transaction:
         if message.id is not None:
             self._known[tenant, id_] = made
         return _receipt(made)
-
-
-def headers_of(event_type: str, own: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the headers of a message as it is sent."""
-    return {EVENT_TYPE: event_type, **own} if own else {EVENT_TYPE: event_type}
 
 
 def _outgoing(

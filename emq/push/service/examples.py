@@ -12,7 +12,7 @@ from emq.message import Message
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
 from emq.push.pusher import Pusher
-from emq.push.service.accepting import EVENT_TYPE
+from emq.push.records.accepted import EVENT_TYPE
 from emq.push.service.endpoints import EndpointService
 from emq.push.service.parts import Parts
 from emq.push.service.refusals import Invalid

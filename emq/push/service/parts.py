@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from emq import errors
 from emq.app import App
 from emq.push.records.audit_log import AuditLog, Entry
 from emq.push.records.ids import Ids, Kind
@@ -70,13 +68,9 @@ class Parts:
         """Run a transaction. Raises `DatabaseUnavailable`; then nothing was changed."""
         return await self.app.database.run(fn)
 
-    async def topics(self, names: Sequence[str]) -> dict[str, Topic]:
+    async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return those of the topics that exist, by name. Raises `DatabaseUnavailable`."""
-        found: dict[str, Topic] = {}
-        for name in names:
-            with contextlib.suppress(errors.UnknownTopic):
-                found[name] = await self.app.catalog.get(name)
-        return found
+        return await self.app.catalog.some(names)
 
     def audit(
         self,
