@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import fastapi
 
-from emq.api import endpoints, keys, messages, problems, tenants
+from emq.api import (
+    cluster,
+    dead_letters,
+    deliveries,
+    endpoints,
+    keys,
+    lag,
+    messages,
+    problems,
+    replays,
+    tenants,
+)
 from emq.api.fast_lane import FastLane
 from emq.api.limits import Limited, Limits, Rates
 from emq.api.pages import router as pages
@@ -41,7 +52,8 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     application.add_middleware(FastLane, service=service, rates=rates)  # within `Limited`
     application.add_middleware(Limited, limits=limits)
     problems.install(application)
-    for part in (tenants, endpoints, messages, keys):
+    for part in (tenants, endpoints, messages, keys, deliveries, replays, dead_letters, lag, cluster):
         application.include_router(part.router)
+    application.include_router(dead_letters.actions)
     pages.install(application, service)
     return application

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -68,7 +68,7 @@ class Parts:
         """Run a transaction. Raises `DatabaseUnavailable`; then nothing was changed."""
         return await self.app.database.run(fn)
 
-    async def topics(self, names: Sequence[str]) -> dict[str, Topic]:
+    async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return those of the topics that exist, by name. Raises `DatabaseUnavailable`."""
         return await self.app.catalog.some(names)
 

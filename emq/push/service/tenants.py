@@ -39,6 +39,10 @@ class TenantService(Tenancy):
         """Return tenants by id. Raises `InvalidCursor`."""
         return await self._parts.read(lambda c: self._rows.page(c, limit, cursor))
 
+    async def find(self, text: str, limit: int, after: str = "") -> list[Tenant]:
+        """Return the first tenants by id whose ids begin with a text and come after another id."""
+        return await self._parts.read(lambda c: self._rows.beginning(c, text, after, limit))
+
     async def put(self, tenant: str, settings: TenantSettings, actor: str) -> tuple[Tenant, bool]:
         """Create or change a tenant; return it, and whether it is new. Safe to repeat.
 
