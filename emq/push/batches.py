@@ -12,7 +12,7 @@ from emq.message import Message
 from emq.push.endpoint import Endpoint
 from emq.push.outcome import Outcome
 
-MOST_BYTES = 1 << 20
+MOST_BYTES = 1 << 19
 """A batch is sent once it has so many bytes. A larger payload goes alone."""
 
 Send = Callable[[Endpoint, Sequence[Message]], Awaitable[Outcome]]

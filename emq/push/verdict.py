@@ -133,7 +133,7 @@ def _error_text(exc: Exception, timeout_s: float) -> str:
         return f"timeout after {timeout_s:g} s"
     if isinstance(exc, aiohttp.ClientConnectorDNSError):
         if isinstance(exc.__cause__, NoNameServer):
-            return str(exc.__cause__)
+            return str(exc.__cause__.strerror)
         return f"host {exc.host} not found"
     if isinstance(exc, aiohttp.ClientConnectorCertificateError):
         return f"certificate not accepted: {_line(exc.certificate_error)}"

@@ -16,6 +16,7 @@ from emq import errors, settings
 from emq.cli.pushing import with_push
 from emq.message import Message
 from emq.push.addresses import AddressFilter
+from emq.push.batches import MOST_BYTES
 from emq.push.endpoint import Endpoint
 from emq.push.pusher import Pusher
 from emq.topics import model
@@ -86,7 +87,7 @@ async def test_a_batch_has_one_outcome_and_each_message_its_own_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [b"not json", b'"\xff"', b"", pytest.param(b'"' + b"x" * (1 << 20) + b'"', id="large")]
+    "payload", [b"not json", b'"\xff"', b"", pytest.param(b'"' + b"x" * MOST_BYTES + b'"', id="large")]
 )
 async def test_what_fits_no_batch_goes_alone(payload: bytes) -> None:
     receiver = HttpReceiver(lambda request: 204)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+import sqlite3
 from pathlib import Path
 
 import pytest
+from support.emq_shell import Shell, shell
 
 from emq import errors
-from emq.cli import entry
-from emq.database import Database
 from emq.push.endpoint import Endpoint
 from emq.push.secrets import Secrets
 from emq.settings import load, shown
@@ -65,7 +62,7 @@ def test_keys_come_from_a_file_too(tmp_path: Path) -> None:
     assert found.encrypts
     assert found.decrypt(secrets(KEYS[2]).encrypt("x")) == "x"
     assert found.encrypt("x").startswith(secrets(KEYS[0]).encrypt("x")[:15])
-    with pytest.raises(errors.InvalidSettings, match="secret_key_file .* cannot be read: No such file"):
+    with pytest.raises(errors.InvalidSettings, match=r"secret_key_file .* cannot be read: No such file"):
         Secrets.of_setting(load(environ={}, secret_key_file=str(tmp_path / "nothing")))
 
 
@@ -104,18 +101,8 @@ def test_an_endpoint_decrypts_its_secrets() -> None:
 
 
 @pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Run a command in a directory of its own; return all that it printed."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: str, key: str = "") -> str:
-        monkeypatch.setenv("EMQ_SECRET_KEY", key)
-        out = io.StringIO()
-        with redirect_stdout(out), redirect_stderr(out), pytest.raises(SystemExit):
-            entry.main([*args])
-        return out.getvalue()
-
-    return run
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return shell(tmp_path, monkeypatch)
 
 
 SET = (
@@ -125,58 +112,45 @@ SET = (
 SECRETS = (SECRET[6:], "hunter22", "hunter33")
 
 
-async def kept() -> str:
-    database = await Database.open("sqlite:///emq.db")
-    try:
-        return await database.run(lambda c: str(c.exec_driver_sql("SELECT body FROM emq_topics").scalar_one()))
-    finally:
-        await database.close()
+def kept() -> str:
+    with sqlite3.connect("emq.db") as connection:
+        return str(connection.execute("SELECT body FROM emq_topics").fetchone()[0])
 
 
 @pytest.mark.parametrize("key", ["", KEYS[0]])
-async def test_no_command_shows_a_secret(emq: Callable[..., str], key: str) -> None:
-    import asyncio
-
-    def run(*args: str) -> str:
-        return emq(*args, key=key)
-
-    printed = await asyncio.to_thread(
-        lambda: [
-            run("topic", "create", "shop", "--qps", "1", *(part for pair in SET for part in ("--set", pair))),
-            run("topic", "show", "shop"),
-            run("topic", "show", "shop", "--json"),
-            run("topic", "list", "--json"),
-            run("topic", "export"),
-            run("topic", "set", "shop", f"push.secret={SECRET} whsec_wrong"),
-            run("topic", "set", "sho*", "push.basic=user:hunter22", "--yes"),
-            run("topic", "create", "shop", "--qps", "2", *(part for pair in SET for part in ("--set", pair))),
-            run("settings"),
-        ]
-    )
+def test_no_command_shows_a_secret(emq: Shell, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("EMQ_SECRET_KEY", key)
+    pairs = [part for pair in SET for part in ("--set", pair)]
+    printed = [
+        emq("topic create shop --qps 1", *pairs),
+        emq("topic show shop"),
+        emq("topic show shop --json"),
+        emq("topic list --json"),
+        emq("topic export"),
+        emq("topic set shop", f"push.secret={SECRET} {SECRET}", "push.batch=5"),
+        emq("topic set sho* --yes", "push.basic=user:hunter22"),
+        emq.refused("topic set shop", f"push.secret={SECRET} hunter22"),
+        emq.refused("topic create shop --qps 2", *pairs),
+        emq("settings"),
+    ]
     for text in printed:
         assert not [secret for secret in (*SECRETS, KEYS[0]) if secret in text], text
-    body = await kept()
-    assert ("hunter22" in body) == (not key)
-    assert ("enc:v1:" in body) == bool(key)
+    assert ("hunter22" in kept()) == (not key)
+    assert ("enc:v1:" in kept()) == bool(key)
 
 
-async def test_an_import_keeps_the_secrets_that_its_file_masks(emq: Callable[..., str]) -> None:
-    import asyncio
-
-    def steps() -> list[str]:
-        emq("topic", "create", "shop", "--qps", "1", *(part for pair in SET for part in ("--set", pair)))
-        emq("topic", "export", "-o", "masked.toml")
-        emq("topic", "export", "--secrets", "-o", "whole.toml")
-        return [emq("topic", "import", "masked.toml")]
-
-    [printed] = await asyncio.to_thread(steps)
-    assert "1 topic from masked.toml" in printed
+def test_an_import_keeps_the_secrets_that_its_file_masks(emq: Shell) -> None:
+    emq("topic create shop --qps 1", *(part for pair in SET for part in ("--set", pair)))
+    emq("topic export -o masked.toml")
+    emq("topic export --secrets -o whole.toml")
+    assert "1 topic from masked.toml" in emq("topic import masked.toml")
     assert "hunter22" not in Path("masked.toml").read_text()
     assert "hunter22" in Path("whole.toml").read_text()
-    assert "hunter22" in await kept()
+    assert "hunter22" in kept()
     os.remove("emq.db")
-    refused = await asyncio.to_thread(emq, "topic", "import", "masked.toml")
-    assert "is masked (***), and there is no value; give it" in refused
+    assert "is masked (***), and there is no value; give it" in emq.refused("topic import masked.toml")
+    emq("topic import whole.toml")
+    assert "hunter22" in kept()
 
 
 def test_masks_stand_for_what_the_topic_has() -> None:
