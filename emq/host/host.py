@@ -40,6 +40,7 @@ from emq.host.retirement import Retirement
 from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
+from emq.host.watched_tenants import WatchedTenants
 from emq.loops import patience
 from emq.loops.guard import Guard
 from emq.message import Message
@@ -148,7 +149,7 @@ class Host(HostEvents):
         self.timekeeper = timekeeper
         if timekeeper is not None:
             timekeeper.bind(membership.lease)
-        self.lag = LagSampler(ownership, store, clock)
+        self.lag = LagSampler(ownership, store, clock, skips_quiet=services.deliveries is None)
         self.parts = parts = Parts(
             ownership,
             self.puller,
@@ -159,6 +160,7 @@ class Host(HostEvents):
             membership,
             checkpoints.database,
             self.lag,
+            WatchedTenants(ownership.owned, clock),
         )
         self.recorder = Recorder(parts, checkpoints, membership.host, clock)
         self.deliveries = services.deliveries
@@ -197,9 +199,9 @@ class Host(HostEvents):
             "checkpoint": self.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
             "statistics": self.recorder.record,
+            "watched": self.parts.watched.sample,
+            "lag": self.lag.sample,
         }
-        if self.deliveries is not None:
-            loops["lag"] = self.lag.sample
         if self.timekeeper is not None:
             loops["clock"] = self.timekeeper.keep
         if self._neighbours is not None:
@@ -410,6 +412,7 @@ class Host(HostEvents):
 
     def doubted(self, group: OwnedGroup) -> None:
         self.lanes.doubted(group)
+        self.passage.doubted(group)
 
     def lost(self, group: OwnedGroup) -> None:
         self.assignments.fenced(group)

@@ -9,6 +9,7 @@ import ssl
 import aiohttp
 import yarl
 from aiohttp.abc import AbstractResolver
+from multidict import istr
 
 from emq.push.addresses import AddressFilter
 from emq.push.resolver import build_resolver
@@ -50,6 +51,15 @@ def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None 
         ttl_dns_cache=DNS_TTL_S,
         resolver=resolver or build_resolver(),
     )
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request without the headers that aiohttp adds by itself, `Accept` and `Accept-Encoding`.
+
+    `skip_auto_headers` would leave them out as well, but copies all headers of each request to do so.
+    """
+
+    DEFAULT_HEADERS: dict[istr, str] = {}  # noqa: RUF012  (a class variable in aiohttp, too)
 
 
 class Connections:
@@ -100,8 +110,9 @@ class Connections:
     def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
         timeout = self._timeouts.get(timeout_s)
         if timeout is None:
+            # `sock_read` would add nothing but a timer for each piece of an answer: `total` covers the reading.
             timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(
-                total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S), sock_read=timeout_s
+                total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)
             )
         return timeout
 
@@ -118,7 +129,7 @@ class Connections:
             max_line_size=HEAD_BYTES,
             max_field_size=HEAD_BYTES,
             headers={"User-Agent": _USER_AGENT},
-            skip_auto_headers=("Accept", "Accept-Encoding"),
+            request_class=_Request,
         )
         return self._session
 

@@ -169,9 +169,10 @@ class Pusher:
         """Tell what an answer, or its absence, says of the endpoint: not if the topic has another one now."""
         is_ours = isinstance(failure, errors.GiveBack) and status != verdict.GONE
         try:
-            if is_ours or self._endpoint_of(endpoint.topic) != endpoint:
-                return
+            current = None if is_ours else self._endpoint_of(endpoint.topic)
         except errors.InvalidTopic:
+            return
+        if current is not endpoint and current != endpoint:  # to compare them field by field is dear
             return
         if endpoint.throttles:
             if status:

@@ -197,7 +197,7 @@ def _never_dead(table: Any, max_attempts: Mapping[str, int]) -> Iterator[str]:
     rows = only(table, events.RETRIED)
     for topic, name, attempt in zip(*lists(rows, "topic", "name", "attempt"), strict=True):
         if attempt >= (most := max_attempts.get(topic, attempt + 1)):
-            yield f"{name} failed {attempt} times of {most} and was put back"
+            yield f"{name} failed at attempt {attempt} of {most} and was put back"
 
 
 def _dropped(table: Any, rejects: Collection[str]) -> Iterator[str]:

@@ -309,7 +309,7 @@ def _gaps(headers: list[Header]) -> list[str]:
                 f"(numbers {some})"
             )
         if dropped := max(header.dropped for header in run):
-            flaws.append(f"{source}-{run_us}: {dropped} events were dropped")
+            flaws.append(f"{source}-{run_us}: {plurals.count(dropped, 'event')} {plurals.were(dropped)} dropped")
         if any(header.closed for header in run[:-1]):
             flaws.append(f"{source}-{run_us}: segment {last.seq} comes after the last one of its run")
     return flaws

@@ -27,6 +27,8 @@ HIGHEST: Final[Mapping[str, str]] = {
     "last_us": "long",
     "last_place": "long",
     "last_begun_us": "long",
+    "last_dead_us": "long",
+    "last_replay_us": "long",
     "due_ms": "long",
     "key_high": "long",
 }
@@ -95,6 +97,8 @@ def aggregate(rows: DataFrame) -> DataFrame:
         F.max("time_us").alias("last_us"),
         F.max("place").alias("last_place"),
         F.max("begun").alias("last_begun_us"),
+        F.max(F.when(kind == _CODES.index(events.DEAD), F.col("time_us"))).alias("last_dead_us"),
+        F.max(F.when(kind == _CODES.index(events.REPLAYED), F.col("time_us"))).alias("last_replay_us"),
         F.max(F.when(_is_publish(kind), F.col("due_ms"))).alias("due_ms"),
         F.min("time_us").alias("first_us"),
         F.min("place").alias("first_place"),
@@ -170,7 +174,10 @@ def judged(messages: DataFrame) -> DataFrame:
         | _true(F.col("first_end_us") < F.col("first_start_us"))
         | _true(F.col("first_start_us") < F.col("due_ms") * 1000)
     )
-    buried = F.col("dead") > F.col("replayed")
+    # The first death of a message that was published before the trail began may have been before the trail, too. So the
+    # number of its deaths proves nothing, and times decide.
+    untold = (F.col("sent") + F.col("published") == 0) & (F.col("last_dead_us") > F.col("last_replay_us"))
+    buried = (F.col("dead") > F.col("replayed")) | _true(untold)
     ended = (F.col("settled") > 0) | buried | (F.col("recalled") > 0)
     return messages.withColumns(
         {

@@ -74,7 +74,8 @@ deliveries = sa.Table(
     sa.Column("next_us", sa.BigInteger, nullable=False, comment="when it is due again; 0 if it is due"),
     sa.Column("settled_us", sa.BigInteger, nullable=False, comment="when it was delivered or died, else 0"),
     sa.Index("emq_push_deliveries_created", "environment", "tenant", "created_us", "topic", "message"),
-    sa.Index("emq_push_deliveries_state", "environment", "tenant", "state", "created_us"),
+    sa.Index("emq_push_deliveries_state", "environment", "tenant", "state", "created_us", "topic", "message"),
+    sa.Index("emq_push_deliveries_endpoint", "environment", "topic", "state", "created_us", "message"),
     sa.Index("emq_push_deliveries_message", "environment", "tenant", "message"),
 )
 
@@ -93,6 +94,7 @@ attempts = sa.Table(
     sa.Column("answer", sa.Text, nullable=False, comment="its beginning, masked"),
     sa.Column("host", sa.Text, nullable=False, comment="the EMQ host that made the attempt"),
     sa.Index("emq_push_attempts_started", "environment", "started_us"),
+    sa.Index("emq_push_attempts_endpoint", "environment", "topic", "started_us", "message"),
 )
 
 idempotency = sa.Table(
@@ -132,7 +134,7 @@ replays = sa.Table(
     sa.Column("body", sa.Text, nullable=False, comment="JSON: filter, rate, priority, counts, cursor"),
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Column("changed_us", sa.BigInteger, nullable=False),
-    sa.Index("emq_push_replays_tenant", "environment", "tenant", "created_us"),
+    sa.Index("emq_push_replays_tenant", "environment", "tenant", "created_us", "id"),
     sa.Index("emq_push_replays_state", "environment", "state"),
     sqlite_with_rowid=False,
 )
@@ -148,6 +150,6 @@ audit_log = sa.Table(
     sa.Column("action", sa.Text, nullable=False, comment="such as endpoint.changed"),
     sa.Column("target", sa.Text, nullable=False),
     sa.Column("changes", sa.Text, nullable=False, comment="JSON, without secrets"),
-    sa.Index("emq_push_audit_log_tenant", "environment", "tenant", "created_us"),
+    sa.Index("emq_push_audit_log_tenant", "environment", "tenant", "created_us", "id"),
     sqlite_with_rowid=False,
 )

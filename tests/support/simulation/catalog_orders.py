@@ -88,7 +88,8 @@ class CatalogOrders:
         async with self.lock:
             self._sizes[plan.name] += 1
             qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
-            await self._cluster.admin.update(plan.name, qps=qps)
+            before = await self._cluster.catalog.get(plan.name)
+            self._evidence.layouts.changed(before, await self._cluster.admin.update(plan.name, qps=qps))
             self._evidence.note(plan.name, f"qps is {qps} now")
 
     async def create_again(self, after_s: float) -> None:

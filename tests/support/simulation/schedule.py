@@ -114,7 +114,7 @@ def schedule(seed: int) -> Schedule:
         databases = random.Random(f"{seed} databases")
         events += [_event(databases, DATABASE) for _ in range(databases.choice((0, 0, 0, 0, 0, 1)))]
     one_more = varied.varied(seed)
-    events += varied.own_events(one_more, _event, seed)
+    events += varied.own_events(one_more, _event, seed, clean)
     again = random.Random(f"{seed} again")  # of its own, too
     reborn = [_event(again, AGAIN) for _ in range(again.choice((0, 0, 1, 2, 3)))]
     events += reborn

@@ -10,7 +10,7 @@ import asyncio
 import random
 
 from emq.topics.model import Kind
-from support.simulation import operators, rest
+from support.simulation import layouts, operators, rest
 from support.simulation.cluster import Cluster
 from support.simulation.plans import TopicPlan
 
@@ -50,6 +50,7 @@ async def run(cluster: Cluster) -> None:
     if not await _settled(cluster):
         return
     rest.judge_now(cluster)
+    await layouts.judge_now(cluster)
     begin = cluster.evidence.now
     cluster.evidence.note("", "--- the trial begins")
     await _probe(cluster, rng)
@@ -62,6 +63,7 @@ async def run(cluster: Cluster) -> None:
     if await cluster.done():
         await asyncio.sleep(rest.SAVED_S)
         rest.judge_now(cluster)
+        await layouts.judge_now(cluster)
     else:
         cluster.evidence.violated("rest", "", f"left after the trial: {await cluster.left()}")
     cluster.evidence.happened["tried"] += 1

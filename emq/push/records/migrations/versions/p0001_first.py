@@ -122,15 +122,25 @@ def upgrade() -> None:
         ["environment", "tenant", "created_us", "topic", "message"],
     )
     op.create_index(
-        "emq_push_deliveries_state", "emq_push_deliveries", ["environment", "tenant", "state", "created_us"]
+        "emq_push_deliveries_state",
+        "emq_push_deliveries",
+        ["environment", "tenant", "state", "created_us", "topic", "message"],
+    )
+    op.create_index(
+        "emq_push_deliveries_endpoint",
+        "emq_push_deliveries",
+        ["environment", "topic", "state", "created_us", "message"],
     )
     op.create_index("emq_push_deliveries_message", "emq_push_deliveries", ["environment", "tenant", "message"])
     op.create_index("emq_push_attempts_started", "emq_push_attempts", ["environment", "started_us"])
+    op.create_index(
+        "emq_push_attempts_endpoint", "emq_push_attempts", ["environment", "topic", "started_us", "message"]
+    )
     op.create_index("emq_push_idempotency_created", "emq_push_idempotency", ["environment", "created_us"])
     op.create_index("emq_push_keys_id", "emq_push_keys", ["environment", "id"])
-    op.create_index("emq_push_replays_tenant", "emq_push_replays", ["environment", "tenant", "created_us"])
+    op.create_index("emq_push_replays_tenant", "emq_push_replays", ["environment", "tenant", "created_us", "id"])
     op.create_index("emq_push_replays_state", "emq_push_replays", ["environment", "state"])
-    op.create_index("emq_push_audit_log_tenant", "emq_push_audit_log", ["environment", "tenant", "created_us"])
+    op.create_index("emq_push_audit_log_tenant", "emq_push_audit_log", ["environment", "tenant", "created_us", "id"])
 
 
 def downgrade() -> None:
