@@ -22,7 +22,7 @@ from bench.support.stage import UNLIMITED, Stage, Stopwatch
 from emq.api.pages import gate
 from emq.api.pages.rendering import PREFIX
 from emq.api.serving import serving
-from emq.cli.binding import with_push
+from emq.cli.pushing import with_push
 from emq.host import garbage_collection
 from emq.push.records.endpoints import Endpoint, EndpointSettings
 from emq.push.records.endpoints import Endpoints as EndpointRows

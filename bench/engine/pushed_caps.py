@@ -18,7 +18,7 @@ from bench.engine.overshoot import QUOTAS, window_overshoot
 from bench.support.backlog import fill
 from bench.support.endpoints import Arrival, Endpoints
 from bench.support.stage import Stage
-from emq.cli.binding import with_push
+from emq.cli.pushing import with_push
 from emq.host import garbage_collection
 from emq.quota.counter import MICRO
 from emq.settings import load
