@@ -14,8 +14,7 @@ from emq.api.pages.desk import Desk
 from emq.api.pages.first_screen import Place
 from emq.host.lag_parts import Part
 from emq.inspect import backlog
-from emq.push.records.deliveries import topic_of
-from emq.push.records.endpoints import Endpoint
+from emq.push.records.endpoints import Endpoint, topic_of
 from emq.push.service import states
 from emq.push.service.host_facts import HostFacts
 from emq.push.service.lagging import WATCH_MS, EndpointLag, total
