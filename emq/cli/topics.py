@@ -64,6 +64,13 @@ async def create(
             "--set", help="Any other option, as key=value, or key=@FILE for the text in a file; may be repeated."
         ),
     ] = None,
+    handshake: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="First ask the endpoint for permission, in the name of this DNS name of yours (CloudEvents webhooks).",
+        ),
+    ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="If the topic exists, leave it as it is.")] = False,
 ) -> None:
     """Create a topic.
@@ -95,6 +102,8 @@ async def create(
         raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {topic_settings.listed()}")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
     topic_settings.check_push(topic, session.settings)
+    if handshake is not None:
+        topic = await topic_settings.agreed(topic, handshake, session.settings)
     topic = topic_settings.encrypted(topic, session.settings)
     async with session.app(create=True) as opened:
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)

@@ -45,7 +45,12 @@ def every_operation() -> dict[str, Callable[..., Request[Any]]]:
 
 SAMPLES: dict[str, Any] = {
     **dict.fromkeys(("tenant", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
-    "payload": {}, "qps": 1.0, "url": URL, "filter": {}, "role": "read", "messages": [],
+    "payload": {},
+    "qps": 1.0,
+    "url": URL,
+    "filter": {},
+    "role": "read",
+    "messages": [],
 }
 
 
