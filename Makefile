@@ -10,7 +10,8 @@ READY_OLDEST := .venv-oldest/.ready
 PINNED := pyproject.toml constraints.txt scripts/setup
 DEMO_ARGS ?=
 TEST_ARGS ?=
-WORKERS ?= auto
+# Two workers a core: about half of a run waits, for servers, leases and time-outs.
+WORKERS ?= $(shell expr 2 '*' $$(nproc))
 SHARED := -n $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder --durations 20
 BENCH_ARGS ?=
 SEEDS ?= 1000
@@ -43,7 +44,7 @@ $(READY_OLDEST): $(PINNED) constraints-oldest.txt
 demo: $(READY_FOR_DEMO) ## see EMQ work; installs only what the demonstration needs (DEMO_ARGS=...)
 	@$(BIN)/emq demo $(DEMO_ARGS)
 
-test: setup ## run every test on all cores, at most 4 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
+test: setup ## run every test, with two workers a core, at most 4 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
 	@$(BIN)/pytest $(SHARED) $(TEST_ARGS)
 
 oldest: $(READY_OLDEST) ## run unit and contract tests with the oldest versions that pyproject.toml allows

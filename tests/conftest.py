@@ -5,12 +5,16 @@ A server that is not installed skips the test with the reason; with EMQ_REQUIRE_
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+import typer.main
+import typer.testing
 from support import chance, distribution
 
 from emq import errors, servers
@@ -23,6 +27,14 @@ def pytest_configure() -> None:
     """Some tests interrupt what they start; a run in the background would hand down that SIGINT is ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance.load_profile()
+    gc.set_threshold(50_000, 20, 20)
+    # Typer would build all commands of `emq` again for each run of one, which takes a third of the time of most runs.
+    typer.testing._get_command = functools.cache(typer.main.get_command)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are no garbage: the collector looks through them no more."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks

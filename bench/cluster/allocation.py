@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
+from emq import plurals
 from emq.allocation.forecast import fewest_for
 from emq.allocation.plan.levelling import ENOUGH, SHED
 from emq.allocation.plan.plan import Plan, plan
@@ -162,7 +163,10 @@ def measure(groups: int, hosts: int, zipf: float, replace: int, seed: int) -> di
 async def run(stage: Stage, *, groups: int, hosts: int, zipf: float, replace: int, seeds: int) -> dict[str, Any]:
     found: list[dict[str, float]] = []
     for seed in range(1, seeds + 1):
-        stage.say(f"seed {seed} of {seeds}: {groups:,} groups on {hosts:,} hosts, {replace} of them replaced")
+        stage.say(
+            f"seed {seed} of {seeds}: {plurals.count(groups, 'group')} on {plurals.count(hosts, 'host')}, {replace} "
+            "of them replaced"
+        )
         found.append(measure(groups, hosts, zipf, replace, seed))
     values: dict[str, Any] = {}
     for name in found[0]:

@@ -28,7 +28,7 @@ from bench.cluster.verdict import figures_of
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
-from emq import servers
+from emq import plurals, servers
 from emq.topics.model import Topic, TopicOptions
 
 GROUPS_OF_TOPIC = 10
@@ -62,7 +62,10 @@ class Options(NamedTuple):
 
     def topics(self) -> list[Topic]:
         if self.groups < GROUPS_OF_TOPIC or self.groups % GROUPS_OF_TOPIC:
-            raise InvalidRun(f"{self.groups} groups cannot be topics of {GROUPS_OF_TOPIC} each; give a multiple of it")
+            raise InvalidRun(
+                f"{plurals.count(self.groups, 'group')} cannot be topics of {GROUPS_OF_TOPIC} each; give a multiple "
+                "of it"
+            )
         if self.pacing not in ("window", "smooth"):
             raise InvalidRun(f"pacing {self.pacing!r} is not known; choose window or smooth")
         options = TopicOptions(pacing=self.pacing)
@@ -149,7 +152,8 @@ class Scenario:
             if time.monotonic() > deadline:
                 calm_s = (now_us - max(starts.moved_us)) / 1e6
                 raise InvalidRun(
-                    f"{patience_s:g} s after {kind!r} {len(stale)} groups are not consumed, the last one moved "
+                    f"{patience_s:g} s after {kind!r} {plurals.count(len(stale), 'group')} {plurals.are(len(stale))} "
+                    "not consumed, the last one moved "
                     f"{calm_s:.1f} s ago, and each new host {'has' if holds() else 'does not yet have'} groups; "
                     "leave the machine alone, or see the hosts' logs (--keep DIRECTORY)"
                 )
@@ -161,7 +165,7 @@ class Scenario:
 
 async def play(scenario: Scenario, crew: Crew, options: Options, say: Callable[[str], None]) -> None:
     """Play the rounds."""
-    say(f"starting {options.hosts} hosts")
+    say(f"starting {plurals.count(options.hosts, 'host')}")
     await scenario.begin(options.hosts)
     say(f"{UNDISTURBED_S:g} s without any move")
     await scenario.undisturbed()
@@ -213,7 +217,10 @@ async def run(stage: Stage, *, keep: str, **values: Any) -> dict[str, Any]:
         scenario = Scenario(crew, starts, directory, settings)
         async with emq.App(stage.url, database=database.url) as app:
             topics = await app.admin.create(asked)
-            stage.say(f"filling {options.groups:,} groups with {options.per_group:,} messages each")
+            stage.say(
+                f"filling {plurals.count(options.groups, 'group')} with {plurals.count(options.per_group, 'message')} "
+                "each"
+            )
             await stage.elsewhere(fill, stage.url, topics, options.per_group, numbered=True)
             busy, begun = busy_s(), time.monotonic()
             await play(scenario, crew, options, stage.say)

@@ -23,6 +23,7 @@ from bench.cluster.series import Sample
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark
 from bench.support.stage import Stage, unlimited_topics
+from emq import plurals
 from emq.topics.model import Topic
 
 CREWS = {"one": 1, "two": 2}
@@ -95,7 +96,10 @@ async def _drained(paths: Sequence[Path], hosts: Sequence[HostProcess], total: i
         for host in hosts:
             host.check()
         if time.monotonic() > deadline:
-            raise InvalidRun(f"{total} messages were not drained in {PATIENCE_S:g} s; give fewer --messages")
+            raise InvalidRun(
+                f"{plurals.count(total, 'message')} {plurals.were(total)} not drained in {PATIENCE_S:g} s; give fewer "
+                "--messages"
+            )
         await asyncio.sleep(series.SAMPLE_S)
     meter.sample()
 
@@ -153,7 +157,10 @@ async def run(stage: Stage, *, queues: int, messages: int, rounds: int) -> dict[
 async def _check(app: emq.App, topics: list[Topic]) -> None:
     unfinished = sum(lag.unfinished for lag in await app.admin.lag(topics))
     if unfinished:
-        raise InvalidRun(f"{unfinished} messages were not checkpointed at the hosts' stop; that is a bug, report it")
+        raise InvalidRun(
+            f"{plurals.count(unfinished, 'message')} {plurals.were(unfinished)} not checkpointed at the hosts' stop; "
+            "that is a bug, report it"
+        )
 
 
 BENCHMARK = Benchmark(

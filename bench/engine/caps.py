@@ -13,6 +13,7 @@ from typing import Any
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
+from emq import plurals
 from emq.message import Message
 from emq.quota.counter import MICRO, allowance
 from emq.topics.model import Topic, TopicOptions
@@ -60,7 +61,7 @@ async def run(stage: Stage, *, groups: int, seconds: int) -> dict[str, Any]:
 
     async with stage.app() as app:
         topics = await app.admin.create(mixed_topics(groups))
-        stage.say(f"filling {groups:,} groups with {seconds + 10} seconds of their quota")
+        stage.say(f"filling {plurals.count(groups, 'group')} with {seconds + 10} seconds of their quota")
         for quota in QUOTAS:
             some = [t for t in topics if t.qps == quota]
             await stage.elsewhere(fill, stage.url, some, math.ceil(quota * (seconds + 10) / 2) + 2)

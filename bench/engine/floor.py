@@ -17,7 +17,7 @@ import redis.asyncio
 from bench.support.backlog import PAYLOAD, fill, queues_of
 from bench.support.figures import Benchmark
 from bench.support.stage import Stage, unlimited_topics
-from emq import message
+from emq import message, plurals
 from emq.topics.model import Topic, split
 
 READ_MESSAGES = 2_000
@@ -82,7 +82,7 @@ def _lua(name: str) -> str:
 async def run(stage: Stage, *, queues: int, messages: int) -> dict[str, Any]:
     topics = [split(t) for t in unlimited_topics(queues)]
     per_queue = max(1, messages // queues)
-    stage.say(f"filling {queues:,} queues with {per_queue:,} messages each")
+    stage.say(f"filling {plurals.count(queues, 'queue')} with {plurals.count(per_queue, 'message')} each")
     await stage.elsewhere(fill, stage.url, topics, per_queue)
     read = [await read_floor(stage.url, topics, per_queue) for _ in range(3)]
     put = [await put_floor(stage.url, messages // 4) for _ in range(3)]

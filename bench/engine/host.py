@@ -11,6 +11,7 @@ from bench.engine.floor import read_floor
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
+from emq import plurals
 from emq.message import Message
 
 
@@ -21,7 +22,7 @@ async def run(stage: Stage, *, queues: int, messages: int) -> dict[str, Any]:
 
     async with stage.app() as app:
         topics = await app.admin.create(unlimited_topics(queues))
-        stage.say(f"filling {queues:,} queues with {per_queue:,} messages each")
+        stage.say(f"filling {plurals.count(queues, 'queue')} with {plurals.count(per_queue, 'message')} each")
         total = await stage.elsewhere(fill, stage.url, topics, per_queue)
         floor_per_s = 0.0
         if stage.store == "redis":
@@ -60,7 +61,7 @@ async def run(stage: Stage, *, queues: int, messages: int) -> dict[str, Any]:
             stopping = Stopwatch()
         values |= {"stop_s": stopping.wall_s, "checkpoints": host.checkpointer.saved}
         unfinished = sum(lag.unfinished for lag in await app.admin.lag(topics))
-        assert unfinished == 0, f"{unfinished} messages were not checkpointed"
+        assert unfinished == 0, f"{plurals.count(unfinished, 'message')} not checkpointed"
         return values
 
 

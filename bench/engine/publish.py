@@ -16,6 +16,7 @@ import emq
 from bench.support.backlog import PAYLOAD
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
+from emq import plurals
 from emq.topics.model import Topic, TopicOptions
 
 CONCURRENT = 1_000
@@ -55,7 +56,7 @@ async def run(stage: Stage, *, messages: int) -> dict[str, Any]:
 
         async def measured(what: Callable[[emq.App, str, int], Awaitable[float]], topic: str, count: int) -> int:
             await app.publish(topic, PAYLOAD)
-            stage.say(f"{what.__name__}, {topic}: {count:,} messages, {RUNS} times")
+            stage.say(f"{what.__name__}, {topic}: {plurals.count(count, 'message')}, {RUNS} times")
             return round(statistics.median([await what(app, topic, count) for _ in range(RUNS)]))
 
         return {

@@ -12,6 +12,7 @@ import emq
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage, Stopwatch
+from emq import plurals
 from emq.clock import SystemClock
 from emq.message import Message
 from emq.topics.model import Topic
@@ -33,7 +34,9 @@ async def run(stage: Stage, *, rate: int, seconds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="emq-bench-") as directory:
         for every_s in EVERY_S:
             name = f"each_{every_s:g}_s" if every_s else "none"
-            stage.say(f"starting {rate:,} messages a second for {seconds} s; trail: {name.replace('_', ' ')}")
+            stage.say(
+                f"starting {plurals.count(rate, 'message')} a second for {seconds} s; trail: {name.replace('_', ' ')}"
+            )
             found = await _measure(stage, Path(directory) / name, rate, seconds, every_s)
             values |= {f"{name}_{figure}": value for figure, value in found.items()}
     values["cost_us"] = values["each_1_s_cpu_us"] - values["none_cpu_us"]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from bench.support.backlog import PAYLOAD, fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
+from emq import plurals
 from emq.host.handlers import Handlers
 from emq.message import IdSource, Message
 from emq.topics.model import Topic
@@ -118,7 +119,7 @@ async def hosted(
                 in_flight = max(in_flight, dispatcher.in_flight)
             found = cost(watch, total - before)
         unfinished = sum(lag.unfinished for lag in await app.admin.lag(topics))
-        assert unfinished == 0, f"{unfinished} messages were not checkpointed"
+        assert unfinished == 0, f"{plurals.count(unfinished, 'message')} not checkpointed"
         return found, in_flight
 
 
@@ -130,7 +131,10 @@ async def run(stage: Stage, *, queues: int, messages: int, rounds: int) -> dict[
     for name, function in (("sleep0", give_way), ("sleep50ms", sleep), ("plain", plain)):
         bares, hosts, in_flight = [], [], []
         for i in range(rounds):
-            stage.say(f"{name}, round {i + 1} of {rounds}: {per_queue:,} messages in each of {queues:,} queues")
+            stage.say(
+                f"{name}, round {i + 1} of {rounds}: {plurals.count(per_queue, 'message')} in each of "
+                f"{plurals.count(queues, 'queue')}"
+            )
             found, most = await hosted(stage, function, topics, per_queue)
             hosts.append(found)
             in_flight.append(most)

@@ -10,6 +10,7 @@ from typing import Any
 import emq
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage, unlimited_topics
+from emq import plurals
 from emq.message import Message
 
 GAP_S = 0.005
@@ -43,7 +44,7 @@ async def run(stage: Stage, *, queues: int, count: int) -> dict[str, Any]:
             while len(host.readiness):
                 await asyncio.sleep(0.1)
             await asyncio.sleep(2)
-            stage.say(f"publishing {count:,} messages from another process")
+            stage.say(f"publishing {plurals.count(count, 'message')} from another process")
             names = [topic.name for topic in topics]
             returned = await stage.elsewhere(publisher, stage.url, stage.database, names, count)
             async with asyncio.timeout(10):

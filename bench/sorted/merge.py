@@ -10,6 +10,7 @@ import emq
 from bench.sorted.rmq import CHUNK, topic
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
+from emq import plurals
 from emq.message import Message
 from emq.topics.model import Kind
 
@@ -47,7 +48,10 @@ async def run(stage: Stage, *, sends: int, keys: int, ranges: int, range_ms: int
         async with app.running():
             took_s = 0.0
             for turn in range(ranges):
-                stage.say(f"range {turn + 1} of {ranges}: {sends // ranges:,} sends over {keys:,} keys")
+                stage.say(
+                    f"range {turn + 1} of {ranges}: {plurals.count(sends // ranges, 'send')} over "
+                    f"{plurals.count(keys, 'key')}"
+                )
                 part_s = await stage.elsewhere(send, stage.url, stage.database, "merge", sends // ranges, keys, turn)
                 if part_s * 1000 >= range_ms:
                     raise emq.InvalidSettings(

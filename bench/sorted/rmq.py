@@ -13,6 +13,7 @@ import redis.asyncio
 import emq
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
+from emq import plurals
 from emq.message import Message
 from emq.topics.model import Kind, Topic, TopicOptions
 
@@ -82,7 +83,7 @@ async def run(stage: Stage, *, messages: int, slots: int, kind: str) -> dict[str
         raise emq.InvalidSettings(f"kind {kind!r}: this bench adds by priority; see timer and merge for the others")
     async with stage.app() as app:
         await app.admin.create([topic("alone", chosen, slots), topic("both", chosen, slots)])
-        stage.say(f"adding {messages:,} messages to {slots} slots")
+        stage.say(f"adding {plurals.count(messages, 'message')} to {plurals.count(slots, 'slot')}")
         added = await stage.elsewhere(add, stage.url, stage.database, "alone", 0, messages)
         seen = {"alone": 0, "both": 0}
         done = {"alone": asyncio.Event(), "both": asyncio.Event()}

@@ -10,6 +10,7 @@ import emq
 from bench.sorted.rmq import CHUNK, payloads, topic
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage, Stopwatch
+from emq import plurals
 from emq.message import Message
 from emq.topics.model import Kind
 
@@ -43,7 +44,7 @@ async def run(stage: Stage, *, pending: int, rate: int, seconds: int, slots: int
     async with stage.app() as app:
         await app.admin.create([topic("timer", Kind.FIXED_TIME, slots, precision="millisecond", ordering="none")])
         before = await _used_memory(stage)
-        stage.say(f"{pending:,} messages for later")
+        stage.say(f"{plurals.count(pending, 'message')} for later")
         await stage.elsewhere(pend, stage.url, stage.database, "timer", pending)
         memory = await _used_memory(stage) - before
         late_ms: list[float] = []

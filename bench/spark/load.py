@@ -12,6 +12,7 @@ from bench.engine import publish
 from bench.support.backlog import PAYLOAD
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage
+from emq import plurals
 from emq.topics.model import Topic
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ async def run(stage: Stage, *, messages: int, cores: int) -> dict[str, Any]:
             single, through = [], []
             async with stage.app() as app:
                 for number in range(1, RUNS + 1):
-                    stage.say(f"run {number} of {RUNS}: {messages:,} messages from one process, then through Spark")
+                    stage.say(
+                        f"run {number} of {RUNS}: {plurals.count(messages, 'message')} from one process, then through "
+                        "Spark"
+                    )
                     # Each run has an empty store: memory that the server must ask for costs about as much as a put.
                     single.append(await _batched(app, messages))
                     await _empty(app)

@@ -10,6 +10,7 @@ from bench.engine.floor import read_floor
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark
 from bench.support.stage import Stage, unlimited_topics
+from emq import plurals
 from emq.topics.model import split
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def spark_figures(stage: Stage, messages: int, cores: int, memory: str) -> dict[
     try:
         frame = session.read.format("emq").options(store=stage.url, database=stage.database, topics="bench-0").load()
         stored = frame.count()  # and Spark's workers are warm
-        stage.say(f"{stored:,} messages in the first topic; reading all, {RUNS} times each")
+        stage.say(f"{plurals.count(stored, 'message')} in the first topic; reading all, {RUNS} times each")
         return {
             "rows_per_s": read_per_s(session, stage, messages, f"{PLACES},id,key,payload,published"),
             "places_per_s": read_per_s(session, stage, messages, PLACES),
@@ -52,7 +53,7 @@ def spark_figures(stage: Stage, messages: int, cores: int, memory: str) -> dict[
 async def run(stage: Stage, *, queues: int, messages: int, cores: int, memory: str) -> dict[str, Any]:
     topics = [split(topic) for topic in unlimited_topics(queues)]
     per_queue = max(1, messages // queues)
-    stage.say(f"filling {queues:,} queues with {per_queue:,} messages each")
+    stage.say(f"filling {plurals.count(queues, 'queue')} with {plurals.count(per_queue, 'message')} each")
     await stage.elsewhere(fill, stage.url, topics, per_queue)
     async with stage.app() as app:
         await app.catalog.create_many(topics)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 
-from emq import errors
+from emq import errors, plurals
 from emq.calls import content_types
 from emq.message import Message
 from emq.topics import inputs
@@ -88,8 +88,8 @@ def encoded_many(
         return payloads, headers if own or content_type is None else _with(headers, content_type)  # type: ignore[return-value]
     if untyped:
         raise errors.InvalidMessage(
-            f"{untyped} of {len(payloads)} payloads are bytes or text and the others are objects, but they share one "
-            "content type; publish them in two calls"
+            f"{untyped} of {len(payloads)} payloads {plurals.are(untyped)} bytes or text and the rest are objects, but "
+            "they share one content type; publish them in two calls"
         )
     own = _content_type(headers)
     chosen = own or content_type or default

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from emq import errors
 from emq.allocation import cluster_view, forecast
 from emq.allocation.tree.protocol import Tree
-from emq.cli import snapshots
 from emq.cli.session import Session
-from emq.cli.snapshots import AgedSnapshot
 from emq.database import Database, environment_time
+from emq.inspect import snapshots
+from emq.inspect.snapshots import AgedSnapshot
 from emq.settings import Settings
 from emq.storage.opening import hide_password
 from emq.topics import budgets

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from emq.cli import (
+    api,
     audit,
     dead,
     demo,
@@ -74,6 +75,7 @@ app.command("demo", cls=Command)(demo.demo)
 command(app, "up", json=False, endless=True)(host.up)
 command(app, "run", json=False, endless=True)(run.run)
 command(app, "host", json=False, endless=True)(host.host)
+app.add_typer(api.app, name="api")
 command(app, "hosts", endless=True)(hosts.hosts)
 command(app, "plan")(plan.plan)
 command(app, "drain")(orders.drain)

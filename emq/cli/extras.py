@@ -28,6 +28,8 @@ def needing(what: str, extras: str) -> Iterator[None]:
 
 _EXTRAS = {
     "aiohttp": "push",
+    "fastapi": "api",
+    "jinja2": "api",
     "kazoo": "zookeeper",
     "lupa": "lua",
     "psycopg": "postgres",
@@ -35,6 +37,7 @@ _EXTRAS = {
     "pyarrow": "trail",
     "pyspark": "spark",
     "redis": "redis",
+    "uvicorn": "api",
     "yarl": "push",
 }
 

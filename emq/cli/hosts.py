@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from emq.cli.snapshots import AgedSnapshot
+    from emq.inspect.snapshots import AgedSnapshot
 
 
 async def hosts(

@@ -120,8 +120,8 @@ async def refuse_if_consumed(opened: App) -> None:
     On a store for one host, this takes the host's place until `opened` is closed, so that no host starts meanwhile. On
     a shared store, a host counts as running while its snapshot is fresh.
     """
-    from emq.cli import snapshots
     from emq.host import statistics
+    from emq.inspect import snapshots
 
     hosts = [s.host.host for s in await snapshots.load(opened) if s.live]
     named = f"host {', '.join(map(repr, hosts))}" if hosts else "a host"

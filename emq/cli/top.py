@@ -13,10 +13,11 @@ from rich.text import Text
 
 from emq import durations, errors
 from emq.app import App
-from emq.cli import backlog as backlogs
-from emq.cli import output, patterns, snapshots
-from emq.cli.snapshots import AgedSnapshot, TopicTotal
+from emq.cli import output, patterns
 from emq.host.statistics import IN_SLOT, ThrottledTopic
+from emq.inspect import backlog as backlogs
+from emq.inspect import snapshots
+from emq.inspect.snapshots import AgedSnapshot, TopicTotal
 from emq.topics.model import Topic
 
 MANY = 300

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from emq import durations
 from emq.cli import output, topic_settings
-from emq.cli.backlog import Backlog
+from emq.inspect.backlog import Backlog
 from emq.offsets.checkpoints import Checkpoint
 from emq.producer.sorted_topics import AGING_EPOCH_S
 from emq.schedule import delay_levels

@@ -146,8 +146,8 @@ async def show(session: Session, name: Name) -> None:
 
     Example: emq topic show prices
     """
-    from emq.cli import backlog as backlogs
     from emq.cli import topic_view
+    from emq.inspect import backlog as backlogs
 
     async with session.app() as opened:
         topic = await opened.catalog.get(name)

@@ -40,7 +40,7 @@ async def trace(
 
     Example: emq trace 3WXbJQ4Gn1lM1 --topic shop
     """
-    from emq.cli import snapshots
+    from emq.inspect import snapshots
     from emq.inspect.trace import lookup
 
     async with session.app() as opened:

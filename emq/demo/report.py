@@ -161,7 +161,8 @@ def _ms(wait: Wait) -> str:
 def _promises(report: Report) -> Table:
     v = report.verdict
     table = Table.grid(padding=(0, 1))
-    queued, dead = f"{v.still_queued:,} still queued", f"{v.dead:,} dead letters"
+    queued, dead = f"{v.still_queued:,} still queued", plurals.count(v.dead, "dead letter")
+    retried = report.figures.retried
     busy = f"\nnot judged: other programs took {v.others:.0%} of the processors" if v.isolated is None else ""
     rows = (
         (
@@ -172,7 +173,8 @@ def _promises(report: Report) -> Table:
         (
             not v.duplicates,
             f"duplicates {v.duplicates}",
-            f"no id was answered 2xx twice; {report.figures.retried:,} failed deliveries were retried",
+            f"no id was answered 2xx twice; {plurals.count(retried, 'failed delivery', 'failed deliveries')} "
+            f"{plurals.were(retried)} retried",
         ),
         (
             not v.cap_violations,

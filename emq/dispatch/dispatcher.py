@@ -8,6 +8,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, cast
 
+from emq import errors
 from emq.dispatch import retry
 from emq.dispatch.flight import MAX_IN_FLIGHT, size_of
 from emq.dispatch.outcomes import Outcomes
@@ -224,10 +225,7 @@ class Dispatcher(Rotation):
                 if self._is_cancelled(failure):
                     self._leave_flight(group, message)
                     raise
-                self.failed += 1
-                if counts is not None:
-                    counts.failed += 1
-                self._outcomes.failed(group, message, failure)
+                self._failed(group, message, failure)
             else:
                 self.succeeded += 1
                 if trail is not None:
@@ -323,11 +321,9 @@ class Dispatcher(Rotation):
                 if self._is_cancelled(failure):
                     self._leave_flight(group, message)
                     raise
-                self.failed += 1
                 if counts is not None:
-                    counts.failed += 1
                     counts.ended(now_us - began_us)
-                self._outcomes.failed(group, message, failure)
+                self._failed(group, message, failure)
             else:
                 now_us = self._clock.now_us()
                 volley.end(now_us)
@@ -442,15 +438,23 @@ class Dispatcher(Rotation):
         """Settle the messages of one call, which are in flight; `failures`: errors of the failed messages, by id."""
         for message in batch:
             if (reason := failures.get(message.id)) is not None:
-                self.failed += 1
-                if group.owner.deliveries is not None:
-                    group.owner.deliveries.failed += 1
-                self._outcomes.failed(group, message, reason)
+                self._failed(group, message, reason)
             else:
                 self.succeeded += 1
                 if self._trail.enabled:
                     self._trail.settled(message, self._clock.now_us())
                 self._succeeded(group, message)
+
+    def _failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
+        """Settle a message in flight whose handler has failed, or put back one that the handler gave back."""
+        given_back = retry.sole(failure)
+        if isinstance(given_back, errors.GiveBack):
+            self.give_back(group, message, given_back)
+            return
+        self.failed += 1
+        if group.owner.deliveries is not None:
+            group.owner.deliveries.failed += 1
+        self._outcomes.failed(group, message, failure)
 
     def _is_cancelled(self, failure: BaseException) -> bool:
         """Return True if the host is cancelling its stints. A handler that cancels itself or its task has failed."""

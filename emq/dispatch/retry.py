@@ -23,6 +23,10 @@ LONGEST_S = 10 * 366 * 86_400.0
 """Longest wait, in seconds, that a handler may ask for (ten years)."""
 
 
+LEAST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 366 * 86_400.0
+"""Bounds of the seconds for which a topic pauses when a handler gives a message back."""
+
 NESTED = 10
 """Most groups of errors around one error that count as this error."""
 
@@ -119,6 +123,15 @@ def asked_s(failure: BaseException) -> float | None:
     return min(max(0.0, after_s), LONGEST_S)
 
 
+def pause_s(failure: errors.GiveBack) -> float:
+    """Return the seconds for which the topic pauses, within the bounds. A subclass may have set them to anything."""
+    try:
+        for_s = float(failure.pause_s)
+    except BaseException:  # the attribute is the handler's own code
+        for_s = LEAST_PAUSE_S
+    return LEAST_PAUSE_S if math.isnan(for_s) else min(max(LEAST_PAUSE_S, for_s), LONGEST_PAUSE_S)
+
+
 def of_batch(failure: BaseException, ids: Sequence[str]) -> Mapping[str, BaseException]:
     """Return the errors of a batch's failed messages, by message id; the other messages succeeded.
 
@@ -170,7 +183,7 @@ def describe(failure: BaseException) -> str:
     """Return one line that names the failure: at most `MAX_REASON` characters, all of which every store takes."""
     name = type(failure).__name__
     try:
-        if isinstance(failure, (errors.Retry, errors.Reject)):
+        if isinstance(failure, (errors.Retry, errors.Reject, errors.GiveBack)):
             text = str.__str__(str(failure.reason))
         else:
             text = str.__str__(str(failure))

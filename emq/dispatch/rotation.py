@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import cast
 
+from emq import errors
 from emq.dispatch.flight import Flight, size_of
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.parking import Parking
@@ -42,7 +43,7 @@ class Rotation(abc.ABC):
         self._rotation: deque[OwnedGroup] = deque()
         self._driver: object | None = None  # the stint that goes through the rotation now
         self._accepting = True
-        self.expired = 0
+        self.expired = self.returned = 0
 
     @abc.abstractmethod
     def _wake(self) -> None:
@@ -90,6 +91,21 @@ class Rotation(abc.ABC):
         if message.offset >= 0:
             self._finish(group, message)
         self._leave_flight(group, message)
+
+    def give_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
+        """Put a message in flight back to its place, uncounted; the host pauses its topic, and this comes first."""
+        self._events.given_back(group, message, failure)
+        self.returned += 1
+        owner, size = group.owner, size_of(message)
+        self.flight.leave(group, 1, size)
+        if owner.groups.get(group.index) is group:  # else the group's next owner delivers the message
+            group.put_back(message, self._clock.now_us())
+            if message.expires_us:
+                self._events.expiring(group)
+            self.ready(group)
+        if owner.in_flight == owner.limit:
+            self._no_longer_overfull(owner)
+        self._room_came(owner)
 
     def refused(self, group: OwnedGroup, message: Message) -> None:
         """The store refused a failed message: count it as in flight no more, and leave it unfinished."""

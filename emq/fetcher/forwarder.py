@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from emq import errors
+from emq import errors, plurals
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.message import Message
@@ -112,7 +112,8 @@ class Forwarder:
             self._pending.extend(left)
             self._batch = []
             if left:
-                log.warning("%d entries of keys that moved wait for store and database", len(self._pending))
+                waiting = plurals.count(len(self._pending), "entry", "entries")
+                log.warning("keys moved, and %s cannot follow yet: store or database does not answer", waiting)
                 await asyncio.sleep(UNREACHABLE_S)
             if not self._pending:
                 self._something.clear()

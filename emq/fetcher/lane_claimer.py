@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from emq import errors, message
+from emq import errors, message, plurals
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.forwarder import is_moved
 from emq.groups.context import HostContext
@@ -221,8 +221,8 @@ class LaneClaimer:
                 self._events.expiring(group)
         if damaged:
             log.error(
-                "%d entries of lane %s, such as %s; each is a dead letter now, see emq dead",
-                len(damaged),
+                "%s of lane %s, such as %s; each is a dead letter now, see emq dead",
+                plurals.count(len(damaged), "entry", "entries"),
                 group.name,
                 damaged[0],
             )

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from emq import errors, message
+from emq import errors, message, plurals
 from emq.fetcher.readiness import Readiness
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedQueue
@@ -191,8 +191,8 @@ class Puller:
         """Dead-letter, with their raw bytes, records that begin as EMQ's own and cannot be decoded."""
         self.damaged += len(damaged)
         log.error(
-            "%d records of queue %s from offset %d on: %s; each is a dead letter now, see emq dead",
-            len(damaged),
+            "%s of queue %s from offset %d on: %s; each is a dead letter now, see emq dead",
+            plurals.count(len(damaged), "record"),
             queue.name,
             damaged[0][0],
             damaged[0][2],

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from emq import errors, message
+from emq import errors, message, plurals
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.slot_members import decoded, give_back
 from emq.groups.capacity import MAX_BUFFER
@@ -379,8 +379,8 @@ class SlotClaimer(Claims):
         if not damaged:
             return sound
         log.error(
-            "%d members of slot %s, such as %r: %s; each is a dead letter now, see emq dead",
-            len(damaged),
+            "%s of slot %s, such as %r: %s; each is a dead letter now, see emq dead",
+            plurals.count(len(damaged), "member"),
             slot.group.name,
             damaged[0][0].member,
             damaged[0][1],

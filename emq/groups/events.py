@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
+from emq import errors
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.message import Message
 
@@ -58,6 +59,9 @@ class HostEvents:
 
     def settled(self, group: OwnedGroup, message: Message) -> None:
         """The store has taken the failure or expiry of a message; the message is not in flight any more."""
+
+    def given_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
+        """The handler gave a message back; pause its topic, before the message can start again."""
 
     def refused(self, group: OwnedGroup, message: Message) -> None:
         """The store refused a message's failure or expiry: the group has a newer owner, which delivers again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
 from emq.groups.capacity import MIN_BUFFER, buffer_capacity, in_flight_limit
@@ -152,6 +152,9 @@ class OwnedGroup(WaitingMessages):
         lane_out: entries claimed from the lane and not settled.
         lane_lost_ms: when the answer to a claim from the lane was lost, by the event loop's time; 0 for never. Entries
             of that claim may be claimed without any host having them.
+        layout: the layout to which this owner has raised the group's queues (had them refuse earlier ones); 0 for none,
+            or once the store may have forgotten that.
+        raised: the tails of these queues then, by priority.
         listed: the group is in the rotation, parked until its counter allows more, or waiting for room in flight.
         parked_until: when the counter of a parked group allows more.
         stopping: the group is being released; the host starts nothing more of it.
@@ -168,12 +171,14 @@ class OwnedGroup(WaitingMessages):
         "in_flight",
         "lane_lost_ms",
         "lane_out",
+        "layout",
         "listed",
         "lost",
         "name",
         "parked_until",
         "queues",
         "quota",
+        "raised",
         "serial",
         "stopping",
     )
@@ -200,6 +205,8 @@ class OwnedGroup(WaitingMessages):
         self.in_flight = 0
         self.lane_out = 0
         self.lane_lost_ms = 0
+        self.layout = 0
+        self.raised: Sequence[int] = ()
         self.listed = False
         self.parked_until = 0.0
         self.stopping = False

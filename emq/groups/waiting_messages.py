@@ -118,6 +118,25 @@ class WaitingMessages:
             return message
         return None
 
+    def put_back(self, message: Message, now_us: int) -> None:
+        """Put a message that was taken back to its place, ahead of those behind it and of the messages of its key."""
+        buffer = self.buffers[message.priority]
+        message.ready_us = now_us
+        if self.is_by_score:
+            bisect.insort_left(buffer, message, key=_by_score)
+        else:
+            bisect.insort_left(buffer, message, key=_by_start)
+        self.buffered += 1
+        self.gauge.messages += 1
+        self.gauge.bytes += len(message.payload)
+        if message.offset < 0:
+            self._count(message)
+        if message.expires_us:
+            self.note_expiry(message.expires_us)
+        if message.key is not None:
+            self.running.pop(message.key, None)
+            self.released[message.priority, message.key] = message
+
     def take_expired(self, now_us: int) -> list[Message]:
         """Take out the expired messages, and set `expires_us` to the next expiry."""
         self.expires_us = 0
@@ -293,6 +312,12 @@ class WaitingMessages:
         elif self.slot is not None:
             self.slot.buffered -= 1
 
+    def _count(self, message: Message) -> None:
+        if message.member is None:
+            self.count_retry(message.priority)
+        elif self.slot is not None:
+            self.slot.buffered += 1
+
     def _block(self, message: Message, came_back: bool) -> None:
         waiting = self.blocked.setdefault((message.priority, message.key or ""), deque())
         self.held += 1
@@ -312,6 +337,11 @@ class WaitingMessages:
 
 def _by_score(message: Message) -> float:
     return -message.score
+
+
+def _by_start(message: Message) -> tuple[float, int]:
+    """Messages that were put back stand before those that were never taken, in the order in which they had started."""
+    return (message.started_us or math.inf, message.offset)
 
 
 def _layout(message: Message) -> int:

@@ -200,7 +200,7 @@ class Assignments:
                 asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._changed.set)
             if waits == len(new):
                 return
-            log.info("acquired %d group%s in %.2f s", acquired, "s" * (acquired != 1), time.monotonic() - started)
+            log.info("acquired %s in %.2f s", plurals.count(acquired, "group"), time.monotonic() - started)
         self.ready.set()
 
     async def _let_go(self, gone: Iterable[str], era: int) -> None:

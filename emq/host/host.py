@@ -12,6 +12,7 @@ import msgspec
 
 from emq import errors
 from emq.allocation.membership import Membership
+from emq.dispatch import retry
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.expiry import Expiry
 from emq.dispatch.settler import Settler
@@ -39,6 +40,7 @@ from emq.host.retirement import Retirement
 from emq.host.statistics import HostStatistics
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
+from emq.host.watched_tenants import WatchedTenants
 from emq.loops import patience
 from emq.loops.guard import Guard
 from emq.message import Message
@@ -46,6 +48,7 @@ from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
 from emq.schedule.firing import Firing
 from emq.topics import budgets
 from emq.topics.passages import PassageStore
+from emq.trail import events
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +150,7 @@ class Host(HostEvents):
         self.timekeeper = timekeeper
         if timekeeper is not None:
             timekeeper.bind(membership.lease)
-        self.lag = LagSampler(ownership, store, clock)
+        self.lag = LagSampler(ownership, store, clock, skips_quiet=services.deliveries is None)
         self.parts = parts = Parts(
             ownership,
             self.puller,
@@ -158,9 +161,11 @@ class Host(HostEvents):
             membership,
             checkpoints.database,
             self.lag,
+            WatchedTenants(ownership.owned, clock),
         )
         self.recorder = Recorder(parts, checkpoints, membership.host, clock)
         self.deliveries = services.deliveries
+        self._clock, self._trail = clock, trail
 
     async def run(self) -> None:
         """Consume until `stop` is called.
@@ -195,9 +200,9 @@ class Host(HostEvents):
             "checkpoint": self.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
             "statistics": self.recorder.record,
+            "watched": self.parts.watched.sample,
+            "lag": self.lag.sample,
         }
-        if self.deliveries is not None:
-            loops["lag"] = self.lag.sample
         if self.timekeeper is not None:
             loops["clock"] = self.timekeeper.keep
         if self._neighbours is not None:
@@ -380,6 +385,12 @@ class Host(HostEvents):
     def settled(self, group: OwnedGroup, message: Message) -> None:
         self.dispatcher.settled(group, message)
 
+    def given_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
+        name, reason = group.owner.topic.name, retry.describe(failure)
+        self.throttles.pause(name, retry.pause_s(failure), reason)
+        if self._trail.enabled:
+            self._trail.record(events.Returned(self._clock.now_us(), message, reason))
+
     def refused(self, group: OwnedGroup, message: Message) -> None:
         self.dispatcher.refused(group, message)
 
@@ -403,6 +414,7 @@ class Host(HostEvents):
 
     def doubted(self, group: OwnedGroup) -> None:
         self.lanes.doubted(group)
+        self.passage.doubted(group)
 
     def lost(self, group: OwnedGroup) -> None:
         self.assignments.fenced(group)

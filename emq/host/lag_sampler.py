@@ -1,21 +1,32 @@
-"""The lag loop of a host with metrics: counts the messages of its groups that are not done, by what they wait for."""
+"""The lag loop of a host: counts the messages of its groups that are not done, by what they wait for.
+
+From the same look the loop keeps the topics in trouble (`emq.host.troubled_topics`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections.abc import Sequence
 
 from emq import errors
 from emq.clock import Clock
-from emq.groups.owned import OwnedGroup
+from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.host.lag_parts import Part
 from emq.host.ownership import Ownership
+from emq.host.statistics import TroubledTopic
+from emq.host.troubled_topics import TroubledTopics
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.store import Store
 from emq.topics.model import State
 
 LAG_S = 10.0
 """Seconds between the end of a look and the beginning of the next one."""
+
+QUIET_S = 60.0
+"""The same for a host without metrics that has started nothing since its last look and that held nothing then."""
+
+FIRST_S = 1.0
+"""The same while the host has no groups, so that it soon counts those that it gets."""
 
 GROUPS_AT_ONCE = 300
 """Groups in one step: at most three calls to the store, and about a millisecond of this process."""
@@ -24,43 +35,35 @@ STEP_S = 0.1
 """Seconds between two steps, so that a host with many groups spreads its questions."""
 
 
-class Part(enum.StrEnum):
-    """A part of the lag, named for the thing that its messages wait for; each message counts in one part."""
-
-    READY = "ready"
-    """Nothing: it may start now."""
-    HELD_BY_RATE = "held_by_rate"
-    """Its group has used its starts of this second."""
-    HELD_BY_KEY = "held_by_key"
-    """Another message of its key runs, or its key moves between groups."""
-    HELD_BY_ROOM = "held_by_room"
-    """As many messages of its topic are in flight as may be, or no consumer asks its receiver for more."""
-    PARKED = "parked"
-    """Its topic is paused, has no handler here, or its handler has closed the topic on this host for a while."""
-    DELAYED = "delayed"
-    """Its time has not come: delayed messages, retries, schedules."""
-    DEAD = "dead"
-    """It is a dead letter."""
-
-
 class LagSampler:
     """Looks at the groups of a host in turn, and remembers the counts of the last whole look.
 
     The look asks the store only for what the host does not know: the ends of queues from which it has not read
     everything, and the sizes of lanes and slots. The cost is at most one call of each kind for 300 groups in
-    `STEP_S`, and only hosts with metrics have this loop.
+    `STEP_S`.
 
     Attributes:
         counts: messages of the host's groups by part, but for those in flight.
+        troubled: the topics in most trouble at the last whole look; at most `troubled_topics.MOST`.
+        in_trouble: number of all topics in trouble then.
+        quota: starts a second that the host's groups might make then.
         sampled_at: when the last whole look ended, by the host's clock; None before the first.
         unreachable: the error of the store in the present look or the last one; None without an error.
     """
 
-    def __init__(self, ownership: Ownership, store: Store, clock: Clock) -> None:
+    def __init__(self, ownership: Ownership, store: Store, clock: Clock, *, skips_quiet: bool) -> None:
+        """Args:
+        skips_quiet: leave out looks while the host is quiet, but for one every `QUIET_S`.
+        """
+        self._skips_quiet = skips_quiet
         self._ownership = ownership
         self._store = store
         self._clock = clock
+        self._topics = TroubledTopics()
         self.counts: dict[Part, int] = dict.fromkeys(Part, 0)
+        self.troubled: tuple[TroubledTopic, ...] = ()
+        self.in_trouble = 0
+        self.quota = 0.0
         self.sampled_at: float | None = None
         self.unreachable: str | None = None
 
@@ -68,11 +71,26 @@ class LagSampler:
         """Look at all groups again and again. Ends by cancellation."""
         while True:
             await self.look()
-            await asyncio.sleep(LAG_S)
+            seen = self._activity()
+            await asyncio.sleep(LAG_S if self._ownership.groups else FIRST_S)
+            slept_s = LAG_S
+            while self._skips_quiet and slept_s < QUIET_S and seen == self._activity() and not self._holds_something():
+                await asyncio.sleep(LAG_S)
+                slept_s += LAG_S
+
+    def _activity(self) -> tuple[int, int, int]:
+        """Return numbers that change while the host is busy; cheap with any number of groups."""
+        dispatcher = self._ownership.loops.dispatcher
+        return dispatcher.started, dispatcher.in_flight, len(self._ownership.groups)
+
+    def _holds_something(self) -> bool:
+        return self.unreachable is not None or any(
+            n for part, n in self.counts.items() if part not in (Part.DELAYED, Part.DEAD)
+        )
 
     async def look(self) -> None:
         """Look at all groups once. If the store does not answer for some of them, the former counts stay."""
-        counts: dict[Part, int] = dict.fromkeys(Part, 0)
+        counts = _Counts()
         groups = list(self._ownership.groups.values())
         failure: errors.EMQError | None = None
         for start in range(0, len(groups), GROUPS_AT_ONCE):
@@ -81,45 +99,65 @@ class LagSampler:
             failure = await self._add(counts, groups[start : start + GROUPS_AT_ONCE]) or failure
         self.unreachable = None if failure is None else str(failure)
         if failure is None:
-            self.counts, self.sampled_at = counts, self._clock.now()
+            self.counts, self.quota, self.sampled_at = counts.all, counts.quota, self._clock.now()
+            self.troubled, self.in_trouble = self._topics.found(counts.topics, self.sampled_at)
 
-    async def _add(self, counts: dict[Part, int], groups: Sequence[OwnedGroup]) -> errors.EMQError | None:
+    async def _add(self, counts: _Counts, groups: Sequence[OwnedGroup]) -> errors.EMQError | None:
         """Add the messages of some groups; return the error of one that the store could not serve, or None."""
         now = self._clock.now()
         places = [_waits_for(group, now) for group in groups]
         unread = []
         for group, place in zip(groups, places, strict=True):
-            counts[place] += group.buffered
-            counts[Part.HELD_BY_KEY] += group.held
-            unread += [(queue.name, queue.position, place) for queue in group.queues if queue.more]
+            counts.quota += group.quota
+            counts.add(group.owner, place, group.buffered)
+            counts.add(group.owner, Part.HELD_BY_KEY, group.held)
+            unread += [(group.owner, queue.name, queue.position, place) for queue in group.queues if queue.more]
         sorted_groups = [
-            (group.slot.slot, place) for group, place in zip(groups, places, strict=True) if group.slot is not None
+            (group.owner, group.slot.slot, place)
+            for group, place in zip(groups, places, strict=True)
+            if group.slot is not None
         ]
         failure: errors.EMQError | None = None
         if unread:
-            bounds = await of_each(self._store.log.bounds([name for name, _, _ in unread]), len(unread))
-            for (_, position, place), found in zip(unread, bounds, strict=True):
+            bounds = await of_each(self._store.log.bounds([name for _, name, _, _ in unread]), len(unread))
+            for (owner, _, position, place), found in zip(unread, bounds, strict=True):
                 if isinstance(found, FAILURES):
                     failure = found
                 else:
-                    counts[place] += max(0, found.tail - max(position, found.head))
-        for lane in await of_each(self._store.lanes.inspect([group.name for group in groups]), len(groups)):
+                    counts.add(owner, place, max(0, found.tail - max(position, found.head)))
+        lanes = await of_each(self._store.lanes.inspect([group.name for group in groups]), len(groups))
+        for group, lane in zip(groups, lanes, strict=True):
             if isinstance(lane, FAILURES):
                 failure = lane
             else:
-                counts[Part.DELAYED] += lane.waiting
-                counts[Part.DEAD] += lane.dead
+                counts.add(group.owner, Part.DELAYED, lane.waiting)
+                counts.add(group.owner, Part.DEAD, lane.dead)
         if sorted_groups:
-            inspected = self._store.sorted.inspect([slot for slot, _ in sorted_groups], int(now * 1000))
+            inspected = self._store.sorted.inspect([slot for _, slot, _ in sorted_groups], int(now * 1000))
             slots = await of_each(inspected, len(sorted_groups))
-            for (_, place), state in zip(sorted_groups, slots, strict=True):
+            for (owner, _, place), state in zip(sorted_groups, slots, strict=True):
                 if isinstance(state, FAILURES):
                     failure = state
                 else:
-                    counts[place] += state.due
-                    counts[Part.DELAYED] += state.waiting - state.due + state.resting
-                    counts[Part.DEAD] += state.dead
+                    counts.add(owner, place, state.due)
+                    counts.add(owner, Part.DELAYED, state.waiting - state.due + state.resting)
+                    counts.add(owner, Part.DEAD, state.dead)
         return failure
+
+
+class _Counts:
+    """Messages by part, of all groups and of the topics that have any; and the quota of the groups."""
+
+    def __init__(self) -> None:
+        self.all = dict.fromkeys(Part, 0)
+        self.topics: dict[OwnedTopic, dict[Part, int]] = {}
+        self.quota = 0.0
+
+    def add(self, owner: OwnedTopic, part: Part, n: int) -> None:
+        if n:
+            self.all[part] += n
+            mine = self.topics.setdefault(owner, {})
+            mine[part] = mine.get(part, 0) + n
 
 
 def _waits_for(group: OwnedGroup, now: float) -> Part:

@@ -65,8 +65,10 @@ class Ownership:
         topics: every topic of the catalog, by name.
         owned: topics with a group here.
         groups, queues: the groups and queues of this host, by name.
+        taken, let_go: groups that came and went since the start.
         lost_groups: groups lost to a newer owner since the start.
-        something_moves: set while keys of some topic may be moving between groups, on whatever hosts.
+        something_moves: set while keys of some topic may be moving between groups, on whatever hosts, and to have the
+            passage loop look once.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Ownership:
         self.topics: dict[str, Topic] = {}
         self.owned: dict[str, OwnedTopic] = {}
         self.groups: dict[str, OwnedGroup] = {}
+        self.taken = self.let_go = 0
         self.queues: dict[str, OwnedQueue] = {}
         self.lost_groups = 0
         self._budgets = Budgets(self.topics, self.groups, context.clock)
@@ -248,7 +251,8 @@ class Ownership:
         if settles:
             answers = await of_each(self._store.sorted.settle(settles), len(settles))
             if failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
-                log.warning("%s; %d claimed messages are left to time out", failures[0], len(failures))
+                left = plurals.count(len(failures), "claimed message")
+                log.warning("%s; %s %s left to time out", failures[0], left, plurals.are(len(failures)))
 
     async def look_at_lanes(self) -> None:
         """Claim from every lane soon; the stores refuse the claims for groups that have a newer owner."""
@@ -285,6 +289,7 @@ class Ownership:
         group.quota = quota
         group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)
         owner.groups[index] = self.groups[name] = group
+        self.taken += 1
         if len(owner.sisters) > 2 * len(owner.groups) + SLICE:  # most of them have gone
             left = [sister for sister in owner.sisters if not sister.stopping]
             owner.sisters.clear()
@@ -315,6 +320,7 @@ class Ownership:
             self.loops.slots.release(group.slot)
         owner = group.owner
         del self.groups[group.name]
+        self.let_go += 1
         for queue in group.queues:
             del self.queues[queue.name]
         owner.groups.pop(group.index, None)
@@ -357,8 +363,6 @@ class Ownership:
                 async for group in in_slices(self._updates.update(owner, topic)):
                     if owner.topic is topic and owner.groups.get(group.index) is group:
                         self._updates.update_group(group)
-        if not self._moving:
-            self.something_moves.clear()
         return former
 
     def shrunk(self) -> Iterator[Topic]:
@@ -371,6 +375,12 @@ class Ownership:
     async def save(self) -> None:
         """Save the progress of all dirty queues now."""
         await self.loops.checkpointer.save()
+
+    async def until_something_moves(self) -> None:
+        """Wait until keys of some topic may be moving between groups, or `something_moves` is set otherwise."""
+        if not self._moving:
+            self.something_moves.clear()
+        await self.something_moves.wait()
 
     def moving(self) -> list[OwnedTopic]:
         """Return the topics with groups here whose keys may be moving between groups."""

@@ -45,7 +45,9 @@ class PassageLoop:
     One pass, over the topics of this host that have earlier layouts:
 
     1. Read which layouts all groups have passed, on whatever host, and tell the gates of the topics here.
-    2. Raise the queues of the groups here (have them refuse earlier layouts), unless that is noted already.
+    2. Raise the queues of the groups here (have them refuse earlier layouts), whoever else has done that: the store
+       may have come back from a crash without it. When the connection to the store breaks, the host raises the queues
+       of its groups once more, also of topics whose keys have moved since the host owns them.
     3. Note which layouts the groups here have passed, if the store says that this host still owns the groups. An entry
        that comes out of a lane later belongs to the newest layout or is forwarded: this host knows the newest layout,
        and a later owner of the group reads the catalog behind its fence (`Ownership.acquire`).
@@ -72,7 +74,15 @@ class PassageLoop:
         self._interval_s = interval_s
         self._known: dict[tuple[str, int, int], Passage] = {}
         self._passed: dict[str, dict[int, int]] = {}
+        self._doubted: dict[str, OwnedGroup] = {}
         self._progress: tuple[dict[str, int], dict[tuple[str, int], tuple[int, int]]] | None = None
+
+    def doubted(self, group: OwnedGroup) -> None:
+        """The store may have come back from a crash, in which it forgot to refuse messages of earlier layouts."""
+        if group.layout:
+            group.layout = 0
+            self._doubted[group.name] = group
+            self._ownership.something_moves.set()
 
     async def run(self) -> None:
         """Run a pass every quarter of a second while keys move. Ends by cancellation."""
@@ -80,11 +90,12 @@ class PassageLoop:
             # With many groups, passes come less often, since each pass looks at every group.
             groups = sum(len(owner.groups) for owner in self._ownership.moving())
             await asyncio.sleep(self._interval_s * max(1, groups / GROUPS))
-            if not (owners := [*self._ownership.moving()]):
+            owners = [*self._ownership.moving()]
+            if not owners and not self._doubted:
                 self._known, self._passed, self._progress = {}, {}, None
-                await self._ownership.something_moves.wait()
+                await self._ownership.until_something_moves()
                 continue
-            for step in (self._open, self._raise, self._note, self._forget):
+            for step in (self._open, self._raise, self._note, self._forget) if owners else (self._raise,):
                 try:
                     await step(owners)
                 except TRANSIENT as exc:
@@ -112,22 +123,35 @@ class PassageLoop:
                 of_topic[p.group] = max(of_topic.get(p.group, -1), p.layout)
 
     async def _raise(self, owners: Sequence[OwnedTopic]) -> None:
-        groups = [g async for g in in_slices(_groups(owners), TOGETHER) if not g.lost and not self._is_noted(g)]
+        groups = [g async for g in in_slices(_groups(owners), TOGETHER) if not self._is_raised(g)]
+        moving = {owner.topic.name for owner in owners}
+        groups += [g for g in self._doubted.values() if g.owner.topic.name not in moving]
+        groups = [group for group in groups if not group.lost]
         olds: list[Old] = [(group.owner.topic, group.index, group.epoch) for group in groups]
-        refused = await raise_queues(self._log, self._passages, olds)
-        for group in groups:
-            if group.name in refused:
+        self._doubted, doubted = {}, self._doubted
+        try:
+            raised = await raise_queues(self._log, self._passages, olds)
+        except BaseException:
+            self._doubted = {**doubted, **self._doubted}
+            raise
+        for group, (topic, _, _) in zip(groups, olds, strict=True):
+            if group.name in raised.refused:
                 self._events.lost(group)
+            elif group.name not in raised.tails:
+                self._doubted[group.name] = group
+            elif group.name not in self._doubted:  # else the connection broke meanwhile
+                group.layout, group.raised = topic.layout, raised.tails[group.name]
 
-    def _is_noted(self, group: OwnedGroup) -> bool:
+    def _is_raised(self, group: OwnedGroup) -> bool:
         topic = group.owner.topic
-        return all((topic.name, group.index, n) in self._known for n in _earlier(group))
+        is_noted = all((topic.name, group.index, n) in self._known for n in _earlier(group))
+        return is_noted and group.layout == topic.layout
 
     async def _note(self, owners: Sequence[OwnedTopic]) -> None:
         passed: list[tuple[OwnedGroup, Passage]] = []
         tails = await self._tails_now(owners)
         async for group in in_slices(_groups(owners), TOGETHER):
-            if group.lost:
+            if group.lost or not self._is_raised(group):
                 continue
             oldest = group.oldest_layout()
             for number in _earlier(group):
@@ -135,7 +159,8 @@ class PassageLoop:
                 if p is None or p.passed:
                     continue
                 if oldest <= number or any(
-                    q.position < min(t, tails.get(q.name, t)) for q, t in zip(group.queues, p.tails, strict=True)
+                    q.position < min(t, tails.get(q.name, t))
+                    for q, t in zip(group.queues, _upto(group, p), strict=True)
                 ):
                     break
                 passed.append((group, p._replace(passed=True)))
@@ -157,7 +182,7 @@ class PassageLoop:
             for group, answer in zip(part, await of_each(self._log.trim(trims), len(trims)), strict=True):
                 if isinstance(answer, errors.NotOwner):
                     self._events.lost(group)
-                elif not isinstance(answer, FAILURES):
+                elif not isinstance(answer, FAILURES) and self._is_raised(group):
                     owned.add(group.name)
         return [p for group, p in passed if group.name in owned and not group.lost]
 
@@ -171,7 +196,7 @@ class PassageLoop:
             async for group in in_slices(_groups(owners), TOGETHER)
             for number in _earlier(group)
             if (p := self._known.get((group.owner.topic.name, group.index, number))) is not None and not p.passed
-            for q, t in zip(group.queues, p.tails, strict=True)
+            for q, t in zip(group.queues, _upto(group, p), strict=True)
             if q.position < t
         ]
         names, tails = [*dict.fromkeys(behind)], {}
@@ -204,3 +229,11 @@ def _groups(owners: Sequence[OwnedTopic]) -> list[OwnedGroup]:
 def _earlier(group: OwnedGroup) -> list[int]:
     """Return the numbers of the earlier layouts that the group belonged to, oldest first."""
     return [layout.number for layout in group.owner.topic.earlier if group.index < layout.groups]
+
+
+def _upto(group: OwnedGroup, passage: Passage) -> Sequence[int]:
+    """Return the offsets up to which the queues must be read: a queue may have taken messages while it was not raised.
+
+    The store may have forgotten, after the tails were noted, to refuse messages.
+    """
+    return [max(tails) for tails in zip(passage.tails, group.raised or passage.tails, strict=True)]

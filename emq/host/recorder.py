@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+from collections import deque
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
@@ -25,7 +26,8 @@ from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedTopic
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
-from emq.host.statistics import IN_SLOT, HostStatistics, Rates, ThrottledTopic, TopicStatistics, Totals
+from emq.host.statistics import IN_SLOT, HostStatistics, Move, Rates, ThrottledTopic, TopicStatistics, Totals
+from emq.host.watched_tenants import WatchedTenants
 from emq.loops.guard import Guard
 from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
@@ -40,6 +42,12 @@ IDLE_S = 5.0
 
 BUSIEST = 100
 """Most topics in a snapshot."""
+
+MOVES = 10
+"""Most moves of groups in a snapshot."""
+
+MOVE_S = 5.0
+"""Groups that come or go within this many seconds of each other count as one move."""
 
 MAX_REASON = 200
 """Characters of a throttle's reason in a snapshot."""
@@ -63,6 +71,7 @@ class Parts(NamedTuple):
     membership: Membership
     database: Database
     lag: LagSampler
+    watched: WatchedTenants
 
 
 class _Mark(NamedTuple):
@@ -105,6 +114,8 @@ class Recorder:
         self._saved_at = float("-inf")
         self._starts: dict[str, int] = {}
         self._looks_wanted = 0
+        self._moves: deque[Move] = deque(maxlen=MOVES)
+        self._moved = (0, 0)
         self.lags = [0] * SIZES
         self.lagged_us = 0
 
@@ -134,6 +145,14 @@ class Recorder:
             closed=self.throttled - self.limited,
             limited=self.limited,
             throttled=self._throttled,
+            lag={part.value: n for part, n in parts.lag.counts.items()} if parts.lag.sampled_at is not None else {},
+            lag_at=parts.lag.sampled_at,
+            troubled=parts.lag.troubled,
+            in_trouble=parts.lag.in_trouble,
+            watched=parts.watched.latest(),
+            quota=parts.lag.quota,
+            plan=plan.version if (plan := parts.membership.plan) is not None else 0,
+            moves=tuple(self._moves),
         )
 
     @property
@@ -143,7 +162,7 @@ class Recorder:
         return parts.puller.unreachable or loops.slots.unreachable or loops.lanes.unreachable or parts.lag.unreachable
 
     async def record(self) -> None:
-        """Save a snapshot every `INTERVAL_S` (1 s) while the host is busy, else every `IDLE_S` (5 s).
+        """Save a snapshot every `INTERVAL_S` (1 s) while the host is busy or watched, else every `IDLE_S` (5 s).
 
         The loop compares the host's total counters to tell busy from idle, so that an idle host, whatever it owns, pays
         for one comparison a second. After a change the loop looks at the topics one by one: at most `GROUPS_PER_S`
@@ -170,14 +189,28 @@ class Recorder:
             # A second look, after the last change, brings the topics' rates back to 0.
             self._looks_wanted = 2
         now = self._clock.now()
+        self._note_moves(now)
         interval_s = max(INTERVAL_S, len(self._parts.ownership.groups) / GROUPS_PER_S)
         look = self._looks_wanted > 0 and now - self._looked_at >= interval_s * 0.9
         if look:
             self._looks_wanted -= 1
             for _ in self._look(now):
                 await asyncio.sleep(0)
-        if changed or look or now - self._saved_at >= IDLE_S:
+        if changed or look or self._parts.watched.names or now - self._saved_at >= IDLE_S:
             await self._save()
+
+    def _note_moves(self, now: float) -> None:
+        """Note the groups that have come and gone since the last round; those of a few seconds are one move."""
+        ownership, before = self._parts.ownership, self._moved
+        self._moved = (ownership.taken, ownership.let_go)
+        taken, let_go = (after - former for after, former in zip(self._moved, before, strict=True))
+        if not taken and not let_go:
+            return
+        last = self._moves[-1] if self._moves else None
+        if last is not None and now - last.time <= MOVE_S:
+            self._moves[-1] = Move(now, last.taken + taken, last.let_go + let_go)
+        else:
+            self._moves.append(Move(now, taken, let_go))
 
     def _take_rates(self) -> bool:
         """Compute the rates since the last round. Returns True if any total changed."""
@@ -236,9 +269,12 @@ class Recorder:
         snapshot = self.latest()
         text = msgspec.json.encode(snapshot).decode()
         try:
-            await self._database.save_host_stats(self._environment, self._name, text, int(snapshot.time * 1000))
+            wanted = await self._database.save_host_stats(
+                self._environment, self._name, text, int(snapshot.time * 1000)
+            )
         except errors.DatabaseUnavailable:
             return  # the checkpointer has logged the error; the next round tries again
+        self._parts.watched.watch(wanted)
         self._saved_at, self._lag_s = snapshot.time, 0.0
 
     def _totals(self) -> Totals:

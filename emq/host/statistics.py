@@ -99,6 +99,53 @@ class ThrottledTopic(msgspec.Struct, frozen=True):
     reason: str
 
 
+class TroubledTopic(msgspec.Struct, frozen=True):
+    """A topic of one host that may need somebody; see `emq.host.troubled_topics`.
+
+    Attributes:
+        cause: "paused", "no_handler", "closed" or "limited" (its throttle), "full" (as many in flight as may be),
+            "backlog" or "dead".
+        reason: the throttle's words; else empty.
+        waiting: messages that could start, but for the cause.
+        dead: dead letters.
+        rate: most starts a second that the topic may make here now; 0 where nothing starts.
+        drain_s: seconds until nothing of it waits, at the present course; None: never, at this course.
+    """
+
+    name: str
+    cause: str
+    reason: str
+    waiting: int
+    dead: int
+    rate: float
+    drain_s: float | None
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Groups that came to a host and left it at about the same time.
+
+    Attributes:
+        time: seconds since the epoch.
+    """
+
+    time: float
+    taken: int
+    let_go: int
+
+
+class WatchedTenant(msgspec.Struct, frozen=True):
+    """The starts of a topic and of the topics below its name, each second, because somebody looks at them.
+
+    Attributes:
+        second: the last whole second of `starts`, since the epoch.
+        starts: starts in each second up to then, the oldest first.
+    """
+
+    name: str
+    second: int
+    starts: tuple[int, ...]
+
+
 class HostStatistics(msgspec.Struct, frozen=True):
     """A snapshot of one host.
 
@@ -115,6 +162,14 @@ class HostStatistics(msgspec.Struct, frozen=True):
         clock: the state of the host's clock; None if nothing keeps it.
         closed, limited: numbers of topics that are throttled so.
         throttled: at most 100 of them, first those with the most messages in this host's buffers.
+        lag: messages that are not done and not in flight, by the part of the lag (`emq.host.lag_parts`).
+        lag_at: when `lag` was counted; None before the first look.
+        troubled: at most 50 topics in trouble, the worst first.
+        in_trouble: number of all topics in trouble here.
+        watched: the topics that somebody looks at, as far as they have groups here.
+        quota: starts a second that the host's groups may make, when `lag` was counted.
+        plan: number of the plan that the host follows; 0 before the first.
+        moves: at most 10 latest moves of groups, the oldest first.
     """
 
     host: str
@@ -137,6 +192,14 @@ class HostStatistics(msgspec.Struct, frozen=True):
     closed: int = 0
     limited: int = 0
     throttled: tuple[ThrottledTopic, ...] = ()
+    lag: dict[str, int] = {}
+    lag_at: float | None = None
+    troubled: tuple[TroubledTopic, ...] = ()
+    in_trouble: int = 0
+    watched: tuple[WatchedTenant, ...] = ()
+    quota: float = 0.0
+    plan: int = 0
+    moves: tuple[Move, ...] = ()
 
 
 decode = msgspec.json.Decoder(HostStatistics).decode

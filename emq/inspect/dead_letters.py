@@ -243,15 +243,17 @@ async def _in_lane(
     while page := await store.dead(topic.group(group), after, PAGE):
         after = (page[-1].dead_ms, page[-1].id)
         for dead in page:
-            m, names = _decoded(dead), topic.priorities
-            name = names[min(m.priority, len(names) - 1)] if names else "-"
-            history = _attempts(m.history or ())
-            yield (
-                Letter(topic.name, group, name, dead.id, m.payload, m.attempt, dead.reason, dead.dead_ms, history),
-                dead,
-            )
+            yield letter_of(topic, group, dead), dead
         if page[-1].dead_ms >= selection.until_ms:
             return
+
+
+def letter_of(topic: Topic, group: int, dead: DeadEntry) -> Letter:
+    """Return the letter of an entry in the lane of a group."""
+    m, names = _decoded(dead), topic.priorities
+    name = names[min(m.priority, len(names) - 1)] if names else "-"
+    history = _attempts(m.history or ())
+    return Letter(topic.name, group, name, dead.id, m.payload, m.attempt, dead.reason, dead.dead_ms, history)
 
 
 async def _in_slot(

@@ -14,7 +14,7 @@ from importlib import metadata
 
 from emq.groups.deliveries import Deliveries
 from emq.host.host import Host
-from emq.host.lag_sampler import Part
+from emq.host.lag_parts import Part
 from emq.metrics import health
 from emq.metrics.families import Family, Histogram, Labels, counter, gauge, one
 from emq.metrics.watched import Watched

@@ -227,7 +227,7 @@ class Relay:
         """
         fresh = [text for topic, text in troubles.items() if topic not in self._troubled]
         if fresh:
-            others = f" (and {len(fresh) - 1} other topics)" if len(fresh) > 1 else ""
+            others = f" (and {plurals.count(len(fresh) - 1, 'other topic')})" if len(fresh) > 1 else ""
             waits = "outbox %s: its rows wait, and are tried every %g s: %s%s"
             log.warning(waits, self._table, self._poll_s, fresh[0], others, exc_info=unexpected)
         if self._troubled and not troubles:

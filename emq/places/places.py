@@ -59,6 +59,9 @@ class Places:
         if tenant is None:
             self._forget_some()
             tenant = self._tenants[name] = _Tenant()
+        if self.used * 4 < self.capacity and not tenant.waiting:
+            # Below a quarter no tenant's share is smaller than the free places.
+            return self._give(tenant, self._now_us())
         place: asyncio.Future[int] = loop.create_future()
         tenant.waiting.append(place)
         self.waiting += 1
@@ -98,10 +101,13 @@ class Places:
             self.waiting -= 1
             place = tenant.waiting.popleft()
             if not place.done():
-                tenant.pace.began(now_us)
-                tenant.held += 1
-                self.used += 1
-                place.set_result(now_us)
+                place.set_result(self._give(tenant, now_us))
+
+    def _give(self, tenant: _Tenant, now_us: int) -> int:
+        tenant.pace.began(now_us)
+        tenant.held += 1
+        self.used += 1
+        return now_us
 
     def _look_again(self) -> None:
         self._looking = None

@@ -85,7 +85,7 @@ class Batcher(Generic[Item, Answer]):
             answers = await self._call([item for item, _ in batch], durability)
             if len(answers) != len(batch):
                 raise errors.OutcomeUnknown(
-                    f"the store gave {len(answers)} answers for {plurals.count(len(batch), 'message')}"
+                    f"the store gave {plurals.count(len(answers), 'answer')} for {plurals.count(len(batch), 'message')}"
                 )
         except Exception as exc:  # also an error that a store must not raise: without it the senders would wait forever
             answers = [exc] * len(batch)

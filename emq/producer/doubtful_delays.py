@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from emq import errors
+from emq import errors, plurals
 
 MESSAGES = 10_000
 BYTES = 64 << 20
@@ -71,7 +71,7 @@ class Doubts(Generic[Item]):
             except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull):
                 left = items
             except Exception:  # messages in doubt must not be forgotten
-                log.exception("%d delayed messages could not be confirmed; trying again", len(items))
+                log.exception("%s could not be confirmed; trying again", plurals.count(len(items), "delayed message"))
                 left = items
             self._items += left
             self._bytes += sum(item.size for item in left)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TypeAlias, TypeVar, cast
 
-from emq import errors
+from emq import errors, plurals
 from emq.storage.answers import FAILURES
 
 Outcome: TypeAlias = str | errors.EMQError
@@ -57,6 +57,6 @@ def all_published(outcomes: Sequence[Outcome]) -> list[str]:
     published = sum(isinstance(outcome, str) for outcome in outcomes)
     if published and isinstance(failure, FAILURES):
         raise errors.OutcomeUnknown(
-            f"{published} of {len(outcomes)} messages were published, and not the rest: {failure}"
+            f"{published} of {len(outcomes)} messages {plurals.were(published)} published, and not the rest: {failure}"
         ) from failure
     raise failure

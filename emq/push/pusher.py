@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 
 import aiohttp
+from multidict import istr
 
 from emq import errors
 from emq.clock import Clock, SystemClock
@@ -60,6 +61,15 @@ def most_connections() -> int:
     """Half of the files that the process may have open; the other half is for idle connections and everything else."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if files == resource.RLIM_INFINITY else max(16, files // 2)
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request without the headers that aiohttp adds by itself, `Accept` and `Accept-Encoding`.
+
+    `skip_auto_headers` would leave them out as well, but copies all headers of each request to do so.
+    """
+
+    DEFAULT_HEADERS: dict[istr, str] = {}  # noqa: RUF012  (a class variable in aiohttp, too)
 
 
 class Pusher:
@@ -161,16 +171,20 @@ class Pusher:
 
     def _tells(self, endpoint: Endpoint) -> bool:
         """Return True if an answer tells how much the topic's endpoint takes: not if the topic has another one now."""
+        if not endpoint.throttles:
+            return False
         try:
-            return endpoint.throttles and self._endpoint_of(endpoint.topic) == endpoint
+            current = self._endpoint_of(endpoint.topic)
         except errors.InvalidTopic:
             return False
+        return current is endpoint or current == endpoint  # to compare them field by field is dear
 
     def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
         timeout = self._timeouts.get(timeout_s)
         if timeout is None:
+            # `sock_read` would add nothing but a timer for each piece of an answer: `total` covers the reading.
             timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(
-                total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S), sock_read=timeout_s
+                total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)
             )
         return timeout
 
@@ -185,7 +199,7 @@ class Pusher:
             auto_decompress=False,
             read_bufsize=_READ_BUFFER_BYTES,
             headers={"User-Agent": _USER_AGENT},
-            skip_auto_headers=("Accept", "Accept-Encoding"),
+            request_class=_Request,
         )
         return self._session
 

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Sequence
 
-from emq import extras
+from emq import extras, plurals
 
 SYMMETRIC = "whsec_"
 """Prefix of a secret that sender and receiver share (HMAC-SHA256, `v1`)."""
@@ -60,14 +60,16 @@ def _signer(secret: str) -> Sign:
         key = _decoded(secret.removeprefix(SYMMETRIC))
         if not LEAST_BYTES <= len(key) <= MOST_BYTES:
             raise ValueError(
-                f"push.secret has a secret of {len(key)} bytes; give {SYMMETRIC} and base64 of {LEAST_BYTES} to "
-                f"{MOST_BYTES} random bytes"
+                f"push.secret has a secret of {plurals.count(len(key), 'byte')}; give {SYMMETRIC} and base64 of "
+                f"{LEAST_BYTES} to {MOST_BYTES} random bytes"
             )
         return lambda content: "v1," + _encoded(hmac.digest(key, content, hashlib.sha256))
     if secret.startswith(ASYMMETRIC):
         key = _decoded(secret.removeprefix(ASYMMETRIC))
         if len(key) not in KEY_BYTES:
-            raise ValueError(f"push.secret has a key of {len(key)} bytes; an ed25519 key has {KEY_BYTES[0]}")
+            raise ValueError(
+                f"push.secret has a key of {plurals.count(len(key), 'byte')}; an ed25519 key has {KEY_BYTES[0]}"
+            )
         try:
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         except ImportError:

@@ -12,6 +12,9 @@ from emq.quota.counter import Counter, LimitedCounter
 PROBE_AGAIN_S = 60.0
 """Seconds after which a throttle lets another probe start, if the caller has said nothing about the last one."""
 
+UNLIMITED = 1 << 30
+"""Starts that a throttle allows at once which has nothing to say any more."""
+
 BURST_S = 0.1
 """Seconds of a limited rate whose starts may pile up beside a first one: a dispatcher that wakes late loses none."""
 
@@ -20,17 +23,18 @@ class Throttle:
     """What one topic may start on this host within its quota. Times are seconds since the epoch.
 
     States: *closed* until `until` (nothing starts); then *probing* (one message starts, and after it nothing until the
-    caller says more, or `PROBE_AGAIN_S` have passed); *limited* to `rate` starts a second. A topic without a limit has
-    no throttle.
+    caller says more, or `PROBE_AGAIN_S` have passed); *limited* to `rate` starts a second; *paused* until `until`, and
+    then by itself as before: limited, or *over* if there was no throttle before. A topic without a limit has no
+    throttle.
 
     Attributes:
-        rate: most starts a second; infinity while closed or probing.
+        rate: most starts a second; infinity while closed, probing or paused.
         until: time until which nothing starts; 0 while limited.
         reason: why, in words for an operator.
         since: time since which the throttle is in this state.
     """
 
-    __slots__ = ("_at", "_probed_at", "_tokens", "rate", "reason", "since", "until")
+    __slots__ = ("_at", "_before", "_probed_at", "_tokens", "rate", "reason", "since", "until")
 
     def __init__(self) -> None:
         self.rate = float("inf")
@@ -38,24 +42,45 @@ class Throttle:
         self.reason = ""
         self._tokens = self._at = 0.0
         self._probed_at: float | None = None
+        self._before: tuple[float, str] | None = None  # while paused: the rate before, and its reason
 
     @property
     def is_limited(self) -> bool:
         return self.rate != float("inf")
 
+    def is_over(self, now: float) -> bool:
+        """Return True if a pause has ended before which the topic had no throttle."""
+        self._end_pause(now)
+        return self._before is not None and now >= self.until
+
     def close(self, until: float, reason: str, now: float) -> None:
         """Start nothing until `until`, then one message as a probe."""
         self.rate, self.until, self.reason, self.since = float("inf"), until, reason, now
-        self._probed_at = None
+        self._probed_at = self._before = None
+
+    def pause(self, until: float, reason: str, now: float, *, is_new: bool = False) -> None:
+        """Start nothing until `until`, then go on as before; a probe that is under way counts as not made.
+
+        Args:
+            is_new: True if the topic had no throttle before.
+        """
+        self._end_pause(now)
+        if is_new or self.is_limited:
+            self._before = (self.rate, self.reason)
+            self.rate, self.until, self.since = float("inf"), until, now
+            self.reason = reason
+        self.until, self._probed_at = max(self.until, until), None
 
     def limit(self, rate: float, reason: str, now: float) -> None:
         """Start at most `rate` messages a second, above 0."""
         if not self.is_limited:
             self._tokens, self._at, self.since = min(1.0, rate), now, now
-        self.rate, self.until, self.reason = rate, 0.0, reason
+        self.rate, self.until, self.reason, self._before = rate, 0.0, reason, None
 
     def room(self, now: float) -> int:
         """Return how many messages may start now."""
+        if self._before is not None and self.is_over(now):
+            return UNLIMITED
         if not self.is_limited:
             return int(self._may_probe_at() <= now)
         if now > self._at:
@@ -67,7 +92,7 @@ class Throttle:
         """Note that `n` of the messages that `room` allowed start; a negative number takes starts back."""
         if self.is_limited:
             self._tokens = min(self._most, self._tokens - n)  # the throttle may be younger than the starts taken back
-        elif n:
+        elif n and self._before is None:
             self._probed_at = now if n > 0 else None
 
     def next_at(self, now: float) -> float:
@@ -75,6 +100,12 @@ class Throttle:
         if self.is_limited:
             return now + max(0.0, 1.0 - self._tokens) / self.rate
         return self._may_probe_at()
+
+    def _end_pause(self, now: float) -> None:
+        """Go back to the limit from before the pause, if there was one and the pause is over."""
+        if self._before is not None and now >= self.until and self._before[0] != float("inf"):
+            (self.rate, self.reason), self._before = self._before, None
+            self.until, self._tokens, self._at, self.since = 0.0, min(1.0, self.rate), now, now
 
     @property
     def _most(self) -> float:

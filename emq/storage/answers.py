@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import TypeAlias, TypeVar
 
-from emq import errors
+from emq import errors, plurals
 
 T = TypeVar("T")
 
@@ -42,7 +42,8 @@ async def of_each(call: Awaitable[Sequence[T]], entries: int) -> Sequence[T | Fa
         answers = await call
         if len(answers) == entries:
             return answers
-        return [Unexpected(f"the store gave {len(answers)} answers for {entries} entries")] * entries
+        told = plurals.count(entries, "entry", "entries")
+        return [Unexpected(f"the store gave {plurals.count(len(answers), 'answer')} for {told}")] * entries
     except FAILURES as exc:
         return [exc] * entries
     except errors.EMQError:
@@ -50,7 +51,7 @@ async def of_each(call: Awaitable[Sequence[T]], entries: int) -> Sequence[T | Fa
     except (Exception, asyncio.CancelledError) as exc:
         if isinstance(exc, asyncio.CancelledError) and ((task := asyncio.current_task()) is None or task.cancelling()):
             raise  # the caller is cancelled; otherwise only something within the driver was
-        log.debug("a call of %d entries broke", entries, exc_info=exc)
+        log.debug("a call of %s broke", plurals.count(entries, "entry", "entries"), exc_info=exc)
         failure = Unexpected(f"{type(exc).__name__}: {str(exc)[:MAX_TEXT]}")
         failure.__cause__ = exc
         return [failure] * entries

@@ -144,6 +144,21 @@ class Catalog:
         rules.validate_text(name)
         return await self._db.run(lambda c: self._rows.topic(c, name), read_only=True)
 
+    async def some(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return those of the topics that exist, by name, in time proportional to the number of names.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+        wanted = list(names)
+
+        def select(connection: sa.Connection) -> dict[str, Topic]:
+            rows = self._rows.bodies(connection, wanted)
+            read = ((name, catalog_rows.readable(name, body)) for name, body in rows.items())
+            return {name: topic for name, topic in read if topic is not None}
+
+        return await self._db.run(select, read_only=True)
+
     async def list(self, pattern: str = "*") -> list[Topic]:
         """Return the topics whose names match a shell pattern (`*`, `?`, `[abc]`), in the order of their names.
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from emq import errors
+from emq import errors, plurals
 from emq.storage.slot_store import Fold, Keep, Slot, SlotKind
 from emq.topics import inputs
 from emq.topics.options import DEFAULT_BACKOFF_S as DEFAULT_BACKOFF_S
@@ -240,7 +240,8 @@ def split(topic: Topic) -> Topic:
         if len(topic.earlier) >= MAX_EARLIER:
             raise errors.InvalidTopic(
                 f"topic {topic.name!r}: its keys still move from {len(topic.earlier)} earlier numbers of groups; "
-                f"keep its {topic.active_groups} groups until its hosts have worked off what they hold of these"
+                f"keep its {plurals.count(topic.active_groups, 'group')} until its hosts have worked off what they "
+                "hold of these"
             )
         earlier = (*topic.earlier, Layout(topic.layout, topic.active_groups))
         topic = msgspec.structs.replace(topic, layout=topic.layout + 1, earlier=earlier)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from emq import errors
 from emq.storage.answers import FAILURES, of_each
@@ -18,18 +19,28 @@ Old = tuple[Topic, int, int | None]
 """A topic as it is now, one of its groups, and the epoch of the group's owner; None for administration."""
 
 
-async def raise_queues(log_store: LogStore, passages: PassageStore, groups: Sequence[Old]) -> set[str]:
+class Raised(NamedTuple):
+    """Groups by name.
+
+    Attributes:
+        tails: groups whose queues refuse earlier layouts now: for each of the queues, by priority, an offset behind
+            which no message of these layouts is.
+        refused: groups that the store refused, because they have a newer owner.
+    """
+
+    tails: dict[str, Sequence[int]]
+    refused: set[str]
+
+
+async def raise_queues(log_store: LogStore, passages: PassageStore, groups: Sequence[Old]) -> Raised:
     """Make the queues of groups refuse messages routed by earlier layouts, and note the tails of these queues.
 
     If the store does not answer for a group, the group is left for the next call.
 
-    Returns:
-        Names of the groups that the store refused, because they have a newer owner.
-
     Raises:
         DatabaseUnavailable: some queues may have been raised; repeat the call.
     """
-    refused: set[str] = set()
+    found = Raised({}, set())
     at = 0
     while at < len(groups):
         part = groups[at : at + max(1, QUEUES // max(1, len(groups[at][0].priorities)))]
@@ -40,22 +51,30 @@ async def raise_queues(log_store: LogStore, passages: PassageStore, groups: Sequ
         for topic, group, _ in part:
             of_group = [next(answers) for _ in topic.priorities]
             if any(isinstance(answer, errors.NotOwner) for answer in of_group):
-                refused.add(topic.group(group))
+                found.refused.add(topic.group(group))
             elif not any(isinstance(answer, FAILURES) for answer in of_group):
                 raised.append((topic, group))
-        await passages.note(await _tails(log_store, raised))
-    return refused
+        tails = await _tails(log_store, raised)
+        await passages.note([*_passages(raised, tails)])
+        found.tails.update(tails)
+    return found
 
 
-async def _tails(log_store: LogStore, raised: Sequence[tuple[Topic, int]]) -> list[Passage]:
+async def _tails(log_store: LogStore, raised: Sequence[tuple[Topic, int]]) -> dict[str, Sequence[int]]:
     queues = [q for topic, group in raised for q in topic.queues(group)]
     bounds = iter(await of_each(log_store.bounds(queues), len(queues)) if queues else ())
     await asyncio.sleep(0)
-    found = []
+    found: dict[str, Sequence[int]] = {}
     for topic, group in raised:
         of_group = [next(bounds) for _ in topic.priorities]
         tails = [b.tail for b in of_group if isinstance(b, Bounds)]
         if len(tails) == len(of_group):
-            earlier = (layout for layout in topic.earlier if group < layout.groups)
-            found += [Passage(topic.name, group, layout.number, tails) for layout in earlier]
+            found[topic.group(group)] = tails
     return found
+
+
+def _passages(raised: Sequence[tuple[Topic, int]], tails: Mapping[str, Sequence[int]]) -> Iterator[Passage]:
+    for topic, group in raised:
+        if (of_group := tails.get(topic.group(group))) is not None:
+            earlier = (layout for layout in topic.earlier if group < layout.groups)
+            yield from (Passage(topic.name, group, layout.number, of_group) for layout in earlier)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from emq import errors
+from emq import errors, plurals
 from emq.topics import inputs
 from emq.topics.model import (
     DEFAULT_MAX_QUEUE_QPS,
@@ -47,7 +47,7 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
         (o.burst is None or o.burst >= 1, f"burst {o.burst} must be at least 1"),
         (
             topic.is_sorted or o.priority_policy != "weighted" or len(o.weights) == len(topic.priorities),
-            f"weights {o.weights} must give one number for each of the {len(topic.priorities)} priorities",
+            f"weights {o.weights} must give {plurals.count(len(topic.priorities), 'number')}, one for each priority",
         ),
         (not (o.borrow and o.pacing == "smooth"), "borrow goes with pacing 'window' only"),
         (o.budget != topic.name, "it cannot be its own budget; name another topic"),
@@ -130,7 +130,8 @@ def _sorted_rules(topic: Topic, bound: float) -> tuple[tuple[bool, str], ...]:
         ),
         (
             slots == 0 or slots >= enough,
-            f"{slots} slots for {topic.qps:g} a second: one takes at most {bound:g}; give at least {enough}",
+            f"{plurals.count(slots, 'slot')} for {topic.qps:g} a second: one takes at most {bound:g}; give at least "
+            f"{enough}",
         ),
         (o.priority_policy != "weighted", "priority_policy 'weighted' is for log topics; use 'aging' or 'strict'"),
         (

@@ -15,6 +15,7 @@ MERGED: Final = "merged"
 STARTED: Final = "started"
 SETTLED: Final = "settled"
 RETRIED: Final = "retried"
+RETURNED: Final = "returned"
 DEAD: Final = "dead"
 LOST: Final = "lost"
 SKIPPED: Final = "skipped"
@@ -24,6 +25,9 @@ RECALLED: Final = "recalled"
 REPLAYED: Final = "replayed"
 OWNED: Final = "owned"
 RELEASED: Final = "released"
+
+AGAIN: Final = (RETRIED, RETURNED)
+"""Ends of a delivery after which its message is delivered again."""
 
 EXPIRED: Final = "expired"
 """The reason of a dead letter that expired: its time to live had passed."""
@@ -122,6 +126,10 @@ class Retried(Failure, frozen=True):
     """The message is due again at `due_ms`."""
 
     due_ms: int
+
+
+class Returned(Failure, frozen=True):
+    """The handler gave the message back untried; this delivery does not count as an attempt."""
 
 
 class Dead(Failure, frozen=True):

@@ -20,7 +20,7 @@ from emq.trail.rows import lists, only
 from emq.trail.takeovers import CutShort
 
 _EVENTS = (
-    *(events.PUBLISHED, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD),
+    *(events.PUBLISHED, events.STARTED, events.SETTLED, *events.AGAIN, events.DEAD),
     *(events.REPLAYED, events.RECALLED, events.DOUBTED),
 )
 
@@ -173,14 +173,20 @@ def _one_offset(table: Any, losses: Losses) -> Iterator[str]:
 
 
 def _rewound(table: Any, losses: Losses) -> Iterator[str]:
-    """Yield offsets with two first deliveries by one owner under one epoch, except those that the store lost."""
+    """Yield offsets with two first deliveries by one owner under one epoch.
+
+    Except offsets that the store lost, and deliveries whose handler gave the message back.
+    """
     rows = only(table, events.STARTED)
     rows = rows.filter(pc.and_(pc.equal(rows["attempt"], 1), pc.greater_equal(rows["offset"], 0)))
     place = ["topic", "group", "priority", "offset", "id", "source", "epoch"]
     counted = rows.group_by(place).aggregate([("time_us", "count")])
     twice = counted.filter(pc.greater(counted["time_us_count"], 1))
     columns = zip(*lists(twice, *place, "time_us_count"), strict=True)
+    returned = Counter(zip(*lists(only(table, events.RETURNED), *place[:-1]), strict=True))
     for topic, group, priority, offset, name, source, epoch, times in sorted(columns):
+        if times - returned[topic, group, priority, offset, name, source] <= 1:
+            continue
         if offset < losses.get((topic, group, priority), offset + 1):
             where = f"offset {offset} of {topic}/{group} ({name})"
             yield f"{where} was delivered {times} times by {source} under epoch {epoch}"
@@ -191,7 +197,7 @@ def _never_dead(table: Any, max_attempts: Mapping[str, int]) -> Iterator[str]:
     rows = only(table, events.RETRIED)
     for topic, name, attempt in zip(*lists(rows, "topic", "name", "attempt"), strict=True):
         if attempt >= (most := max_attempts.get(topic, attempt + 1)):
-            yield f"{name} failed {attempt} times of {most} and was put back"
+            yield f"{name} failed at attempt {attempt} of {most} and was put back"
 
 
 def _dropped(table: Any, rejects: Collection[str]) -> Iterator[str]:

@@ -24,7 +24,7 @@ COLUMNS: Final = (
 LEAP_US: Final = 100_000
 """Microseconds by which an event of a host may be dated before an event that the host recorded earlier."""
 
-_ENDS: Final = (events.SETTLED, events.RETRIED, events.DEAD)
+_ENDS: Final = (events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)
 _DELIVERIES: Final = (events.STARTED, *_ENDS)
 _RANGES: Final = (events.SKIPPED, events.DROPPED, events.LOST)
 _MESSAGES: Final = (

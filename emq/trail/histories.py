@@ -189,6 +189,9 @@ class _Judge:
         for step in self._steps:
             if step.event == events.REPLAYED:
                 life += 1
+            elif step.event == events.RETURNED:  # the next start is the same attempt, on purpose
+                for who in [who for who in seen if (who[2], who[4]) == (step.source, step.attempt)]:
+                    del seen[who]
             elif step.event == events.STARTED and step.offset == -1:
                 who = life, step.group, step.source, step.epoch, step.attempt
                 seen[who] = seen.get(who, 0) + 1

@@ -40,6 +40,7 @@ class Expectations:
             without a quota here are not checked.
         bursts: bursts of topics paced "smooth", by the same names; the proof checks these in any stretch of one second
             instead of the aligned seconds.
+        budgets: the budgets in which the starts of a topic count, by the topic, as `emq.trail.limits` names them.
         allowance: the counter's rule for an aligned second.
         strict: topics that serve strictly by priority; None for all.
         serial: sorted topics that run one message of a slot at a time.
@@ -53,6 +54,7 @@ class Expectations:
     still_queued: Collection[str] | int | None = None
     quotas: Mapping[str, checks.Quota] = dataclasses.field(default_factory=dict)
     bursts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    budgets: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     allowance: checks.Allowance = checks.window_allowance
     strict: Collection[str] | None = None
     serial: Collection[str] = ()
@@ -187,7 +189,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     aligned = {name: quota for name, quota in expected.quotas.items() if name not in expected.bursts}
     slack_us = round(expected.max_skew_s * 1e6)
     caps = (
-        checks.aligned_caps(starts, aligned, expected.allowance, slack_us),
+        checks.aligned_caps(starts, aligned, expected.allowance, slack_us, expected.budgets),
         checks.sliding_caps(starts, expected.quotas, expected.bursts, slack_us),
     )
     takeovers = _takeovers(ledger)
@@ -245,7 +247,7 @@ def _by_slot(
     begun: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     for start in mine:
         begun[start.name, start.attempt, start.source].append(start.time_us)
-    rows = only(table, events.SETTLED, events.RETRIED, events.DEAD)
+    rows = only(table, events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)
     rows = rows.filter(pc.is_in(rows["topic"], pa.array(sorted(serial), pa.string())))
     ends = []
     for event, time_us, name, attempt, source in zip(
@@ -253,7 +255,7 @@ def _by_slot(
     ):
         if event != events.SETTLED:
             time_us = max((at for at in begun[name, attempt, source] if at <= time_us), default=time_us)
-        ends.append(checks.End(time_us, name, attempt, source, event != events.RETRIED))
+        ends.append(checks.End(time_us, name, attempt, source, event not in events.AGAIN))
     ends.extend(_untold(mine, ends, cut_short))
     return mine, ends
 
@@ -272,9 +274,9 @@ def _untold(
 
 
 def _ends(table: Any) -> list[checks.End]:
-    rows = only(table, events.SETTLED, events.RETRIED, events.DEAD)
+    rows = only(table, events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)
     rows = rows.filter(pc.is_valid(rows["key"]))
-    rows = rows.append_column("final", pc.not_equal(rows["event"], events.RETRIED))
+    rows = rows.append_column("final", pc.invert(pc.is_in(rows["event"], pa.array(events.AGAIN))))
     return list(map(checks.End._make, zip(*lists(rows, *checks.End._fields), strict=True)))
 
 

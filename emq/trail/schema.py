@@ -11,13 +11,13 @@
 | offset | int64 | place in the queue; -1 in a lane or slot; first of a range (skipped, dropped, lost); else null |
 | until | int64 | end of the range, exclusive (skipped, dropped, lost); when it expires, us, or null (started, dead) |
 | id | string | message id; null where the event is not about one message; sorted topics repeat ids |
-| key | string | message key, null for none; given with published, started, settled, retried and dead |
-| attempt | int32 | 1 for the first delivery (started, settled, retried, dead); else null |
+| key | string | message key, null for none; given with published, started, settled, retried, returned, dead |
+| attempt | int32 | 1 for the first delivery (started, settled, retried, returned, dead); else null |
 | epoch | int64 | fencing number of the ownership (started, owned, released); else null |
 | published_us | int64 | when the publish began, microseconds by the producer's clock (published, merged, started) |
 | ready_us | int64 | when it was ready to start (`Message.ready_us`), us since the epoch by the host's clock (started) |
 | due_ms | int64 | when it is due, milliseconds since the epoch (retried; published, if it was delayed) |
-| reason | string | why (retried, dead, dropped) |
+| reason | string | why (retried, returned, dead, dropped) |
 
 In a sorted topic an id follows from the contents (`emq.message.slot_id`), so the same id may be published, merged,
 settled and published again. When a message leaves its slot to be tried again from its lane, its id gets a suffix: `~`

@@ -239,7 +239,7 @@ def at_one_time(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[
 
 LEAP_US = forms.LEAP_US
 
-_IN_TURN = pa.array([events.STARTED, events.SETTLED, events.RETRIED, events.DEAD])
+_IN_TURN = pa.array([events.STARTED, events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD])
 """Events that a host records as they happen."""
 
 
@@ -309,7 +309,7 @@ def _gaps(headers: list[Header]) -> list[str]:
                 f"(numbers {some})"
             )
         if dropped := max(header.dropped for header in run):
-            flaws.append(f"{source}-{run_us}: {dropped} events were dropped")
+            flaws.append(f"{source}-{run_us}: {plurals.count(dropped, 'event')} {plurals.were(dropped)} dropped")
         if any(header.closed for header in run[:-1]):
             flaws.append(f"{source}-{run_us}: segment {last.seq} comes after the last one of its run")
     return flaws

@@ -48,7 +48,16 @@ def of(table: Any, crashes: Crashes) -> list[Waiting]:
     """
     rows = only(table, events.PUBLISHED)
     rows = rows.filter(pc.is_valid(rows["offset"]))
-    known = only(table, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD, events.RECALLED, events.MERGED)
+    known = only(
+        table,
+        events.STARTED,
+        events.SETTLED,
+        events.RETRIED,
+        events.RETURNED,
+        events.DEAD,
+        events.RECALLED,
+        events.MERGED,
+    )
     rows = rows.filter(pc.invert(pc.is_in(rows["name"], pc.unique(known["name"]))))
     if not rows.num_rows:
         return []

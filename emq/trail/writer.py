@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from emq import errors
+from emq import errors, plurals
 from emq.clock import Clock
 from emq.message import Message
 from emq.trail import columns, events, schema, segments
@@ -323,4 +323,4 @@ class Trail:
             self._dropped += rows
         if not self._complained:
             self._complained = True
-            logger.error("trail of %s dropped %d events, more may follow: %s", self._source, rows, exc)
+            logger.error("trail of %s dropped %s, more may follow: %s", self._source, plurals.count(rows, "event"), exc)

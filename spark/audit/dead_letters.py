@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from emq.topics.model import Topic
 from spark.audit import local_rows
-from spark.audit.findings import found_in
+from spark.audit.findings import found_in, times
 from spark.audit.store import StoreView, died_us
 
 _PLACE = ("topic", "group", "priority", "offset", "id")
@@ -35,7 +35,7 @@ def twice(judged: DataFrame) -> DataFrame:
         *("X", "dead twice", *_PLACE),
         at_us=F.col("last_us"),
         n=F.col("part.n"),
-        text=F.format_string("%s became a dead letter %d times too often", "id", "part.n"),
+        text=F.format_string("%s became a dead letter %s too often", F.col("id"), times(F.col("part.n"))),
         excused=F.col("part.excused"),
     )
 
@@ -60,7 +60,7 @@ def never(judged: DataFrame, limits: Mapping[str, int]) -> DataFrame:
         found,
         *("X", "never dead", *_PLACE),
         at_us=F.col("last_us"),
-        text=F.format_string("%s failed %d times of %d and was put back", "id", "failed_attempt", "most"),
+        text=F.format_string("%s failed at attempt %d of %d and was put back", "id", "failed_attempt", "most"),
     )
 
 

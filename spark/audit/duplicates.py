@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from emq.trail import events
 from spark.audit import local_rows
 from spark.audit.events import only
-from spark.audit.findings import found_in
+from spark.audit.findings import found_in, times
 
 
 def explained(rows: DataFrame, repeated: DataFrame, crashed: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
@@ -56,7 +56,9 @@ def _again(repeated: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
             *("topic", "group", "id"),
             F.col("last_us").alias("at_us"),
             F.col("part.n").alias("n"),
-            F.format_string("%s was settled %d times more than it was published", "id", "part.n").alias("text"),
+            F.format_string("%s was settled %s more than it was published", F.col("id"), times(F.col("part.n"))).alias(
+                "text"
+            ),
             F.col("part.excused").alias("excused"),
         )
     )

@@ -31,7 +31,7 @@ LEDGER: Final = (
 RANGES: Final = (events.DROPPED, events.SKIPPED, events.LOST)
 """Events about offsets rather than messages."""
 
-ENDINGS: Final = (events.SETTLED, events.RETRIED, events.DEAD)
+ENDINGS: Final = (events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)
 """Events that end a delivery."""
 
 NEVER_US: Final = 1 << 62

@@ -67,6 +67,11 @@ def found_in(
     return frame.select(*columns, *(column.alias(name) for name, column in named.items()))
 
 
+def times(n: Column) -> Column:
+    """Return a column of texts such as "1 time", "2 times"."""
+    return F.format_string("%d %s", n, F.when(n == 1, "time").otherwise("times"))
+
+
 def complete(frame: DataFrame) -> DataFrame:
     """Return the frame with all columns of `SCHEMA` in order; a missing column is null, `n` is 1, `excused` False."""
     empty = local_rows.nothing(frame.sparkSession, SCHEMA)

@@ -26,7 +26,7 @@ FEW: Final = 1_000_000
 """Most odd messages whose ids Spark sends to every executor; with more, Spark sorts all events by message."""
 
 _EVENTS: Final = (
-    *(SENT, events.PUBLISHED, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD),
+    *(SENT, events.PUBLISHED, events.STARTED, events.SETTLED, *events.AGAIN, events.DEAD),
     *(events.REPLAYED, events.RECALLED, events.DOUBTED),
 )
 _FOUND: Final = (

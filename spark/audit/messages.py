@@ -27,6 +27,8 @@ HIGHEST: Final[Mapping[str, str]] = {
     "last_us": "long",
     "last_place": "long",
     "last_begun_us": "long",
+    "last_dead_us": "long",
+    "last_replay_us": "long",
     "due_ms": "long",
     "key_high": "long",
 }
@@ -79,13 +81,15 @@ def aggregate(rows: DataFrame) -> DataFrame:
     kind = F.col("kind")
     counted = [count(kind == _CODES.index(name)).alias(name) for name in COUNTED_EVENTS]
     is_start, is_end = kind == _CODES.index(events.STARTED), kind.isin(*_ENDS)
+    is_return = kind == _CODES.index(events.RETURNED)
+    is_first = (F.col("offset") >= 0) & (F.col("attempt") == 1)
     # The weights of a message's starts and ends add up to 0 if each end has a start by the same host and attempt.
     weight = F.when(is_start, F.col("who")).when(is_end, -F.col("who")).otherwise(0)
     return steps.groupBy(*KEY).agg(
         *counted,
         count(F.col("is_odd")).alias("odd"),
         F.sum(weight).alias("balance"),
-        count(is_start & (F.col("offset") >= 0) & (F.col("attempt") == 1)).alias("first_starts"),
+        (count(is_start & is_first) - count(is_return & is_first)).alias("first_starts"),
         F.max("group").alias("group"),
         F.max("priority").alias("priority"),
         F.max(F.when(_is_publish(kind), F.col("offset"))).alias("offset"),
@@ -93,6 +97,8 @@ def aggregate(rows: DataFrame) -> DataFrame:
         F.max("time_us").alias("last_us"),
         F.max("place").alias("last_place"),
         F.max("begun").alias("last_begun_us"),
+        F.max(F.when(kind == _CODES.index(events.DEAD), F.col("time_us"))).alias("last_dead_us"),
+        F.max(F.when(kind == _CODES.index(events.REPLAYED), F.col("time_us"))).alias("last_replay_us"),
         F.max(F.when(_is_publish(kind), F.col("due_ms"))).alias("due_ms"),
         F.min("time_us").alias("first_us"),
         F.min("place").alias("first_place"),
@@ -131,7 +137,7 @@ def _is_publish(kind: Column) -> Column:
 
 def _is_odd(kind: Column) -> Column:
     """True for retries, deaths, replays, doubted publishes, starts after the first attempt, and starts after expiry."""
-    others = (events.RETRIED, events.DEAD, events.REPLAYED, events.DOUBTED)
+    others = (events.RETRIED, events.RETURNED, events.DEAD, events.REPLAYED, events.DOUBTED)
     is_late = (F.col("attempt") != 1) | _true(F.col("until") <= F.col("time_us"))
     return kind.isin(*map(_CODES.index, others)) | ((kind == _CODES.index(events.STARTED)) & is_late)
 
@@ -168,7 +174,10 @@ def judged(messages: DataFrame) -> DataFrame:
         | _true(F.col("first_end_us") < F.col("first_start_us"))
         | _true(F.col("first_start_us") < F.col("due_ms") * 1000)
     )
-    buried = F.col("dead") > F.col("replayed")
+    # The first death of a message that was published before the trail began may have been before the trail, too. So the
+    # number of its deaths proves nothing, and times decide.
+    untold = (F.col("sent") + F.col("published") == 0) & (F.col("last_dead_us") > F.col("last_replay_us"))
+    buried = (F.col("dead") > F.col("replayed")) | _true(untold)
     ended = (F.col("settled") > 0) | buried | (F.col("recalled") > 0)
     return messages.withColumns(
         {

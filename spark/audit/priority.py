@@ -113,7 +113,7 @@ def _judge(key: Any, table: Any) -> Any:
             owned[row["source"], row["epoch"]] = row["owned_us"]
             starts.append(checks.Start(**{name: row[name] for name in checks.Start._fields}))
         else:
-            row["final"] = row["event"] != events.RETRIED
+            row["final"] = row["event"] not in events.AGAIN
             ends.append(checks.End(**{name: row[name] for name in checks.End._fields}))
     found = checks.inversions(starts, ends, None, lambda _place, source, epoch: owned[source, epoch])
     lines = list(_lines(found.count, found.examples))

@@ -196,7 +196,7 @@ def _pauses_key(charts: Charts) -> Key:
             half, most = (brief(us=gap) for gap in (gaps[(len(gaps) - 1) // 2], gaps[-1]))
             key.append((css, f"{len(gaps):,} {what}: half within {half}, longest {most}"))
     if charts.all_pauses > len(charts.pauses):
-        key.append(("", f" · the longest {len(charts.pauses):,} of {charts.all_pauses:,} moves"))
+        key.append(("", f" · the longest {len(charts.pauses):,} of {plurals.count(charts.all_pauses, 'move')}"))
     return key
 
 

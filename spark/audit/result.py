@@ -120,9 +120,11 @@ def make(
     totals = _totals(before.done, found, counts, places)
     notes = _notes(options, found, totals, places, kinds)
     publishes = counts.get("ledger_published", 0)
+    messages = plurals.count(totals["published"], "message")
     if not before.audits and publishes > totals["published"]:
         notes.append(
-            f"{publishes:,} publishes were of {totals['published']:,} messages: contents that a sorted topic was sent "
+            f"{plurals.count(publishes, 'publish', 'publishes')} were of {messages}: contents that a sorted topic was "
+            "sent "
             "again are one message"
         )
     if uncapped := counts["uncapped"]:
@@ -132,8 +134,11 @@ def make(
 
 def _unjudged(options: AuditOptions, totals: Mapping[str, int]) -> dict[str, str]:
     found = {}
-    if totals["unfinished"] and not options.live:
-        found["L"] = f"{totals['unfinished']:,} unfinished messages may be in the store, or lost; name it (--store)"
+    unfinished = totals["unfinished"]
+    if unfinished and not options.live:
+        found["L"] = (
+            f"{plurals.count(unfinished, 'unfinished message')} may be in the store, or lost; name it (--store)"
+        )
     if options.topics is None:
         found["Q"] = "quotas are not known; give the catalog, or --topics FILE"
     return found
@@ -203,12 +208,15 @@ def _totals(before: Done, found: Input, counts: Mapping[str, int], places: Mappi
 
 
 _ALLOWED = {
-    ("D", "duplicate"): "repeats after a crash, of what was in flight or had ended at most {crash_s:g} s before it",
-    ("D", "of unknown publishes"): "settles more than publishes are known, which publishes of unknown outcome explain",
-    ("D", "from two places"): "messages delivered from two places, which publishes that nothing tells of may explain",
-    ("X", "dead twice"): "dead letters that died again after a crash, before their offsets were checkpointed",
+    ("D", "duplicate"): ("repeat", "after a crash, of what was in flight or had ended at most {crash_s:g} s before it"),
+    ("D", "of unknown publishes"): ("settle", "beyond the known publishes, which publishes of unknown outcome explain"),
+    ("D", "from two places"): (
+        "message",
+        "delivered from two places, which publishes that nothing tells of may explain",
+    ),
+    ("X", "dead twice"): ("death", "repeated after a crash, before the offset was checkpointed"),
 }
-"""Text about the excused findings, by promise and kind."""
+"""Noun and text about the excused findings, by promise and kind."""
 
 
 def _notes(
@@ -216,9 +224,8 @@ def _notes(
 ) -> list[str]:
     notes = []
     if options.store is None:
-        notes.append(
-            f"store and database were not asked: {totals['unfinished']:,} unfinished messages may be there, or lost"
-        )
+        unfinished = plurals.count(totals["unfinished"], "unfinished message")
+        notes.append(f"store and database were not asked: {unfinished} may be there, or lost")
     if extra := totals["not_published_here"]:
         unknown = totals["publishes_unknown"]
         known = (
@@ -226,14 +233,18 @@ def _notes(
             if unknown
             else "another publisher has no ledger here"
         )
-        notes.append(f"{extra:,} delivered messages are in no ledger and no producer's trail: {known}")
+        delivered = plurals.count(extra, "delivered message")
+        notes.append(f"{delivered} {plurals.are(extra)} in no ledger and no producer's trail: {known}")
     for kind in kinds:
         if kind.excused:
-            notes.append(f"{kind.count:,} {_ALLOWED[kind.promise, kind.kind].format(crash_s=options.crash_s)}")
+            noun, text = _ALLOWED[kind.promise, kind.kind]
+            notes.append(f"{plurals.count(kind.count, noun)} {text.format(crash_s=options.crash_s)}")
     if forgotten := places.get(offsets.FORGOTTEN, 0):
-        notes.append(f"{forgotten:,} messages were lost by their store, which came back from a crash without them")
+        lost = plurals.count(forgotten, "message")
+        notes.append(f"{lost} {plurals.were(forgotten)} lost by a store, which came back from a crash without them")
     if blind := places.get(offsets.BLIND, 0):
-        notes.append(f"{blind:,} messages were finished by the checkpoints of hosts whose trail was cut short")
+        finished = plurals.count(blind, "message")
+        notes.append(f"{finished} {plurals.were(blind)} finished by the checkpoints of hosts whose trail was cut short")
     if found.unclosed:
         why = "still run" if options.live else "were killed"
         notes.append(f"trails that were not closed, of hosts that {why}: {', '.join(sorted(found.unclosed))}")

@@ -191,7 +191,7 @@ def _judge_sources(found: Input, options: AuditOptions) -> None:
                 f"{name}: {plurals.count(len(missing), 'segment')} {plurals.are(len(missing))} missing (numbers {some})"
             )
         if run.dropped:
-            found.flaws.append(f"{name}: {run.dropped} events were dropped")
+            found.flaws.append(f"{name}: {plurals.count(run.dropped, 'event')} {plurals.were(run.dropped)} dropped")
         if run.closed and 0 <= run.last_seq < run.spans[-1][1] - 1:
             found.flaws.append(f"{name}: segment {run.spans[-1][1] - 1} comes after the last one of its run")
         if run.closed:

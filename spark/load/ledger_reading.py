@@ -113,7 +113,11 @@ def _segment(path: Path, run: str) -> Segment | str:
         return "renamed, its metadata names another"
     if columns != SCHEMA:
         return "of another schema than this program reads"
-    return segment if rows == segment.rows else f"{rows} messages, {segment.rows} were written"
+    return (
+        segment
+        if rows == segment.rows
+        else f"{plurals.count(rows, 'message')}, {segment.rows} {plurals.were(segment.rows)} written"
+    )
 
 
 def _summary(path: Path, run: str) -> Run | str:
@@ -155,5 +159,8 @@ def _gaps(run: Run, segments: Sequence[Segment]) -> list[str]:
                 )
         total = sum(there.get((part.partition, part.attempt, n), 0) for n in range(part.segments))
         if len(flaws) == found and total != part.rows:
-            flaws.append(f"ledger {run.run}: partition {part.partition}: {total} messages of {part.rows} are there")
+            flaws.append(
+                f"ledger {run.run}: partition {part.partition}: {total} of {plurals.count(part.rows, 'message')} "
+                f"{plurals.are(total)} there"
+            )
     return flaws

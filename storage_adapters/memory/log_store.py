@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emq import errors
+from emq import errors, plurals
 from emq.storage.durability import Durability
 from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, messages_lost, spread
 from emq.storage.marks import Mark
@@ -59,8 +59,9 @@ class MemoryLog:
             queue.drop_oldest(excess)
             return None
         return errors.TopicFull(
-            f"group {group_of(put.queue)!r} holds {held} of at most {put.max_length} messages, {count} more "
-            "do not fit; wait for its consumers or raise max_length"
+            f"group {group_of(put.queue)!r} holds {held} of at most {plurals.count(put.max_length, 'message')}, "
+            f"{count} more "
+            f"{'does' if count == 1 else 'do'} not fit; wait for its consumers or raise max_length"
         )
 
     async def get(self, queue: str, offset: int) -> bytes | None:

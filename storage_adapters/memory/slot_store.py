@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
 
-from emq import errors
+from emq import errors, plurals
 from emq.storage import folds
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (
@@ -56,8 +56,9 @@ class MemorySorted:
         twin = slot.waiting.get(add.member)
         if twin is None and add.max_length is not None and len(slot.waiting) >= add.max_length:
             return errors.TopicFull(
-                f"slot {add.slot.name!r} holds {len(slot.waiting)} of at most {add.max_length} messages, one more does "
-                "not fit; wait for its consumers or raise max_length"
+                f"slot {add.slot.name!r} holds {len(slot.waiting)} of at most "
+                f"{plurals.count(add.max_length, 'message')}, one more "
+                "does not fit; wait for its consumers or raise max_length"
             )
         if add.slot.apart:
             added = Kept(add.score, folds.initial(add.fold, add.body), add.note)

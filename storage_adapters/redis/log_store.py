@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from emq import errors
+from emq import errors, plurals
 from emq.storage.durability import Durability
 from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost
 from emq.storage.marks import Mark
@@ -157,7 +157,8 @@ def _put_answer(put: Put, answer: int | list[int], shard: Shard) -> Sequence[int
         return errors.QueueSealed(f"queue {put.queue} was retired; read the catalog, then publish again")
     if first == -2:
         return errors.TopicFull(
-            f"queue {put.queue}: {len(put.bodies)} more messages would exceed its group's share of max_length, "
+            f"queue {put.queue}: {plurals.count(len(put.bodies), 'more message')} would exceed its group's share of "
+            "max_length, "
             f"{put.max_length}; wait for its consumers or raise the limit"
         )
     if not repeated:

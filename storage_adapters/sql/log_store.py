@@ -8,7 +8,7 @@ from itertools import repeat
 
 import sqlalchemy as sa
 
-from emq import errors
+from emq import errors, plurals
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.log_store import Batch, Bounds, Put, Read, Trim, fresh_places, messages_lost, spread
@@ -227,8 +227,9 @@ def _refusal(put: Put, count: int, queues: dict[str, Queue]) -> errors.EMQError 
         queue.head += excess
         return None
     return errors.TopicFull(
-        f"group {group_of(put.queue)!r} holds {held} of at most {put.max_length} messages, {count} more "
-        "do not fit; wait for its consumers or raise max_length"
+        f"group {group_of(put.queue)!r} holds {held} of at most {plurals.count(put.max_length, 'message')}, {count} "
+        "more "
+        f"{'does' if count == 1 else 'do'} not fit; wait for its consumers or raise max_length"
     )
 
 

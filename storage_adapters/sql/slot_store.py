@@ -8,7 +8,7 @@ import operator
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from emq import errors
+from emq import errors, plurals
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.slot_store import (
@@ -87,8 +87,9 @@ class SqlSorted:
             if add.max_length is not None and held >= add.max_length and not members.waits(key):
                 answers.append(
                     errors.TopicFull(
-                        f"slot {add.slot.name!r} holds {held} of at most {add.max_length} messages, one more does not "
-                        "fit; wait for its consumers or raise max_length"
+                        f"slot {add.slot.name!r} holds {held} of at most {plurals.count(add.max_length, 'message')}, "
+                        "one more "
+                        "does not fit; wait for its consumers or raise max_length"
                     )
                 )
                 continue

@@ -10,11 +10,12 @@ from support.doubles import FaultyStore
 from support.rig import Rig, Seen, rig, running, until
 from support.virtual import virtual
 
-from emq import errors
+from emq import errors, message
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
 from emq.producer.queue_tails import Tails
 from emq.storage.log_store import Put
+from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
 from storage_adapters.memory import MemoryStore
 
@@ -250,6 +251,66 @@ async def test_a_store_that_has_forgotten_a_layout_refuses_what_comes_by_former_
             former = [Put(queue, [b"x"], layout=topic.layout - 1) for queue in topic.all_queues()]
             answers = await r.store.log.put(former)
             assert all(isinstance(answer, errors.QueueSealed) for answer in answers), answers
+
+
+async def taken(r: Rig, topic: Topic) -> list[str]:
+    """Return the queues that take keys by the layout before the topic's own."""
+    queues = [queue for group in range(2) for queue in topic.queues(group)]
+    answers = await r.store.log.put([Put(queue, [b"x"], layout=topic.layout - 1) for queue in queues])
+    return [q for q, answer in zip(queues, answers, strict=True) if not isinstance(answer, errors.QueueSealed)]
+
+
+@virtual
+async def test_before_a_group_passes_a_former_layout_its_queues_refuse_that_whatever_the_store_has_forgotten() -> None:
+    """The store loses the raise of the queues and no message, before any host has heard of the change."""
+    async with rig() as r:
+        await r.topic("orders", 20, group_qps=10, priorities=("p",))
+        release = asyncio.Event()
+        async with r.consuming(Seen(lambda m: release.wait())):
+            await r.producer.publish_many("orders", [b"x"] * 40, keys=[f"k{i}" for i in range(40)])
+            await asyncio.sleep(2)
+            kept = r.world.snapshot()
+            topic = await r.admin.update("orders", qps=40)
+            r.world.restore(kept)
+            assert await taken(r, topic), "the store has forgotten to refuse"
+            await asyncio.sleep(2)
+            assert (await r.catalog.get("orders")).earlier, "nothing has passed while the handlers wait"
+            assert await taken(r, topic) == []
+            release.set()
+
+
+@virtual
+async def test_queues_refuse_former_layouts_again_when_the_store_has_come_back_without_losing_a_message() -> None:
+    async with rig() as r:
+        await r.topic("orders", 20, group_qps=10, priorities=("p",))
+        async with r.consuming(Seen()):
+            kept = r.world.snapshot()
+            topic = await r.admin.update("orders", qps=40)
+            await asyncio.sleep(5)
+            assert not (await r.catalog.get("orders")).earlier, "all groups have passed"
+            r.world.restore(kept)
+            await asyncio.sleep(2)
+            assert await taken(r, topic) == []
+
+
+@virtual
+async def test_a_group_passes_a_layout_only_behind_what_came_while_the_store_had_forgotten_to_refuse_it() -> None:
+    async with rig() as r:
+        before = await r.topic("orders", 10, group_qps=10, priorities=("p",))
+        await r.producer.publish("orders", b"first", key="k")
+        seen, store = Seen(), FaultyStore(MemoryStore(r.world))
+        store.deafen()
+        async with r.consuming(seen, store=store) as host:
+            await until(lambda: len(seen) == 1)
+            kept = r.world.snapshot()
+            await r.admin.update("orders", qps=40)
+            r.world.restore(kept)
+            body = message.encode("late", b"late", "k", 1, None, before.layout)
+            [[offset]] = await r.store.log.put([Put(before.queue(0, 0), [body], layout=before.layout)])
+            await asyncio.sleep(3)
+            [passage] = (await host.passage._passages.load({"orders"})).values()
+            assert list(passage.tails) == [offset], "the tail was noted before the message came"
+            assert not passage.passed
 
 
 @virtual

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from mutants.mutant import SIMULATION, Mutant
 
 MUTANTS = (
     Mutant(
@@ -108,6 +108,44 @@ MUTANTS = (
         "return [p for group, p in passed]",
         "tests/integration/test_moving_keys.py::"
         "test_a_host_that_lost_a_group_unawares_does_not_say_what_the_group_has_passed",
+    ),
+    Mutant(
+        "queues-are-not-raised",
+        "K",
+        "the queues of a topic that grows go on taking what producers route by its former layout",
+        "emq/topics/raised_layouts.py",
+        "Trim(q, 0, epoch, layout=t.layout)",
+        "Trim(q, 0, epoch)",
+        SIMULATION,
+    ),
+    Mutant(
+        "noted-raise-is-trusted",
+        "K",
+        "an owner trusts a note that its queues were raised, which their store has lost in a crash with no message",
+        "emq/host/passage_loop.py",
+        "return is_noted and group.layout == topic.layout",
+        "return is_noted",
+        SIMULATION,
+    ),
+    Mutant(
+        "own-raise-is-trusted-for-ever",
+        "K",
+        "an owner does not raise its queues again when their store has come back from a crash",
+        "emq/host/passage_loop.py",
+        "if group.layout:\n            group.layout = 0",
+        "if False:\n            group.layout = 0",
+        "tests/integration/test_store_losses.py::"
+        "test_queues_refuse_former_layouts_again_when_the_store_has_come_back_without_losing_a_message",
+    ),
+    Mutant(
+        "first-noted-tail-is-enough",
+        "K",
+        "what came by a former layout while a store had forgotten to refuse it is not waited for",
+        "emq/host/passage_loop.py",
+        "group.raised or passage.tails, strict=True",
+        "passage.tails, strict=True",
+        "tests/integration/test_store_losses.py::"
+        "test_a_group_passes_a_layout_only_behind_what_came_while_the_store_had_forgotten_to_refuse_it",
     ),
     Mutant(
         "layout-is-forgotten-early",

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from support.simulation.budgeted import RESIZE_BUDGET
 from support.simulation.run import simulate
 from support.simulation.schedule import (
     AGAIN,
@@ -27,7 +28,7 @@ from support.simulation.schedule import (
     UNCLEAN,
     schedule,
 )
-from support.simulation.varied import PAUSE, RESIZE_KEYED, WAKES
+from support.simulation.varied import GROWTH_LOST, PAUSE, RESIZE_KEYED, WAKES
 
 SEEDS = int(os.environ.get("EMQ_SIMULATED_SEEDS", "240"))
 CHUNK = 20
@@ -90,8 +91,8 @@ def test_every_promise_holds_for_every_seed(seeds: range, kept: pathlib.Path) ->
 
 
 EVENTS = (
-    *(*CLEAN, *UNCLEAN, *SILENT, *SHARDS, *AGAIN, *WAKES, PAUSE, RESIZE_KEYED),
-    *(*MORE, *CROWD, *CROWD_UNCLEAN, *DATABASE),
+    *(*CLEAN, *UNCLEAN, *SILENT, *SHARDS, *AGAIN, *WAKES, PAUSE, RESIZE_KEYED, GROWTH_LOST),
+    *(*MORE, *CROWD, *CROWD_UNCLEAN, *DATABASE, RESIZE_BUDGET),
 )
 
 

@@ -65,7 +65,7 @@ def test_every_message_is_accounted_for_and_merged_and_unknown_ones_are_neither_
     ended = counts["delivered"] - counts["not_published_here"] + counts["dead"] + counts["dropped"]
     assert counts["published"] == ended + counts["lost_by_store"]
     assert counts["lost_by_store"] == 1
-    assert any("1 messages were lost by their store" in note for note in clean.notes)
+    assert any("1 message was lost by a store" in note for note in clean.notes)
     assert (counts["merged"], counts["publishes_unknown"], counts["not_published_here"]) == (20, 12, 5)
     assert counts["lost"] == counts["in_store"] == 0
     assert any("5 delivered messages are in no ledger" in note and "12 publishes" in note for note in clean.notes)

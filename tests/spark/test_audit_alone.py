@@ -166,6 +166,14 @@ def two_at_one_offset(story: Story) -> None:
         row |= {"offset": first["offset"] if row["offset"] != -1 else -1, "priority": first["priority"]}
 
 
+def dead_again_after_a_replay_and_its_letter_is_gone(story: Story) -> None:
+    """It was published, and died for the first time, before the trail began."""
+    start, end = _extra(story, 1, "an old one", topic="tenant-0007")
+    story.sent.pop()
+    end |= {"event": events.DEAD, "reason": f"{events.REJECTED}no"}
+    story.trail.append({**end, "event": events.REPLAYED, "time_us": start["time_us"] - 10_000, "source": "cli"})
+
+
 def delivered_and_among_the_dead(story: Story) -> None:
     settled = story.of("tenant-0004", 3, events.SETTLED)[0]
     story.dead.append(("tenant-0004", settled["id"]))
@@ -213,6 +221,7 @@ PLANTED: tuple[tuple[Planter, str, str, str | None, int | None], ...] = (
     (passed_over_by_the_former_owner, "O", "two owners", "tenant-0005", 0),
     (two_of_a_slot_at_a_time, "K", "overlap", audit_story.MERGES, 0),
     (two_at_one_offset, "M", "two at one offset", "tenant-0007", 0),
+    (dead_again_after_a_replay_and_its_letter_is_gone, "X", "not among the dead", "tenant-0007", 1),
     (delivered_and_among_the_dead, "X", "delivered and among the dead", "tenant-0004", 3),
     (a_dead_letter_twice, "X", "several dead letters", "tenant-0005", 4),
     (a_dead_letter_that_nobody_published, "X", "unknown dead letter", "tenant-0006", None),

@@ -1,4 +1,4 @@
-"""Every command of `emq`, with arguments that suit it in a directory that `prepare` has filled."""
+"""Every command of `emq`, with arguments that suit it in a directory that `fill` has filled."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from emq.cli import consuming
+from emq.cli import consuming, serving_api
 from emq.cli.commands import app
+from emq.demo import run as demonstration
 from support.emq_shell import Shell
 
 TOPIC = "shop"
 
 ARGUMENTS = {
+    "api key create": "",
+    "api serve": "",
     "audit": "trail",
     "dead list": "",
     "dead purge": f"{TOPIC} --yes",
@@ -84,14 +87,20 @@ def own_parameters(command: Any) -> list[Any]:
     return [p for p in command.params if p.name not in shared and not getattr(p, "is_flag", False)]
 
 
-def prepare(emq: Shell, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill the current directory; let no command start Java, a demonstration or a host."""
+def fill(emq: Shell, directory: Path) -> None:
+    """Fill the current directory."""
     emq(f"topic create {TOPIC} --qps 20")
     emq("topic export -o topics.toml")
     (directory / "trail").mkdir()
     (directory / "latin.txt").write_bytes(b"qps = 1 # caf\xe9\n")
     (directory / "plan.toml").write_text('duration_s = 5\n[[tenants]]\ntopics = ["shop"]\nrate_per_s = 1\n')
+
+
+def start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no command start Java, a demonstration or a host."""
+    monkeypatch.setattr(demonstration, "main", lambda **_: 0)
     monkeypatch.setattr(consuming, "run", lambda *_, **__: None)
+    monkeypatch.setattr(serving_api, "run", lambda *_: None)
     monkeypatch.setattr(consuming, "run_many", lambda *_: None)
     try:
         from spark import session

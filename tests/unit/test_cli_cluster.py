@@ -17,8 +17,8 @@ from emq.allocation import cluster_view, records
 from emq.allocation.records import Order, Running
 from emq.cli import cluster, host_view, hosts, plan, plan_view, session
 from emq.cli.cluster import DatabaseView
-from emq.cli.snapshots import AgedSnapshot
 from emq.host.statistics import HostStatistics, Rates, Totals
+from emq.inspect.snapshots import AgedSnapshot
 from emq.topics.model import Topic
 
 

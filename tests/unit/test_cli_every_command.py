@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,12 @@ from typer.testing import CliRunner
 
 from emq.cli import exit_codes
 from emq.cli.commands import app
-from emq.demo import run as demonstration
 
 COMMANDS = every_command.commands()
 OWN = ("demo", "trial")
 """Commands with a place of their own: they take no --store."""
 
-HOSTS = ("up", "run", "host")
+HOSTS = ("up", "run", "host", "api serve")
 CLUSTER = ("plan", "hosts", "drain", "weight")
 """Commands that look into the cluster and the database, not into the store."""
 
@@ -29,12 +29,20 @@ LOCAL = ("settings", "schedule levels", "topic options", "audit", "load", "trail
 HOSTILE = ("", "x" * 3_000, "9" * 40, "\udcff", "latin.txt")
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory as the commands expect it; each test has a copy."""
+    directory = tmp_path_factory.mktemp("filled")
+    with pytest.MonkeyPatch.context() as patch:
+        every_command.fill(shell(directory, patch), directory)
+    return directory
+
+
 @pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    made = shell(tmp_path, monkeypatch)
-    every_command.prepare(made, tmp_path, monkeypatch)
-    monkeypatch.setattr(demonstration, "main", lambda **_: 0)
-    return made
+def emq(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
+    every_command.start_nothing(monkeypatch)
+    return shell(tmp_path, monkeypatch)
 
 
 def test_no_command_is_forgotten_here() -> None:
@@ -174,7 +182,7 @@ def _refused_or_done(name: str, line: list[str]) -> None:
     ],
 )
 def test_java_does_not_start_for_wrong_arguments(line: str, emq: Shell) -> None:
-    """If it did, `every_command.prepare` would make it an error that the command does not expect."""
+    """If it did, `every_command.start_nothing` would make it an error that the command does not expect."""
     pytest.importorskip("pyspark")
     emq.refused(line, code=exit_codes.WRONG)
 

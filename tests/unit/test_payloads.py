@@ -229,7 +229,7 @@ def test_a_header_of_the_caller_decides_on_the_content_type() -> None:
 
 def test_the_payloads_of_one_call_are_all_objects_or_all_bytes() -> None:
     both: Any = [b"x", {"a": 1}]
-    with pytest.raises(errors.InvalidMessage, match="1 of 2 payloads are bytes or text and the others are objects"):
+    with pytest.raises(errors.InvalidMessage, match="1 of 2 payloads is bytes or text and the rest are objects"):
         encoding.encoded_many(both, None, None, JSON)
     assert encoding.encoded_many([{}, []], None, None, JSON) == ([b"{}", b"[]"], {"content-type": JSON})
     assert encoding.encoded_many(["a", b"b"], None, None, JSON) == (["a", b"b"], None)

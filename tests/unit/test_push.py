@@ -365,6 +365,32 @@ async def test_a_delivery_posts_the_payload_and_says_whose_it_is() -> None:
         assert line in head.split(b"\r\n")
 
 
+async def test_a_delivery_carries_no_header_that_nobody_chose() -> None:
+    server = Server(NO_CONTENT)
+    async with server.pusher() as push:
+        await push(message())
+    head = server.requests[0].partition(b"\r\n\r\n")[0]
+    names = {line.partition(b":")[0].lower() for line in head.split(b"\r\n")[1:]}
+    own = {b"webhook-id", b"webhook-timestamp", b"emq-topic", b"emq-attempt", b"emq-priority"}
+    assert names == own | {b"host", b"user-agent", b"content-type", b"content-length"}
+
+
+async def test_an_answer_that_drips_ends_at_the_time_out() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            for byte in NO_CONTENT * 100:
+                writer.write(bytes((byte,)))
+                await asyncio.sleep(0.02)
+        writer.close()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = yarl.URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    endpoint = Endpoint("t", url, ("high", "low"), timeout_s=0.2)
+    async with server, Pusher({"t": endpoint}.get, addresses=ANY) as push:
+        with pytest.raises(errors.Retry, match=r"^timeout after 0.2 s$"):
+            await push(message())
+
+
 async def test_deliveries_share_one_connection_whatever_the_status() -> None:
     server = Server(NO_CONTENT, response("200 OK", b"fine"), response("503 Busy", b"later"), NO_CONTENT)
     async with server.pusher() as push:

@@ -428,3 +428,58 @@ async def test_a_topic_that_is_closed_for_a_day_again_and_again_takes_no_memory(
         app.throttles.open("t")
         await t.settled()
         assert len(t.delivered) == 2
+
+
+async def test_a_topic_that_was_paused_goes_on_as_before() -> None:
+    starts = Starts()
+
+    async def handle(message: emq.Message) -> None:
+        starts.note(message)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        for name in ("free", "limited", "closed"):
+            await app.create_topic(name, qps=10)
+            await app.publish_many(name, [b""] * 300)
+        await t.advance(2)
+        app.throttles.limit("limited", 2.0, "slow answers")
+        app.throttles.close("closed", 60.0, "closed")
+        begin = t.now.timestamp()
+        for name in ("free", "limited", "closed"):
+            app.throttles.pause(name, 10.0, "no files")
+        assert {name: throttle.reason for name, throttle in app.throttles} == {
+            "free": "no files",
+            "limited": "no files",
+            "closed": "closed",
+        }
+        await t.advance(9.5)
+        assert [name for name, at in starts.at.items() if max(at) > begin] == []
+        await t.advance(20.5)
+        after = {name: sum(at > begin for at in found) for name, found in starts.at.items()}
+        assert after["free"] >= 180
+        assert 35 <= after["limited"] <= 42
+        assert after["closed"] == 0
+        assert {name: throttle.reason for name, throttle in app.throttles} == {
+            "limited": "slow answers",
+            "closed": "closed",
+        }
+
+
+async def test_a_probe_that_is_given_back_counts_as_not_made() -> None:
+    gives_back = True
+
+    async def handle(message: emq.Message) -> None:
+        if gives_back:
+            raise emq.GiveBack("no files", pause_s=2.0)
+
+    app = app_with(handle)
+    async with Harness(app) as t:
+        await app.create_topic("t", qps=10)
+        await t.advance(1)
+        app.throttles.close("t", 5.0, "out of order")
+        await app.publish_many("t", [b""] * 20)
+        await t.advance(6)
+        gives_back = False
+        await t.advance(3)
+        assert [m.attempt for m in t.delivered] == [1], "the next probe came after the pause, not a minute later"
+        assert not t.failures

@@ -194,7 +194,7 @@ def test_a_slow_disk_never_blocks_and_memory_is_bounded(tmp_path: Path, monkeypa
     assert (after.pending, after.written + after.dropped) == (0, 5000)
     assert len(rows(tmp_path)) == after.written
     assert header(max(tmp_path.iterdir())).dropped == after.dropped
-    assert segments.read(tmp_path).flaws == (f"host-1-{NOW_US}: {after.dropped} events were dropped",)
+    assert segments.read(tmp_path).flaws == (f"host-1-{NOW_US}: {after.dropped:,} events were dropped",)
 
 
 def test_one_huge_publish_cannot_break_the_bound(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_broken_disk_is_logged_once_and_counted(
             trail.settled(message(i), NOW_US)
             assert trail.flush()
     assert [record.getMessage() for record in caplog.records] == [
-        "trail of host-1 dropped 1 events, more may follow: [Errno 28] No space left on device"
+        "trail of host-1 dropped 1 event, more may follow: [Errno 28] No space left on device"
     ]
     assert trail.statistics() == (3, 0, 0, 3, 1, 3)
 

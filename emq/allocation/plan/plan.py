@@ -25,6 +25,7 @@ import math
 from collections.abc import Container, Mapping
 from typing import NamedTuple
 
+from emq import plurals
 from emq.allocation.plan.levelling import SHED, Levelling, PlacementReason
 from emq.allocation.plan.loads import Loads, shares_of
 from emq.allocation.plan.ring import Ring
@@ -153,7 +154,10 @@ def _checked(
     and its smallest group q, another host would be less full with that group, since not all can be above the mean.
     """
     if owner.keys() != demand.keys():
-        raise BrokenPlan(f"{len(demand.keys() ^ owner.keys())} groups are missing or too many in the plan; report it")
+        wrong = len(demand.keys() ^ owner.keys())
+        raise BrokenPlan(
+            f"{plurals.count(wrong, 'group')} {plurals.are(wrong)} missing or too many in the plan; report it"
+        )
     load: dict[str, int] = {}
     for group, host in owner.items():
         if host not in weights:

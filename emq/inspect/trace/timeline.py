@@ -67,7 +67,7 @@ def running(of_message: Sequence[Event]) -> Event | None:
     for e in of_message:
         if e.event == events.STARTED:
             last = e
-        elif e.event in _ENDS or e.event == events.RETRIED:
+        elif e.event in _ENDS or e.event in events.AGAIN:
             last = None
     return last
 
@@ -150,6 +150,8 @@ def _ended(e: Event, started: Event | None) -> str:
     if e.event == events.RETRIED:
         again = f"again {moment(e.due_ms)}" if e.due_ms is not None and e.due_ms * 1000 > e.time_us else "again at once"
         return f"{e.reason or 'failed'}{took} on {e.source}; {again}"
+    if e.event == events.RETURNED:
+        return f"{e.reason or 'not tried'}{took} on {e.source}; not counted as an attempt"
     if e.event == events.DEAD:
         return f"{e.reason or 'failed'}{took} on {e.source}"
     return f"by {e.source}"

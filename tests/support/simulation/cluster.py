@@ -21,13 +21,14 @@ from emq.offsets.lag import unfinished
 from emq.producer import Producer
 from emq.topics.catalog import Catalog
 from emq.topics.shares import Division, Share
-from support.simulation import memory
+from support.simulation import layouts, memory
 from support.simulation.catalog_orders import CatalogOrders
 from support.simulation.evidence import Evidence
 from support.simulation.extra import RECURRING
 from support.simulation.keepers import Keep
 from support.simulation.member import ENVIRONMENT, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
+from support.simulation.plans import TopicPlan
 from support.simulation.publisher import Publisher
 from support.simulation.rules import Rules
 from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule
@@ -54,13 +55,14 @@ UNINFORMING = (
 
 
 class Snapshot(NamedTuple):
-    """The store at some time, with what it held of merge keys, the names of its messages by queue and offset, and the
-    sealed queues, lanes and slots (None for an empty store)."""
+    """The store at some time, with what it held of merge keys, the names of its messages by queue and offset, the
+    sealed queues, lanes and slots (None for an empty store), and the layouts that its queues take."""
 
     kept: object
     folding: Any
     offsets: Mapping[str, dict[int, str]] = MappingProxyType({})
     sealed: Set[str] | None = None
+    raised: Mapping[str, int] = MappingProxyType({})
 
 
 class Cluster:
@@ -106,6 +108,7 @@ class Cluster:
         self.topics = CatalogOrders(self)
         self.losing = asyncio.Lock()
         self._clocks = itertools.cycle(schedule.offsets_s)
+        evidence.occurrences.clocks["publisher"] = self.clock.now_us
         self._lives: Counter[str] = Counter()
         self._names = itertools.count(1)
         self._tasks: list[asyncio.Task[None]] = []
@@ -114,10 +117,14 @@ class Cluster:
         """Create the topics, and start the first hosts and the publishers."""
         await self.operator.open(lambda state: None)
         for plan in self.schedule.topics:
-            await self.admin.create([plan.topic(plan.qps)])
+            if not plan.created_s:
+                await self.admin.create([plan.topic(plan.qps)])
+        if late := [plan for plan in self.schedule.topics if plan.created_s]:
+            self.spawn(self._create_late(late))
         await self.look_at_quotas()
         self.spawn(self._watch_quotas())
         self.spawn(memory.watch(self))
+        self.spawn(layouts.watch(self))
         for _ in range(self.schedule.hosts):
             self.join()
         producer = Producer(self.store, Catalog(RemoteDatabase(self.db), ENVIRONMENT, None), clock=self.clock)
@@ -162,9 +169,8 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         """What the store has now, and what is known of it."""
         offsets = {queue: dict(names) for queue, names in self.evidence.offsets.items()}
-        return Snapshot(
-            self.keeper.snapshot(), self.evidence.folding.snapshot(), offsets, frozenset(self.evidence.seals.there)
-        )
+        sealed, raised = frozenset(self.evidence.seals.there), dict(self.evidence.layouts.raised)
+        return Snapshot(self.keeper.snapshot(), self.evidence.folding.snapshot(), offsets, sealed, raised)
 
     def lose(self, snapshot: Snapshot | None) -> None:
         """The store comes back as it was at a snapshot, or empty."""
@@ -173,7 +179,7 @@ class Cluster:
         self.evidence.folding.lost(snapshot.folding)
         queues, lanes, slots = self.keeper.contents()
         members = [member for name, found in slots.items() if not self.evidence.folding.keeps(name) for member in found]
-        self.evidence.store_lost(queues, lanes, members, snapshot.offsets, snapshot.sealed)
+        self.evidence.store_lost(queues, lanes, members, snapshot.offsets, snapshot.sealed, snapshot.raised)
 
     async def order(self, member: Member, order: records.Order) -> None:
         """Give an operator's order for a host; repeat it until it has certainly arrived."""
@@ -304,6 +310,12 @@ class Cluster:
         self.evidence.note("", f"{member.life} has ended")
         if not task.cancelled() and (failure := task.exception()) is not None:
             self.evidence.failed(member.life, failure)
+
+    async def _create_late(self, plans: Sequence[TopicPlan]) -> None:
+        """Create topics, each behind its budget, at the time of the first of them."""
+        await asyncio.sleep(plans[0].created_s)
+        for plan in plans:
+            await self.topics.create_late(plan)
 
     async def _watch_quotas(self) -> None:
         version = 0

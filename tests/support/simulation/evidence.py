@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from emq import errors, message
@@ -13,6 +14,7 @@ from emq.storage import lane_store, log_store, names, slot_store
 from support.doubles import group_of_entry
 from support.simulation.epochs import Epochs
 from support.simulation.folding import Folding
+from support.simulation.layouts import Layouts
 from support.simulation.occurrences import Occurrences
 from support.simulation.progress import Progress
 from support.simulation.seals import Seals
@@ -72,6 +74,7 @@ class Evidence:
             without a checkpoint, under the epoch of the plan in force.
         forgotten: names of works of which nothing was left then; no promise of ours.
         seals: of queues, lanes and slots.
+        layouts: of topics whose keys move.
         doubled: names of works that were in a slot again then, while a host could still have their lane's entry: it
             puts that back, and each of the two goes its own way.
         claimed: what a host has claimed and not settled: (lane, its entry's id), (slot, member).
@@ -122,6 +125,7 @@ class Evidence:
         self.emptied_at: list[float] = []
         self.forgotten: set[str] = set()
         self.seals = Seals()
+        self.layouts = Layouts()
         self.confirmed_at: dict[str, float] = {}
         self.due_ms: dict[tuple[str, str | bytes], float] = {}
         self.first_due_ms: dict[str, float] = {}
@@ -250,6 +254,8 @@ class Evidence:
         self._heads[trim.queue] = self.head_of(trim.queue)
         if trim.seal is not None:
             self.seals.told(trim.queue, trim.seal and was_done)
+        if trim.layout is not None:
+            self.layouts.told(trim.queue, trim.layout)
 
     def _added(self, by: str, add: lane_store.LaneAdd, was_new: bool) -> None:
         if self.occurrences.added(by, add, message.decode(add.body), was_new):
@@ -333,12 +339,14 @@ class Evidence:
         members: Sequence[bytes],
         known: Mapping[str, Mapping[int, str]],
         sealed: Set[str] | None = None,
+        raised: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """The store came back with these queues (tail, bodies by offset), entries of lanes by id, members of slots.
 
         `known` are the names by queue and offset of the time to which the store went back: a store that lost
         everything and then comes back as it was before has cut off messages of which only these names tell. `sealed`
-        are the queues, lanes and slots that were sealed then; None if the store came back empty.
+        are the queues, lanes and slots that were sealed then; None if the store came back empty. `raised` are the
+        layouts that the queues took then.
         """
 
         def names(bodies: Iterable[bytes]) -> set[str]:
@@ -346,6 +354,7 @@ class Evidence:
 
         self.lost_at.append(self.now)
         self.seals.store_lost(sealed)
+        self.layouts.store_lost(raised)
         in_slots = {Work.parse(member).name for member in members}
         self.doubled |= in_slots & set(self.in_lanes.values())
         self.claimed_twice |= self.claimed

@@ -88,6 +88,11 @@ async def resize_keyed(cluster: Cluster, event: Event) -> None:
     await cluster.topics.resize_keyed()
 
 
+async def resize_budget(cluster: Cluster, event: Event) -> None:
+    _note(cluster, event.what, "a budget of several topics")
+    await cluster.topics.resize_budget()
+
+
 # --------------------------------------------------------------------------------------------- processes that go wrong
 
 
@@ -286,6 +291,14 @@ async def store_shorter(cluster: Cluster, event: Event) -> None:
     cluster.lose(kept)
 
 
+async def growth_lost(cluster: Cluster, event: Event) -> None:
+    """The number of groups changes under keys, and at once the store comes back as it was before."""
+    _note(cluster, "growth_lost", "the queues of a topic with keys take its former layout again")
+    kept = cluster.snapshot()
+    await cluster.topics.resize_keyed()
+    cluster.lose(kept)
+
+
 async def store_empty(cluster: Cluster, event: Event) -> None:
     """The store comes back empty."""
     _note(cluster, "store_empty", "all of it")
@@ -385,11 +398,13 @@ EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
     "shard_silent": shard_silent,
     "store_shorter": store_shorter,
     "store_empty": store_empty,
+    "growth_lost": growth_lost,
     "database_shorter": database_shorter,
     "database_empty": database_empty,
     "create_again": create_again,
     "pause_topic": pause_topic,
     "resize_keyed": resize_keyed,
+    "resize_budget": resize_budget,
     "wake_late": _wakes(Wakes.LATE),
     "wake_again": _wakes(Wakes.AGAIN),
     "wake_lost": _wakes(Wakes.LOST),

@@ -21,7 +21,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "memory": frozenset(),
     "redis": frozenset(),
     # A file loses its last writes only with the machine, and then all hosts on it are gone, too.
-    "sqlite": frozenset(("store_shorter", "store_empty")),
+    "sqlite": frozenset(("store_shorter", "store_empty", "growth_lost")),
 }
 """Stores by name, each with the events of a schedule that cannot happen to it."""
 

@@ -80,7 +80,7 @@ class Standing:
         added: numbers of the occurrences that were published by turns that are over.
         turn: of turns under way, by host and epoch: what they have published.
         is_there: its entry is in the store, for all that is known.
-        removed: it was taken back.
+        removed_ms: when it was taken back, by the clock of the operator who did so; None if it was not.
     """
 
     def __init__(self, id_: str, group: str, told: Told, at: float) -> None:
@@ -92,7 +92,7 @@ class Standing:
         self.added: set[int] = set()
         self.turn: dict[tuple[str, int], set[int]] = {}
         self.is_there = True
-        self.removed = False
+        self.removed_ms: float | None = None
         self._due_times = told.due_times()
         self._due: list[int] = []
 
@@ -123,7 +123,7 @@ class Occurrences:
     """Attributes:
     told: schedules that somebody has wanted to create, by name of the work that they carry; see `name_of_schedule`.
     standing: by id, what the store has taken.
-    clocks: of hosts, in microseconds since the epoch.
+    clocks: of hosts and of the operator, in microseconds since the epoch.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -172,14 +172,17 @@ class Occurrences:
             self._judge_due(known, add.due_ms)
         elif was_new:
             self._evidence.note(add.lane, f"{by} adds schedule {m.id} again")
-            if known.removed:
+            if known.removed_ms is not None and known.removed_ms >= (add.since_ms or 0):
                 self._wrong(known, f"{by} adds it again, which was taken back")
+            elif known.removed_ms is not None:
+                # The operator's clock is behind the host's: the entry stands again, see `LaneAdd.since_ms`.
+                known.removed_ms = None
             known.is_there, known.fired = True, spec.decode(m.schedule or b"").fired
 
     def _fired(self, by: str, standing: Standing, number: int, add: lane_store.LaneAdd) -> None:
         due_ms, now_ms = standing.due_ms(number), self._now_ms(by)
         self._evidence.note(add.lane, f"{by} publishes {standing.id}.{number}, due {add.due_ms}")
-        if standing.removed:
+        if standing.removed_ms is not None:
             self._wrong(standing, f"{by} publishes occurrence {number} after it was taken back")
         if due_ms != add.due_ms:
             self._wrong(standing, f"{by} publishes occurrence {number} for {add.due_ms} instead of {due_ms}")
@@ -207,7 +210,7 @@ class Occurrences:
         self._evidence.note(settle.lane, f"{by}: {settle.verdict} of schedule {settle.id}, due {settle.due_ms}")
         turn = standing.turn.pop((by, settle.epoch or 0), set())
         if settle.verdict is lane_store.LaneVerdict.RECALL:
-            standing.is_there, standing.removed = False, True
+            standing.is_there, standing.removed_ms = False, self._now_ms(by)
         elif settle.verdict is lane_store.LaneVerdict.RETRY:
             fired = spec.decode(message.decode(settle.body).schedule or b"").fired
             self._judge_turn(by, standing, fired, turn)
@@ -254,7 +257,7 @@ class Occurrences:
             standing.is_there = id_ in entries
             if standing.is_there:
                 # What was taken back may be there again.
-                standing.removed = False
+                standing.removed_ms = None
                 standing.fired = spec.decode(message.decode(entries[id_]).schedule or b"").fired
 
     def _now_ms(self, host: str) -> float:

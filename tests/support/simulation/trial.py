@@ -10,7 +10,8 @@ import asyncio
 import random
 
 from emq.topics.model import Kind
-from support.simulation import operators, rest
+from support.simulation import layouts, operators, rest
+from support.simulation.budgeted import TENANT
 from support.simulation.cluster import Cluster
 from support.simulation.plans import TopicPlan
 
@@ -50,6 +51,7 @@ async def run(cluster: Cluster) -> None:
     if not await _settled(cluster):
         return
     rest.judge_now(cluster)
+    await layouts.judge_now(cluster)
     begin = cluster.evidence.now
     cluster.evidence.note("", "--- the trial begins")
     await _probe(cluster, rng)
@@ -62,6 +64,7 @@ async def run(cluster: Cluster) -> None:
     if await cluster.done():
         await asyncio.sleep(rest.SAVED_S)
         rest.judge_now(cluster)
+        await layouts.judge_now(cluster)
     else:
         cluster.evidence.violated("rest", "", f"left after the trial: {await cluster.left()}")
     cluster.evidence.happened["tried"] += 1
@@ -111,6 +114,9 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
     changing = next((plan for plan in cluster.schedule.topics if plan.name == "resized"), None)
     plans = {plan.name: plan for plan in cluster.schedule.topics}
     qps = {topic.name: topic.qps for topic in await cluster.catalog.list()}
+    for plan in plans.values():
+        if plan.shares_budget:  # one after the other, they start no more than their budget
+            qps[plan.name] = qps[TENANT] / 3
     if changing is not None:
         new = _other(changing, qps[changing.name], rng)
         await cluster.topics.set_qps(changing.name, new)

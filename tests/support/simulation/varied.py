@@ -14,7 +14,7 @@ from support.simulation.plans import Event, TopicPlan
 VARIED = "varied"
 """Its name."""
 
-PAUSE, RESIZE_KEYED = "pause_topic", "resize_keyed"
+PAUSE, RESIZE_KEYED, GROWTH_LOST = "pause_topic", "resize_keyed", "growth_lost"
 
 WAKES = ("wake_late", "wake_again", "wake_lost", "store_full")
 """Faults of what tells hosts of new messages, and a store that takes nothing more; for topics of all kinds."""
@@ -27,11 +27,16 @@ def varied(seed: int) -> TopicPlan:
     return rng.choice(KINDS)(rng)
 
 
-def own_events(plan: TopicPlan, make: Callable[[random.Random, tuple[str, ...]], Event], seed: int) -> list[Event]:
-    """What an operator does to the topic: pause it and let it go on, or resize it."""
+def own_events(
+    plan: TopicPlan, make: Callable[[random.Random, tuple[str, ...]], Event], seed: int, clean: bool
+) -> list[Event]:
+    """What an operator does to the topic: pause it and let it go on, or resize it; a store may lose a part of that."""
     rng = random.Random(f"{seed} varied events")
     kind = PAUSE if plan.pauses else RESIZE_KEYED if plan.moving else None
-    return [] if kind is None else [make(rng, (kind,)) for _ in range(rng.choice((1, 1, 2, 3)))]
+    found = [] if kind is None else [make(rng, (kind,)) for _ in range(rng.choice((1, 1, 2, 3)))]
+    if plan.moving and not clean and rng.random() < 0.5:
+        found.append(make(rng, (GROWTH_LOST,)))
+    return found
 
 
 def _log(rng: random.Random, load: float = 1.5, **options: Any) -> TopicPlan:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from emq.host.statistics import IN_SLOT
+from emq.inspect.admin import Admin
 from emq.topics.model import Topic
-
-if TYPE_CHECKING:
-    from emq.inspect.admin import Admin
 
 
 class Backlog(msgspec.Struct, frozen=True):

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from emq.clock import Clock
+from emq.database import Database
 from emq.host import statistics
 from emq.host.statistics import HostStatistics, Rates, ThrottledTopic, Totals
-
-if TYPE_CHECKING:
-    from emq.app import App
-    from emq.database import Database
+from emq.settings import Settings
 
 FORGOTTEN_S = 3600.0
 """Seconds of silence after which commands hide a host."""
+
+
+class Opened(Protocol):
+    """The parts of an open `emq.App` that hold the snapshots."""
+
+    settings: Settings
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def clock(self) -> Clock: ...
 
 
 class AgedSnapshot(NamedTuple):
@@ -48,7 +59,7 @@ class TopicTotal(msgspec.Struct):
     held_by: str = ""
 
 
-async def load(app: App) -> list[AgedSnapshot]:
+async def load(app: Opened) -> list[AgedSnapshot]:
     """All hosts heard of within the last hour, by name; one of another version is left out."""
     return await load_from(app.database, app.settings.environment, app.clock.now())
 

@@ -1,0 +1,94 @@
+"""Who may do what: bearer keys and their roles."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal, NamedTuple, cast
+
+import fastapi
+from fastapi import security
+
+from emq.api.problems import Problem
+from emq.push.records.keys import Key
+from emq.push.service.service import PushService
+from emq.push.service.tenants import unknown
+
+Right = Literal["read", "send", "manage", "admin"]
+
+_RIGHTS: dict[str, frozenset[Right]] = {
+    "read": frozenset(("read",)),
+    "send": frozenset(("send",)),
+    "manage": frozenset(("read", "send", "manage")),
+    "admin": frozenset(("read", "send", "manage", "admin")),
+}
+
+_bearer = security.HTTPBearer(auto_error=False, description="a key, such as emqk_...")
+Credentials = Annotated[security.HTTPAuthorizationCredentials | None, fastapi.Depends(_bearer)]
+
+
+class Caller(NamedTuple):
+    """Who sends a request."""
+
+    key: Key
+
+    @property
+    def actor(self) -> str:
+        """The caller as the audit log names it."""
+        return f"{self.key.id} {self.key.name}".rstrip()
+
+    def check(self, right: Right, tenant: str | None) -> None:
+        """Raise unless the caller may do this to a tenant.
+
+        Args:
+            tenant: None for what belongs to no tenant.
+
+        Raises:
+            NotFound: the key is of another tenant, whose existence it must not learn.
+            Problem: the key may not do this.
+        """
+        if self.key.tenant and tenant is not None and tenant != self.key.tenant:
+            raise unknown(tenant)
+        if right not in _RIGHTS[self.key.role] or (self.key.tenant and tenant is None):
+            raise Problem(403, "forbidden", f"a key of the role {self.key.role} may not do this; it needs {right}")
+
+
+def service_of(request: fastapi.Request) -> PushService:
+    """Return the service behind the application."""
+    return cast("PushService", request.app.state.service)
+
+
+Service = Annotated[PushService, fastapi.Depends(service_of)]
+
+
+async def caller_of(service: PushService, token: str) -> Caller:
+    """Return who has this bearer key.
+
+    Raises:
+        Problem: nobody has.
+    """
+    key = await service.keys.owner(token) if token else None
+    if key is None:
+        text = (
+            "the key is unknown, was deleted or has expired" if token else "send a key: Authorization: Bearer emqk_..."
+        )
+        code = "invalid_key" if token else "no_key"
+        raise Problem(401, code, text, headers={"WWW-Authenticate": 'Bearer realm="emq"'})
+    return Caller(key)
+
+
+def _may(right: Right, *, of_tenant: bool) -> Callable[..., Awaitable[Caller]]:
+    async def check(request: fastapi.Request, service: Service, credentials: Credentials) -> Caller:
+        caller = await caller_of(service, "" if credentials is None else credentials.credentials)
+        caller.check(right, request.path_params["tenant"] if of_tenant else None)
+        return caller
+
+    return check
+
+
+Admin = Annotated[Caller, fastapi.Depends(_may("admin", of_tenant=False))]
+"""For paths without a tenant."""
+TenantAdmin = Annotated[Caller, fastapi.Depends(_may("admin", of_tenant=True))]
+"""For paths with `{tenant}`, as the following ones."""
+Reader = Annotated[Caller, fastapi.Depends(_may("read", of_tenant=True))]
+Sender = Annotated[Caller, fastapi.Depends(_may("send", of_tenant=True))]
+Manager = Annotated[Caller, fastapi.Depends(_may("manage", of_tenant=True))]

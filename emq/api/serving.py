@@ -1,0 +1,79 @@
+"""Serves the API with uvicorn, within the event loop of the app."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+import uvicorn
+
+from emq import errors
+from emq.api import application
+from emq.app import App
+from emq.push.service.service import PushService
+from emq.settings import Address
+
+DEFAULT_ADDRESS = "127.0.0.1:8080"
+
+
+def bound(address: Address) -> socket.socket:
+    """Return a socket bound to an address.
+
+    Raises:
+        InvalidSettings: the address is taken, or not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in address.host or not address.host else socket.AF_INET
+    found = socket.socket(family)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not address.host:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        found.bind((address.host or "::", address.port))
+    except OSError as exc:
+        found.close()
+        raise errors.InvalidSettings(f"settings: the API cannot be served at {address}: {exc.strerror}") from exc
+    return found
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the command, which ends the server."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(app: App, address: Address) -> AsyncIterator[Address]:
+    """Serve the API for the length of a block; yields the address, with the port that was taken for port 0.
+
+    Args:
+        app: open.
+
+    Raises:
+        InvalidSettings: the address cannot be used.
+        DatabaseUnavailable: the tables cannot be set up.
+    """
+    with contextlib.closing(bound(address)) as listener:
+        service = await PushService.open(app)
+        config = uvicorn.Config(
+            application.build(service),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            h11_max_incomplete_event_size=64 << 10,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=5,
+            ws="none",
+        )
+        server = _Server(config)
+        where = Address(address.host, listener.getsockname()[1])
+        task = asyncio.create_task(server.serve(sockets=[listener]), name="emq api")
+        try:
+            yield where
+        finally:
+            server.should_exit = True
+            await task

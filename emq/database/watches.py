@@ -1,0 +1,44 @@
+"""Notes of what somebody looks at now: hosts measure these topics each second, and all others more seldom.
+
+The notes are rows of `emq_meta`: `watch:<name>` with the time, in milliseconds since the epoch, up to which the
+watcher wants figures. A watcher repeats its note while it looks.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from emq.database import statements, tables
+
+_PREFIX = "watch:"
+
+MOST = 200
+"""Most names that hosts measure at a time."""
+
+_meta = tables.meta
+
+
+def note(connection: sa.Connection, environment: str, name: str, now_ms: int, until_ms: int) -> None:
+    """Note that somebody looks at a topic, and at the endpoints of its tenant, until `until_ms`; drop expired notes."""
+    expired = (
+        _meta.c.environment == str(environment),
+        _meta.c.key.startswith(_PREFIX, autoescape=True),
+        _meta.c.value < now_ms,
+    )
+    connection.execute(sa.delete(_meta).where(*expired))
+    values = {"environment": str(environment), "key": _PREFIX + name, "value": until_ms}
+    connection.execute(statements.catalog(connection, "watch_note"), values)
+
+
+def noted(connection: sa.Connection, environment: str, now_ms: int) -> dict[str, int]:
+    """Return the names that somebody looks at now, at most `MOST`, with the times up to which they are noted."""
+    query = (
+        sa.select(_meta.c.key, _meta.c.value)
+        .where(
+            _meta.c.environment == str(environment),
+            _meta.c.key.startswith(_PREFIX, autoescape=True),
+            _meta.c.value >= now_ms,
+        )
+        .limit(MOST)
+    )
+    return {key.removeprefix(_PREFIX): until_ms for key, until_ms in connection.execute(query)}

@@ -1,0 +1,106 @@
+"""Chooses the topics of a host that may need somebody, with the cause and the time until they are through.
+
+A topic is in trouble if its messages cannot start (it is paused, has no handler, or its handler has closed it), if a
+throttle holds it below its quota while messages wait, if more waits than `LATE_S` of its rate, or if it has dead
+letters. A host reports the worst `MOST` of them, so that a reader's cost does not grow with the number of topics.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+from emq.groups.owned import OwnedTopic
+from emq.host.lag_parts import Part
+from emq.host.statistics import TroubledTopic
+from emq.topics.model import State
+
+MOST = 50
+"""Most topics that a host reports."""
+
+LATE_S = 60.0
+"""A topic with more messages than it may start in this many seconds is in trouble."""
+
+MAX_REASON = 200
+"""Characters of a throttle's reason."""
+
+_WAITING = (Part.READY, Part.HELD_BY_RATE, Part.HELD_BY_KEY, Part.HELD_BY_ROOM, Part.PARKED)
+
+_WORST_FIRST = ("closed", "no_handler", "full", "limited", "backlog", "paused", "dead")
+"""Causes by their urgency. Somebody paused a paused topic, and knows."""
+
+
+class TroubledTopics:
+    """Remembers what waited at the last look, to tell a backlog that grows from one that falls."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+        self._looked_at: float | None = None
+
+    def found(
+        self, topics: Mapping[OwnedTopic, Mapping[Part, int]], now: float
+    ) -> tuple[tuple[TroubledTopic, ...], int]:
+        """Return the `MOST` topics in most trouble, the worst first, and the number of all in trouble.
+
+        Args:
+            topics: messages by part of each topic that has any.
+            now: the time of this look, in seconds since the epoch.
+        """
+        elapsed_s = 0.0 if self._looked_at is None else now - self._looked_at
+        waiting = {owner.topic.name: sum(parts.get(part, 0) for part in _WAITING) for owner, parts in topics.items()}
+        troubled = []
+        for owner, parts in topics.items():
+            n, before = waiting[owner.topic.name], self._before.get(owner.topic.name)
+            growth_per_s = None if before is None or elapsed_s <= 0 else (n - before) / elapsed_s
+            topic = _judged(owner, parts, n, growth_per_s)
+            if topic is not None:
+                troubled.append(topic)
+        self._before, self._looked_at = {name: n for name, n in waiting.items() if n}, now
+        worst = heapq.nsmallest(MOST, troubled, key=lambda t: (_WORST_FIRST.index(t.cause), -t.waiting, -t.dead))
+        return tuple(worst), len(troubled)
+
+
+def _judged(
+    owner: OwnedTopic, parts: Mapping[Part, int], waiting: int, growth_per_s: float | None
+) -> TroubledTopic | None:
+    """Return the topic's trouble, or None."""
+    cause, rate = _cause(owner, parts), _rate(owner)
+    if cause == "backlog" and waiting <= rate * LATE_S:
+        cause = ""
+    dead = parts.get(Part.DEAD, 0)
+    if not waiting or not cause:
+        if not dead:
+            return None
+        cause = "dead"
+    reason = owner.throttle.reason[:MAX_REASON] if owner.throttle is not None and cause in ("closed", "limited") else ""
+    return TroubledTopic(owner.topic.name, cause, reason, waiting, dead, rate, _drain_s(waiting, rate, growth_per_s))
+
+
+def _cause(owner: OwnedTopic, parts: Mapping[Part, int]) -> str:
+    if owner.topic.state is State.PAUSED:
+        return "paused"
+    if owner.handler is None:
+        return "no_handler"
+    if owner.throttle is not None:
+        return "limited" if owner.throttle.is_limited else "closed"
+    return "full" if parts.get(Part.HELD_BY_ROOM, 0) else "backlog"
+
+
+def _rate(owner: OwnedTopic) -> float:
+    if owner.topic.state is State.PAUSED or owner.handler is None:
+        return 0.0
+    quota = sum(group.quota for group in owner.groups.values())
+    if owner.throttle is None:
+        return quota
+    return min(quota, owner.throttle.rate) if owner.throttle.is_limited else 0.0
+
+
+def _drain_s(waiting: int, rate: float, growth_per_s: float | None) -> float | None:
+    """Return the seconds until nothing waits: by the course since the last look, else at the topic's whole rate."""
+    if not waiting:
+        return 0.0
+    if rate <= 0:
+        return None
+    if growth_per_s is None:
+        return waiting / rate
+    return waiting / -growth_per_s if growth_per_s < 0 else None

@@ -1,0 +1,1 @@
+"""Migrations of the push service's tables, run by `emq.database.schema`."""

@@ -1,0 +1,155 @@
+"""Tables of the push service. A change here needs a migration of the same effect.
+
+Times are microseconds since the epoch. Ids begin with their kind (`msg_`, `ep_`, `key_`, `rpl_`) and sort by the time
+of their making. A tenant's id is the caller's own.
+
+A tenant is a topic of its name: the budget that its endpoints share. Each endpoint is a topic, named
+`<tenant>.<endpoint>`, so that a slow endpoint holds up its own messages only. A message to three endpoints is three
+deliveries: one message of the same id in each endpoint's topic.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+
+def _environment() -> sa.Column[str]:
+    return sa.Column("environment", sa.Text, primary_key=True)
+
+
+tenants = sa.Table(
+    "emq_push_tenants",
+    metadata,
+    _environment(),
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("body", sa.Text, nullable=False, comment="the tenant as JSON"),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("changed_us", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+endpoints = sa.Table(
+    "emq_push_endpoints",
+    metadata,
+    _environment(),
+    sa.Column("topic", sa.Text, primary_key=True, comment="the endpoint's topic, <tenant>.<endpoint>"),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("endpoint", sa.Text, nullable=False, comment="its id, such as ep_..."),
+    sa.Column("body", sa.Text, nullable=False, comment="the endpoint as JSON, without secrets"),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("changed_us", sa.BigInteger, nullable=False),
+    sa.Index("emq_push_endpoints_tenant", "environment", "tenant", "endpoint"),
+    sqlite_with_rowid=False,
+)
+
+messages = sa.Table(
+    "emq_push_messages",
+    metadata,
+    _environment(),
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("message", sa.Text, primary_key=True, comment="its id: the caller's own, or msg_..."),
+    sa.Column("event_type", sa.Text, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("expires_us", sa.BigInteger, nullable=False, comment="when the row may be deleted"),
+    sa.Column("payload", sa.LargeBinary, nullable=True, comment="null once it was erased"),
+    sa.Column("body", sa.Text, nullable=False, comment="the rest as JSON: content type, key, priority, tags"),
+    sa.Index("emq_push_messages_created", "environment", "tenant", "created_us", "message"),
+    sa.Index("emq_push_messages_expires", "environment", "expires_us"),
+)
+
+deliveries = sa.Table(
+    "emq_push_deliveries",
+    metadata,
+    _environment(),
+    sa.Column("topic", sa.Text, primary_key=True, comment="the endpoint's topic"),
+    sa.Column("message", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, comment="pending, delivered, dead or cancelled"),
+    sa.Column("attempts", sa.Integer, nullable=False, comment="attempts made"),
+    sa.Column("status", sa.Integer, nullable=False, comment="of the last answer; 0 without one"),
+    sa.Column("reason", sa.Text, nullable=False, comment="why the last attempt failed"),
+    sa.Column("next_us", sa.BigInteger, nullable=False, comment="when it is due again; 0 if it is due"),
+    sa.Column("settled_us", sa.BigInteger, nullable=False, comment="when it was delivered or died, else 0"),
+    sa.Index("emq_push_deliveries_created", "environment", "tenant", "created_us", "topic", "message"),
+    sa.Index("emq_push_deliveries_state", "environment", "tenant", "state", "created_us", "topic", "message"),
+    sa.Index("emq_push_deliveries_endpoint", "environment", "topic", "state", "created_us", "message"),
+    sa.Index("emq_push_deliveries_message", "environment", "tenant", "message"),
+)
+
+attempts = sa.Table(
+    "emq_push_attempts",
+    metadata,
+    _environment(),
+    sa.Column("topic", sa.Text, primary_key=True),
+    sa.Column("message", sa.Text, primary_key=True),
+    sa.Column("started_us", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.Integer, nullable=False, comment="of the attempt, from 1"),
+    sa.Column("took_us", sa.BigInteger, nullable=False),
+    sa.Column("status", sa.Integer, nullable=False, comment="of the answer; 0 without one"),
+    sa.Column("outcome", sa.Text, nullable=False, comment="delivered, retry, parked or dead"),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("answer", sa.Text, nullable=False, comment="its beginning, masked"),
+    sa.Column("host", sa.Text, nullable=False, comment="the EMQ host that made the attempt"),
+    sa.Index("emq_push_attempts_started", "environment", "started_us"),
+    sa.Index("emq_push_attempts_endpoint", "environment", "topic", "started_us", "message"),
+)
+
+idempotency = sa.Table(
+    "emq_push_idempotency",
+    metadata,
+    _environment(),
+    sa.Column("tenant", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True, comment="the caller's Idempotency-Key"),
+    sa.Column("digest", sa.Text, nullable=False, comment="of the request's path and body"),
+    sa.Column("answer", sa.Text, nullable=False, comment="as JSON; empty while the request is under way"),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Index("emq_push_idempotency_created", "environment", "created_us"),
+)
+
+keys = sa.Table(
+    "emq_push_keys",
+    metadata,
+    _environment(),
+    sa.Column("digest", sa.Text, primary_key=True, comment="SHA-256 of the key"),
+    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("role", sa.Text, nullable=False, comment="admin, or for one tenant: read, send, manage"),
+    sa.Column("tenant", sa.Text, nullable=False, comment="empty for admin"),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("expires_us", sa.BigInteger, nullable=False, comment="0: never"),
+    sa.Index("emq_push_keys_id", "environment", "id"),
+    sqlite_with_rowid=False,
+)
+
+replays = sa.Table(
+    "emq_push_replays",
+    metadata,
+    _environment(),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, comment="running, paused, cancelled or done"),
+    sa.Column("body", sa.Text, nullable=False, comment="JSON: filter, rate, priority, counts, cursor"),
+    sa.Column("created_us", sa.BigInteger, nullable=False),
+    sa.Column("changed_us", sa.BigInteger, nullable=False),
+    sa.Index("emq_push_replays_tenant", "environment", "tenant", "created_us", "id"),
+    sa.Index("emq_push_replays_state", "environment", "state"),
+    sqlite_with_rowid=False,
+)
+
+audit_log = sa.Table(
+    "emq_push_audit_log",
+    metadata,
+    _environment(),
+    sa.Column("created_us", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False, comment="empty for changes of no tenant"),
+    sa.Column("actor", sa.Text, nullable=False, comment="id and name of the key"),
+    sa.Column("action", sa.Text, nullable=False, comment="such as endpoint.changed"),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("changes", sa.Text, nullable=False, comment="JSON, without secrets"),
+    sa.Index("emq_push_audit_log_tenant", "environment", "tenant", "created_us", "id"),
+    sqlite_with_rowid=False,
+)

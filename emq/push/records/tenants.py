@@ -1,0 +1,103 @@
+"""The rows of tenants."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import sqlalchemy as sa
+from msgspec import Meta
+
+from emq.push.records import cursors, rows
+from emq.push.records.cursors import Page
+from emq.push.records.tables import tenants as table
+
+DAY_S = 86_400
+
+
+class TenantSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a caller says of a tenant.
+
+    Attributes:
+        qps: most deliveries started in a second, over all of the tenant's endpoints.
+        name: for people.
+        payload_retention_s: seconds for which payloads are kept.
+        log_retention_s: seconds for which messages, deliveries and attempts are kept; at least as long as payloads.
+        delete_on_success: delete a payload as soon as all deliveries of its message have succeeded.
+    """
+
+    qps: Annotated[float, Meta(gt=0, le=1e6)]
+    name: Annotated[str, Meta(max_length=200)] = ""
+    payload_retention_s: Annotated[int, Meta(ge=3600, le=400 * DAY_S)] = 30 * DAY_S
+    log_retention_s: Annotated[int, Meta(ge=3600, le=400 * DAY_S)] = 90 * DAY_S
+    delete_on_success: bool = False
+
+
+class Tenant(msgspec.Struct, frozen=True):
+    """Attributes:
+    id: the caller's own.
+    changed_us: grows with each change of the tenant or of one of its endpoints.
+    is_going: the tenant is being deleted; it takes no messages.
+    """
+
+    id: str
+    settings: TenantSettings
+    created_us: int
+    changed_us: int
+    is_going: bool = False
+
+
+class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
+    settings: TenantSettings
+    is_going: bool = False
+
+
+_decode = msgspec.json.Decoder(_Body, strict=False).decode
+
+
+class Tenants:
+    """Reads and writes within the caller's transaction.
+
+    Args:
+        environment: "online" or "sandbox".
+    """
+
+    def __init__(self, environment: str) -> None:
+        self._environment = str(environment)
+        self._mine = table.c.environment == self._environment
+
+    def find(self, connection: sa.Connection, tenant: str) -> Tenant | None:
+        row = connection.execute(sa.select(table).where(self._mine, table.c.tenant == tenant)).one_or_none()
+        return None if row is None else _tenant(row)
+
+    def save(self, connection: sa.Connection, tenant: Tenant) -> None:
+        """Write a tenant, new or changed."""
+        values = {
+            "environment": self._environment,
+            "tenant": tenant.id,
+            "body": msgspec.json.encode(_Body(tenant.settings, tenant.is_going)).decode(),
+            "created_us": tenant.created_us,
+            "changed_us": tenant.changed_us,
+        }
+        rows.upsert(connection, table, [values])
+
+    def touch(self, connection: sa.Connection, tenant: str, now_us: int) -> None:
+        """Say that something of the tenant has changed, so that others read its endpoints again."""
+        newer = sa.case((table.c.changed_us >= now_us, table.c.changed_us + 1), else_=now_us)
+        connection.execute(sa.update(table).where(self._mine, table.c.tenant == tenant).values(changed_us=newer))
+
+    def page(self, connection: sa.Connection, limit: int, cursor: str) -> Page[Tenant]:
+        """Return tenants by id. Raises `InvalidCursor`."""
+        query = sa.select(table).where(self._mine).order_by(table.c.tenant).limit(limit + 1)
+        if cursor:
+            query = query.where(cursors.after([table.c.tenant], cursors.decode(cursor, str)))
+        found = [_tenant(row) for row in connection.execute(query)]
+        return cursors.page(found, limit, lambda tenant: (tenant.id,))
+
+    def delete(self, connection: sa.Connection, tenant: str) -> None:
+        connection.execute(sa.delete(table).where(self._mine, table.c.tenant == tenant))
+
+
+def _tenant(row: sa.Row[tuple[object, ...]]) -> Tenant:
+    body = _decode(row.body)
+    return Tenant(row.tenant, body.settings, row.created_us, row.changed_us, body.is_going)

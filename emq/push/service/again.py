@@ -1,0 +1,156 @@
+"""Puts messages into an endpoint's topic once more, under the ids that they have.
+
+A dead letter leaves the dead letters in the same step in which it waits again (`LaneVerdict.REPLAY`), so it does so
+exactly once, however often the call is repeated. A message that is not among the dead letters is added to its lane. A
+lane holds an id once: a repeat of the call adds nothing while the message waits, and adds it once more after it was
+delivered. So a repeat after a crash loses nothing, and sends at most those messages again that were under way.
+
+Messages go into lanes and not into queues. The `dedupe_s` of a topic is for publishes that are repeated by mistake, so
+it does not hold back what somebody wants to be sent again.
+"""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from emq import errors, message
+from emq.message import Message
+from emq.producer import start_times
+from emq.push.service.parts import Parts
+from emq.push.service.stored import StoredMessage
+from emq.storage.answers import served
+from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
+from emq.topics.key_layouts import group_of_key
+from emq.topics.model import Topic
+from emq.trail import events
+
+TRIES = 5
+"""Most times that a message is placed again whose group was retired meanwhile."""
+
+
+class Put(enum.Enum):
+    """How a message came to wait again."""
+
+    REPLAYED = "replayed"
+    """It was a dead letter."""
+    ADDED = "added"
+    THERE = "there"
+    """The lane has it already: it waits, or a host has claimed it."""
+
+
+class Item(NamedTuple):
+    """A message to send once more.
+
+    Attributes:
+        payload: as accepted.
+        priority: name of the priority at which it waits; None for its own.
+    """
+
+    message: StoredMessage
+    payload: bytes
+    priority: str | None = None
+
+
+async def put(parts: Parts, topic: Topic, items: Sequence[Item]) -> list[Put]:
+    """Let messages of one topic wait again; returns how, in order. Safe to repeat.
+
+    Raises:
+        TopicClosed: the topic was deleted, or is being deleted.
+        StoreUnavailable, StoreFull, OutcomeUnknown: perhaps a part was put; repeat the call.
+    """
+    now_us = parts.app.clock.now_us()
+    made = [_message(topic, item, now_us) for item in items]
+    found: dict[int, Put] = dict.fromkeys(await _replayed(parts, topic, made, now_us), Put.REPLAYED)
+    rest = [i for i in range(len(made)) if i not in found]
+    for _ in range(TRIES):
+        if not rest:
+            break
+        found |= await _added(parts, topic, {i: made[i] for i in rest}, now_us)
+        rest, topic = await _astray(parts, topic, {i: made[i] for i in rest})
+    return [found[i] for i in range(len(made))]
+
+
+def _message(topic: Topic, item: Item, now_us: int) -> Message:
+    names = topic.priorities
+    wanted = item.priority if item.priority in names else item.message.priority
+    ttl_s = topic.options.ttl_s
+    m = item.message
+    return Message(
+        m.id,
+        item.payload,
+        key=m.key,
+        published_us=now_us,
+        headers=m.headers or None,
+        priority=names.index(wanted) if wanted in names else topic.priority_index(None),
+        topic=topic.name,
+        expires_us=0 if ttl_s is None else now_us + start_times.ttl_us(ttl_s),
+    )
+
+
+def _group(topic: Topic, m: Message) -> int:
+    """Return the group of a message; a message without a key has one, too, so that a repeat finds the same lane."""
+    if m.key is not None:
+        return group_of_key(m.key, topic.active_groups)
+    return zlib.crc32(m.id.encode()) % topic.active_groups
+
+
+async def _replayed(parts: Parts, topic: Topic, made: Sequence[Message], now_us: int) -> list[int]:
+    """Replay those that are dead letters in any group; return their places."""
+    wanted = [(i, group) for i in range(len(made)) for group in range(topic.groups)]
+    verdicts = [
+        LaneSettle(
+            *(topic.group(group), made[i].id, LaneVerdict.REPLAY, None, now_us // 1000),
+            message.encode_retry(made[i]),
+            priority=made[i].priority,
+        )
+        for i, group in wanted
+    ]
+    answers = served(await parts.app.store.lanes.settle(verdicts))
+    done = [(i, group) for (i, group), answer in zip(wanted, answers, strict=True) if answer is True]
+    for i, group in done:
+        parts.app.trail.record(events.Replayed(now_us, topic.name, group, made[i].priority, made[i].id))
+    return [i for i, _ in done]
+
+
+async def _added(parts: Parts, topic: Topic, made: dict[int, Message], now_us: int) -> dict[int, Put]:
+    groups = {i: _group(topic, m) for i, m in made.items()}
+    adds = [
+        LaneAdd(topic.group(groups[i]), m.id, message.encode_retry(m), now_us // 1000, priority=m.priority)
+        for i, m in made.items()
+    ]
+    answers = served(await parts.app.store.lanes.add(adds, topic.options.durability))
+    found = {}
+    for (i, m), answer in zip(made.items(), answers, strict=True):
+        if isinstance(answer, errors.QueueSealed):
+            raise errors.TopicClosed(f"topic {topic.name!r} was deleted, or is being deleted")
+        found[i] = Put.ADDED if answer is True else Put.THERE
+        if answer is True:
+            parts.app.trail.record(
+                events.Published(
+                    *(now_us, topic.name, groups[i], [m.id], m.priority, m.published_us),
+                    keys=[m.key],
+                    due_ms=[now_us // 1000],
+                )
+            )
+    return found
+
+
+async def _astray(parts: Parts, topic: Topic, made: dict[int, Message]) -> tuple[list[int], Topic]:
+    """Take messages back from groups that were retired meanwhile; return those to place again, and the topic now.
+
+    The host that retires a group looks at its lane once more after the catalog has changed, so either the host finds
+    the message, or this look finds the change.
+    """
+    try:
+        now = await parts.app.catalog.get(topic.name)
+    except errors.UnknownTopic:
+        raise errors.TopicClosed(f"topic {topic.name!r} was deleted") from None
+    astray = [(i, m) for i, m in made.items() if _group(topic, m) >= now.groups]
+    if not astray:
+        return [], now
+    recalls = [LaneSettle(topic.group(_group(topic, m)), m.id, LaneVerdict.RECALL) for _, m in astray]
+    answers = served(await parts.app.store.lanes.settle(recalls))
+    return [i for (i, _), answer in zip(astray, answers, strict=True) if answer is True], now

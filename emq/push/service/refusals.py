@@ -1,0 +1,36 @@
+"""Why the push service refuses a call. Each refusal has a stable code, for programs."""
+
+from __future__ import annotations
+
+from emq import errors
+
+
+class Refused(errors.EMQError):
+    """The service refuses a call; nothing was changed.
+
+    Args:
+        code: stable, such as `unknown_tenant`.
+        text: one line that names the value and the remedy.
+        pointer: JSON pointer to the wrong value in the body, such as `/qps`; empty for none.
+    """
+
+    def __init__(self, code: str, text: str, pointer: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+        self.pointer = pointer
+
+
+class NotFound(Refused):
+    """There is no such thing, or the caller must not know of it. Correct the id."""
+
+
+class Conflict(Refused):
+    """The call does not go with what is there. Read the state again."""
+
+
+class Invalid(Refused):
+    """A value is wrong. Correct it."""
+
+
+class TryAgain(Refused):
+    """The store or the database failed on the way. Repeat the call; a repeat does no harm."""

@@ -1,0 +1,85 @@
+"""The push service's API over an app in memory, as its tests call it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+
+from emq import App, settings
+from emq.api import application
+from emq.push.service.service import PushService
+
+URL = "http://api.test"
+
+
+class Api:
+    """Sends requests to the API as somebody with a key.
+
+    Attributes:
+        app, service: what the API works with.
+        admin: the admin key.
+    """
+
+    def __init__(self, app: App, service: PushService, http: httpx.AsyncClient, admin: str) -> None:
+        self.app = app
+        self.service = service
+        self.http = http
+        self.admin = admin
+
+    async def __call__(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        key: str | None = None,
+        status: int | None = None,
+        **more: Any,
+    ) -> Any:
+        """Send a request; return the body of the answer.
+
+        Args:
+            key: None for the admin key; empty for none.
+            status: the status that the answer must have; None for any below 400.
+        """
+        response = await self.raw(method, path, body, key=key, **more)
+        if status is None:
+            assert response.status_code < 400, response.text
+        else:
+            assert response.status_code == status, response.text
+        return response.json() if response.content else None
+
+    async def raw(
+        self, method: str, path: str, body: Any = None, *, key: str | None = None, **more: Any
+    ) -> httpx.Response:
+        headers = {} if key == "" else {"Authorization": f"Bearer {key or self.admin}"}
+        headers |= more.pop("headers", {})
+        if body is not None:
+            more["json"] = body
+        return await self.http.request(method, path, headers=headers, **more)
+
+
+@contextlib.asynccontextmanager
+async def opened(**options: Any) -> AsyncIterator[Api]:
+    """Open an app in memory with the API over it.
+
+    Args:
+        options: settings.
+    """
+    made = settings.merged(settings.Settings(store="memory:"), **options)
+    async with App(options=made) as app:
+        service = await PushService.open(app)
+        _, admin = await service.keys.create("admin", "test")
+        async with served(app, service, admin) as api:
+            yield api
+
+
+@contextlib.asynccontextmanager
+async def served(app: App, service: PushService, admin: str) -> AsyncIterator[Api]:
+    """Serve the API of an open app within this process."""
+    transport = httpx.ASGITransport(application.build(service), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url=URL) as http:
+        yield Api(app, service, http, admin)

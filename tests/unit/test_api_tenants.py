@@ -1,0 +1,118 @@
+"""The API: tenants, keys and problems."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support import push_api
+from support.push_api import Api
+
+from emq import errors
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with push_api.opened() as opened:
+        yield opened
+
+
+async def key_of(api: Api, role: Any, tenant: str) -> str:
+    _, text = await api.service.keys.create(role, "test", tenant=tenant)
+    return text
+
+
+async def test_a_tenant_is_created_changed_listed_and_deleted(api: Api) -> None:
+    made = await api("PUT", "/v1/tenants/acme", {"qps": 10}, status=201)
+    assert (made["id"], made["qps"], made["delete_on_success"]) == ("acme", 10, False)
+    assert made["created"].endswith("Z")
+    assert (await api.app.catalog.get("acme")).qps == 10
+    await api("PUT", "/v1/tenants/acme", {"qps": 20.5, "name": "Acme"}, status=200)
+    assert (await api("GET", "/v1/tenants/acme"))["name"] == "Acme"
+    assert (await api.app.catalog.get("acme")).qps == 20.5
+    await api("DELETE", "/v1/tenants/acme", status=204)
+    await api("GET", "/v1/tenants/acme", status=404)
+    with pytest.raises(errors.UnknownTopic):
+        await api.app.catalog.get("acme")
+
+
+async def test_lists_go_on_at_their_cursor(api: Api) -> None:
+    for n in range(5):
+        await api("PUT", f"/v1/tenants/t{n}", {"qps": 1})
+    found, cursor = [], ""
+    while True:
+        page = await api("GET", "/v1/tenants", params={"limit": 2, **({"cursor": cursor} if cursor else {})})
+        found += [tenant["id"] for tenant in page["data"]]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert found == ["t0", "t1", "t2", "t3", "t4"]
+    problem = await api("GET", "/v1/tenants?cursor=xx", status=422)
+    assert problem["code"] == "invalid_cursor"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/qps"),
+        ({"qps": 0}, "/qps"),
+        ({"qps": "10"}, "/qps"),
+        ({"qps": 10, "colour": "red"}, "/colour"),
+        ({"qps": 10, "log_retention_s": 3600}, "/log_retention_s"),
+        ({"qps": 10, "name": "x" * 201}, "/name"),
+    ],
+)
+async def test_a_wrong_value_is_named_by_its_pointer(api: Api, body: Any, pointer: str) -> None:
+    response = await api.raw("PUT", "/v1/tenants/acme", body)
+    problem = response.json()
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.status_code, problem["code"], problem["pointer"]) == (422, "invalid_request", pointer)
+    assert problem["type"] == "urn:emq:problem:invalid_request"
+
+
+@pytest.mark.parametrize("tenant", ["a.b", "a b", "ä", "x" * 65])
+async def test_an_id_that_no_tenant_can_have_is_refused(api: Api, tenant: str) -> None:
+    await api("PUT", f"/v1/tenants/{tenant}", {"qps": 1}, status=422)
+
+
+async def test_a_topic_of_somebody_else_is_not_taken_over(api: Api) -> None:
+    await api.app.create_topic("acme", 5)
+    problem = await api("PUT", "/v1/tenants/acme", {"qps": 1}, status=409)
+    assert problem["code"] == "topic_exists"
+    assert (await api.app.catalog.get("acme")).qps == 5
+
+
+async def test_without_a_valid_key_nothing_works(api: Api) -> None:
+    for key in ("", "nonsense", "emqk_" + "x" * 43, "emqk_ü"):
+        headers = {"Authorization": f"Bearer {key}".encode()} if key else {}
+        response = await api.raw("GET", "/v1/tenants", key="", headers=headers)
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_a_key_reaches_its_own_tenant_only(api: Api) -> None:
+    for tenant in ("acme", "other"):
+        await api("PUT", f"/v1/tenants/{tenant}", {"qps": 1})
+    reader, sender, manager = [await key_of(api, role, "acme") for role in ("read", "send", "manage")]
+    for key in (reader, manager):
+        await api("GET", "/v1/tenants/acme", key=key)
+        assert (await api("GET", "/v1/tenants/other", key=key, status=404))["code"] == "unknown_tenant"
+        assert (await api("GET", "/v1/tenants/nobody", key=key, status=404))["code"] == "unknown_tenant"
+        await api("GET", "/v1/tenants", key=key, status=403)
+        await api("PUT", "/v1/tenants/acme", {"qps": 99}, key=key, status=403)
+        await api("DELETE", "/v1/tenants/acme", key=key, status=403)
+    await api("GET", "/v1/tenants/acme", key=sender, status=403)
+
+
+async def test_keys_are_kept_as_digests_alone(api: Api) -> None:
+    rows = await api.app.database.run(lambda c: str(c.exec_driver_sql("SELECT * FROM emq_push_keys").all()))
+    assert api.admin not in rows
+    assert api.admin.removeprefix("emqk_") not in rows
+
+
+async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:
+    assert (await api("GET", "/v1/nothing", status=404))["code"] == "not_found"
+    assert (await api("POST", "/v1/tenants/acme", {}, status=405))["code"] == "method_not_allowed"
+    response = await api.raw("PUT", "/v1/tenants/acme", content=b"{", headers={"Content-Type": "application/json"})
+    assert (response.status_code, response.json()["code"]) == (400, "invalid_json")

@@ -1,0 +1,153 @@
+"""Who may see which page, and that no other site can make a visitor's browser change anything."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+from support import push_api
+from support.push_api import Api
+
+SAME_SITE = {"origin": push_api.URL, "sec-fetch-site": "same-origin"}
+
+
+async def signed_in(api: Api, key: str) -> httpx.AsyncClient:
+    """A browser that somebody signed in with."""
+    http = httpx.AsyncClient(transport=api.http._transport, base_url=push_api.URL)
+    answer = await http.post("/ui/sign-in", data={"key": key, "next": "/ui/hosts"}, headers=SAME_SITE)
+    assert answer.status_code == 303, answer.text
+    assert answer.headers["location"] == "/ui/hosts"
+    return http
+
+
+async def key_of(api: Api, role: str, tenant: str = "shop") -> str:
+    if tenant:
+        await api("PUT", f"/v1/tenants/{tenant}", {"qps": 10})
+    _, key = await api.service.keys.create(role, "test", tenant=tenant)  # type: ignore[arg-type]
+    return key
+
+
+def proof_in(page: str) -> str:
+    return re.search(r'name="csrf" value="(\w+)"', page)[1]  # type: ignore[index]
+
+
+async def test_a_page_needs_a_session_and_leads_to_the_page_to_sign_in() -> None:
+    async with push_api.opened() as api:
+        for path in ("/ui/", "/ui/hosts"):
+            answer = await api.http.get(path)
+            assert answer.status_code == 303
+            assert answer.headers["location"] == f"/ui/sign-in?next={path}"
+        part = await api.http.get("/ui/", headers={"hx-request": "true"})
+        assert part.headers["hx-redirect"].startswith("/ui/sign-in"), "htmx leaves the page, too"
+        assert (await api.http.get("/")).headers["location"] == "/ui/"
+
+
+async def test_the_api_key_itself_is_no_session_and_the_cookie_is_hidden_from_scripts() -> None:
+    async with push_api.opened() as api:
+        answer = await api.http.get("/ui/hosts", headers={"cookie": f"emq_session={api.admin}"})
+        assert answer.status_code == 303
+        signing = await api.http.post("/ui/sign-in", data={"key": api.admin}, headers=SAME_SITE)
+        cookie = signing.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=lax" in cookie
+        assert "Max-Age=28800" in cookie
+        assert api.admin not in cookie
+        over_https = {**SAME_SITE, "x-forwarded-proto": "https"}
+        signing = await api.http.post("/ui/sign-in", data={"key": api.admin}, headers=over_https)
+        assert "Secure" in signing.headers["set-cookie"]
+
+
+async def test_a_session_ends_with_its_key_and_when_its_visitor_signs_out() -> None:
+    async with push_api.opened() as api:
+        key, text = await api.service.keys.create("admin", "test")
+        first, second = await signed_in(api, text), await signed_in(api, text)
+        page = await first.get("/ui/hosts")
+        assert page.status_code == 200
+        out = await first.post("/ui/sign-out", data={"csrf": proof_in(page.text)}, headers=SAME_SITE)
+        assert out.status_code == 303
+        stolen = {"cookie": f"emq_session={dict(second.cookies).get('emq_session')}"}
+        assert (await api.http.get("/ui/hosts", headers=stolen)).status_code == 200
+        await api.service.keys.delete(key.id, "test")
+        assert (await api.http.get("/ui/hosts", headers=stolen)).status_code == 303
+
+
+async def test_a_session_lives_no_longer_than_its_key() -> None:
+    async with push_api.opened() as api:
+        _, text = await api.service.keys.create("admin", "test", lifetime_s=600)
+        http = await signed_in(api, text)
+        session = await api.service.keys.owner(http.cookies["emq_session"])
+        assert session is not None
+        assert session.expires_us <= api.service.parts.now_us() + 600_000_000
+
+
+@pytest.mark.parametrize("role", ["read", "manage"])
+async def test_a_tenant_sees_its_own_pages_only(role: str) -> None:
+    async with push_api.opened() as api:
+        await api("PUT", "/v1/tenants/other", {"qps": 10})
+        http = await signed_in(api, await key_of(api, role))
+        assert (await http.get("/ui/")).headers["location"] == "/ui/tenants/shop"
+        assert (await http.get("/ui/hosts")).status_code == 403
+        assert (await http.get("/ui/tenants/other")).status_code == 404
+
+
+async def test_a_key_that_only_publishes_and_a_wrong_key_do_not_sign_in() -> None:
+    async with push_api.opened() as api:
+        for key, status, text in (
+            (await key_of(api, "send"), 403, "may only publish"),
+            ("emqk_wrong", 401, "unknown"),
+            ("", 401, "unknown"),
+        ):
+            answer = await api.http.post("/ui/sign-in", data={"key": key}, headers=SAME_SITE)
+            assert answer.status_code == status
+            assert text in answer.text
+            assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "proof"),
+    [
+        ({"origin": "https://evil.example"}, True),
+        ({"sec-fetch-site": "cross-site"}, True),
+        ({"origin": "null"}, True),
+        (SAME_SITE, False),
+    ],
+    ids=["origin", "site", "hidden-origin", "no-proof"],
+)
+async def test_a_form_of_another_site_changes_nothing(headers: dict[str, str], proof: bool) -> None:
+    async with push_api.opened() as api:
+        http = await signed_in(api, api.admin)
+        page = await http.get("/ui/hosts")
+        answer = await http.post("/ui/sign-out", data={"csrf": proof_in(page.text) if proof else "0"}, headers=headers)
+        assert answer.status_code == 403
+        assert (await http.get("/ui/hosts")).status_code == 200, "still signed in"
+
+
+@pytest.mark.parametrize("after", ["//evil.example", "https://evil.example/ui/", "/ui/\\evil", "/v1/keys", ""])
+async def test_signing_in_leads_to_no_other_site(after: str) -> None:
+    async with push_api.opened() as api:
+        answer = await api.http.post("/ui/sign-in", data={"key": api.admin, "next": after}, headers=SAME_SITE)
+        assert answer.headers["location"] == "/ui/"
+
+
+async def test_pages_load_nothing_from_elsewhere_and_have_no_script_or_style_in_their_text() -> None:
+    async with push_api.opened() as api:
+        http = await signed_in(api, api.admin)
+        for path in ("/ui/", "/ui/hosts", "/ui/sign-in", "/ui/nothing-here"):
+            page = await http.get(path)
+            policy = page.headers["content-security-policy"]
+            assert "script-src 'self'" in policy
+            assert "unsafe" not in policy
+            assert not re.search(r"<script(?![^>]* src=)|<style| style=| on\w+=|hx-on|https?://", page.text), path
+            for asset in re.findall(r'(?:src|href)="(/ui/static/[^"]+)"', page.text):
+                found = await http.get(asset)
+                assert found.status_code == 200
+                assert "immutable" in found.headers["cache-control"]
+        assert (await http.get("/ui/static/..%2Frouter.py")).status_code == 404
+
+
+async def test_pages_are_no_part_of_the_documented_api() -> None:
+    async with push_api.opened() as api:
+        document: Any = await api("GET", "/v1/openapi.json")
+        assert not [path for path in document["paths"] if path.startswith("/ui")]

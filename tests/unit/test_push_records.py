@@ -1,0 +1,25 @@
+"""The push service's tables: migrations lead to them, and they stand beside those of the catalog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import test_catalog
+
+from emq.database import Database
+from emq.push.records import schema
+
+
+def test_migrations_lead_to_the_tables_of_today(tmp_path: Path) -> None:
+    test_catalog.check_migrations(schema.PUSH, tmp_path)
+
+
+async def test_the_tables_stand_beside_those_of_the_catalog() -> None:
+    database = await Database.open("sqlite://")
+    try:
+        await schema.ensure(database)
+        await schema.ensure(database)
+        tables = await database.run(lambda c: set(c.exec_driver_sql("SELECT name FROM sqlite_master").scalars()))
+        assert {"emq_topics", "emq_push_deliveries", "emq_push_revision"} <= tables
+    finally:
+        await database.close()

@@ -1,0 +1,314 @@
+"""Replays: each selected delivery is put back once, by one runner, at the replay's rate; a crash loses none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support.push_tenant import ONE_SECOND_US, Tenant
+
+from emq import App, errors
+from emq.push.records import replays
+from emq.push.records.replays import Replay, ReplayFilter
+from emq.push.service import again, replay_runner
+from emq.push.service.refusals import Conflict, Invalid, NotFound
+from emq.push.service.replay_runner import Lost, ReplayRunner
+from emq.push.service.replaying import MOST_OPEN, NewReplay, ReplayService, shown_state
+
+FAST = 10_000.0
+
+
+@pytest.fixture
+async def tenant() -> AsyncIterator[Tenant]:
+    async with App(store="memory:") as app:
+        yield await Tenant.make(app, endpoints=("ep_a", "ep_b"))
+
+
+async def carried_out(runner: ReplayRunner, replay: Replay, steps: int = 1000) -> None:
+    """Carry out a replay without its rests."""
+    replay = await runner._renewed(replay)
+    try:
+        for _ in range(steps):
+            replay, _ = await runner.step(replay)
+    except Lost:
+        return
+    raise AssertionError(f"the replay did not end within {steps} steps")
+
+
+async def test_dead_letters_leave_the_dead_letters_once_and_wait_again(tenant: Tenant) -> None:
+    ids = await tenant.add(450)
+    await tenant.add(5, "delivered", first=1000)
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    assert (made.body.total, made.body.is_total_exact) == (450, True)
+    await carried_out(runner, made)
+    assert await tenant.lane() == (ids, [])
+    states = await tenant.states()
+    assert [states[id_] for id_ in ids] == ["pending"] * 450
+    assert [state for id_, state in states.items() if id_ not in ids] == ["delivered"] * 5
+    now = await service.get(tenant.id, made.id)
+    assert (now.state, now.body.replayed, now.body.left_out) == ("done", 450, 0)
+
+
+async def test_delivered_messages_are_added_under_their_ids_with_headers_and_priority(tenant: Tenant) -> None:
+    await tenant.add(3, "delivered")
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    wanted = NewReplay(ReplayFilter(states=("delivered",)), FAST)
+    topic = await tenant.app.catalog.get(tenant.topic())
+    wanted = wanted._replace(priority=topic.priorities[-1])
+    await carried_out(runner, await service.create(tenant.id, wanted, "me"))
+    found = await tenant.app.store.lanes.waiting(topic.group(0), 0, 10)
+    assert [e.id for e in found] == ["m00000", "m00001", "m00002"]
+    assert {e.priority for e in found} == {len(topic.priorities) - 1}
+    planned = {p.id: p.payload for p in await tenant.app.planned(tenant.topic())}
+    assert planned["m00001"] == b'{"n": 1}'
+
+
+async def test_only_the_selected_deliveries_of_the_tenant_are_replayed(tenant: Tenant) -> None:
+    other = await Tenant.make(tenant.app, "t2")
+    theirs = await other.add(5)
+    rare = await tenant.add(4, event_type="rare.one", first=0)
+    await tenant.add(30, event_type="order.paid", first=100)
+    await tenant.add(4, event_type="rare.two", first=200, endpoint="ep_b")
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    chosen = NewReplay(ReplayFilter(endpoint="ep_a", event_types=("rare.*",)), FAST)
+    assert await service.count(tenant.id, chosen) == (4, True)
+    await carried_out(runner, await service.create(tenant.id, chosen, "me"))
+    assert (await tenant.lane())[0] == rare
+    assert (await tenant.lane("ep_b"))[0] == []
+    assert await other.lane() == ([], theirs)
+    with pytest.raises(NotFound):
+        await service.create("t2", NewReplay(ReplayFilter(endpoint="ep_b"), FAST), "me")
+
+
+async def test_a_time_range_ends_before_its_end(tenant: Tenant) -> None:
+    await tenant.add(10)
+    third, sixth = (await tenant.get("m00003")).created_us, (await tenant.get("m00006")).created_us
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    chosen = NewReplay(ReplayFilter(since_us=third, until_us=sixth), FAST)
+    await carried_out(runner, await service.create(tenant.id, chosen, "me"))
+    assert (await tenant.lane())[0] == ["m00003", "m00004", "m00005"]
+
+
+async def test_a_crash_between_the_note_and_the_store_loses_nothing(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await tenant.add(300)
+    service, first, second = ReplayService(tenant.parts), ReplayRunner(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    replay = await first._renewed(made)
+    replay, n = await first.step(replay)
+    assert n == 200
+
+    async def crash(*_: object) -> None:
+        raise SystemError("the process is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(again, "put", crash)
+        with pytest.raises(SystemError):
+            await first.step(replay)
+    # The rows wait again, but their letters are dead: the second runner has to put them.
+    assert set((await tenant.states()).values()) == {"pending"}
+    assert len((await tenant.lane())[1]) == 100
+    left = await service.get(tenant.id, made.id)
+    assert len(left.body.units) == 100
+    await carried_out(second, left)
+    assert await tenant.lane() == (ids, [])
+    now = await service.get(tenant.id, made.id)
+    assert (now.state, now.body.replayed, now.body.left_out) == ("done", 300, 0)
+
+
+async def test_a_runner_that_lost_its_replay_writes_nothing_more(tenant: Tenant) -> None:
+    ids = await tenant.add(300)
+    service, first, second = ReplayService(tenant.parts), ReplayRunner(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    stale = await first._renewed(made)
+    taken = await second._renewed(stale)
+    with pytest.raises(Lost):
+        await first.step(stale)
+    await carried_out(second, taken)
+    now = await service.get(tenant.id, made.id)
+    assert (now.body.replayed, now.state) == (300, "done")
+    assert await tenant.lane() == (ids, [])
+
+
+async def test_of_racing_runners_one_takes_each_replay(tenant: Tenant) -> None:
+    ids = await tenant.add(400)
+    service = ReplayService(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), 4000.0), "me")
+    runners = [ReplayRunner(tenant.parts) for _ in range(4)]
+    tasks = [asyncio.create_task(runner.run()) for runner in runners]
+    try:
+        async with asyncio.timeout(20):
+            while (now := await service.get(tenant.id, made.id)).state != "done":
+                await asyncio.sleep(0.05)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert now.body.replayed == 400
+    assert await tenant.lane() == (ids, [])
+
+
+async def test_a_stopped_runner_gives_its_lease_back_and_another_goes_on(tenant: Tenant) -> None:
+    ids = await tenant.add(60)
+    service, first = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), 20.0), "me")
+    task = asyncio.create_task(first.run())
+    while not (now := await service.get(tenant.id, made.id)).body.replayed:
+        await asyncio.sleep(0.01)
+    assert now.body.runner == first.name
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    left = await service.get(tenant.id, made.id)
+    assert (left.state, left.body.lease_us) == ("running", 0)
+    assert 0 < left.body.replayed < 60
+    await carried_out(ReplayRunner(tenant.parts), left)
+    assert await tenant.lane() == (ids, [])
+
+
+async def test_a_lease_keeps_others_away_until_it_runs_out(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    await tenant.add(3)
+    service, first, second = ReplayService(tenant.parts), ReplayRunner(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    await first._renewed(made)
+    await second._look()
+    assert not second._tasks
+    now_us = tenant.parts.now_us() + round(replay_runner.LEASE_S * 1e6) + ONE_SECOND_US
+    monkeypatch.setattr(second._parts, "now_us", lambda: now_us)
+    await second._look()
+    assert list(second._tasks) == [made.id]
+    await asyncio.gather(*second._tasks.values())
+    assert (await service.get(tenant.id, made.id)).state == "done"
+
+
+async def test_pause_resume_and_cancel(tenant: Tenant) -> None:
+    await tenant.add(50)
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), 20.0), "me")
+    replay = await runner._renewed(made)
+    replay, n = await runner.step(replay)
+    assert n == 10
+    assert (await service.pause(tenant.id, made.id, "me")).state == "paused"
+    with pytest.raises(Lost):
+        await runner.step(replay)
+    assert len((await tenant.lane())[0]) == 10
+    assert [r.id for r in await tenant.parts.read(replays.Replays("online").running)] == []
+    resumed = await service.resume(tenant.id, made.id, "me")
+    replay = await runner._renewed(resumed)
+    await runner.step(replay)
+    assert len((await tenant.lane())[0]) == 20
+    assert (await service.cancel(tenant.id, made.id, "me")).state == "cancelled"
+    with pytest.raises(Conflict):
+        await service.resume(tenant.id, made.id, "me")
+    assert len((await tenant.lane())[1]) == 30
+
+
+@pytest.mark.parametrize("wanted", ["pause", "cancel"])
+async def test_a_wish_in_the_middle_of_a_step_waits_for_its_end(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    await tenant.add(50)
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), 20.0), "me")
+    replay = await runner._renewed(made)
+    put = again.put
+
+    async def asked_meanwhile(*arguments: Any) -> Any:
+        asked = await getattr(service, wanted)(tenant.id, made.id, "me")
+        assert shown_state(asked) == {"pause": "paused", "cancel": "cancelled"}[wanted]
+        return await put(*arguments)
+
+    monkeypatch.setattr(again, "put", asked_meanwhile)
+    with pytest.raises(Lost):
+        await runner.step(replay)
+    now = await service.get(tenant.id, made.id)
+    assert now.state == {"pause": "paused", "cancel": "cancelled"}[wanted]
+    assert (now.body.replayed, now.body.units, now.body.lease_us) == (10, (), 0)
+    assert len((await tenant.lane())[0]) == 10
+
+
+async def test_a_store_that_fails_leaves_the_step_to_be_repeated(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await tenant.add(20)
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    put, failures = again.put, [errors.StoreUnavailable("away"), errors.StoreFull("full")]
+
+    async def failing(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await put(*arguments)
+
+    monkeypatch.setattr(again, "put", failing)
+    monkeypatch.setattr(replay_runner, "REST_S", (0.01,))
+    await asyncio.wait_for(runner._carry_out(made), 10)
+    now = await service.get(tenant.id, made.id)
+    assert (now.state, now.body.replayed, now.body.trouble) == ("done", 20, "")
+    assert await tenant.lane() == (ids, [])
+
+
+async def test_what_cannot_be_sent_is_left_out_and_stays_as_it_is(tenant: Tenant) -> None:
+    gone = await tenant.add(3, payload=None)
+    kept = await tenant.add(3, first=100)
+    await tenant.add(2, first=200, endpoint="ep_b")
+    await tenant.app.admin.delete(tenant.topic("ep_b"), force=True)
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    await carried_out(runner, made)
+    now = await service.get(tenant.id, made.id)
+    assert (now.body.replayed, now.body.left_out) == (3, 5)
+    states = await tenant.states()
+    assert [states[id_] for id_ in gone] == ["dead"] * 3
+    assert (await tenant.lane())[0] == kept
+
+
+async def test_a_replay_takes_no_message_that_was_accepted_after_it(tenant: Tenant) -> None:
+    await tenant.add(3)
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
+    assert made.body.filter.until_us <= made.created_us
+    await carried_out(runner, made)
+    assert len((await tenant.lane())[0]) == 3
+
+
+async def test_the_rate_is_kept(tenant: Tenant) -> None:
+    await tenant.add(40)
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    made = await service.create(tenant.id, NewReplay(ReplayFilter(), 40.0), "me")
+    begun_s = asyncio.get_running_loop().time()
+    await asyncio.wait_for(runner._carry_out(made), 10)
+    # Two steps of half a second's rate each, and each is followed by its rest.
+    assert asyncio.get_running_loop().time() - begun_s >= 0.99
+    assert (await service.get(tenant.id, made.id)).body.replayed == 40
+
+
+async def test_wrong_wishes_are_refused(tenant: Tenant) -> None:
+    service = ReplayService(tenant.parts)
+    wrong: list[tuple[NewReplay, type[Exception], str]] = [
+        (NewReplay(ReplayFilter(), 0.0), Invalid, "rate_per_s"),
+        (NewReplay(ReplayFilter(), float("nan")), Invalid, "rate_per_s"),
+        (NewReplay(ReplayFilter(states=("pending",)), 1.0), Invalid, "states"),
+        (NewReplay(ReplayFilter(states=()), 1.0), Invalid, "states"),
+        (NewReplay(ReplayFilter(since_us=5, until_us=5), 1.0), Invalid, "time range"),
+        (NewReplay(ReplayFilter(endpoint="ep_x"), 1.0), NotFound, "ep_x"),
+        (NewReplay(ReplayFilter(endpoint="ep_a\0"), 1.0), NotFound, "endpoint"),
+        (NewReplay(ReplayFilter(endpoint="ep_a"), 1.0, "urgent!"), Invalid, "priority"),
+    ]
+    for wanted, error, text in wrong:
+        with pytest.raises(error, match=text):
+            await service.create(tenant.id, wanted, "me")
+    made = [await service.create(tenant.id, NewReplay(ReplayFilter(), 1.0), "me") for _ in range(MOST_OPEN)]
+    with pytest.raises(Conflict, match="not ended"):
+        await service.create(tenant.id, NewReplay(ReplayFilter(), 1.0), "me")
+    with pytest.raises(NotFound):
+        await service.get("t2", made[0].id)
+    with pytest.raises(NotFound):
+        await service.pause("t2", made[0].id, "me")
+    first = await service.page(tenant.id, 4)
+    second = await service.page(tenant.id, 100, first.next)
+    assert [r.id for r in (*first.rows, *second.rows)] == [r.id for r in reversed(made)]
+    assert second.next == ""

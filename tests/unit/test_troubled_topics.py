@@ -1,0 +1,138 @@
+"""A host names the topics in trouble with their causes, and measures each second what somebody looks at."""
+
+from __future__ import annotations
+
+import asyncio
+
+from support.rig import Rig, Seen, bound, rig
+from support.virtual import virtual
+
+import emq
+from emq.host import lag_sampler, troubled_topics
+from emq.host.statistics import HostStatistics
+from emq.host.watched_tenants import tenant_of
+from emq.inspect import snapshots
+from emq.message import Message
+from emq.topics.model import State
+
+WEEK = 7 * 86_400
+
+
+async def handle(message: Message) -> None:
+    if message.payload == b"dead":
+        raise emq.Reject("no such order")
+
+
+async def saved(r: Rig) -> HostStatistics:
+    """What readers find in the database."""
+    [(_, text, _)] = await r.db.load_host_stats("online")
+    return snapshots.statistics.decode(text)
+
+
+@virtual
+async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None:
+    async with rig() as r:
+        for name in ("well", "dead", "paused", "closed", "limited"):
+            await r.topic(name, 100)
+        await r.topic("behind", 2)
+        async with r.consuming(Seen(then=handle)) as host:
+            await r.admin.update("paused", state=State.PAUSED)
+            await asyncio.sleep(1)
+            host.throttles.close("closed", WEEK, "out of order: 500")
+            host.throttles.limit("limited", 1.0, "429")
+            for name, n in (("paused", 3), ("closed", 4), ("limited", 90), ("behind", 400), ("well", 50)):
+                await r.producer.publish_many(name, [b"x"] * n)
+            await r.producer.publish("dead", b"dead")
+            await asyncio.sleep(2 * lag_sampler.LAG_S + 3)
+            seen = await saved(r)
+    found = {topic.name: topic for topic in seen.troubled}
+    assert {name: topic.cause for name, topic in found.items()} == {
+        "closed": "closed",
+        "limited": "limited",
+        "behind": "backlog",
+        "paused": "paused",
+        "dead": "dead",
+    }
+    assert [topic.name for topic in seen.troubled] == ["closed", "limited", "behind", "paused", "dead"], "worst first"
+    assert seen.in_trouble == 5
+    assert found["closed"].reason == "out of order: 500"
+    assert (found["closed"].waiting, found["closed"].drain_s, found["paused"].drain_s) == (4, None, None)
+    assert found["dead"].dead == 1
+    behind = found["behind"]
+    assert behind.drain_s is not None
+    assert abs(behind.drain_s - behind.waiting / 2) < 5, "two a second"
+    assert seen.lag["dead"] == 1
+    assert seen.lag["parked"] == 7
+    assert seen.lag_at is not None
+
+
+@virtual
+async def test_a_host_reports_no_more_topics_than_readers_can_use() -> None:
+    async with rig() as r:
+        names = [f"t{i}" for i in range(troubled_topics.MOST + 20)]
+        for name in names:
+            await r.topic(name, 100)
+        async with r.consuming(bound({})) as host:
+            for i, name in enumerate(names):
+                await r.producer.publish_many(name, [b"x"] * (i + 1))
+            await asyncio.sleep(lag_sampler.LAG_S + 3)
+            await host.lag.look()
+            seen = host.statistics()
+    assert len(seen.troubled) == troubled_topics.MOST
+    assert seen.in_trouble == len(names)
+    assert seen.troubled[0].waiting == len(names), "those with the most messages"
+    assert {topic.cause for topic in seen.troubled} == {"no_handler"}
+
+
+@virtual
+async def test_a_quiet_host_without_metrics_looks_once_a_minute() -> None:
+    async with rig() as r:
+        await r.topic("t", 100)
+        async with r.consuming(Seen()) as host:
+            await asyncio.sleep(lag_sampler.LAG_S + 5)
+            at, sampled = host.lag.sampled_at, 0
+            for _ in range(600):
+                await asyncio.sleep(1)
+                sampled += host.lag.sampled_at != at
+                at = host.lag.sampled_at
+            assert 8 <= sampled <= 11
+
+
+@virtual
+async def test_what_somebody_looks_at_is_measured_each_second_and_nothing_else() -> None:
+    async with rig() as r:
+        for name, qps in (("shop.ep_1", 20), ("shop.ep_2", 5), ("other.ep_1", 10)):
+            await r.topic(name, qps)
+            await r.producer.publish_many(name, [b"x"] * 2_000)
+        async with r.consuming(Seen()) as host:
+            await asyncio.sleep(5)
+            assert host.statistics().watched == ()
+            await r.db.note_watch("online", "shop", int(r.clock.now() * 1000), 15_000)
+            await asyncio.sleep(10)
+            [shop] = (await saved(r)).watched
+            assert shop.name == "shop"
+            assert abs(shop.second - r.clock.now()) <= 3
+            assert len(shop.starts) >= 6
+            assert set(shop.starts[1:]) == {25}, "the caps of its two endpoints, exactly"
+            await asyncio.sleep(20)
+            assert host.statistics().watched == (), "nobody looks any more"
+
+
+async def test_a_watch_is_written_again_only_when_half_of_its_time_is_over() -> None:
+    async with rig() as r:
+        written = []
+        real = r.db.run
+
+        async def run(fn: object, **how: object) -> object:
+            written.append(not how.get("read_only"))
+            return await real(fn, **how)
+
+        r.db.run = run
+        for now_ms in (0, 1_000, 6_000, 8_000):
+            await r.db.note_watch("online", "shop", now_ms, 15_000)
+    assert sum(written) == 2
+
+
+def test_an_endpoint_belongs_to_its_tenant_and_another_topic_to_itself() -> None:
+    assert tenant_of("shop.eu.ep_1") == "shop.eu"
+    assert tenant_of("shop.orders") == "shop.orders"
