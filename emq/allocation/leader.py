@@ -10,14 +10,14 @@ from typing import NamedTuple, TypeVar
 
 from emq import errors, plurals
 from emq.allocation import published_plan, records
-from emq.allocation.complaint import Complaint
+from emq.allocation.membership import Seat
 from emq.allocation.plan import drafting, handler_sets, plan
 from emq.allocation.plan.drafting import NOBODY, Place, Previous
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
-from emq.allocation.seat import Seat
 from emq.allocation.tree import protocol
 from emq.allocation.watched_records import WatchedRecords
+from emq.loops.troubles import Complaint
 
 log = logging.getLogger(__name__)
 

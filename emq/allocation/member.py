@@ -14,19 +14,18 @@ from typing import Protocol
 from emq import errors
 from emq.allocation import published_plan, records
 from emq.allocation.announcement import Announcement
-from emq.allocation.complaint import Complaint
 from emq.allocation.fenced_groups import MAX_NAMED_BYTES, FencedGroups, named, size_of
 from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
-from emq.allocation.membership import Assignment, PlanInForce
+from emq.allocation.membership import Assignment, PlanInForce, Seat
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Entry, Former, Pointer, Record, Running
-from emq.allocation.seat import Seat
 from emq.allocation.tree import protocol
 from emq.loops.guard import Guard
 from emq.loops.lease import Lease
 from emq.loops.slicing import in_slices
+from emq.loops.troubles import Complaint
 
 log = logging.getLogger(__name__)
 

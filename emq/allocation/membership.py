@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from emq.allocation.plan import handler_sets
 from emq.allocation.plan.units import NO_UNITS, Units
+from emq.allocation.tree.protocol import Tree
+from emq.clock import Clock
 from emq.loops.lease import Lease
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seat:
+    """A host's place in its cluster: its name, the tree in which it meets the others, and its clock.
+
+    Attributes:
+        tree: the coordination tree in which the hosts meet.
+        environment: the environment whose groups the hosts share.
+        host: a name that is unique in the cluster.
+        next_generation: takes the least number that it may return; returns a number above all numbers that it
+            returned before.
+        clock: the host's clock.
+    """
+
+    tree: Tree
+    environment: str
+    host: str
+    next_generation: Callable[[int], Awaitable[int]]
+    clock: Clock
 
 
 class Assignment(NamedTuple):

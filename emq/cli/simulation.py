@@ -15,7 +15,6 @@ from emq.allocation import forecast
 from emq.allocation.forecast import Forecast, Step
 from emq.allocation.leader import DEBOUNCE_S
 from emq.cli import cluster, output
-from emq.cli.plan import MOST_HOSTS
 from emq.cli.session import Session
 from emq.database import urls
 from emq.topics import model
@@ -29,7 +28,7 @@ BAR = 40
 
 
 class Wanted(NamedTuple):
-    """The options of the command; None where not given."""
+    """The options of the command, None where not given, and the most hosts that it simulates."""
 
     hosts: int | None
     topics: int | None
@@ -41,6 +40,7 @@ class Wanted(NamedTuple):
     message_us: float | None
     utilisation: float | None
     seed: int
+    most_hosts: int
 
 
 class Load(NamedTuple):
@@ -109,9 +109,10 @@ def _plan(load: Load, wanted: Wanted, session_timeout_s: float) -> Outcome:
     qps = round(sum(load.quotas.values()) * model.MICRO) / model.MICRO
     needed = forecast.hosts_for(qps, message_us, utilisation)
     hosts = needed if wanted.hosts is None else wanted.hosts
-    if hosts > MOST_HOSTS:
+    if hosts > wanted.most_hosts:
         raise typer.BadParameter(
-            f"{qps:g} messages a second need {hosts:,} hosts, and a simulation has at most {MOST_HOSTS:,}; give --hosts"
+            f"{qps:g} messages a second need {hosts:,} hosts, and a simulation has at most {wanted.most_hosts:,}; give "
+            "--hosts"
         )
     if wanted.kill >= hosts:
         raise typer.BadParameter(

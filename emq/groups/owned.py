@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
-from emq.groups.capacity import MIN_BUFFER, buffer_capacity, in_flight_limit
+from emq.groups.capacity import MIN_BUFFER, Gauge, buffer_capacity, in_flight_limit
 from emq.groups.deliveries import Deliveries
-from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver

@@ -20,12 +20,11 @@ from emq.dispatch.slot_settler import MemberSettler
 from emq.fetcher.forwarder import Forwarder
 from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
-from emq.fetcher.readiness import Readiness
+from emq.fetcher.readiness import Readiness, Waker
 from emq.fetcher.slot_claimer import SlotClaimer
-from emq.fetcher.waker import Waker
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.events import GROUP_LOOPS, GroupLoop, HostEvents
-from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
 from emq.host.group_loops import Loops

@@ -21,8 +21,8 @@ from emq.clock import Clock
 from emq.database import Database
 from emq.dispatch.settler import Settler
 from emq.fetcher.puller import Puller
+from emq.groups.capacity import Gauge
 from emq.groups.deliveries import SIZES
-from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedTopic
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
