@@ -61,6 +61,12 @@ DESCRIPTIONS = {
     "max_in_flight": "Most messages of one host that are started and not yet finished.",
     "push_allow": "Addresses and networks, with commas between them, to which push over HTTP may connect besides "
     "public ones, such as 10.1.0.0/16; * for all. The same on all hosts.",
+    "push_attempts": "Keep a record of each attempt to push a message in the database, for its tenant to see.",
+    "push_https_only": "Push to https URLs only.",
+    "push_ports": "Ports to which push may connect, with commas between them, such as 443,8443; empty: all ports.",
+    "secret_key": "Key that encrypts the secrets of endpoints in the database: base64 of 32 bytes. Several, with "
+    "spaces between them, for a change: the first encrypts, all decrypt. Empty: secrets are kept as they are.",
+    "secret_key_file": "File with more of these keys, such as one that a secret manager writes.",
     "lua_folds": "Allow topics to merge messages by Lua code of their own (a fold). It runs in the store; code that "
     "never ends blocks a Redis server.",
     "trail": "Directory of the trail, the record of every message's life; empty: no trail.",
@@ -68,6 +74,8 @@ DESCRIPTIONS = {
     "the machine; the processes of one host take the port and those above it. Empty: not at all.",
     "api": "HOST:PORT at which `emq api` and `emq up` serve the HTTP API of the push service, such as 127.0.0.1:8080; "
     ":PORT for all addresses of the machine. Empty: `emq up` does not serve it, `emq api` does at 127.0.0.1:8080.",
+    "api_requests_per_s": "Most requests of one key a second that the API takes, on the average; as many more may come "
+    "at once.",
     "log_level": "Least level that a host logs: debug, info, warning or error.",
     "log_format": "How a host logs: text for people, or json, one object for each line.",
 }
@@ -94,10 +102,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain_s: Annotated[float, Meta(ge=0)] = 10.0
     max_in_flight: Annotated[int, Meta(ge=1)] = 20_000
     push_allow: str = ""
+    push_attempts: bool = True
+    push_https_only: bool = False
+    push_ports: str = ""
+    secret_key: str = ""
+    secret_key_file: str = ""
     lua_folds: bool = False
     trail: str = ""
     metrics: str = ""
     api: str = ""
+    api_requests_per_s: Annotated[float, Meta(gt=0, le=1_000_000)] = 1_000.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
 
@@ -160,6 +174,14 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None, **ov
             _name_unknown(name)
     values.update({key: value for key, value in overrides.items() if value is not None})
     return _settings(values)
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """Return the settings as they may be shown: without passwords and keys."""
+    values: dict[str, Any] = msgspec.to_builtins(settings)
+    values["database"] = settings.database_url
+    values["secret_key"] = "***" if settings.secret_key else ""
+    return {name: opening.hide_password(value) if isinstance(value, str) else value for name, value in values.items()}
 
 
 def merged(settings: Settings, **overrides: Any) -> Settings:

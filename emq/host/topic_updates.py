@@ -11,13 +11,18 @@ from emq.groups.capacity import HORIZON_S, buffer_capacity, in_flight_limit, que
 from emq.groups.context import HostContext
 from emq.groups.deliveries import NO_HANDLER, RECEIVERS
 from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.host.budgets import Budgets
 from emq.host.group_loops import Loops
 from emq.host.handlers import Binding, Handlers, is_pattern, with_timeout
 from emq.loops.slicing import SLICE
 from emq.quota import pacing
-from emq.quota.throttle import throttled, unthrottled
+from emq.quota.charge import limited
+from emq.quota.counter import own_counter
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
+
+NOTES = frozenset(("push.failing_since",))
+"""Attributes in which hosts note what they have seen. A change of one is no change of the endpoint."""
 
 
 class TopicUpdates:
@@ -34,20 +39,23 @@ class TopicUpdates:
         loops: Loops,
         owned: Mapping[str, OwnedTopic],
         groups: Mapping[str, OwnedGroup],
+        budgets: Budgets,
         context: HostContext,
     ) -> None:
         self._handlers = handlers
         self._loops = loops
         self._owned = owned
         self._groups = groups
+        self._budgets = budgets
         self._clock = context.clock
         self._deliveries = context.deliveries
 
     def update(self, owner: OwnedTopic, topic: Topic) -> list[OwnedGroup]:
         """Update the topic itself; return the groups here that must be updated, too."""
-        if owner.throttle is not None and owner.topic.options.attributes != topic.options.attributes:
+        if owner.throttle is not None and _named(owner.topic) != _named(topic):
             owner.set_throttle(None)  # the attributes may name another endpoint
         owner.topic = topic
+        owner.charge = self._budgets.charge(topic)
         owner.limit = in_flight_limit(topic)
         self.bind(owner)
         passed = {} if owner.gate is None else owner.gate.passed
@@ -61,8 +69,8 @@ class TopicUpdates:
         owner, topic = group.owner, group.owner.topic
         group.quota = quota_of(topic, group.index)
         group.policy = priority.policy_for(topic)
-        counter = pacing.follow(unthrottled(group.counter), topic, group.index, owner.sisters, self._clock.now())
-        group.counter = throttled(counter, owner.throttle)
+        counter = pacing.follow(own_counter(group.counter), topic, group.index, owner.sisters, self._clock.now())
+        group.counter = limited(counter, owner.charge, owner.throttle)
         group.capacity = buffer_capacity(group.quota, HORIZON_S, topic.may_expire)
         group.allowance = self._loops.checkpointer.allowance(group)
         for queue in group.queues:
@@ -120,6 +128,12 @@ class TopicUpdates:
         timeout_s = owner.topic.options.handler_timeout_s
         owner.handler = binding.call if timeout_s is None else with_timeout(binding.call, timeout_s)
         owner.batch_size = binding.batch_size
+
+
+def _named(topic: Topic) -> dict[str, str]:
+    """Return the attributes that may name an endpoint."""
+    attributes = topic.options.attributes
+    return {name: value for name, value in attributes.items() if name not in NOTES}
 
 
 def _counted_as(binding: Binding | None) -> str:

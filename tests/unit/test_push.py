@@ -16,6 +16,7 @@ import pytest
 import yarl
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+from support.served import served
 
 from emq import errors
 from emq.clock import ManualClock
@@ -24,7 +25,8 @@ from emq.message import Message
 from emq.push import headers, signature, verdict
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint, Endpoints
-from emq.push.pusher import BODY_BYTES, Pusher
+from emq.push.http import BODY_BYTES
+from emq.push.pusher import Pusher, Reports
 from emq.topics import model
 
 NOW_S = 1_700_000_000.0
@@ -256,18 +258,18 @@ def signing(secret: str) -> Endpoint:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_2xx_is_delivered(status: int) -> None:
-    assert verdict.of_response(status, "60", b"error", NOW_S) is None
+    assert verdict.of_response(status, "60", "error", NOW_S) is None
 
 
 @pytest.mark.parametrize("status", [301, 307, 400, 401, 404, 408, 425, 429, 500, 503, 599])
 def test_every_other_answer_is_retried_on_the_topics_schedule(status: int) -> None:
-    decision = verdict.of_response(status, None, b"", NOW_S)
+    decision = verdict.of_response(status, None, "", NOW_S)
     assert isinstance(decision, errors.Retry)
     assert (decision.reason, decision.after_s) == (f"HTTP {status}", None)
 
 
-def test_410_is_final() -> None:
-    assert isinstance(verdict.of_response(410, "60", b"", NOW_S), errors.Reject)
+def test_410_gives_the_message_back() -> None:
+    assert isinstance(verdict.of_response(410, "60", "", NOW_S), errors.GiveBack)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,7 @@ def test_retry_after_is_honoured_within_bounds(value: str, after_s: float | None
     ],
 )
 def test_the_reason_is_one_short_printable_line(body: bytes, reason: str) -> None:
-    decision = verdict.of_response(500, None, body, NOW_S)
+    decision = verdict.of_response(500, None, verdict.text_of(body), NOW_S)
     assert isinstance(decision, errors.Retry)
     assert decision.reason == reason
 
@@ -333,16 +335,13 @@ class Server:
                     writer.write(answer)
         except (asyncio.IncompleteReadError, ConnectionError):
             self.hung_up.set()
-        finally:
-            writer.close()
 
     @contextlib.asynccontextmanager
     async def pusher(self, timeout_s: float = 5.0) -> AsyncIterator[Pusher]:
-        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        endpoint = Endpoint("t", yarl.URL(f"http://127.0.0.1:{port}/hook%2F"), ("high", "low"), timeout_s)
-        async with server, Pusher({"t": endpoint}.get, clock=ManualClock(NOW_S), addresses=ANY) as pusher:
-            yield pusher
+        async with served(self.serve) as port:
+            endpoint = Endpoint("t", yarl.URL(f"http://127.0.0.1:{port}/hook%2F"), ("high", "low"), timeout_s)
+            async with Pusher({"t": endpoint}.get, clock=ManualClock(NOW_S), addresses=ANY) as pusher:
+                yield pusher
 
 
 def message(**fields: object) -> Message:
@@ -381,14 +380,12 @@ async def test_an_answer_that_drips_ends_at_the_time_out() -> None:
             for byte in NO_CONTENT * 100:
                 writer.write(bytes((byte,)))
                 await asyncio.sleep(0.02)
-        writer.close()
 
-    server = await asyncio.start_server(drip, "127.0.0.1", 0)
-    url = yarl.URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-    endpoint = Endpoint("t", url, ("high", "low"), timeout_s=0.2)
-    async with server, Pusher({"t": endpoint}.get, addresses=ANY) as push:
-        with pytest.raises(errors.Retry, match=r"^timeout after 0.2 s$"):
-            await push(message())
+    async with served(drip) as port:
+        endpoint = Endpoint("t", yarl.URL(f"http://127.0.0.1:{port}/"), ("high", "low"), timeout_s=0.2)
+        async with Pusher({"t": endpoint}.get, addresses=ANY) as push:
+            with pytest.raises(errors.Retry, match=r"^timeout after 0.2 s$"):
+                await push(message())
 
 
 async def test_deliveries_share_one_connection_whatever_the_status() -> None:
@@ -411,9 +408,9 @@ async def test_a_redirect_is_retried_and_not_followed() -> None:
     assert len(server.requests) == 1
 
 
-async def test_gone_is_rejected() -> None:
+async def test_the_message_to_an_endpoint_that_is_gone_waits() -> None:
     async with Server(response("410 Gone", b"")).pusher() as push:
-        with pytest.raises(errors.Reject, match=r"^HTTP 410$"):
+        with pytest.raises(errors.GiveBack, match=r"^HTTP 410$"):
             await push(message())
 
 
@@ -457,8 +454,8 @@ async def test_tls_to_a_plain_server_is_retried() -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    async with await asyncio.start_server(answer_in_plain_text, "127.0.0.1", 0) as server:
-        endpoint = Endpoint("t", yarl.URL(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
+    async with served(answer_in_plain_text) as port:
+        endpoint = Endpoint("t", yarl.URL(f"https://127.0.0.1:{port}/"))
         async with Pusher({"t": endpoint}.get, addresses=ANY) as push:
             with pytest.raises(errors.Retry, match=r"^TLS failed"):
                 await push(message())
@@ -506,7 +503,9 @@ async def test_an_answer_tells_nothing_about_the_endpoint_that_the_topic_has_by_
         }[change]
         found = iter([endpoint, later])
         throttles = Throttles({}, mock.Mock(), now)
-        async with Pusher(lambda _: next(found), clock=now, addresses=ANY, throttles=lambda: throttles) as pusher:
+        async with Pusher(
+            lambda _: next(found), clock=now, addresses=ANY, reports=Reports(lambda: throttles)
+        ) as pusher:
             with pytest.raises(errors.Retry):
                 await pusher(message())
             assert len(pusher._healths) == (change == "none")

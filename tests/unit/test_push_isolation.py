@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import yarl
+from support.served import served
 
 from emq import errors
 from emq.message import Message
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
 from emq.push.pusher import Pusher
-from emq.push.resolver import LOOKUPS
+from emq.push.resolver import LOOKUPS, FairResolver
 
 SOON_S = 5.0
 ANY = AddressFilter(("*",))
@@ -34,11 +35,9 @@ async def port() -> AsyncIterator[int]:
                     writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
-        finally:
-            writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1]
+    async with served(serve) as port:
+        yield port
 
 
 @pytest.fixture
@@ -55,6 +54,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return real("127.0.0.1" if str(host).startswith("well") else host, port, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr("emq.push.http.build_resolver", FairResolver)
     yield asked
     gate.set()
 

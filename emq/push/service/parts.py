@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 
 from emq.app import App
 from emq.push.records.audit_log import AuditLog, Entry
 from emq.push.records.ids import Ids, Kind
+from emq.topics.model import Topic
 
 T = TypeVar("T")
+
+
+class Sealing(Protocol):
+    """Encrypts what only hosts may read."""
+
+    def encrypt(self, text: str) -> str:
+        """Return the text as it is to be kept."""
+
+    def decrypt(self, text: str) -> str:
+        """Return what `encrypt` was given. Raises `ValueError` where the key is missing."""
+
+
+class Plain:
+    """Keeps texts as they are."""
+
+    def encrypt(self, text: str) -> str:
+        return text
+
+    def decrypt(self, text: str) -> str:
+        return text
 
 
 class Parts:
@@ -24,6 +46,7 @@ class Parts:
     def __init__(self, app: App) -> None:
         self.app = app
         self.environment = str(app.settings.environment)
+        self.sealing: Sealing = Plain()
         self._ids = Ids()
         self._audit_log = AuditLog(self.environment)
 
@@ -33,6 +56,10 @@ class Parts:
     def new_id(self, kind: Kind) -> str:
         return self._ids.next(kind, self.now_us())
 
+    def new_ids(self, kind: Kind) -> Callable[[int], str]:
+        """Return what makes ids of a kind, given the microseconds since the epoch."""
+        return functools.partial(self._ids.next, kind)
+
     async def read(self, fn: Callable[[sa.Connection], T]) -> T:
         """Run a transaction that writes nothing. Raises `DatabaseUnavailable`."""
         return await self.app.database.run(fn, read_only=True)
@@ -40,6 +67,10 @@ class Parts:
     async def write(self, fn: Callable[[sa.Connection], T]) -> T:
         """Run a transaction. Raises `DatabaseUnavailable`; then nothing was changed."""
         return await self.app.database.run(fn)
+
+    async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return those of the topics that exist, by name. Raises `DatabaseUnavailable`."""
+        return await self.app.catalog.some(names)
 
     def audit(
         self,
