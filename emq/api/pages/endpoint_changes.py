@@ -16,7 +16,7 @@ from emq.api.pages.gate import Visitor
 from emq.api.pages.rendering import number
 from emq.api.pages.routing import ADesk, Rendering, SignedIn, new_router
 from emq.api.pages.tenant_screen import Subject
-from emq.push.records import deliveries
+from emq.push.records import endpoints
 from emq.push.service.refusals import Invalid
 from emq.push.service.scope import Scope, unknown_endpoint
 from emq.topics.model import State, Topic
@@ -44,7 +44,7 @@ async def _target(desk: Desk, visitor: Visitor, tenant: str, endpoint: str) -> T
         visitor.check_admin()
         return Target(of, "", of.topic)
     await Scope(desk.parts).check_endpoint(tenant, endpoint)
-    name = deliveries.topic_of(tenant, endpoint)
+    name = endpoints.topic_of(tenant, endpoint)
     topic = (await desk.parts.app.catalog.some([name])).get(name)
     if topic is None:
         raise unknown_endpoint(endpoint)
