@@ -15,7 +15,7 @@ import uvloop
 
 from emq import errors, plurals
 from emq.app import App
-from emq.cli import binding, logs, output, supervisor
+from emq.cli import binding, logs, output, pushing, supervisor
 from emq.cli.extras import needing
 from emq.cli.session import Session
 from emq.host import garbage_collection
@@ -60,7 +60,7 @@ async def _consume(session: Session, member: str | None, *, child: bool, api: bo
     process = 0 if member is None else int(member.partition("/")[0])
     ending = _Ending()
     try:
-        async with app.monitor.serving(process), binding.with_push(app), contextlib.AsyncExitStack() as stack:
+        async with app.monitor.serving(process), pushing.with_push(app), contextlib.AsyncExitStack() as stack:
             with ending.by_signals():
                 if child or member is not None:
                     _stop_with_parent(app, ending)

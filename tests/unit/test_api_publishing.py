@@ -14,7 +14,7 @@ from support import push_api
 from support.push_api import Api, Receiver
 
 from emq import errors
-from emq.cli import binding
+from emq.cli import pushing
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 @contextlib.asynccontextmanager
 async def hosting(api: Api) -> AsyncIterator[None]:
     """Deliver what the API takes, as `emq up` does."""
-    async with binding.with_push(api.app), api.app.running():
+    async with pushing.with_push(api.app), api.app.running():
         yield
 
 
@@ -61,6 +61,8 @@ async def test_a_published_message_arrives_signed(api: Api, receiver: Receiver) 
     assert request.headers["webhook-id"] == receipt["id"]
     assert request.headers["emq-header-event-type"] == "order.paid"
     assert (request.headers["x-shop"], request.headers["authorization"]) == ("1", "Bearer t0ken")
+    assert await states(api) == {receipt["id"]: "delivered"}
+    assert (await api.app.catalog.get(f"acme.{made['id']}")).options.budget == "acme"
 
 
 async def test_a_batch_arrives_in_order_at_each_endpoint_that_wants_it(api: Api, receiver: Receiver) -> None:

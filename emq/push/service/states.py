@@ -17,9 +17,9 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from emq.push.endpoint import DISABLED
 from emq.push.records import deliveries
 from emq.push.records.deliveries import Delivery
-from emq.push.service.endpoint_topics import DISABLED
 from emq.push.service.host_facts import HostFacts
 from emq.topics.model import State as TopicState
 from emq.topics.model import Topic
@@ -95,6 +95,10 @@ def hold_of(topic: Topic | None, tenant: Topic | None, facts: HostFacts) -> Hold
         return Hold("throttled", throttle.reason, 0.0, throttle.rate)
     if not facts.live:
         return Hold("unknown", "no host has reported lately")
+    seen = facts.topics.get(topic.name)
+    if seen is not None and seen.held_by:
+        whole = "the tenant" if tenant is not None and seen.held_by == tenant.name else f"the budget {seen.held_by}"
+        return Hold("tenant_cap", f"{whole} uses its whole rate")
     started = facts.started_per_s(topic.name)
     if started is not None and started >= AT_CAP * topic.qps:
         return Hold("endpoint_cap", f"the endpoint uses its {topic.qps:g} a second")
