@@ -143,10 +143,13 @@ class Deliveries:
         query = sa.select(*_COLUMNS).where(self._mine, _t.c.topic == topic, _t.c.message.in_(messages))
         return self._select(connection, query)
 
-    def of_message(self, connection: sa.Connection, tenant: str, message: str) -> list[Delivery]:
-        """Return the deliveries of one message, by endpoint."""
-        where = (_t.c.tenant == tenant, _t.c.message == message)
-        return self._select(connection, sa.select(*_COLUMNS).where(self._mine, *where).order_by(_t.c.topic))
+    def of_message(
+        self, connection: sa.Connection, tenant: str, message: str, *, after: str = "", limit: int = 100
+    ) -> list[Delivery]:
+        """Return the deliveries of one message by topic, beginning behind `after`."""
+        where = (self._mine, _t.c.tenant == tenant, _t.c.message == message, _t.c.topic > after)
+        query = sa.select(*_COLUMNS).where(*where).order_by(_t.c.topic).limit(limit)
+        return self._select(connection, query)
 
     def read(
         self,
