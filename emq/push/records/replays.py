@@ -163,7 +163,7 @@ class Replays:
             return None
         body = new.body
         if waiting:
-            taken = [row for row in waiting if self._deliveries.move(connection, row, deliveries.PENDING, "", now_us)]
+            taken = self._deliveries.wait_again(connection, waiting)
             units, left_out = tuple(Unit(row.topic, row.message) for row in taken), len(waiting) - len(taken)
             body = msgspec.structs.replace(body, units=units, left_out=body.left_out + left_out)
         saved = new._replace(body=body, changed_us=changed_us)

@@ -169,7 +169,10 @@ class ReplayRunner:
         """Carry one replay out until it ends, rests, or is somebody else's."""
         replay, failures = seen, 0
         try:
-            replay = await self._renewed(replay)
+            try:
+                replay = await self._renewed(replay)
+            except errors.DatabaseUnavailable:
+                return  # the next look finds it again
             while True:
                 begun_s = asyncio.get_running_loop().time()
                 try:
