@@ -61,6 +61,12 @@ DESCRIPTIONS = {
     "max_in_flight": "Most messages of one host that are started and not yet finished.",
     "push_allow": "Addresses and networks, with commas between them, to which push over HTTP may connect besides "
     "public ones, such as 10.1.0.0/16; * for all. The same on all hosts.",
+    "push_attempts": "Keep a record of each attempt to push a message in the database, for its tenant to see.",
+    "push_https_only": "Push to https URLs only.",
+    "push_ports": "Ports to which push may connect, with commas between them, such as 443,8443; empty: all ports.",
+    "secret_key": "Key that encrypts the secrets of endpoints in the database: base64 of 32 bytes. Several, with "
+    "spaces between them, for a change: the first encrypts, all decrypt. Empty: secrets are kept as they are.",
+    "secret_key_file": "File with more of these keys, such as one that a secret manager writes.",
     "lua_folds": "Allow topics to merge messages by Lua code of their own (a fold). It runs in the store; code that "
     "never ends blocks a Redis server.",
     "trail": "Directory of the trail, the record of every message's life; empty: no trail.",
@@ -96,6 +102,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain_s: Annotated[float, Meta(ge=0)] = 10.0
     max_in_flight: Annotated[int, Meta(ge=1)] = 20_000
     push_allow: str = ""
+    push_attempts: bool = True
+    push_https_only: bool = False
+    push_ports: str = ""
+    secret_key: str = ""
+    secret_key_file: str = ""
     lua_folds: bool = False
     trail: str = ""
     metrics: str = ""
@@ -163,6 +174,14 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None, **ov
             _name_unknown(name)
     values.update({key: value for key, value in overrides.items() if value is not None})
     return _settings(values)
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """Return the settings as they may be shown: without passwords and keys."""
+    values: dict[str, Any] = msgspec.to_builtins(settings)
+    values["database"] = settings.database_url
+    values["secret_key"] = "***" if settings.secret_key else ""
+    return {name: opening.hide_password(value) if isinstance(value, str) else value for name, value in values.items()}
 
 
 def merged(settings: Settings, **overrides: Any) -> Settings:

@@ -23,14 +23,15 @@ from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
 from emq import plurals
-from emq.cli.binding import with_push
+from emq.cli.pushing import with_push
 from emq.demo.receivers import Receivers
 from emq.host import garbage_collection
 from emq.message import Message
 from emq.push import headers
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
-from emq.push.pusher import build_connector, most_connections
+from emq.push.http import build_connector
+from emq.push.pusher import most_connections
 from emq.settings import load
 from emq.topics.model import Topic, TopicOptions
 

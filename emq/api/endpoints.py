@@ -11,7 +11,7 @@ import pydantic
 
 from emq.api import access, forms
 from emq.api.tenants import TenantId
-from emq.push.endpoint import MAX_TIMEOUT_S, MAX_URL_LENGTH, MIN_TIMEOUT_S
+from emq.push.endpoint_values import MAX_TIMEOUT_S, MAX_URL_LENGTH, MIN_TIMEOUT_S
 from emq.push.records.endpoints import Endpoint, EndpointSettings, Operator
 from emq.push.service.endpoint_topics import Auth
 from emq.push.service.endpoints import Made

@@ -1,4 +1,4 @@
-"""The app of a host that is started from the command line: a module's or a bare one, with HTTP push."""
+"""The app of a host that is started from the command line: a module's or a bare one."""
 
 from __future__ import annotations
 
@@ -6,73 +6,16 @@ import importlib
 import logging
 import sys
 import traceback
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
 
 from emq import errors
 from emq.app import App
-from emq.calls.middleware import Middleware
 from emq.cli.session import Session
-from emq.groups.deliveries import PUSH
-from emq.groups.receiver import Receiver
-from emq.host.handlers import Binding, Handlers
-from emq.host.throttles import Throttles
 from emq.settings import Settings
 from emq.storage.opening import hide_password
 
 log = logging.getLogger(__name__)
 
 DEFAULT_ATTRIBUTE = "app"
-
-
-class WithPush(Handlers):
-    """The user's handlers first; a topic without one is pushed if it has an endpoint.
-
-    A topic with neither is not consumed: its messages wait and do not fail until they are dead.
-
-    Args:
-        own: handlers bound by the user.
-        pusher: the push handler.
-        has_endpoint: returns whether the topic of this name is pushed.
-    """
-
-    def __init__(self, own: Handlers, pusher: Callable[[Any], Any], has_endpoint: Callable[[str], bool]) -> None:
-        super().__init__()
-        super().bind("*", pusher)
-        self._own = own
-        self._has_endpoint = has_endpoint
-
-    def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
-        self._own.bind(pattern, function, batch_size=batch_size)
-
-    def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
-        self._own.bind_receiver(pattern, receiver)
-
-    def unbind_receiver(self, pattern: str, receiver: Receiver) -> None:
-        self._own.unbind_receiver(pattern, receiver)
-
-    @property
-    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
-        return self._own.overrides
-
-    def run_within(self, around: Sequence[Middleware]) -> None:
-        """Run middleware around the user's handlers, not around push."""
-        self._own.run_within(around)
-
-    def patterns(self) -> None:
-        """A topic's endpoint decides, not its name."""
-
-    def find(self, topic: str) -> Binding | None:
-        found = self._own.find(topic)
-        if found is None and self._has_endpoint(topic):
-            pushed = super().find(topic)
-            found = pushed and pushed._replace(pattern=PUSH)
-        return found
-
-    def close(self) -> None:
-        self._own.close()
-        super().close()
 
 
 def load(text: str) -> App:
@@ -133,35 +76,3 @@ def app_of(session: Session) -> App:
                 *(asked.app, name, hide_password(kept), hide_password(given)),
             )
     return app
-
-
-@asynccontextmanager
-async def with_push(app: App) -> AsyncIterator[None]:
-    """Add push to the handlers of `app`, which is not open yet, for the length of a block."""
-    own = app.handlers
-    try:
-        from emq.push.addresses import AddressFilter
-        from emq.push.endpoint import Endpoints
-        from emq.push.pusher import Pusher
-    except errors.InvalidSettings as exc:
-        log.info("%s; topics with push.url are not consumed", exc)
-        yield
-        return
-
-    def topic_of(name: str) -> Any:
-        return None if app.host is None else app.host.ownership.topics.get(name)
-
-    def has_endpoint(name: str) -> bool:
-        topic = topic_of(name)
-        return topic is not None and "push.url" in topic.options.attributes
-
-    def throttles() -> Throttles | None:
-        return None if app.host is None else app.host.throttles
-
-    addresses = AddressFilter.of_setting(app.settings.push_allow)
-    async with Pusher(Endpoints(topic_of), clock=app.clock, addresses=addresses, throttles=throttles) as pusher:
-        app.handlers = WithPush(own, pusher, has_endpoint)
-        try:
-            yield
-        finally:
-            app.handlers = own

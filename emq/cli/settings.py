@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
 from emq.cli import output
@@ -24,14 +23,11 @@ def settings(
     Example: emq settings --defaults > emq.toml
     """
     from emq import settings as module
-    from emq.storage.opening import hide_password
 
     if defaults:
         typer.echo(module.defaults_file())
         return
-    values: dict[str, Any] = msgspec.to_builtins(session.settings)
-    values["database"] = session.settings.database_url
-    shown = {name: hide_password(value) if isinstance(value, str) else value for name, value in values.items()}
+    shown = module.shown(session.settings)
     rows = [(name, _in_words(value), module.DESCRIPTIONS[name]) for name, value in shown.items()]
     session.show(shown, lambda: output.table("", ("setting", "value", "meaning"), rows))
 

@@ -13,7 +13,8 @@ import msgspec
 from emq import errors
 from emq.cli import output, times
 from emq.schedule import delay_levels
-from emq.topics import changing
+from emq.settings import Settings
+from emq.topics import changing, secret_attributes
 from emq.topics.model import Topic, TopicOptions
 
 PUSH = "push."
@@ -78,22 +79,71 @@ def listed() -> str:
     return f"the options are {', '.join(KNOWN)}, push.NAME and attributes.NAME; see: emq topic options"
 
 
-def check_push(topic: Topic, allowed: str | None) -> None:
-    """Raise `InvalidTopic` if the topic has push attributes that make no endpoint.
+def check_push(topic: Topic, settings: Settings, *, is_new: bool = True) -> None:
+    """Raise `InvalidTopic` if the topic has push attributes that make no endpoint, or one that the settings forbid.
 
     Args:
-        allowed: the setting `push_allow`; None if the address has not changed.
+        is_new: False if the URL has not changed.
     """
     if any(name.startswith(PUSH) for name in topic.options.attributes):
         from emq.push.addresses import AddressFilter
         from emq.push.endpoint import Endpoint
+        from emq.push.secrets import Secrets
 
-        found = Endpoint.from_topic(topic)
-        if found is not None and allowed is not None:
+        found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
+        if found is not None and is_new:
+            addresses = AddressFilter.of_settings(settings)
             try:
-                AddressFilter.of_setting(allowed).check_host(found.url.host or "")
-            except ValueError as exc:
+                addresses.check_url(found.url)
+                addresses.check_host(found.url.host or "")
+            except (ValueError, OSError) as exc:
                 raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
+
+
+async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
+    """Ask the topic's endpoint for permission; return the topic with what it allows, its qps no higher than that.
+
+    Raises:
+        InvalidTopic: the topic has no endpoint, or the endpoint does not agree.
+    """
+    from emq.push import handshake
+    from emq.push.addresses import AddressFilter
+    from emq.push.endpoint import Endpoint
+    from emq.push.secrets import Secrets
+
+    found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
+    if found is None:
+        raise errors.InvalidTopic(f"topic {topic.name!r}: --handshake needs an endpoint; give --url")
+    addresses = AddressFilter.of_settings(settings)
+    try:
+        allowed = await handshake.handshake(found, origin, topic.qps, addresses)
+    except errors.InvalidTopic as exc:
+        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+    attributes = {**topic.options.attributes, **allowed.attributes}
+    topic = msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=attributes))
+    return msgspec.structs.replace(topic, qps=handshake.capped(topic))
+
+
+def encrypted(topic: Topic, settings: Settings) -> Topic:
+    """Return the topic with its secrets of push as they are to be kept."""
+    attributes = topic.options.attributes
+    if not settings.secret_key and not settings.secret_key_file:
+        return topic
+    from emq.push.secrets import Secrets
+
+    secrets = Secrets.of_setting(settings)
+    kept = {n: secrets.encrypt(v) if v and secret_attributes.is_secret(n) else v for n, v in attributes.items()}
+    return msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=kept))
+
+
+def without_secret(pair: str) -> str:
+    """Return a `key=value` pair as it may be shown."""
+    key, mark, text = pair.partition("=")
+    return (
+        f"{key}{mark}{secret_attributes.MASK}"
+        if text and secret_attributes.is_secret(key.removeprefix(ATTRIBUTE))
+        else pair
+    )
 
 
 def endpoint(topic: Topic) -> str:

@@ -19,14 +19,12 @@ from emq.storage.answers import served
 from emq.storage.lane_store import LaneState
 from emq.storage.slot_store import RETRIES, SlotState
 from emq.storage.store import Store
+from emq.topics import secret_attributes
 from emq.topics.model import SORTED_OPTIONS, Kind, Topic, TopicOptions, quotas
 
 MAX_GROUPS = 20
 """Groups shown in the table; JSON has all."""
 
-
-_SECRETS = ("push.headers.", "push.secret")
-"""Attributes whose values are not shown."""
 
 LONGEST = 200
 """Characters shown of an option's text; JSON has all."""
@@ -199,8 +197,8 @@ def _options(topic: Topic) -> list[tuple[str, str]]:
             lines.append((name, "- (for sorted kinds)"))
         elif name != "attributes":
             lines.append((name, f"{_shown(value)}{' (default)' if value == getattr(usual, name) else ''}"))
-    hidden = [(n, "***" if n.startswith(_SECRETS) else v) for n, v in topic.options.attributes.items()]
-    return [*lines, *((name, _shown(value)) for name, value in hidden)]
+    shown = secret_attributes.masked(topic.options.attributes)
+    return [*lines, *((name, _shown(value)) for name, value in shown.items())]
 
 
 def _shown(value: Any) -> str:

@@ -64,6 +64,13 @@ async def create(
             "--set", help="Any other option, as key=value, or key=@FILE for the text in a file; may be repeated."
         ),
     ] = None,
+    handshake: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="First ask the endpoint for permission, in the name of this DNS name of yours (CloudEvents webhooks).",
+        ),
+    ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="If the topic exists, leave it as it is.")] = False,
 ) -> None:
     """Create a topic.
@@ -94,7 +101,10 @@ async def create(
             raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
         raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {topic_settings.listed()}")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
-    topic_settings.check_push(topic, session.settings.push_allow)
+    topic_settings.check_push(topic, session.settings)
+    if handshake is not None:
+        topic = await topic_settings.agreed(topic, handshake, session.settings)
+    topic = topic_settings.encrypted(topic, session.settings)
     async with session.app(create=True) as opened:
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)
     kept = " (was there)" if exist_ok and not _is_as_asked(made, topic) else ""
@@ -199,14 +209,15 @@ async def set_(
             changes = dict(given.settings)
             if given.attributes:
                 topic = await opened.catalog.get(name)
-                changes["attributes"] = attributes = given.merged(topic.options.attributes)
+                attributes = given.merged(topic.options.attributes)
                 options = msgspec.structs.replace(topic.options, attributes=attributes)
-                allowed = session.settings.push_allow if "push.url" in given.attributes else None
-                topic_settings.check_push(msgspec.structs.replace(topic, options=options), allowed)
+                changed = msgspec.structs.replace(topic, options=options)
+                topic_settings.check_push(changed, session.settings, is_new="push.url" in given.attributes)
+                changes["attributes"] = topic_settings.encrypted(changed, session.settings).options.attributes
             return await opened.admin.update(name, **changes)
 
         if is_pattern(pattern):
-            question = f"Set {' '.join(settings)} for"
+            question = f"Set {' '.join(map(topic_settings.without_secret, settings))} for"
             await many_topics.change(session, opened, pattern, question, f"changed {keys} of", set_one, yes)
             return
         changed = await set_one(pattern)
@@ -308,8 +319,9 @@ async def export(
     pattern: Pattern = "*",
     fmt: Annotated[str, typer.Option("--format", help="toml or json.")] = "toml",
     file: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file instead.")] = None,
+    secrets: Annotated[bool, typer.Option("--secrets", help="With the secrets of push, for a backup.")] = False,
 ) -> None:
-    """Print topics as a file for `emq topic import`.
+    """Print topics as a file for `emq topic import`, which keeps secrets that are masked in the file.
 
     Example: emq topic export 'shop.*' -o topics.toml
     """
@@ -317,7 +329,7 @@ async def export(
         raise typer.BadParameter(f"{fmt!r} is not known; choose toml or json", param_hint="--format")
     async with session.app() as opened:
         await matching(opened, pattern)  # a name that is not there is a mistake
-        text = await opened.catalog.export("json" if fmt == "json" else "toml", pattern)
+        text = await opened.catalog.export("json" if fmt == "json" else "toml", pattern, secrets=secrets)
     if file is None:
         typer.echo(text, nl=False)
         return
@@ -337,16 +349,23 @@ async def import_(
     Example: emq topic import topics.toml
     """
     from emq.cli import topic_settings
-    from emq.topics import catalog_file
+    from emq.topics import catalog_file, secret_attributes
 
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as exc:
         raise errors.EMQError(f"cannot read {file}: {exc.strerror if isinstance(exc, OSError) else exc}") from exc
-    for topic in catalog_file.load(text, fmt := "json" if file.suffix == ".json" else "toml"):
-        topic_settings.check_push(topic, session.settings.push_allow)
+    asked = catalog_file.load(text, "json" if file.suffix == ".json" else "toml")
+    for topic in asked:
+        if secret_attributes.MASK not in topic.options.attributes.values():
+            topic_settings.check_push(topic, session.settings)
     async with session.app(create=True) as opened:
-        topics = await opened.admin.import_(text, "json" if fmt == "json" else "toml")
+        there = {topic.name: topic for topic in await opened.catalog.list()}
+        for i, topic in enumerate(asked):
+            topic = secret_attributes.unmasked(topic, there.get(topic.name))
+            topic_settings.check_push(topic, session.settings)
+            asked[i] = topic_settings.encrypted(topic, session.settings)
+        topics = await opened.admin.import_(catalog_file.dump(asked, "json", secrets=True), "json")
     session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
 
 
@@ -378,6 +397,9 @@ def _is_as_asked(made: Topic, asked: Topic) -> bool:
 
 def _data(topic: Topic) -> dict[str, Any]:
     """Return all fields of a topic, defaults included."""
+    from emq.topics import secret_attributes
+
+    topic = secret_attributes.without_secrets(topic)
     options = {field: getattr(topic.options, field) for field in topic.options.__struct_fields__}
     data: dict[str, Any] = {**msgspec.structs.asdict(topic), "options": options}
     return data

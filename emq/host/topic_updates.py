@@ -21,6 +21,9 @@ from emq.quota.counter import own_counter
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
 
+NOTES = frozenset(("push.failing_since",))
+"""Attributes in which hosts note what they have seen. A change of one is no change of the endpoint."""
+
 
 class TopicUpdates:
     """Lets owned topics and groups follow the catalog and the handlers, without a pause.
@@ -49,7 +52,7 @@ class TopicUpdates:
 
     def update(self, owner: OwnedTopic, topic: Topic) -> list[OwnedGroup]:
         """Update the topic itself; return the groups here that must be updated, too."""
-        if owner.throttle is not None and owner.topic.options.attributes != topic.options.attributes:
+        if owner.throttle is not None and _named(owner.topic) != _named(topic):
             owner.set_throttle(None)  # the attributes may name another endpoint
         owner.topic = topic
         owner.charge = self._budgets.charge(topic)
@@ -125,6 +128,12 @@ class TopicUpdates:
         timeout_s = owner.topic.options.handler_timeout_s
         owner.handler = binding.call if timeout_s is None else with_timeout(binding.call, timeout_s)
         owner.batch_size = binding.batch_size
+
+
+def _named(topic: Topic) -> dict[str, str]:
+    """Return the attributes that may name an endpoint."""
+    attributes = topic.options.attributes
+    return {name: value for name, value in attributes.items() if name not in NOTES}
 
 
 def _counted_as(binding: Binding | None) -> str:

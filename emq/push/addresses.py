@@ -11,7 +11,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+import yarl
+
 from emq import errors
+from emq.settings import Settings
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -50,9 +53,11 @@ class ForbiddenAddress(OSError):
 
 
 class AddressFilter:
-    """Decides to which addresses push may connect.
+    """Decides to which URLs and addresses push may connect.
 
     Args:
+        https_only: refuse http URLs.
+        ports: the only ports to connect to; none for all.
         allowed: networks (`10.1.0.0/16`), addresses, or `*` for all, to which push may connect besides public ones.
             Names of hosts are no use here: whoever owns a name decides on its address.
 
@@ -60,14 +65,36 @@ class AddressFilter:
         InvalidSettings: one of them is none of these.
     """
 
-    def __init__(self, allowed: Sequence[str] = ()) -> None:
+    def __init__(
+        self, allowed: Sequence[str] = (), *, https_only: bool = False, ports: frozenset[int] = frozenset()
+    ) -> None:
+        self._https_only = https_only
+        self._ports = ports
         self._all = EVERYTHING in allowed
         self._allowed = [_network(text) for text in allowed if text != EVERYTHING]
 
     @classmethod
     def of_setting(cls, text: str) -> AddressFilter:
         """Return the filter of the setting `push_allow`: networks and addresses with commas or spaces between them."""
-        return cls(text.replace(",", " ").split())
+        return cls(_parts(text))
+
+    @classmethod
+    def of_settings(cls, settings: Settings) -> AddressFilter:
+        """Return the filter of the settings `push_allow`, `push_https_only` and `push_ports`.
+
+        Raises:
+            InvalidSettings: a part of them is none.
+        """
+        ports = frozenset(map(_port, _parts(settings.push_ports)))
+        return cls(_parts(settings.push_allow), https_only=settings.push_https_only, ports=ports)
+
+    def check_url(self, url: yarl.URL) -> None:
+        """Raise `ForbiddenAddress` if the settings forbid the URL's scheme or port; its address is not looked at."""
+        if self._https_only and url.scheme != "https":
+            raise ForbiddenAddress("an http URL is not allowed here (the setting push_https_only); give an https URL")
+        if self._ports and url.port not in self._ports:
+            allowed = ", ".join(map(str, sorted(self._ports)))
+            raise ForbiddenAddress(f"port {url.port} is not allowed; the setting push_ports allows {allowed}")
 
     def refusal(self, address: str) -> str | None:
         """Return why push does not connect to an address, as a noun phrase; None if it may."""
@@ -108,6 +135,16 @@ class AddressFilter:
                 f"push.url leads to {refusal}, which is not allowed; to push there, set push_allow (the variable "
                 f"EMQ_PUSH_ALLOW) to {network} or a network around it, on this machine and on all hosts"
             )
+
+
+def _parts(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65_535):
+        raise errors.InvalidSettings(f"settings: push_ports has {text!r}; give ports from 1 to 65535, such as 443,8443")
+    return int(text)
 
 
 def _network(text: str) -> Network:

@@ -3,37 +3,56 @@
 from __future__ import annotations
 
 import dataclasses
-import re
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 
 import yarl
 
 from emq import errors
-from emq.push import signature
+from emq.push import endpoint_values, signature, tls
+from emq.push.masking import Masking
+from emq.push.oauth2 import OAuth2
+from emq.push.schedule import Schedule
+from emq.push.secrets import Secrets
 from emq.push.signature import Sign
 from emq.topics import model
 
 DEFAULT_TIMEOUT_S = 10.0
-MIN_TIMEOUT_S = 0.1
-MAX_TIMEOUT_S = 300.0
 DEFAULT_CONTENT_TYPE = "application/json"
-MAX_URL_LENGTH = 4096
-MAX_HEADER_LENGTH = 4096
+DEFAULT_DISABLE_AFTER_S = 5 * 86_400.0
+"""Five days, in seconds: an endpoint that has failed for so long, without a success, is disabled."""
+MAX_BATCH = 1_000
+DEFAULT_BATCH_MS = 100.0
+MAX_BATCH_MS = 60_000.0
+MAX_RATE = 1_000_000_000
+
+URL = "push.url"
+DISABLED = "push.disabled"
+FAILING_SINCE = "push.failing_since"
+"""Attributes that hosts write: why an endpoint gets nothing, and since when it fails (seconds since the epoch)."""
 
 _PREFIX = "push."
-_HEADER_PREFIX = "push.headers."
-_KNOWN = ("push.url", "push.timeout_s", "push.content_type", "push.throttle", "push.secret", "push.headers.<Name>")
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_SPACES_AND_CONTROLS = re.compile(r"[\s\x00-\x1f\x7f]")
-
-_RESERVED = frozenset(
-    (
-        *("connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive"),
-        *("proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "user-agent"),
-    )
+_AUTHORIZATION = "Authorization"
+_OAUTH2 = ("push.oauth2.url", "push.oauth2.client_id", "push.oauth2.secret", "push.oauth2.scope")
+_TLS = ("push.tls.ca", "push.tls.cert", "push.tls.key")
+_KNOWN = (
+    *(URL, "push.timeout_s", "push.content_type", "push.throttle", "push.secret", "push.basic", *_OAUTH2, *_TLS),
+    *("push.origin", "push.allowed_rate", "push.batch", "push.batch_ms", "push.batch_format"),
+    *("push.disable_after_s", DISABLED, FAILING_SINCE, "push.headers.<Name>"),
 )
-"""Headers that frame the request or that EMQ writes itself."""
-_RESERVED_PREFIXES = ("emq-", "webhook-")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Batching:
+    """Attributes:
+    most: most messages of one request.
+    wait_s: seconds that a message waits for others, at most.
+    is_array: True for a JSON array of payloads, False for one payload a line.
+    """
+
+    most: int
+    wait_s: float
+    is_array: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +67,17 @@ class Endpoint:
         content_type: of the payload.
         throttles: True if the topic gets less than its quota while the endpoint cannot take more.
         signers: sign each delivery; none without `push.secret`.
-        headers: extra headers of each request; they may hold secrets and are left out of `repr`.
+        headers: extra headers of each request, with `Authorization` for `push.basic`; they may hold secrets and are
+            left out of `repr`.
+        oauth2: where to get the token of each request; None for none.
+        tls: the endpoint's own settings of TLS; None for the usual ones.
+        batching: how messages share a request; None if each has its own.
+        disabled: why nothing is delivered; empty for an endpoint in use.
+        failing_since: since when it fails, as hosts have noted, in seconds since the epoch; 0 if it does not.
+        disable_after_s: seconds of failure after which it is disabled; infinity for never.
+        schedule: when what failed is tried again.
+        written_url: the URL as the attribute has it.
+        masked: masks the endpoint's secrets in a text.
     """
 
     topic: str
@@ -59,10 +88,23 @@ class Endpoint:
     throttles: bool = True
     signers: Sequence[Sign] = dataclasses.field(default=(), repr=False, compare=False)
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, hash=False)
+    oauth2: OAuth2 | None = None
+    tls: ssl.SSLContext | None = dataclasses.field(default=None, repr=False, compare=False)
+    batching: Batching | None = None
+    disabled: str = dataclasses.field(default="", compare=False)
+    failing_since: float = dataclasses.field(default=0.0, compare=False)
+    disable_after_s: float = dataclasses.field(default=DEFAULT_DISABLE_AFTER_S, compare=False)
+    schedule: Schedule = dataclasses.field(default=Schedule(), compare=False)
+    written_url: str = dataclasses.field(default="", compare=False)
+    masked: Masking = dataclasses.field(default_factory=Masking, repr=False, compare=False)
 
     @classmethod
-    def from_topic(cls, topic: model.Topic) -> Endpoint | None:
+    def from_topic(cls, topic: model.Topic, secrets: Secrets | None = None) -> Endpoint | None:
         """The endpoint in the topic's attributes; None if it has no attribute that starts with `push.`.
+
+        Args:
+            topic: as the catalog has it.
+            secrets: decrypts secrets in the attributes; None if all of them are plain.
 
         Raises:
             InvalidTopic: an attribute is missing, unknown or out of range; correct the one named.
@@ -71,23 +113,124 @@ class Endpoint:
         if not attributes:
             return None
         try:
-            url = _url(attributes.pop("push.url", ""))
-            timeout_s = _timeout(attributes.pop("push.timeout_s", str(DEFAULT_TIMEOUT_S)))
-            content_type = attributes.pop("push.content_type", DEFAULT_CONTENT_TYPE)
-            _check_value("push.content_type", content_type)
-            throttles = _switch("push.throttle", attributes.pop("push.throttle", "on"))
-            secrets = attributes.pop("push.secret", "")
-            signers = signature.signers(secrets) if secrets else ()
-            headers: dict[str, str] = {}
-            for name, value in attributes.items():
-                if not name.startswith(_HEADER_PREFIX):
-                    raise ValueError(f"{name} is not known; known are {', '.join(_KNOWN)}")
-                headers[_header_name(name, headers)] = value
-                _check_value(name, value)
+            return _Reader(attributes, secrets or Secrets()).endpoint(topic)
         except ValueError as exc:
             raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
-        return cls(topic.name, url, topic.priorities, timeout_s, content_type, throttles, signers, headers)
 
+
+def is_delivered(attributes: Mapping[str, str]) -> bool:
+    """Return True if a topic of these attributes has an endpoint that is not disabled, so that hosts consume it."""
+    return URL in attributes and not attributes.get(DISABLED)
+
+
+class _Reader:
+    """Reads the attributes of one topic, and knows which secrets were among them."""
+
+    def __init__(self, attributes: Mapping[str, str], secrets: Secrets) -> None:
+        self._attributes = dict(attributes)
+        self._secrets = secrets
+        self._seen: list[str] = []
+
+    def endpoint(self, topic: model.Topic) -> Endpoint:
+        url = endpoint_values.url(URL, self._take(URL))
+        timeout_s = self._number("push.timeout_s", DEFAULT_TIMEOUT_S, *_TIMEOUTS)
+        content_type = self._take("push.content_type") or DEFAULT_CONTENT_TYPE
+        endpoint_values.check_value("push.content_type", content_type)
+        throttles = endpoint_values.switch("push.throttle", self._take("push.throttle") or "on")
+        signing = self._secret("push.secret")
+        signers = signature.signers(signing) if signing else ()
+        self._seen += [text.partition("_")[2] for text in signing.split()]
+        oauth2 = self._oauth2()
+        own_tls = tls.context(self._take("push.tls.ca"), self._take("push.tls.cert"), self._secret("push.tls.key"))
+        batching = self._batching()
+        disabled, failing_since = self._take(DISABLED), self._number(FAILING_SINCE, 0.0, 0.0, 1e11)
+        disable_after_s = self._disable_after_s()
+        self._number("push.allowed_rate", 1.0, 1.0, MAX_RATE)
+        headers = self._headers(oauth2)  # last, since all that is left must be a header
+        return Endpoint(
+            topic.name,
+            url,
+            topic.priorities,
+            timeout_s,
+            content_type,
+            throttles,
+            signers,
+            headers,
+            oauth2,
+            own_tls,
+            batching,
+            disabled,
+            failing_since,
+            disable_after_s,
+            Schedule.of(topic),
+            topic.options.attributes[URL],
+            Masking(self._seen),
+        )
+
+    def _headers(self, oauth2: OAuth2 | None) -> dict[str, str]:
+        origin, basic = self._take("push.origin"), self._secret("push.basic")
+        given = dict(self._attributes)
+        for name, value in given.items():
+            if not name.startswith(endpoint_values.HEADER_PREFIX):
+                raise ValueError(f"{name} is not known; known are {', '.join(_KNOWN)}")
+            given[name] = self._decrypted(name, value)
+        found = endpoint_values.headers(given)
+        self._seen += found.values()
+        ways = ["push.basic"] * bool(basic) + ["push.oauth2.url"] * (oauth2 is not None)
+        ways += [f"push.headers.{name}" for name in found if name.lower() == _AUTHORIZATION.lower()]
+        if len(ways) > 1:
+            raise ValueError(f"{' and '.join(ways)} give one header twice; keep one")
+        if basic:
+            found[_AUTHORIZATION] = endpoint_values.basic("push.basic", basic)
+            self._seen += (found[_AUTHORIZATION].partition(" ")[2], basic.partition(":")[2])
+        if origin:
+            endpoint_values.check_value("push.origin", origin)
+            found["WebHook-Request-Origin"] = origin
+        return found
+
+    def _oauth2(self) -> OAuth2 | None:
+        url, client_id, scope = (self._take(name) for name in (_OAUTH2[0], _OAUTH2[1], _OAUTH2[3]))
+        secret = self._secret("push.oauth2.secret")
+        if not (url or client_id or scope or secret):
+            return None
+        if not (url and client_id and secret):
+            raise ValueError("push.oauth2.url, push.oauth2.client_id and push.oauth2.secret go together; give all")
+        self._seen.append(secret)
+        return OAuth2(endpoint_values.url("push.oauth2.url", url), client_id, secret, scope)
+
+    def _batching(self) -> Batching | None:
+        most = int(self._number("push.batch", 1, 1, MAX_BATCH, whole=True))
+        wait_s = self._number("push.batch_ms", DEFAULT_BATCH_MS, 0.0, MAX_BATCH_MS) / 1000
+        form = endpoint_values.choice("push.batch_format", self._take("push.batch_format") or "json", ("json", "lines"))
+        return None if most == 1 else Batching(most, wait_s, form == "json")
+
+    def _disable_after_s(self) -> float:
+        if self._attributes.get("push.disable_after_s") == "off":
+            self._take("push.disable_after_s")
+            return float("inf")
+        return self._number("push.disable_after_s", DEFAULT_DISABLE_AFTER_S, 60.0, 366 * 86_400.0)
+
+    def _number(self, name: str, default: float, least: float, most: float, *, whole: bool = False) -> float:
+        text = self._attributes.pop(name, None)
+        if text is None:
+            return default
+        read = endpoint_values.whole_number if whole else endpoint_values.number
+        return read(name, text, least, most)  # type: ignore[arg-type]
+
+    def _secret(self, name: str) -> str:
+        return self._decrypted(name, self._take(name))
+
+    def _decrypted(self, name: str, value: str) -> str:
+        try:
+            return self._secrets.decrypt(value)
+        except ValueError as exc:
+            raise ValueError(f"{name} {exc}") from None
+
+    def _take(self, name: str) -> str:
+        return self._attributes.pop(name, "")
+
+
+_TIMEOUTS = (endpoint_values.MIN_TIMEOUT_S, endpoint_values.MAX_TIMEOUT_S)
 
 FEW = 1_000
 """Number of known endpoints up to which deleted ones are not searched for."""
@@ -98,10 +241,12 @@ class Endpoints:
 
     Args:
         topic_of: the catalog's current topic of that name, or None; called for each delivery, so it must be cheap.
+        secrets: decrypts secrets in the attributes; None if all of them are plain.
     """
 
-    def __init__(self, topic_of: Callable[[str], model.Topic | None]) -> None:
+    def __init__(self, topic_of: Callable[[str], model.Topic | None], secrets: Secrets | None = None) -> None:
         self._topic_of = topic_of
+        self._secrets = secrets or Secrets()
         self._known: dict[str, tuple[model.Topic, Endpoint | None]] = {}
         self._most = FEW
 
@@ -115,71 +260,10 @@ class Endpoints:
         if known is None or known[0] is not topic:
             if len(self._known) >= self._most:
                 self._forget_deleted()
-            known = self._known[name] = topic, Endpoint.from_topic(topic)
+            known = self._known[name] = topic, Endpoint.from_topic(topic, self._secrets)
         return known[1]
 
     def _forget_deleted(self) -> None:
         """Forget endpoints of deleted topics; search again when twice as many are known as remain now."""
         self._known = {name: known for name, known in self._known.items() if self._topic_of(name) is known[0]}
         self._most = max(FEW, 2 * len(self._known))
-
-
-def _url(text: str) -> yarl.URL:
-    if not text:
-        raise ValueError("push.url is missing; give an http or https URL")
-    if len(text) > MAX_URL_LENGTH:
-        raise ValueError(f"push.url has {len(text)} characters; at most {MAX_URL_LENGTH}")
-    if _SPACES_AND_CONTROLS.search(text):
-        raise ValueError(f"push.url {text!r} contains white space or control characters; percent-encode them")
-    try:
-        url = yarl.URL(text, encoded=text.isascii())
-        port = url.port
-    except ValueError as exc:
-        raise ValueError(f"push.url {text!r} is not a URL: {exc}") from None
-    if url.scheme not in ("http", "https"):
-        raise ValueError(f"push.url {text!r} must start with http:// or https://")
-    if url.raw_user is not None or url.raw_password is not None:
-        # The value is not named: it would carry the password into logs.
-        raise ValueError("push.url must not contain a user or password; use push.headers.Authorization")
-    if not url.host:
-        raise ValueError(f"push.url {text!r} names no host")
-    if not port:
-        raise ValueError(f"push.url {text!r} has port 0; give 1 to 65535")
-    return url
-
-
-def _timeout(text: str) -> float:
-    try:
-        timeout_s = float(text)
-    except ValueError:
-        timeout_s = 0.0
-    if not MIN_TIMEOUT_S <= timeout_s <= MAX_TIMEOUT_S:
-        raise ValueError(f"push.timeout_s {text!r} must be a number from {MIN_TIMEOUT_S} to {MAX_TIMEOUT_S:g}")
-    return timeout_s
-
-
-def _switch(attribute: str, text: str) -> bool:
-    if text not in ("on", "off"):
-        raise ValueError(f"{attribute} {text!r} must be on or off")
-    return text == "on"
-
-
-def _header_name(attribute: str, others: Mapping[str, str]) -> str:
-    name = attribute.removeprefix(_HEADER_PREFIX)
-    folded = name.lower()
-    if not _TOKEN.fullmatch(name):
-        raise ValueError(f"{attribute!r} is not a header name; use letters, digits and hyphens")
-    if folded in _RESERVED or folded.startswith(_RESERVED_PREFIXES):
-        raise ValueError(f"{attribute} cannot be set; it is reserved (for the type of the body: push.content_type)")
-    if folded in (other.lower() for other in others):
-        raise ValueError(f"{attribute} is given twice, in different case; keep one")
-    return name
-
-
-def _check_value(attribute: str, value: str) -> None:
-    if not (value.isascii() and value.isprintable() and value == value.strip()) or len(value) > MAX_HEADER_LENGTH:
-        # The value is not shown: it may be a secret.
-        raise ValueError(
-            f"the value of {attribute} must be printable ASCII without spaces around it, "
-            f"at most {MAX_HEADER_LENGTH} characters"
-        )

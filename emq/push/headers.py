@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from emq.calls import content_types
 from emq.message import Message
-from emq.push import signature
-from emq.push.endpoint import MAX_HEADER_LENGTH, Endpoint
+from emq.push import batches, signature
+from emq.push.endpoint import Endpoint
+from emq.push.endpoint_values import MAX_HEADER_LENGTH
 
 MESSAGE_PREFIX = "emq-header-"
 """Prefix of the name of each of the message's own headers, so that they cannot pose as other headers."""
 
+LINES = "application/x-ndjson"
+"""Content type of a batch with one payload a line."""
+
 _NAME_SAFE = "!#$&'*+^`|"
 _VALUE_SAFE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+
+
+def of_request(endpoint: Endpoint, messages: Sequence[Message], timestamp_s: int) -> tuple[bytes, dict[str, str]]:
+    """Return body and headers of a request with one message, or a batch; see `of_delivery` and `of_batch`."""
+    if endpoint.batching is None or (len(messages) == 1 and not batches.fits(endpoint, messages[0])):
+        [message] = messages
+        return message.payload, of_delivery(endpoint, message, timestamp_s)
+    body = batches.body_of(endpoint, messages)
+    return body, of_batch(endpoint, messages, body, timestamp_s)
+
+
+def of_batch(endpoint: Endpoint, messages: Sequence[Message], body: bytes, timestamp_s: int) -> dict[str, str]:
+    """Return the headers of a batch.
+
+    `webhook-id` follows from the ids of the messages, which are in `emq-ids`, with commas between them, in the order of
+    the payloads. The signature covers the whole body. Headers of the messages are left out.
+    """
+    assert endpoint.batching is not None
+    ids = ",".join([quote(m.id, safe="") for m in messages])
+    headers = {
+        "Content-Type": endpoint.content_type if endpoint.batching.is_array else LINES,
+        "webhook-id": f"batch_{hashlib.sha256(ids.encode()).hexdigest()[:32]}",
+        "webhook-timestamp": str(timestamp_s),
+        "emq-topic": _value(endpoint.topic),
+        "emq-batch": str(len(messages)),
+        "emq-ids": ids,
+    }
+    if endpoint.signers:
+        headers["webhook-signature"] = signature.signature(endpoint.signers, headers["webhook-id"], timestamp_s, body)
+    headers.update(endpoint.headers)
+    return headers
 
 
 def of_delivery(endpoint: Endpoint, message: Message, timestamp_s: int) -> dict[str, str]:

@@ -2,59 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
+import random
 import resource
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import aiohttp
-from multidict import istr
+from aiohttp.abc import AbstractResolver
 
 from emq import errors
 from emq.clock import Clock, SystemClock
 from emq.host.throttles import Throttles
 from emq.message import Message
 from emq.places.places import Places
-from emq.push import headers, verdict
+from emq.push import attempts, batches, headers, verdict
 from emq.push.addresses import AddressFilter
+from emq.push.attempts import Attempt, AttemptSink
 from emq.push.endpoint import Endpoint
 from emq.push.health import Healths
-from emq.push.resolver import FairResolver
-
-CONNECT_TIMEOUT_S = 5.0
-"""Most seconds for name look-up, connection and TLS; an endpoint's longer time-out applies after that."""
-KEEPALIVE_S = 4.0
-"""Seconds after which idle connections are dropped. Below the 5 s at which common servers drop theirs: a POST sent into
-a connection that is just being closed fails, and must not be repeated unseen."""
-DNS_TTL_S = 30
-BODY_BYTES = 1024
-"""Most bytes read of an answer's body, for the reason; an answer with a longer body costs its connection."""
-BODY_TIMEOUT_S = 1.0
-"""Most seconds to wait for the body once the status is there."""
-_READ_BUFFER_BYTES = 4096
-_USER_AGENT = "emq-push"
-
-
-def build_connector(addresses: AddressFilter) -> aiohttp.BaseConnector:
-    """The connection pool. Connections are not limited here: a `Pusher` shares them among topics.
-
-    Args:
-        addresses: to which of them a connection may be made; asked for each one, also for a URL without a name.
-    """
-
-    def socket_for(info: aiohttp.AddrInfoType) -> socket.socket:
-        family, kind, protocol, _, address = info
-        addresses.check(str(address[0]))
-        return socket.socket(family, kind, protocol)
-
-    return aiohttp.TCPConnector(
-        socket_factory=socket_for,
-        limit=0,
-        limit_per_host=0,
-        keepalive_timeout=KEEPALIVE_S,
-        ttl_dns_cache=DNS_TTL_S,
-        resolver=FairResolver(),
-    )
+from emq.push.http import BODY_BYTES as BODY_BYTES
+from emq.push.http import Connections, beginning
+from emq.push.oauth2 import Tokens
+from emq.push.outages import Change, Outages
+from emq.push.outcome import Outcome
 
 
 def most_connections() -> int:
@@ -63,13 +33,19 @@ def most_connections() -> int:
     return 1 << 20 if files == resource.RLIM_INFINITY else max(16, files // 2)
 
 
-class _Request(aiohttp.ClientRequest):
-    """A request without the headers that aiohttp adds by itself, `Accept` and `Accept-Encoding`.
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Where a pusher tells what it has seen.
 
-    `skip_auto_headers` would leave them out as well, but copies all headers of each request to do so.
+    Attributes:
+        throttles: returns the throttles of the host, which follow the answers (`emq.push.health`).
+        attempts: takes the record of each attempt.
+        change: writes to the catalog that an endpoint is disabled (`emq.push.outages`); None to disable nothing.
     """
 
-    DEFAULT_HEADERS: dict[istr, str] = {}  # noqa: RUF012  (a class variable in aiohttp, too)
+    throttles: Callable[[], Throttles | None] = lambda: None
+    attempts: AttemptSink = field(default_factory=attempts.NoSink)
+    change: Change | None = None
 
 
 class Pusher:
@@ -84,8 +60,8 @@ class Pusher:
         clock: for `webhook-timestamp` and `Retry-After` dates.
         addresses: to which addresses it may connect; None for public ones only.
         connections: most requests at once; None for half of the files that the process may have open.
-        throttles: returns the throttles of the host, which follow the answers (`emq.push.health`); None to throttle
-            nothing.
+        reports: where it tells what it has seen; None for nowhere.
+        resolver: looks names up, and is closed with the pusher; None for the system's name servers.
     """
 
     def __init__(
@@ -95,16 +71,21 @@ class Pusher:
         clock: Clock | None = None,
         addresses: AddressFilter | None = None,
         connections: int | None = None,
-        throttles: Callable[[], Throttles | None] | None = None,
+        reports: Reports | None = None,
+        resolver: AbstractResolver | None = None,
     ) -> None:
+        reports = reports or Reports()
         self._endpoint_of = endpoint_of
         self._clock = clock or SystemClock()
-        self._healths = Healths(throttles or (lambda: None), self._clock)
+        self._healths = Healths(reports.throttles, self._clock)
+        self._outages = Outages(reports.change, self._clock)
+        self._attempts = reports.attempts
         self._addresses = addresses or AddressFilter()
         self._places = Places(connections or most_connections())
-        self._session: aiohttp.ClientSession | None = None
-        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
-        self._closed = False
+        self._connections = Connections(self._addresses, resolver)
+        self._tokens = Tokens(self._connections.post, self._clock)
+        self._batches = batches.Batches(self._send)
+        self._random = random.Random()
 
     async def __call__(self, message: Message) -> None:
         """Deliver one message. Returning means that the endpoint answered 2xx.
@@ -113,26 +94,26 @@ class Pusher:
 
         Raises:
             Retry: not delivered, see `emq.push.verdict`; also when the topic has no endpoint now.
-            Reject: the endpoint is gone (410).
+            GiveBack: not tried, since the endpoint is disabled or gone, or this host lacks something.
             InvalidTopic: the topic's endpoint is out of range.
         """
         endpoint = self._endpoint_of(message.topic)
         if endpoint is None:
             raise errors.Retry(f"topic {message.topic!r} has no endpoint; set its attribute push.url")
-        taken_us = await self._places.take(endpoint.topic)
-        try:
-            decision = await self._post(endpoint, message)
-        finally:
-            self._places.free(endpoint.topic, taken_us)
-        if decision is not None:
-            raise decision
+        if endpoint.disabled:
+            raise errors.GiveBack(f"the endpoint is disabled: {endpoint.disabled}", pause_s=verdict.GONE_S)
+        if endpoint.batching is not None and batches.fits(endpoint, message):
+            outcome = await self._batches.join(endpoint, message)
+        else:
+            outcome = await self._send(endpoint, (message,))
+        self._conclude(endpoint, message, outcome)
 
     async def close(self) -> None:
         """Close all connections; deliveries under way fail. Safe to repeat."""
-        self._closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._batches.close()
+        await self._tokens.close()
+        await self._outages.close()
+        await self._connections.close()
 
     async def __aenter__(self) -> Pusher:
         return self
@@ -140,77 +121,105 @@ class Pusher:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def _post(self, endpoint: Endpoint, message: Message) -> errors.Retry | errors.Reject | None:
-        session = self._session or self._open()
-        now_s = self._clock.now()
+    async def _send(self, endpoint: Endpoint, messages: Sequence[Message]) -> Outcome:
+        """Send messages in one request, once a connection is free."""
+        taken_us = await self._places.take(endpoint.topic)
         try:
-            response = await session.post(
-                endpoint.url,
-                data=message.payload,
-                headers=headers.of_delivery(endpoint, message, int(now_s)),
-                timeout=self._timeout(endpoint.timeout_s),
-                allow_redirects=False,
-            )
+            return await self._post(endpoint, messages)
+        finally:
+            self._places.free(endpoint.topic, taken_us)
+
+    async def _post(self, endpoint: Endpoint, messages: Sequence[Message]) -> Outcome:
+        began_us = self._clock.now_us()
+        began = began_us / 1e6
+        body, head = headers.of_request(endpoint, messages, int(began))
+        status, retry_after, answer = 0, None, ""
+        failure: verdict.Failure | None
+        try:
+            self._addresses.check_url(endpoint.url)
+            response = await self._authorized(endpoint, body, head)
+            try:
+                raw = b"" if response.content.at_eof() else await beginning(response.content)
+            finally:
+                # Returns the connection to the pool if the answer was read to its end, else closes it.
+                response.release()
+        except (errors.Retry, errors.GiveBack) as exc:  # there is no token
+            failure = exc
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             # TimeoutError is an OSError; ValueError is what the client makes of a URL it cannot use.
             failure = verdict.of_error(exc, endpoint.timeout_s)
-            if self._tells(endpoint) and not verdict.is_ours(exc):
-                self._healths.silent(endpoint.topic, now_s, failure.reason)
-            return failure
-        try:
-            body = b"" if response.content.at_eof() else await _beginning(response.content)
-        finally:
-            # Returns the connection to the pool if the answer was read to its end, else closes it.
+        else:
+            status, retry_after = response.status, response.headers.get("Retry-After")
+            answer = endpoint.masked(verdict.text_of(raw)) if raw else ""
+            failure = verdict.of_response(status, retry_after, answer, self._clock.now())
+        self._tell(endpoint, began, status, failure)
+        return Outcome(began_us, self._clock.now_us() - began_us, status, answer, failure)
+
+    async def _authorized(self, endpoint: Endpoint, body: bytes, head: dict[str, str]) -> aiohttp.ClientResponse:
+        """Send a request, with a token if the endpoint needs one; once more with another if it refuses this one."""
+        post, timeout_s, credentials = self._connections.post, endpoint.timeout_s, endpoint.oauth2
+        if credentials is None:
+            return await post(endpoint.url, body, head, timeout_s, endpoint.tls)
+        head["Authorization"] = used = await self._tokens.authorization(credentials)
+        response = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
+        if response.status == 401 and self._tokens.refused(credentials, used):
             response.release()
-        status, retry_after = response.status, response.headers.get("Retry-After")
-        decision = verdict.of_response(status, retry_after, body, self._clock.now())
-        if self._tells(endpoint):
-            reason, after_s = ("", None) if decision is None else (decision.reason, verdict.wait_s(decision))
-            self._healths.answered(endpoint.topic, now_s, status, reason, after_s)
-        return decision
+            head["Authorization"] = await self._tokens.authorization(credentials)
+            response = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
+        return response
 
-    def _tells(self, endpoint: Endpoint) -> bool:
-        """Return True if an answer tells how much the topic's endpoint takes: not if the topic has another one now."""
-        if not endpoint.throttles:
-            return False
+    def _tell(self, endpoint: Endpoint, began: float, status: int, failure: verdict.Failure | None) -> None:
+        """Tell what an answer, or its absence, says of the endpoint: not if the topic has another one now."""
+        is_ours = isinstance(failure, errors.GiveBack) and status != verdict.GONE
         try:
-            current = self._endpoint_of(endpoint.topic)
+            current = None if is_ours else self._endpoint_of(endpoint.topic)
         except errors.InvalidTopic:
-            return False
-        return current is endpoint or current == endpoint  # to compare them field by field is dear
+            return
+        if current is not endpoint and current != endpoint:  # to compare them field by field is dear
+            return
+        if endpoint.throttles:
+            if status:
+                reason, after_s = ("", None) if failure is None else (failure.reason, verdict.wait_s(failure))
+                self._healths.answered(endpoint.topic, began, status, reason, after_s)
+            elif failure is not None:
+                self._healths.silent(endpoint.topic, began, failure.reason)
+        if failure is None:
+            self._outages.succeeded(endpoint)
+        elif status == verdict.GONE:
+            self._outages.gone(endpoint, failure.reason)
+        elif status != verdict.TOO_MANY:
+            self._outages.failed(endpoint, failure.reason)
 
-    def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
-        timeout = self._timeouts.get(timeout_s)
-        if timeout is None:
-            # `sock_read` would add nothing but a timer for each piece of an answer: `total` covers the reading.
-            timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(
-                total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)
+    def _conclude(self, endpoint: Endpoint, message: Message, outcome: Outcome) -> None:
+        """Record the attempt, and raise its failure."""
+        failure, next_us, ended_as = outcome.failure, 0, attempts.DELIVERED
+        if isinstance(failure, errors.GiveBack):
+            ended_as = attempts.PARKED
+        elif failure is not None:
+            if endpoint.schedule.is_last(message.attempt):
+                ended_as = attempts.DEAD
+            else:
+                ended_as = attempts.RETRY
+                if endpoint.schedule.decides:
+                    wait_s = failure.after_s
+                    if wait_s is None:
+                        wait_s = endpoint.schedule.wait_s(message.attempt, self._random)
+                    failure = errors.Retry(failure.reason, after_s=wait_s)  # each message of a batch has its own
+                    next_us = self._clock.now_us() + int(wait_s * 1e6)
+                    next_us = min(next_us, message.expires_us or next_us)
+        self._attempts.attempted(
+            Attempt(
+                message.topic,
+                message.id,
+                message.attempt,
+                outcome.started_us,
+                outcome.took_us,
+                outcome.status,
+                ended_as,
+                "" if failure is None else failure.reason,
+                outcome.answer[: attempts.ANSWER_CHARACTERS],
+                next_us,
             )
-        return timeout
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._closed:
-            raise RuntimeError("the pusher is closed; make a new one")
-        self._session = aiohttp.ClientSession(
-            connector=build_connector(self._addresses),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            # A compressed answer could be of any size once unpacked, and it is of no interest.
-            auto_decompress=False,
-            read_bufsize=_READ_BUFFER_BYTES,
-            headers={"User-Agent": _USER_AGENT},
-            request_class=_Request,
         )
-        return self._session
-
-
-async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """Read up to `BODY_BYTES`. A body that breaks off or drips does not change what the status said."""
-    body = b""
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            while len(body) < BODY_BYTES and not content.at_eof():
-                body += await content.read(BODY_BYTES - len(body))
-    except (aiohttp.ClientError, OSError):
-        pass
-    return body
+        if failure is not None:
+            raise failure

@@ -1,13 +1,14 @@
 """Decides the fate of a message by the endpoint's answer, or its silence.
 
 - 2xx: delivered; the body is not looked at.
-- 410: reject. It is the only status by which an endpoint says "never again".
+- 410: give back. By this status alone an endpoint says "never again": it is disabled, and its messages wait.
 - 3xx: retry. Redirects are not followed, since a tenant could point us at an address that we must not reach; the
   tenant corrects the URL, and until then no message is lost.
 - 408, 425, 429 and 5xx: retry, as the endpoint asks.
 - other 4xx: retry. Nearly always the endpoint is half deployed or misconfigured (401, 404) and gets fixed within the
   hours that the retries last; otherwise the message ends in the dead letters, from where it can be replayed.
 - no answer (connection, TLS or name error, time-out, bytes that are not HTTP): retry.
+- a failure of this host or its network: give back. It is charged neither to the endpoint nor to the message.
 
 `Retry-After` is honoured with every status that is retried. Nothing here does I/O.
 """
@@ -21,12 +22,20 @@ import ssl
 import aiohttp
 
 from emq import errors
+from emq.push.resolver import NoNameServer
 
 MIN_RETRY_AFTER_S = 1.0
 """A receiver's "Retry-After: 0" must not use up all attempts within a second."""
 MAX_RETRY_AFTER_S = 86_400.0
 MAX_REASON_LENGTH = 120
-_GONE = 410
+TOO_MANY = 429
+GONE = 410
+GONE_S = 60.0
+"""Seconds for which a topic pauses whose endpoint is gone; by then the catalog says that it is disabled."""
+OURS_S = 2.0
+"""Seconds for which a topic pauses after a failure of this host."""
+
+Failure = errors.Retry | errors.GiveBack
 
 _OURS = frozenset(
     (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENETDOWN, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
@@ -43,35 +52,36 @@ _ERRNO_TEXTS = {
 }
 
 
-def of_response(status: int, retry_after: str | None, body: bytes, now_s: float) -> errors.Retry | errors.Reject | None:
+def of_response(status: int, retry_after: str | None, answer: str, now_s: float) -> Failure | None:
     """Decide by the answer; None means delivered, else the exception to raise.
 
     Args:
         status: HTTP status.
         retry_after: the `Retry-After` header: seconds or an HTTP date; anything else counts as absent.
-        body: the beginning of the answer; its first words join the reason.
+        answer: the beginning of the answer's body; its first words join the reason.
         now_s: seconds since the epoch, which a date is measured from.
     """
     if 200 <= status < 300:
         return None
-    words = _first_words(body)
+    words = _first_words(answer)
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
-    if status == _GONE:
-        return errors.Reject(reason)
+    if status == GONE:
+        return errors.GiveBack(reason, pause_s=GONE_S)
     return errors.Retry(reason, after_s=retry_after_s(retry_after, now_s))
 
 
-def of_error(exc: Exception, timeout_s: float) -> errors.Retry:
+def of_error(exc: Exception, timeout_s: float) -> Failure:
     """Decide without an answer.
 
     Args:
         exc: what the HTTP client raised.
         timeout_s: the endpoint's time-out, for the reason.
     """
-    return errors.Retry(_error_text(exc, timeout_s))
+    text = _error_text(exc, timeout_s)
+    return errors.GiveBack(f"this host: {text}", pause_s=OURS_S) if is_ours(exc) else errors.Retry(text)
 
 
-def wait_s(decision: errors.Retry | errors.Reject) -> float | None:
+def wait_s(decision: Failure) -> float | None:
     """Return the seconds for which the endpoint asked to be left alone; None if it did not ask."""
     return decision.after_s if isinstance(decision, errors.Retry) else None
 
@@ -79,9 +89,13 @@ def wait_s(decision: errors.Retry | errors.Reject) -> float | None:
 def is_ours(exc: BaseException) -> bool:
     """Return True if the failure is one of this host or its network, and says nothing about the endpoint."""
     found: BaseException | None = exc
-    while found is not None and not (isinstance(found, OSError) and found.errno in _OURS):
+    while found is not None and not _is_of_this_host(found):
         found = found.__cause__ or found.__context__
     return found is not None
+
+
+def _is_of_this_host(exc: BaseException) -> bool:
+    return isinstance(exc, OSError) and (exc.errno in _OURS or isinstance(exc, NoNameServer))
 
 
 def retry_after_s(value: str | None, now_s: float) -> float | None:
@@ -100,9 +114,17 @@ def retry_after_s(value: str | None, now_s: float) -> float | None:
     return min(max(wait_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)
 
 
-def _first_words(body: bytes) -> str:
-    # The bound on the body may have cut its last character in two.
-    text = " ".join(body.decode(errors="replace").rstrip("\ufffd").split())
+def text_of(body: bytes) -> str:
+    """Return the beginning of a body as text that every database takes.
+
+    The bound on the body may have cut its last character in two.
+    """
+    text = body.decode(errors="replace").rstrip("\ufffd")
+    return text if text.isprintable() else "".join([c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text])
+
+
+def _first_words(answer: str) -> str:
+    text = " ".join(answer.split())
     if text.startswith("<") or not text.isprintable() or "\ufffd" in text:
         return ""  # a page for people, or compressed
     return text if len(text) <= MAX_REASON_LENGTH else text[: MAX_REASON_LENGTH - 3] + "..."
@@ -114,6 +136,8 @@ def _error_text(exc: Exception, timeout_s: float) -> str:
     if isinstance(exc, TimeoutError):
         return f"timeout after {timeout_s:g} s"
     if isinstance(exc, aiohttp.ClientConnectorDNSError):
+        if isinstance(exc.__cause__, NoNameServer):
+            return str(exc.__cause__.strerror)
         return f"host {exc.host} not found"
     if isinstance(exc, aiohttp.ClientConnectorCertificateError):
         return f"certificate not accepted: {_line(exc.certificate_error)}"

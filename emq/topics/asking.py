@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from emq import errors
-from emq.topics import changing, documents
+from emq.topics import changing, documents, secret_attributes
 from emq.topics.inputs import shown
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.topics.rules import validate_text
@@ -69,7 +69,11 @@ def differences(asked: Topic, there: Topic, names: Iterable[str] = SETTINGS) -> 
         if (name == "slots" and not asked.slots) or (name == "priorities" and asked.is_sorted):
             continue
         wanted, has = value(asked, name), value(there, name)
-        if wanted != has:
+        if wanted != has and name == "attributes":
+            wanted, has = secret_attributes.masked(wanted), secret_attributes.masked(has)
+            others = wanted if wanted != has else f"{wanted} with another secret"
+            found[name] = f"{name} is {shown(has)}, not {shown(others)}"
+        elif wanted != has:
             found[name] = f"{name} is {shown(_plain(has))}, not {shown(_plain(wanted))}"
     return found
 

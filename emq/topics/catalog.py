@@ -13,7 +13,7 @@ from emq import errors, plurals
 from emq.clock import Clock
 from emq.database import Database, database, environment_time, tables
 from emq.storage import folds
-from emq.topics import asking, budgets, catalog_file, catalog_rows, changing, model, rules
+from emq.topics import asking, budgets, catalog_file, catalog_rows, changing, model, rules, secret_attributes
 from emq.topics.catalog_rows import TopicRows
 from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
@@ -229,6 +229,28 @@ class Catalog:
 
         return await self._change(name, updated, draining)
 
+    async def set_attributes(self, name: str, changes: Mapping[str, str], given: Mapping[str, str]) -> Topic:
+        """Set single attributes, atomically; return the topic as it is now.
+
+        Args:
+            name: the topic's name.
+            changes: attributes to set; an empty text takes one away.
+            given: nothing changes unless the topic has these attributes; an empty text stands for none.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            DatabaseUnavailable: try again later.
+        """
+
+        def changed(topic: Topic) -> Topic:
+            there = topic.options.attributes
+            if any(there.get(attribute, "") != value for attribute, value in given.items()):
+                return topic
+            attributes = {attribute: value for attribute, value in {**there, **changes}.items() if value}
+            return self._checked(changing.merged(topic, {"attributes": attributes}))
+
+        return await self._change(name, changed)
+
     async def share(self, name: str, expected: Topic, draining: Collection[int]) -> Topic:
         """Let only these retired groups share the topic's quota, beside its active ones.
 
@@ -335,16 +357,17 @@ class Catalog:
 
         return await self._db.run(select, read_only=True)
 
-    async def export(self, fmt: Literal["toml", "json"], pattern: str = "*") -> str:
+    async def export(self, fmt: Literal["toml", "json"], pattern: str = "*", *, secrets: bool = False) -> str:
         """Return the topics whose names match `pattern`, by name, as text for `import_`.
 
-        The text leaves out settings that have their defaults.
+        The text leaves out settings that have their defaults. It has secrets of push only if `secrets` asks for them;
+        else an import keeps those that the topics have.
 
         Raises:
             ValueError: another format.
             DatabaseUnavailable: try again later.
         """
-        return catalog_file.dump(await self.list(pattern), fmt)
+        return catalog_file.dump(await self.list(pattern), fmt, secrets=secrets)
 
     async def import_(self, text: str, fmt: Literal["toml", "json"]) -> Sequence[Topic]:
         """Create or update topics from an export; topics that it does not mention stay as they are.
@@ -365,6 +388,7 @@ class Catalog:
             version = self._next_version(connection)
             bodies = self._rows.bodies(connection, wanted)
             present = catalog_rows.decoded(bodies)
+            wanted.update({name: secret_attributes.unmasked(t, present.get(name)) for name, t in wanted.items()})
             for name, topic in wanted.items():
                 self._permit(topic, present.get(name))
             for name, old in present.items():

@@ -11,19 +11,20 @@ import tomli_w
 from emq import errors
 from emq.topics import changing, documents, inputs
 from emq.topics.model import Topic, TopicOptions
+from emq.topics.secret_attributes import without_secrets
 
 _COMPUTED = ("active_groups", "groups", "divisions", "layout", "earlier", "shared_s")
 _FIELDS = tuple(field for field in Topic.__struct_fields__ if field not in _COMPUTED)
 _OPTIONS = TopicOptions.__struct_fields__
 
 
-def dump(topics: Iterable[Topic], fmt: str) -> str:
-    """Return the topics as text; settings at their defaults are left out.
+def dump(topics: Iterable[Topic], fmt: str, *, secrets: bool = False) -> str:
+    """Return the topics as text; settings at their defaults are left out, and secrets masked unless asked for.
 
     Raises:
         ValueError: `fmt` is neither "toml" nor "json".
     """
-    document = {"topics": [_plain(topic) for topic in topics]}
+    document = {"topics": [_plain(topic if secrets else without_secrets(topic)) for topic in topics]}
     if fmt == "toml":
         return tomli_w.dumps(document)
     if fmt == "json":

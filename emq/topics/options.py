@@ -125,7 +125,7 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         means(
             "Free texts for the users of EMQ, set one by one as attributes.NAME=TEXT. For HTTP push, written without "
             "attributes.: push.url, push.timeout_s (10 s), push.content_type (application/json), push.throttle (on), "
-            "push.secret, push.headers.NAME."
+            "push.secret, push.headers.NAME, and more: see docs/webhooks.md."
         ),
     ] = {}
     ordering: Annotated[

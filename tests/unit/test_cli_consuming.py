@@ -8,13 +8,13 @@ import logging
 import pytest
 
 import emq
-from emq.cli import binding, consuming
+from emq.cli import consuming, pushing
 from emq.settings import Settings
 
 
 async def announced(app: emq.App, caplog: pytest.LogCaptureFixture, topics: dict[str, dict[str, str]]) -> list[str]:
     """Be the host of these topics, given with their attributes, as `emq up` is; return its warnings."""
-    async with binding.with_push(app), app:
+    async with pushing.with_push(app), app:
         for name, attributes in topics.items():
             await app.create_topic(name, qps=10, attributes=attributes)
         with caplog.at_level(logging.WARNING, "emq"):

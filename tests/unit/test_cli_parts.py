@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emq import errors, plurals
-from emq.cli import binding, message_lines, output, topic_settings
+from emq.cli import binding, message_lines, output, pushing, topic_settings
 from emq.host.handlers import Handlers
 from emq.inspect import epochs
 
@@ -108,7 +108,7 @@ def test_push_takes_what_handlers_leave_and_only_topics_with_an_endpoint() -> No
 
     handlers = Handlers()
     handlers.bind("mine*", own)
-    both = binding.WithPush(handlers, push, {"tenant", "mine-too"}.__contains__)
+    both = pushing.WithPush(handlers, push, {"tenant", "mine-too"}.__contains__)
 
     def bound(topic: str) -> object:
         found = both.find(topic)

@@ -25,7 +25,8 @@ from emq.message import Message
 from emq.push import headers, signature, verdict
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint, Endpoints
-from emq.push.pusher import BODY_BYTES, Pusher
+from emq.push.http import BODY_BYTES
+from emq.push.pusher import Pusher, Reports
 from emq.topics import model
 
 NOW_S = 1_700_000_000.0
@@ -257,18 +258,18 @@ def signing(secret: str) -> Endpoint:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_2xx_is_delivered(status: int) -> None:
-    assert verdict.of_response(status, "60", b"error", NOW_S) is None
+    assert verdict.of_response(status, "60", "error", NOW_S) is None
 
 
 @pytest.mark.parametrize("status", [301, 307, 400, 401, 404, 408, 425, 429, 500, 503, 599])
 def test_every_other_answer_is_retried_on_the_topics_schedule(status: int) -> None:
-    decision = verdict.of_response(status, None, b"", NOW_S)
+    decision = verdict.of_response(status, None, "", NOW_S)
     assert isinstance(decision, errors.Retry)
     assert (decision.reason, decision.after_s) == (f"HTTP {status}", None)
 
 
-def test_410_is_final() -> None:
-    assert isinstance(verdict.of_response(410, "60", b"", NOW_S), errors.Reject)
+def test_410_gives_the_message_back() -> None:
+    assert isinstance(verdict.of_response(410, "60", "", NOW_S), errors.GiveBack)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +303,7 @@ def test_retry_after_is_honoured_within_bounds(value: str, after_s: float | None
     ],
 )
 def test_the_reason_is_one_short_printable_line(body: bytes, reason: str) -> None:
-    decision = verdict.of_response(500, None, body, NOW_S)
+    decision = verdict.of_response(500, None, verdict.text_of(body), NOW_S)
     assert isinstance(decision, errors.Retry)
     assert decision.reason == reason
 
@@ -407,9 +408,9 @@ async def test_a_redirect_is_retried_and_not_followed() -> None:
     assert len(server.requests) == 1
 
 
-async def test_gone_is_rejected() -> None:
+async def test_the_message_to_an_endpoint_that_is_gone_waits() -> None:
     async with Server(response("410 Gone", b"")).pusher() as push:
-        with pytest.raises(errors.Reject, match=r"^HTTP 410$"):
+        with pytest.raises(errors.GiveBack, match=r"^HTTP 410$"):
             await push(message())
 
 
@@ -502,7 +503,9 @@ async def test_an_answer_tells_nothing_about_the_endpoint_that_the_topic_has_by_
         }[change]
         found = iter([endpoint, later])
         throttles = Throttles({}, mock.Mock(), now)
-        async with Pusher(lambda _: next(found), clock=now, addresses=ANY, throttles=lambda: throttles) as pusher:
+        async with Pusher(
+            lambda _: next(found), clock=now, addresses=ANY, reports=Reports(lambda: throttles)
+        ) as pusher:
             with pytest.raises(errors.Retry):
                 await pusher(message())
             assert len(pusher._healths) == (change == "none")

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.served import served
 
-from emq import errors
+from emq import errors, settings
 from emq.message import Message
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
 from emq.push.pusher import Pusher
+from emq.push.resolver import FairResolver
 
 FORBIDDEN = [
     *("127.0.0.1", "127.255.255.254", "::1", "0.0.0.0", "::"),
@@ -114,6 +115,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
         ]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr("emq.push.http.build_resolver", FairResolver)
 
 
 async def reason(url: str, addresses: AddressFilter | None = None) -> str:
@@ -155,8 +157,45 @@ async def test_a_name_that_leads_elsewhere_than_it_did_does_not_connect(
     server: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, asked = server
-    monkeypatch.setattr("emq.push.pusher.DNS_TTL_S", 0)
+    monkeypatch.setattr("emq.push.http.DNS_TTL_S", 0)
     resolving(monkeypatch, "8.8.8.8", "127.0.0.1")
     socket.getaddrinfo("shop.example", port)  # the check that a registration would make
     assert "is not allowed" in await reason(f"http://shop.example:{port}/")
     assert not asked
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        (
+            "http://shop.example:8443/",
+            "an http URL is not allowed here (the setting push_https_only); give an https URL",
+        ),
+        ("https://shop.example:8080/", "port 8080 is not allowed; the setting push_ports allows 443, 8443"),
+        ("https://shop.example/", ""),
+        ("https://shop.example:8443/", ""),
+    ],
+)
+def test_the_settings_limit_schemes_and_ports(url: str, reason: str) -> None:
+    found = AddressFilter.of_settings(settings.load(environ={}, push_https_only=True, push_ports="443, 8443"))
+    refusal = ""
+    try:
+        found.check_url(yarl.URL(url))
+    except OSError as exc:
+        refusal = str(exc)
+    assert refusal == reason
+
+
+async def test_a_forbidden_port_is_a_failure_with_its_reason(server: tuple[int, list[str]]) -> None:
+    port, asked = server
+    filtered = AddressFilter(("*",), ports=frozenset((1,)))
+    assert await reason(f"http://127.0.0.1:{port}/", filtered) == (
+        f"port {port} is not allowed; the setting push_ports allows 1"
+    )
+    assert not asked
+
+
+@pytest.mark.parametrize("ports", ["0", "65536", "http", "44 3x", "-1"])
+def test_ports_that_are_none_are_refused(ports: str) -> None:
+    with pytest.raises(errors.InvalidSettings, match="push_ports has"):
+        AddressFilter.of_settings(settings.load(environ={}, push_ports=ports))

@@ -12,7 +12,7 @@ from support.served import served
 
 import emq
 from emq import settings
-from emq.cli.binding import with_push
+from emq.cli.pushing import with_push
 from emq.push.health import AFTER_PROBE, CLOSED_S, FEW, IN_A_ROW, JITTER, MOST_CLOSED_S, Healths
 from emq.testing import Harness
 

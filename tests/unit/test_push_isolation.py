@@ -17,7 +17,7 @@ from emq.message import Message
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
 from emq.push.pusher import Pusher
-from emq.push.resolver import LOOKUPS
+from emq.push.resolver import LOOKUPS, FairResolver
 
 SOON_S = 5.0
 ANY = AddressFilter(("*",))
@@ -54,6 +54,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return real("127.0.0.1" if str(host).startswith("well") else host, port, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr("emq.push.http.build_resolver", FairResolver)
     yield asked
     gate.set()
 

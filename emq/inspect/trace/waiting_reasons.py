@@ -144,6 +144,10 @@ def _standstill(facts: Facts) -> Iterator[Reason]:
     if facts.topic.state == "paused":
         yield Reason(Name.PAUSED, f"topic {name!r} is paused; go on with: emq topic resume {name}")
         return
+    if disabled := facts.topic.options.attributes.get("push.disabled"):
+        text = f"its endpoint is disabled ({disabled}); go on with: emq topic set {name} push.disabled="
+        yield Reason(Name.PAUSED, text)
+        return
     bound = [c for c in facts.consumers if c.bound]
     if not facts.hosts:
         yield Reason(Name.NO_OWNER, "no host is running; start one with: emq up")

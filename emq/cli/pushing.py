@@ -1,0 +1,148 @@
+"""HTTP push on a host that is started from the command line: endpoints get what no handler takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from emq import errors
+from emq.app import App
+from emq.calls.middleware import Middleware
+from emq.groups.deliveries import PUSH
+from emq.groups.receiver import Receiver
+from emq.host.handlers import Binding, Handlers
+from emq.host.throttles import Throttles
+
+if TYPE_CHECKING:
+    from emq.push.attempts import AttemptSink
+
+log = logging.getLogger(__name__)
+
+
+class WithPush(Handlers):
+    """The user's handlers first; a topic without one is pushed if it has an endpoint.
+
+    A topic with neither is not consumed: its messages wait and do not fail until they are dead.
+
+    Args:
+        own: handlers bound by the user.
+        pusher: the push handler.
+        has_endpoint: returns whether the topic of this name is pushed.
+    """
+
+    def __init__(self, own: Handlers, pusher: Callable[[Any], Any], has_endpoint: Callable[[str], bool]) -> None:
+        super().__init__()
+        super().bind("*", pusher)
+        self._own = own
+        self._has_endpoint = has_endpoint
+
+    def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
+        self._own.bind(pattern, function, batch_size=batch_size)
+
+    def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
+        self._own.bind_receiver(pattern, receiver)
+
+    def unbind_receiver(self, pattern: str, receiver: Receiver) -> None:
+        self._own.unbind_receiver(pattern, receiver)
+
+    @property
+    def overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
+        return self._own.overrides
+
+    def run_within(self, around: Sequence[Middleware]) -> None:
+        """Run middleware around the user's handlers, not around push."""
+        self._own.run_within(around)
+
+    def patterns(self) -> None:
+        """A topic's endpoint decides, not its name."""
+
+    def find(self, topic: str) -> Binding | None:
+        found = self._own.find(topic)
+        if found is None and self._has_endpoint(topic):
+            pushed = super().find(topic)
+            found = pushed and pushed._replace(pattern=PUSH)
+        return found
+
+    def close(self) -> None:
+        self._own.close()
+        super().close()
+
+
+class _Surroundings:
+    """What push needs of an app whose host may not run yet."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def topic(self, name: str) -> Any:
+        return None if self._app.host is None else self._app.host.ownership.topics.get(name)
+
+    def topics(self) -> list[str]:
+        return [] if self._app.host is None else list(self._app.host.ownership.topics)
+
+    def throttles(self) -> Throttles | None:
+        return None if self._app.host is None else self._app.host.throttles
+
+    def host(self) -> str:
+        return self._app.host_name() if self._app.host is None else self._app.host.statistics().host
+
+    async def change(self, topic: str, changes: Mapping[str, str], given: Mapping[str, str]) -> None:
+        await self._app.catalog.set_attributes(topic, changes, given)
+
+
+@asynccontextmanager
+async def with_push(app: App) -> AsyncIterator[None]:
+    """Add push to the handlers of `app`, which is not open yet, for the length of a block."""
+    own = app.handlers
+    try:
+        from emq.push.addresses import AddressFilter
+        from emq.push.endpoint import Endpoints, is_delivered
+        from emq.push.pusher import Pusher, Reports
+        from emq.push.secrets import Secrets
+    except errors.InvalidSettings as exc:
+        log.info("%s; topics with push.url are not consumed", exc)
+        yield
+        return
+    around = _Surroundings(app)
+
+    def has_endpoint(name: str) -> bool:
+        topic = around.topic(name)
+        return topic is not None and is_delivered(topic.options.attributes)
+
+    addresses, secrets = AddressFilter.of_settings(app.settings), Secrets.of_setting(app.settings)
+    reports = Reports(around.throttles, _kept_records(app, around), around.change)
+    endpoints = Endpoints(around.topic, secrets)
+    async with Pusher(endpoints, clock=app.clock, addresses=addresses, reports=reports) as pusher:
+        app.handlers = WithPush(own, pusher, has_endpoint)
+        try:
+            yield
+        finally:
+            app.handlers = own
+
+
+def _kept_records(app: App, around: _Surroundings) -> AttemptSink:
+    """Return what keeps the records of attempts, which the app's host writes while it runs."""
+    from emq.push.attempt_log import AttemptLog
+    from emq.push.attempts import NoSink
+    from emq.push.retention import Retention
+
+    if not app.settings.push_attempts:
+        return NoSink()
+    environment = str(app.settings.environment)
+    attempts = AttemptLog(lambda: app.database, environment, around.host)
+    retention = Retention(lambda: app.database, environment, around.topics, app.clock)
+
+    @app.on_startup(host_only=True)
+    async def keep_records() -> AsyncIterator[None]:
+        task = asyncio.create_task(retention.run(), name="emq push retention")
+        try:
+            async with attempts.running():
+                yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    return attempts

@@ -1,0 +1,146 @@
+"""The HTTP connections of a pusher: which addresses they go to, how long they stay, what is read of an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+import aiohttp
+import yarl
+from aiohttp.abc import AbstractResolver
+from multidict import istr
+
+from emq.push.addresses import AddressFilter
+from emq.push.resolver import build_resolver
+
+CONNECT_TIMEOUT_S = 5.0
+"""Most seconds for name look-up, connection and TLS; an endpoint's longer time-out applies after that."""
+KEEPALIVE_S = 4.0
+"""Seconds after which idle connections are dropped. Below the 5 s at which common servers drop theirs: a POST sent into
+a connection that is just being closed fails, and must not be repeated unseen."""
+DNS_TTL_S = 30
+BODY_BYTES = 1024
+"""Most bytes read of an answer's body, for the reason; an answer with a longer body costs its connection."""
+BODY_TIMEOUT_S = 1.0
+"""Most seconds to wait for the body once the status is there."""
+HEAD_BYTES = 8_190
+"""Most bytes of one line of an answer's head, and of one header; a longer one is no answer."""
+_READ_BUFFER_BYTES = 4096
+_USER_AGENT = "emq-push"
+
+
+def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None = None) -> aiohttp.BaseConnector:
+    """The connection pool. Connections are not limited here: a `Pusher` shares them among topics.
+
+    Args:
+        addresses: to which of them a connection may be made; asked for each one, also for a URL without a name.
+        resolver: looks names up; the caller closes it.
+    """
+
+    def socket_for(info: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, address = info
+        addresses.check(str(address[0]))
+        return socket.socket(family, kind, protocol)
+
+    return aiohttp.TCPConnector(
+        socket_factory=socket_for,
+        limit=0,
+        limit_per_host=0,
+        keepalive_timeout=KEEPALIVE_S,
+        ttl_dns_cache=DNS_TTL_S,
+        resolver=resolver or build_resolver(),
+    )
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request without the headers that aiohttp adds by itself, `Accept` and `Accept-Encoding`.
+
+    `skip_auto_headers` would leave them out as well, but copies all headers of each request to do so.
+    """
+
+    DEFAULT_HEADERS: dict[istr, str] = {}  # noqa: RUF012  (a class variable in aiohttp, too)
+
+
+class Connections:
+    """One client for all requests of a pusher; opened with the first of them."""
+
+    def __init__(self, addresses: AddressFilter, resolver: AbstractResolver | None = None) -> None:
+        self._addresses = addresses
+        self._session: aiohttp.ClientSession | None = None
+        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
+        self._resolver = resolver or build_resolver()
+        self._closed = False
+
+    async def post(
+        self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> aiohttp.ClientResponse:
+        """Send a request; return the answer, of which only the head was read. The caller must release it."""
+        return await self.request("POST", url, body, headers, timeout_s, tls)
+
+    async def request(
+        self,
+        method: str,
+        url: yarl.URL,
+        body: bytes,
+        headers: dict[str, str],
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> aiohttp.ClientResponse:
+        """Do the same as `post` with another method. Raises `RuntimeError` after `close`."""
+        session = self._session or self._open()
+        return await session.request(
+            method,
+            url,
+            data=body,
+            headers=headers,
+            timeout=self._timeout(timeout_s),
+            allow_redirects=False,
+            ssl=tls or True,
+        )
+
+    async def close(self) -> None:
+        """Close all connections; requests under way fail. Safe to repeat."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+        await self._resolver.close()
+
+    def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
+        timeout = self._timeouts.get(timeout_s)
+        if timeout is None:
+            # `sock_read` would add nothing but a timer for each piece of an answer: `total` covers the reading.
+            timeout = self._timeouts[timeout_s] = aiohttp.ClientTimeout(
+                total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)
+            )
+        return timeout
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise RuntimeError("the pusher is closed; make a new one")
+        self._session = aiohttp.ClientSession(
+            connector=build_connector(self._addresses, self._resolver),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            # A compressed answer could be of any size once unpacked, and it is of no interest.
+            auto_decompress=False,
+            read_bufsize=_READ_BUFFER_BYTES,
+            max_line_size=HEAD_BYTES,
+            max_field_size=HEAD_BYTES,
+            headers={"User-Agent": _USER_AGENT},
+            request_class=_Request,
+        )
+        return self._session
+
+
+async def beginning(content: aiohttp.StreamReader) -> bytes:
+    """Read up to `BODY_BYTES`. A body that breaks off or drips does not change what the status said."""
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while len(body) < BODY_BYTES and not content.at_eof():
+                body += await content.read(BODY_BYTES - len(body))
+    except (aiohttp.ClientError, OSError):
+        pass
+    return body

@@ -1,0 +1,126 @@
+"""Secrets of endpoints, encrypted where they are kept.
+
+With the setting `secret_key`, the catalog holds the secrets of endpoints as `enc:v1:<key>:<text>`: AES-256-GCM under a
+random nonce, in base64. `<key>` is the begin of the key's SHA-256, which tells with which of several keys to decrypt.
+Whoever reads the database, or a backup of it, learns no secret without the key. To change the key, put the new one
+before the old one: EMQ encrypts with the first and decrypts with any. Once all secrets were written again, take the old
+one away.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from emq import errors, extras
+from emq.settings import Settings
+
+PREFIX = "enc:v1:"
+KEY_BYTES = 32
+NONCE_BYTES = 12
+_NAME_CHARACTERS = 8
+_REMEDY = "make one with: openssl rand -base64 32"
+
+
+class Secrets:
+    """Encrypts and decrypts the secrets of endpoints. Without a key, secrets stay as they are.
+
+    Args:
+        keys: of 32 bytes each; the first encrypts.
+
+    Raises:
+        InvalidSettings: a key has another length, or the package `cryptography` is missing.
+    """
+
+    def __init__(self, keys: Sequence[bytes] = ()) -> None:
+        for key in keys:
+            if len(key) != KEY_BYTES:
+                raise errors.InvalidSettings(
+                    f"settings: secret_key has a key of {len(key)} bytes; give base64 of {KEY_BYTES} bytes; {_REMEDY}"
+                )
+        self._ciphers = {}
+        if keys:
+            try:
+                from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            except ImportError:
+                raise errors.InvalidSettings(
+                    f"settings: secret_key needs the package cryptography: {extras.remedy('secrets')}"
+                ) from None
+            self._ciphers = {_name(key): AESGCM(key) for key in keys}
+
+    @classmethod
+    def of_setting(cls, settings: Settings) -> Secrets:
+        """Return the secrets under the keys of the settings `secret_key` and `secret_key_file`.
+
+        Raises:
+            InvalidSettings: the file cannot be read, or a key is none.
+        """
+        text = settings.secret_key
+        if settings.secret_key_file:
+            try:
+                text = f"{text} {Path(settings.secret_key_file).read_text()}"
+            except (OSError, UnicodeDecodeError) as exc:
+                why = exc.strerror if isinstance(exc, OSError) else "it is not text"
+                raise errors.InvalidSettings(
+                    f"settings: secret_key_file {settings.secret_key_file!r} cannot be read: {why}"
+                ) from exc
+        return cls([_key(part) for part in text.replace(",", " ").split()])
+
+    @property
+    def encrypts(self) -> bool:
+        """True if there is a key."""
+        return bool(self._ciphers)
+
+    def encrypt(self, text: str) -> str:
+        """Return the text as it is to be kept; as it is without a key, or if it is encrypted already."""
+        if not self._ciphers or is_encrypted(text):
+            return text
+        name, cipher = next(iter(self._ciphers.items()))
+        nonce = os.urandom(NONCE_BYTES)
+        sealed = nonce + cipher.encrypt(nonce, text.encode(), PREFIX.encode())
+        return f"{PREFIX}{name}:{base64.b64encode(sealed).decode()}"
+
+    def decrypt(self, text: str) -> str:
+        """Return the secret in a kept text, which may be plain.
+
+        Raises:
+            ValueError: this process lacks the key, or the text was changed; the error does not show the text.
+        """
+        if not is_encrypted(text):
+            return text
+        from cryptography.exceptions import InvalidTag
+
+        name, _, sealed = text.removeprefix(PREFIX).partition(":")
+        cipher = self._ciphers.get(name)
+        if cipher is None:
+            lacking = "another key" if self._ciphers else "a key"
+            raise ValueError(f"is encrypted with {lacking} ({name[:_NAME_CHARACTERS]!r}); set secret_key on this host")
+        try:
+            body = base64.b64decode(sealed, validate=True)
+            return cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], PREFIX.encode()).decode()
+        except (ValueError, InvalidTag):
+            raise ValueError("cannot be decrypted: it was changed since it was encrypted; set it again") from None
+
+    def is_current(self, text: str) -> bool:
+        """Return True if the text is kept as `encrypt` would keep it now: under the first key, or plain without one."""
+        if not self._ciphers:
+            return not is_encrypted(text)
+        return text.startswith(f"{PREFIX}{next(iter(self._ciphers))}:")
+
+
+def is_encrypted(text: str) -> bool:
+    return text.startswith(PREFIX)
+
+
+def _name(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()[:_NAME_CHARACTERS]
+
+
+def _key(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except ValueError:
+        raise errors.InvalidSettings(f"settings: secret_key has a key that is not base64; {_REMEDY}") from None

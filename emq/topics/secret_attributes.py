@@ -1,0 +1,54 @@
+"""The attributes of topics that hold secrets, which no list, export, error or log shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from emq import errors
+from emq.topics.model import Topic
+
+MASK = "***"
+"""Stands for a secret where a topic is shown. In an import it stands for the secret that the topic has already."""
+
+_PREFIXES = ("push.headers.", "push.secret")
+_NAMES = ("push.basic", "push.oauth2.secret", "push.tls.key")
+
+
+def is_secret(name: str) -> bool:
+    """Return True if the attribute of this name holds a secret."""
+    return name in _NAMES or name.startswith(_PREFIXES)
+
+
+def masked(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Return attributes as they may be shown."""
+    return {name: MASK if is_secret(name) and value else value for name, value in attributes.items()}
+
+
+def without_secrets(topic: Topic) -> Topic:
+    """Return a topic as it may be shown."""
+    attributes = masked(topic.options.attributes)
+    if attributes == topic.options.attributes:
+        return topic
+    return msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=attributes))
+
+
+def unmasked(topic: Topic, before: Topic | None) -> Topic:
+    """Return a topic with the secrets of `before` in place of masks.
+
+    Raises:
+        InvalidTopic: a secret is masked, and the topic does not have it yet.
+    """
+    attributes = topic.options.attributes
+    hidden = [name for name, value in attributes.items() if value == MASK and is_secret(name)]
+    if not hidden:
+        return topic
+    known = {} if before is None else before.options.attributes
+    for name in hidden:
+        if not known.get(name):
+            raise errors.InvalidTopic(
+                f"topic {topic.name!r}: {name} is masked ({MASK}), and there is no value; give it"
+            )
+    attributes = attributes | {name: known[name] for name in hidden}
+    return msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=attributes))

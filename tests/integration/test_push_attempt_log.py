@@ -1,0 +1,266 @@
+"""Records of attempts: how they get into the database, and when they leave it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+from support.http_receiver import HttpReceiver
+
+import emq
+from emq import errors, settings
+from emq.cli.pushing import with_push
+from emq.clock import ManualClock
+from emq.database import Database
+from emq.push.attempt_log import BATCH, AttemptLog
+from emq.push.attempts import Attempt
+from emq.push.records import schema, tables
+from emq.push.retention import DEFAULT_S, ROWS, Retention
+
+NOW_S = 1_700_000_000.0
+DAY_S = 86_400
+
+
+# ----------------------------------------------------------------------------------------------------------------- log
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    url = f"sqlite:///{tmp_path}/emq.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    found = await Database.open(url)
+    await schema.ensure(found)
+    yield found
+    for table in (tables.attempts, tables.deliveries, tables.tenants):
+        await found.run(lambda c, table=table: c.execute(sa.delete(table).where(table.c.environment == environment())))
+    await found.close()
+
+
+def environment() -> str:
+    return f"push-{os.getpid()}"
+
+
+def attempt(
+    message: str, number: int = 1, outcome: str = "delivered", at_s: float = NOW_S, **fields: object
+) -> Attempt:
+    status = 204 if outcome == "delivered" else 500
+    reason = "" if outcome == "delivered" else f"HTTP {status}"
+    topic = str(fields.pop("topic", "shop.ep_1"))
+    return Attempt(topic, message, number, int(at_s * 1e6), 5000, status, outcome, reason, "body", **fields)  # type: ignore[arg-type]
+
+
+async def rows(database: Database, table: sa.Table) -> list[sa.Row[tuple[object, ...]]]:
+    where = table.c.environment == environment()
+    order = list(table.primary_key.columns)
+    return await database.run(lambda c: list(c.execute(sa.select(table).where(where).order_by(*order))))
+
+
+async def add_deliveries(database: Database, *messages: str, topic: str = "shop.ep_1", **fields: object) -> None:
+    values = [
+        {
+            "environment": environment(),
+            "topic": topic,
+            "message": message,
+            "tenant": topic.partition(".")[0],
+            "created_us": int(NOW_S * 1e6),
+            "state": "pending",
+            "attempts": 0,
+            "status": 0,
+            "reason": "",
+            "next_us": 0,
+            "settled_us": 0,
+            **fields,
+        }
+        for message in messages
+    ]
+    await database.run(lambda c: c.execute(sa.insert(tables.deliveries), values))
+
+
+@asynccontextmanager
+async def logging_to(database: Database) -> AsyncIterator[AttemptLog]:
+    log = AttemptLog(lambda: database, environment(), lambda: "host-1")
+    async with log.running():
+        yield log
+
+
+async def test_attempts_and_deliveries_are_written_in_batches(database: Database) -> None:
+    await add_deliveries(database, "a", "b", "c", "d")
+    async with logging_to(database) as log:
+        log.attempted(attempt("a", 1, "retry", next_us=77))
+        log.attempted(attempt("b", 1, "retry", NOW_S))
+        log.attempted(attempt("b", 2, "dead", NOW_S + 10))
+        log.attempted(attempt("c", 1, "parked"))
+        log.attempted(attempt("d"))
+        log.attempted(attempt("of no delivery"))
+        async with asyncio.timeout(10):
+            while log.written < 6:
+                await asyncio.sleep(0.02)
+    found = {row.message: row for row in await rows(database, tables.deliveries)}
+    assert [(found[m].state, found[m].attempts, found[m].next_us) for m in "abcd"] == [
+        ("pending", 1, 77),
+        ("dead", 2, 0),
+        ("pending", 0, 0),
+        ("delivered", 1, 0),
+    ]
+    assert found["d"].settled_us == int(NOW_S * 1e6) + 5000
+    assert found["a"].reason == "HTTP 500"
+    kept = await rows(database, tables.attempts)
+    assert len(kept) == 6
+    assert {row.host for row in kept} == {"host-1"}
+    assert {row.answer for row in kept} == {"body"}
+
+
+async def test_an_older_attempt_changes_no_newer_state(database: Database) -> None:
+    await add_deliveries(database, "a", state="delivered", attempts=3)
+    await add_deliveries(database, "b", attempts=3, reason="newer")
+    async with logging_to(database) as log:
+        log.attempted(attempt("a", 2, "retry"))
+        log.attempted(attempt("b", 2, "retry"))
+    found = {row.message: row for row in await rows(database, tables.deliveries)}
+    assert (found["a"].state, found["a"].attempts) == ("delivered", 3)
+    assert (found["b"].reason, found["b"].attempts) == ("newer", 3)
+
+
+async def test_what_was_written_with_an_unknown_outcome_is_written_again_without_harm(database: Database) -> None:
+    async with logging_to(database) as log:
+        log.attempted(attempt("a"))
+    async with logging_to(database) as log:
+        log.attempted(attempt("a"))
+    assert len(await rows(database, tables.attempts)) == 1
+
+
+async def test_a_record_that_no_table_takes_does_not_keep_the_others_out(database: Database) -> None:
+    wrong = msgspec.structs.replace(attempt("wrong"), took_us=1 << 70)
+    async with logging_to(database) as log:
+        for one in (attempt("a"), wrong, attempt("b")):
+            log.attempted(one)
+        async with asyncio.timeout(10):
+            while log.written < 2:
+                await asyncio.sleep(0.02)
+        assert log.lost == 1
+    assert [row.message for row in await rows(database, tables.attempts)] == ["a", "b"]
+
+
+async def test_no_record_is_lost_unseen_while_the_database_is_away(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.open("sqlite://")
+    real, away = database.run, True
+
+    async def run(*args: object, **kwargs: object) -> object:
+        if away:
+            raise errors.DatabaseUnavailable("away")
+        return await real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(database, "run", run)
+    monkeypatch.setattr("emq.push.attempt_log.AGAIN_S", 0.05)
+    log = AttemptLog(lambda: database, environment(), lambda: "host-1", most=100)
+    async with log.running():
+        for i in range(150):
+            log.attempted(attempt(f"m{i:03d}"))
+        await asyncio.sleep(0.8)
+        assert (log.written, log.lost) == (0, 50)
+        away = False
+        async with asyncio.timeout(10):
+            while log.written < 100:
+                await asyncio.sleep(0.02)
+    assert [r.message for r in await rows(database, tables.attempts)] == [f"m{i:03d}" for i in range(100)]
+    told = [record.message for record in caplog.records if "records of attempts" in record.message]
+    assert told == [
+        "over 100 records of attempts wait for the database; later ones are lost",
+        "records of attempts wait: away",
+        "records of attempts are written again; lost so far: 50",
+    ]
+    await database.close()
+
+
+async def test_many_attempts_are_written_at_once_and_the_rest_at_the_end() -> None:
+    database = await Database.open("sqlite://")
+    async with logging_to(database) as log:
+        for i in range(BATCH + 10):
+            log.attempted(attempt(f"m{i}"))
+        async with asyncio.timeout(0.4):
+            while not log.written:
+                await asyncio.sleep(0.01)
+    assert len(await rows(database, tables.attempts)) == BATCH + 10
+    await database.close()
+
+
+# ----------------------------------------------------------------------------------------------------------- retention
+
+
+async def test_records_leave_when_their_tenant_keeps_them_no_longer(database: Database) -> None:
+    now_s = NOW_S + 100 * DAY_S
+    body = json.dumps({"settings": {"qps": 1.0, "log_retention_s": 3 * DAY_S}})
+    tenant = {"environment": environment(), "tenant": "short", "body": body, "created_us": 0, "changed_us": 0}
+    await database.run(lambda c: c.execute(sa.insert(tables.tenants).values(tenant)))
+    topics = ["short.ep_1", "other.ep_1"]
+    async with logging_to(database) as log:
+        for topic in topics:
+            for days in (1, 5, 29, 31):
+                await add_deliveries(
+                    database,
+                    f"settled-{days}",
+                    topic=topic,
+                    state="dead",
+                    created_us=int((now_s - days * DAY_S) * 1e6) - 1,
+                    settled_us=int((now_s - days * DAY_S) * 1e6),
+                )
+                log.attempted(attempt(f"m-{days}", at_s=now_s - days * DAY_S, topic=topic))
+            await add_deliveries(database, "waits", topic=topic)
+        log.attempted(attempt("m", at_s=NOW_S, topic="gone.ep_1"))
+        for i in range(ROWS + 10):
+            log.attempted(attempt(f"many-{i}", at_s=NOW_S + i, topic="other.ep_1"))
+    retention = Retention(lambda: database, environment(), lambda: topics, ManualClock(now_s))
+    assert await retention.trim() == 3 + 3 + 1 + 1 + 1 + ROWS + 10
+    left = [(row.topic, row.message) for row in await rows(database, tables.attempts)]
+    assert left == [("other.ep_1", "m-1"), ("other.ep_1", "m-29"), ("other.ep_1", "m-5"), ("short.ep_1", "m-1")]
+    kept = {(row.topic, row.message) for row in await rows(database, tables.deliveries)}
+    assert ("short.ep_1", "settled-5") not in kept
+    assert ("other.ep_1", "settled-29") in kept
+    assert {("short.ep_1", "waits"), ("other.ep_1", "waits")} <= kept
+    assert DEFAULT_S == 30 * DAY_S
+
+
+async def test_one_host_at_a_time_looks_for_old_records(database: Database) -> None:
+    clock = ManualClock(NOW_S + os.getpid())
+    hosts = [Retention(lambda: database, f"{environment()}-turn-{id(clock)}", list, clock) for _ in range(4)]
+    assert sum(await asyncio.gather(*[host.has_turn() for host in hosts])) == 1
+    clock.advance(300)
+    assert not await hosts[0].has_turn()
+    clock.advance(400)
+    assert await hosts[1].has_turn()
+
+
+# ---------------------------------------------------------------------------------------------------------- end to end
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_host_keeps_records_of_what_it_pushes(tmp_path: Path) -> None:
+    answers = [500, 204]
+    receiver = HttpReceiver(lambda request: answers[0] if request.headers["emq-attempt"] == "1" else answers[1])
+    options = settings.load(environ={}, push_allow="127.0.0.1")
+    app = emq.App(f"sqlite:///{tmp_path}/emq.db", options=options)
+    async with receiver.running(), with_push(app), app:
+        await app.create_topic("shop.ep_1", qps=100, backoff_s=(0.1,), attributes={"push.url": receiver.url()})
+        async with app.running():
+            [id_] = await app.publish_many("shop.ep_1", [b"{}"])
+            await until(lambda: len(receiver.requests) == 2)
+        table = tables.attempts
+        found = await app.database.run(lambda c: list(c.execute(sa.select(table).order_by(table.c.started_us))))
+    assert [(row.topic, row.message, row.number, row.outcome) for row in found] == [
+        ("shop.ep_1", id_, 1, "retry"),
+        ("shop.ep_1", id_, 2, "delivered"),
+    ]
+    assert found[0].environment == "online"

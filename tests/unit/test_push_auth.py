@@ -1,0 +1,372 @@
+"""How a delivery says who sends: Basic, OAuth 2.0, client certificates; and the handshake of CloudEvents webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import ipaddress
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from support.emq_shell import shell
+from support.http_receiver import HttpReceiver, Request
+
+from emq import errors
+from emq.clock import ManualClock
+from emq.message import Message
+from emq.push import handshake
+from emq.push.addresses import AddressFilter
+from emq.push.endpoint import Endpoint
+from emq.push.oauth2 import REFUSED_S
+from emq.push.pusher import Pusher
+from emq.topics import model
+
+NOW_S = 1_700_000_000.0
+ANY = AddressFilter(("*",))
+
+
+def topic(**attributes: str) -> model.Topic:
+    named = {f"push.{name.replace('__', '.')}": value for name, value in attributes.items()}
+    return model.Topic("t", 10.0, options=model.TopicOptions(attributes=named))
+
+
+def endpoint(**attributes: str) -> Endpoint:
+    found = Endpoint.from_topic(topic(**attributes))
+    assert found is not None
+    return found
+
+
+def message(id_: str = "id1") -> Message:
+    return Message(id_, b"{}", topic="t")
+
+
+async def deliver(found: Endpoint, *ids: str) -> list[BaseException | None]:
+    async with Pusher({"t": found}.get, clock=ManualClock(NOW_S), addresses=ANY) as push:
+        return await asyncio.gather(*[push(message(id_)) for id_ in ids or ("id1",)], return_exceptions=True)
+
+
+# --------------------------------------------------------------------------------------------------------------- basic
+
+
+async def test_user_and_password_go_with_each_request() -> None:
+    receiver = HttpReceiver(lambda request: 204)
+    async with receiver.running():
+        assert await deliver(endpoint(url=receiver.url(), basic="shop:pässword:1")) == [None]
+    kind, _, given = receiver.requests[0].headers["authorization"].partition(" ")
+    assert (kind, base64.b64decode(given).decode()) == ("Basic", "shop:pässword:1")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        ({"basic": "s3cret"}, "push.basic must be user:password"),
+        ({"basic": ":s3cret"}, "push.basic must be user:password"),
+        ({"basic": "a:s3cret\n"}, "push.basic must be user:password"),
+        ({"basic": "a:s3cret", "headers__authorization": "s3cret"}, "push.basic and push.headers.authorization give"),
+        (
+            {"basic": "a:s3cret", "oauth2__url": "http://a/", "oauth2__client_id": "a", "oauth2__secret": "s3cret"},
+            "twice",
+        ),
+        ({"oauth2__url": "http://a/", "oauth2__secret": "s3cret"}, "go together; give all"),
+        ({"oauth2__url": "a", "oauth2__client_id": "a", "oauth2__secret": "s3cret"}, "push.oauth2.url 'a' must start"),
+        ({"tls__cert": "s3cret"}, "push.tls.cert and push.tls.key go together"),
+        ({"tls__cert": "s3cret", "tls__key": "s3cret"}, "must be a certificate and its key in PEM"),
+        ({"tls__ca": "s3cret"}, "push.tls.ca is not a certificate"),
+    ],
+)
+def test_credentials_that_are_none_are_refused_and_not_shown(attributes: dict[str, str], text: str) -> None:
+    with pytest.raises(errors.InvalidTopic, match=text) as caught:
+        endpoint(url="http://shop.example/", **attributes)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_no_credentials_are_in_the_repr() -> None:
+    found = endpoint(url="http://a/", oauth2__url="http://b/", oauth2__client_id="a", oauth2__secret="s3cret")
+    assert "s3cret" not in repr(found)
+    assert "s3cret" not in repr(endpoint(url="http://a/", basic="a:s3cret"))
+    assert found.masked("it is s3cret") == "it is ***"
+
+
+# ------------------------------------------------------------------------------------------------------------- OAuth 2
+
+
+class Server(HttpReceiver):
+    """An endpoint and its token server in one: hands out t1, t2, ... and accepts those that `accepts` says."""
+
+    def __init__(self, life_s: object = 3600, accepts: Callable[[str], bool] = lambda token: True) -> None:
+        super().__init__(self._answer)
+        self.life_s = life_s
+        self.accepts = accepts
+        self.token_status = 200
+        self.delay_s = 0.0
+        self.fetched = 0
+
+    async def _answer(self, request: Request) -> web.Response | int:
+        if request.path != "/token":
+            return 204 if self.accepts(request.headers["authorization"]) else 401
+        await asyncio.sleep(self.delay_s)
+        if self.token_status != 200:
+            return self.token_status
+        self.fetched += 1
+        body = {"access_token": f"t{self.fetched}", "token_type": "Bearer", "expires_in": self.life_s}
+        return web.json_response(body)
+
+    @property
+    def used(self) -> list[str]:
+        return [request.headers["authorization"] for request in self.requests if request.path != "/token"]
+
+    def endpoint(self) -> Endpoint:
+        url = self.url("/token")
+        secret = "s3:cret"
+        return endpoint(
+            url=self.url("/hook"), oauth2__url=url, oauth2__client_id="a b", oauth2__secret=secret, oauth2__scope="x y"
+        )
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    found = Server()
+    async with found.running():
+        yield found
+
+
+async def test_a_token_is_fetched_once_for_many_deliveries(server: Server) -> None:
+    server.delay_s = 0.05
+    assert await deliver(server.endpoint(), *"abcdef") == [None] * 6
+    assert server.used == ["Bearer t1"] * 6
+    [asked] = [request for request in server.requests if request.path == "/token"]
+    assert asked.body == b"grant_type=client_credentials&scope=x+y"
+    assert base64.b64decode(asked.headers["authorization"].removeprefix("Basic ")) == b"a+b:s3%3Acret"
+
+
+@pytest.mark.parametrize(("life_s", "until_s"), [(3600, 3540), (100, 90), ("100", 90), (None, 270)])
+async def test_a_token_is_fetched_again_before_its_end(server: Server, life_s: object, until_s: float) -> None:
+    server.life_s, clock = life_s, ManualClock(NOW_S)
+    async with Pusher({"t": server.endpoint()}.get, clock=clock, addresses=ANY) as push:
+        await push(message())
+        clock.advance(until_s - 1)
+        await push(message())
+        assert server.fetched == 1
+        clock.advance(2)
+        await push(message())
+        assert server.used == ["Bearer t1", "Bearer t1", "Bearer t2"]
+
+
+async def test_a_refused_token_is_fetched_again_once_within_the_attempt(server: Server) -> None:
+    server.accepts = lambda token: token != "Bearer t1"
+    assert await deliver(server.endpoint()) == [None]
+    assert server.used == ["Bearer t1", "Bearer t2"]
+    server.accepts = lambda token: False
+    server.requests.clear()
+    [failure] = await deliver(server.endpoint())
+    assert isinstance(failure, errors.Retry)
+    assert failure.reason == "HTTP 401"
+    assert len(server.used) == 2
+
+
+async def test_a_dead_token_server_delays_its_own_endpoints_only(server: Server) -> None:
+    server.token_status, clock = 503, ManualClock(NOW_S)
+    endpoints = {"t": server.endpoint(), "other": endpoint(url=server.url("/hook"), basic="a:b")}
+    async with Pusher(endpoints.get, clock=clock, addresses=ANY) as push:
+        for _ in range(5):
+            with pytest.raises(errors.Retry, match=r"no token from 127\.0\.0\.1: HTTP 503"):
+                await push(message())
+        await push(Message("id", b"{}", topic="other"))
+        assert sum(request.path == "/token" for request in server.requests) == 1, "it is left alone for a while"
+        server.token_status = 200
+        clock.advance(REFUSED_S + 1)
+        await push(message())
+
+
+@pytest.mark.parametrize("answer", [b"", b"{}", b'{"access_token": 5}', b'{"access_token": "a b"}', b"x" * 200_000])
+async def test_an_answer_without_a_token_is_a_failure(server: Server, answer: bytes) -> None:
+    async def answers(request: Request) -> web.Response:
+        return web.Response(body=answer)
+
+    server.answers = answers
+    [failure] = await deliver(server.endpoint())
+    assert isinstance(failure, errors.Retry)
+    assert failure.reason.startswith("no token from 127.0.0.1: its")
+
+
+async def test_a_token_server_is_under_the_same_filter_of_addresses(server: Server) -> None:
+    async with Pusher({"t": server.endpoint()}.get) as push:
+        with pytest.raises(errors.Retry, match="loopback address"):
+            await push(message())
+    assert not server.requests
+
+
+async def test_a_cancelled_delivery_takes_no_token_from_the_others(server: Server) -> None:
+    server.delay_s = 0.1
+    async with Pusher({"t": server.endpoint()}.get, addresses=ANY) as push:
+        first, second = (asyncio.create_task(push(message(id_))) for id_ in "ab")
+        await asyncio.sleep(0.05)
+        first.cancel()
+        await second
+    assert server.used == ["Bearer t1"]
+
+
+# ----------------------------------------------------------------------------------------------------------------- TLS
+
+
+class Authority:
+    """Signs certificates; each file holds PEM."""
+
+    def __init__(self) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.certificate = self._signed("an authority", self.key.public_key(), is_authority=True)
+
+    @property
+    def pem(self) -> str:
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    def issue(self, name: str) -> tuple[str, str]:
+        """Return a certificate and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        text = key.private_bytes(pem, form, serialization.NoEncryption()).decode()
+        return self._signed(name, key.public_key()).public_bytes(pem).decode(), text
+
+    def _signed(self, name: str, key: ec.EllipticCurvePublicKey, *, is_authority: bool = False) -> x509.Certificate:
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an authority")])
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        )
+        return builder.sign(self.key, hashes.SHA256())
+
+
+@pytest.fixture
+async def tls_server(tmp_path: Path) -> AsyncIterator[tuple[HttpReceiver, Authority]]:
+    """A server whose certificate is of an own authority, and which asks for one of the same."""
+    authority, receiver = Authority(), HttpReceiver(lambda request: 204)
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    (tmp_path / "server.pem").write_text("".join(authority.issue("127.0.0.1")))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.pem"))
+    context.load_cert_chain(tmp_path / "server.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with receiver.running(context):
+        yield receiver, authority
+
+
+async def test_an_endpoint_gets_a_client_certificate_and_is_trusted_by_its_own_authority(
+    tls_server: tuple[HttpReceiver, Authority],
+) -> None:
+    receiver, authority = tls_server
+    certificate, key = authority.issue("emq")
+    url = receiver.url(scheme="https")
+    good = endpoint(url=url, tls__ca=authority.pem, tls__cert=certificate, tls__key=key)
+    assert await deliver(good, "a", "b") == [None, None]
+    without = endpoint(url=url, tls__ca=authority.pem)
+    assert isinstance((await deliver(without))[0], errors.Retry)
+    [failure] = await deliver(endpoint(url=url, tls__cert=certificate, tls__key=key))
+    assert isinstance(failure, errors.Retry)
+    assert "certificate not accepted" in failure.reason
+    assert len(receiver.requests) == 2
+
+
+def test_a_key_that_does_not_fit_its_certificate_is_refused() -> None:
+    authority = Authority()
+    with pytest.raises(
+        errors.InvalidTopic, match=r"push\.tls\.cert and push\.tls\.key must be a certificate and its key"
+    ):
+        endpoint(url="https://a/", tls__cert=authority.issue("a")[0], tls__key=authority.issue("b")[1])
+
+
+# ----------------------------------------------------------------------------------------------------------- handshake
+
+
+async def shaken(headers: dict[str, str], status: int = 200) -> tuple[handshake.Allowed, Request]:
+    receiver = HttpReceiver(lambda request: web.Response(status=status, headers=headers))
+    async with receiver.running():
+        found = await handshake.handshake(endpoint(url=receiver.url("/hook")), "emq.example", 2.0, ANY)
+    return found, receiver.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowed"),
+    [
+        ({"WebHook-Allowed-Origin": "emq.example", "WebHook-Allowed-Rate": "60"}, ("emq.example", 60)),
+        ({"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "*"}, ("emq.example", None)),
+        ({"webhook-allowed-origin": "EMQ.example"}, ("emq.example", None)),
+    ],
+)
+async def test_an_endpoint_agrees_to_deliveries(headers: dict[str, str], allowed: tuple[str, int | None]) -> None:
+    found, request = await shaken(headers)
+    assert tuple(found) == allowed
+    assert (request.method, request.path) == ("OPTIONS", "/hook")
+    assert request.headers["webhook-request-origin"] == "emq.example"
+    assert request.headers["webhook-request-rate"] == "120"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "text"),
+    [
+        ({}, 200, "HTTP 200 with no WebHook-Allowed-Origin"),
+        ({"Allow": "POST"}, 405, "HTTP 405 with no WebHook-Allowed-Origin"),
+        ({"WebHook-Allowed-Origin": "other.example"}, 200, "with WebHook-Allowed-Origin 'other.example'"),
+        ({"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "0"}, 200, "allows the rate '0'"),
+        ({"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "many"}, 200, "allows the rate 'many'"),
+    ],
+)
+async def test_an_endpoint_that_does_not_agree_is_refused(headers: dict[str, str], status: int, text: str) -> None:
+    with pytest.raises(errors.InvalidTopic, match=text):
+        await shaken(headers, status)
+
+
+async def test_a_handshake_goes_to_allowed_addresses_only() -> None:
+    with pytest.raises(errors.InvalidTopic, match="loopback address"):
+        await handshake.handshake(endpoint(url="http://127.0.0.1:1/"), "emq.example", 1.0, AddressFilter())
+
+
+async def test_an_agreement_is_kept_in_the_topic_and_in_each_delivery() -> None:
+    allowed = handshake.Allowed("emq.example", 60)
+    receiver = HttpReceiver(lambda request: 204)
+    async with receiver.running():
+        attributes = {"push.url": receiver.url(), **allowed.attributes}
+        made = model.Topic("t", 5.0, options=model.TopicOptions(attributes=attributes))
+        found = Endpoint.from_topic(made)
+        assert found is not None
+        assert await deliver(found) == [None]
+    assert receiver.requests[0].headers["webhook-request-origin"] == "emq.example"
+    assert handshake.capped(made) == 1.0
+    assert json.loads(receiver.requests[0].body) == {}
+
+
+async def test_the_command_line_asks_the_endpoint_and_keeps_below_its_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emq = shell(tmp_path, monkeypatch)
+    monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
+    answer = {"WebHook-Allowed-Origin": "emq.example", "WebHook-Allowed-Rate": "30"}
+    receiver = HttpReceiver(lambda request: web.Response(headers=answer if request.path == "/agrees" else {}))
+    async with receiver.running():
+
+        def create(path: str) -> list[str]:
+            return f"topic create t{path[1:]} --qps 20 --handshake emq.example --url {receiver.url(path)}".split()
+
+        [first, *more] = create("/agrees")
+        made = await asyncio.to_thread(emq.json, first, *more)
+        assert made["qps"] == 0.5
+        assert made["options"]["attributes"]["push.allowed_rate"] == "30"
+        assert made["options"]["attributes"]["push.origin"] == "emq.example"
+        [first, *more] = create("/not")
+        assert "does not agree to deliveries from 'emq.example'" in await asyncio.to_thread(emq.refused, first, *more)
