@@ -14,7 +14,7 @@ from support import push_api
 from support.push_api import Api, Receiver
 
 from emq import errors
-from emq.cli import binding
+from emq.cli import pushing
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 @contextlib.asynccontextmanager
 async def hosting(api: Api) -> AsyncIterator[None]:
     """Deliver what the API takes, as `emq up` does."""
-    async with binding.with_push(api.app), api.app.running():
+    async with pushing.with_push(api.app), api.app.running():
         yield
 
 
