@@ -13,6 +13,8 @@ TEST_ARGS ?=
 # Two workers a core: about half of a run waits, for servers, leases and time-outs.
 WORKERS ?= $(shell expr 2 '*' $$(nproc))
 SHARED := -n $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder --durations 20
+# A run starts hundreds of processes that import EMQ, so bytecode is kept even where the environment forbids it.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 BENCH_ARGS ?=
 SEEDS ?= 1000
 SECONDS ?= 60
@@ -45,10 +47,10 @@ demo: $(READY_FOR_DEMO) ## see EMQ work; installs only what the demonstration ne
 	@$(BIN)/emq demo $(DEMO_ARGS)
 
 test: setup ## run every test, with two workers a core, at most 4 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
-	@$(BIN)/pytest $(SHARED) $(TEST_ARGS)
+	@$(PYTEST) $(SHARED) $(TEST_ARGS)
 
 oldest: $(READY_OLDEST) ## run unit and contract tests with the oldest versions that pyproject.toml allows
-	@.venv-oldest/bin/pytest $(SHARED) -W ignore::DeprecationWarning $(OLDEST_TESTS) $(TEST_ARGS)
+	@PYTHONDONTWRITEBYTECODE= .venv-oldest/bin/pytest $(SHARED) -W ignore::DeprecationWarning $(OLDEST_TESTS) $(TEST_ARGS)
 
 constraints: ## pin what pyproject.toml has come to need; all other versions stay
 	@scripts/setup uv

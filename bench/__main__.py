@@ -53,9 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.add_argument("--store", choices=STORES, default=first, help=f"default: {first}")
         command.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
         for option, default, text in module.BENCHMARK.options:
-            command.add_argument(
-                f"--{option}", type=type(default), default=default, help=f"{text} (default: {default})"
-            )
+            if default is False:
+                command.add_argument(f"--{option}", action="store_true", help=text)
+            else:
+                command.add_argument(
+                    f"--{option}", type=type(default), default=default, help=f"{text} (default: {default})"
+                )
     args = parser.parse_args(argv)
     benchmark = benchmarks[args.name]
     if args.store not in benchmark.stores:

@@ -94,6 +94,10 @@ class StillConsumed(EMQError):
     """The operation needs the group at rest, but a host consumes the group. Stop the host or pause the topic."""
 
 
+class StillNamed(EMQError):
+    """Other topics name the topic as their budget. Delete those topics first."""
+
+
 class WrongState(EMQError, RuntimeError):
     """The app is not open, is open already, or is a host already. Enter it once, with `async with app:`."""
 

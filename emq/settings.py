@@ -74,6 +74,8 @@ DESCRIPTIONS = {
     "the machine; the processes of one host take the port and those above it. Empty: not at all.",
     "api": "HOST:PORT at which `emq api` and `emq up` serve the HTTP API of the push service, such as 127.0.0.1:8080; "
     ":PORT for all addresses of the machine. Empty: `emq up` does not serve it, `emq api` does at 127.0.0.1:8080.",
+    "api_requests_per_s": "Most requests of one key a second that the API takes, on the average; as many more may come "
+    "at once.",
     "log_level": "Least level that a host logs: debug, info, warning or error.",
     "log_format": "How a host logs: text for people, or json, one object for each line.",
 }
@@ -109,6 +111,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trail: str = ""
     metrics: str = ""
     api: str = ""
+    api_requests_per_s: Annotated[float, Meta(gt=0, le=1_000_000)] = 1_000.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
 

@@ -11,7 +11,7 @@ from bench.cluster.allocation import least_to_join
 from bench.cluster.crew import InvalidRun
 from bench.cluster.pauses import Pause, Phase, Shortage
 from bench.cluster.starts import Starts
-from bench.engine.caps import smooth_overshoot, window_overshoot
+from bench.engine.overshoot import smooth_overshoot, window_overshoot
 from bench.support.figures import percentile
 from emq.topics.model import Topic, quota_of
 

@@ -1,4 +1,7 @@
-"""Check that many groups at once with mixed quotas, all with a backlog, reach their caps and never exceed them."""
+"""Check that many groups at once with mixed quotas, all with a backlog, reach their caps and never exceed them.
+
+`--http` pushes to endpoints, which count; see `bench.engine.pushed_caps`.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,17 @@ import asyncio
 import math
 import random
 from array import array
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
+from bench.engine import pushed_caps
+from bench.engine.overshoot import QUOTAS, smooth_overshoot, window_overshoot
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
 from emq import plurals
 from emq.message import Message
-from emq.quota.counter import MICRO, allowance
+from emq.quota.counter import MICRO
 from emq.topics.model import Topic, TopicOptions
-
-QUOTAS = (0.5, 1, 2, 2.5, 5, 10, 20, 35, 50)
 
 
 def mixed_topics(groups: int) -> list[Topic]:
@@ -35,25 +36,9 @@ def mixed_topics(groups: int) -> list[Topic]:
     ]
 
 
-def window_overshoot(starts_us: Sequence[int], quota: float) -> int:
-    """Return the number of starts beyond the quota, summed over all aligned seconds."""
-    micros = round(quota * MICRO)
-    seconds = Counter(us // MICRO for us in starts_us)
-    return sum(max(0, n - allowance(micros, second)) for second, n in seconds.items())
-
-
-def smooth_overshoot(starts_us: Sequence[int], quota: float) -> int:
-    """Return the most starts beyond quota + burst in any second, aligned or not."""
-    bound = math.floor(quota + 1 + quota / 10)
-    ordered, worst, first = sorted(starts_us), 0, 0
-    for last, us in enumerate(ordered):
-        while ordered[first] <= us - MICRO:
-            first += 1
-        worst = max(worst, last - first + 1 - bound)
-    return worst
-
-
-async def run(stage: Stage, *, groups: int, seconds: int) -> dict[str, Any]:
+async def run(stage: Stage, *, groups: int, seconds: int, http: bool, tenants: int) -> dict[str, Any]:
+    if http:
+        return await pushed_caps.run(stage, tenants=tenants, seconds=seconds)
     starts: dict[str, array[int]] = {}
 
     async def handle(message: Message) -> None:
@@ -108,11 +93,17 @@ async def run(stage: Stage, *, groups: int, seconds: int) -> dict[str, Any]:
 
 BENCHMARK = Benchmark(
     run,
-    options=(("groups", 3_000, "groups"), ("seconds", 30, "seconds of watching")),
+    options=(
+        ("groups", 3_000, "groups"),
+        ("seconds", 30, "seconds of watching; with --http, of each host"),
+        ("http", False, "push to HTTP endpoints, which count, while hosts take turns"),
+        ("tenants", 100, "with --http: tenants, each with an endpoint of its own"),
+    ),
     figures=(
         Figure("overshoot", "==", 0),
         Figure("smooth_overshoot", "==", 0),
         Figure("utilisation", ">=", 0.99),
         Figure("smooth_utilisation", ">=", 0.99),
+        Figure("twice", "==", 0),
     ),
 )

@@ -1,6 +1,7 @@
 """p99 wait of tenants with and without a flood, a slow endpoint and a failing endpoint beside them.
 
-`--hang 300 --of 1000` measures the waits of 700 tenants beside 300 that hang; see `bench.engine.hanging`.
+`--hang 300 --of 1000` measures the waits of 700 tenants beside 300 that hang; see `bench.engine.hanging`. `--http`
+pushes to endpoints, of which some are in trouble; see `bench.engine.troubles`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import emq
-from bench.engine import hanging, victims
+from bench.engine import hanging, troubles, victims
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage
 from emq.message import Message
@@ -57,8 +58,21 @@ async def publisher(
 
 
 async def run(
-    stage: Stage, *, tenants: int, seconds: float, rounds: int, hang: int, of: int, hang_qps: float
+    stage: Stage,
+    *,
+    tenants: int,
+    seconds: float,
+    rounds: int,
+    hang: int,
+    of: int,
+    hang_qps: float,
+    http: bool,
+    trouble: str,
+    rate: float,
 ) -> dict[str, Any]:
+    if http:
+        chosen = troubles.chosen(trouble, few=of // 50, crowd=hang or of * 3 // 10)
+        return await troubles.run(stage, chosen, of=of, rate=rate, seconds=seconds, rounds=rounds)
     if hang:
         return await hanging.run(stage, hanging.Mix(hang, of - hang, hang_qps), seconds=seconds, rounds=rounds)
     names = [f"tenant-{i}" for i in range(tenants)]
@@ -109,8 +123,16 @@ BENCHMARK = Benchmark(
         ("seconds", 10.0, "seconds of each half of a round"),
         ("rounds", 5, "rounds, each with a half without and a half with the trouble"),
         ("hang", 0, "tenants whose endpoints hang, in place of the flood, the slow and the failing endpoint"),
-        ("of", 1_000, "tenants in all, if some hang"),
+        ("of", 1_000, "tenants in all, if some hang, or with --http"),
         ("hang-qps", hanging.QPS, "of each that hangs"),
+        ("http", False, "push to endpoints over HTTP, of which some are in trouble"),
+        ("trouble", "all", f"with --http: {', '.join(troubles.NAMES)}, several with commas between them, or all"),
+        ("rate", troubles.RATE_PER_S, "with --http: messages a second to all good tenants together"),
     ),
-    figures=(Figure("victim_p99_ratio", "<=", 1.2), Figure("unstarted", "==", 0)),
+    figures=(
+        Figure("victim_p99_ratio", "<=", 1.2),
+        Figure("unstarted", "==", 0),
+        Figure("delivery_p99_ratio", "<=", 1.2),
+        Figure("undelivered", "==", 0),
+    ),
 )

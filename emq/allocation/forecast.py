@@ -11,13 +11,13 @@ from typing import NamedTuple
 from emq import plurals
 from emq.allocation import records
 from emq.allocation.leader import DEBOUNCE_S
-from emq.allocation.plan import drafting
+from emq.allocation.plan import drafting, handler_sets
 from emq.allocation.plan.drafting import Place, Previous
 from emq.allocation.plan.levelling import ENOUGH, SHED
 from emq.allocation.plan.loads import shares_of
-from emq.allocation.plan.plan import plan
+from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Pointer, Record, Running
-from emq.topics import model
+from emq.topics import budgets, model
 from emq.topics.model import Topic
 
 GROUPS = 20_000
@@ -130,9 +130,9 @@ def _qps_for_groups(sizes: Sequence[float]) -> float:
 
 
 def quotas_of(topics: Iterable[Topic]) -> dict[str, float]:
-    """Return the quota of each group of the topics; split topics that have no groups yet."""
+    """Return the quota of each group of the topics, 0 below a budget; split topics that have no groups yet."""
     split = (topic if topic.groups else model.split(topic) for topic in topics)
-    return {topic.group(i): quota for topic in split for i, quota in enumerate(model.quotas(topic))}
+    return {group: quota for topic in split for group, quota in budgets.loads(topic, range(topic.groups)).items()}
 
 
 class Forecast:
@@ -141,10 +141,12 @@ class Forecast:
     Args:
         quotas: group to its quota in starts a second.
         session_timeout_s: seconds after which the cluster gives up a killed host.
+        units: topic to its unit, for topics that share a budget.
     """
 
-    def __init__(self, quotas: Quotas, session_timeout_s: float = 10.0, seed: int = 1) -> None:
+    def __init__(self, quotas: Quotas, session_timeout_s: float = 10.0, seed: int = 1, units: Units = NO_UNITS) -> None:
         self.quotas = quotas
+        self._units = units
         self.weights: dict[str, float] = {}
         self._timeout_s = session_timeout_s
         self._random = random.Random(seed)
@@ -183,7 +185,7 @@ class Forecast:
 
     def _step(self, what: str, least: int, *, lost: bool) -> Step:
         before, began = self._owner(), time.perf_counter()
-        made = plan(self.quotas, self.weights, before)
+        made = handler_sets.plan_for({}, self.quotas, self.weights, before, (), self._units)
         plan_s = time.perf_counter() - began
         moved = sum(before.get(group, host) != host for group, host in made.owner.items())
         traffic = self._publish(drafting.places(made, self.quotas), made.moved)

@@ -10,13 +10,14 @@ from typing import NamedTuple, TypeVar
 
 from emq import errors, plurals
 from emq.allocation import published_plan, records
-from emq.allocation.complaint import Complaint
+from emq.allocation.membership import Seat
 from emq.allocation.plan import drafting, handler_sets, plan
 from emq.allocation.plan.drafting import NOBODY, Place, Previous
+from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
-from emq.allocation.seat import Seat
 from emq.allocation.tree import protocol
 from emq.allocation.watched_records import WatchedRecords
+from emq.loops.troubles import Complaint
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class Leader:
         self._changed = asyncio.Event()
         self._candidate = ""
         self._quotas: Mapping[str, float] | None = None
+        self._units = NO_UNITS
         self._catalog = 0
         self._behind_since: float | None = None
         self._unable_since: float | None = None
@@ -100,9 +102,9 @@ class Leader:
         self.leading = False
         self.plans = 0
 
-    def offer(self, quotas: Mapping[str, float], catalog: int) -> None:
-        """Take the groups of version `catalog` of the catalog, with their quotas, for the next plan."""
-        self._quotas, self._catalog = quotas, catalog
+    def offer(self, quotas: Mapping[str, float], catalog: int, units: Units = NO_UNITS) -> None:
+        """Take the groups of version `catalog` of the catalog, with their quotas and units, for the next plan."""
+        self._quotas, self._catalog, self._units = quotas, catalog, units
         self._changed.set()
 
     def session_changed(self, state: protocol.SessionState) -> None:
@@ -214,7 +216,7 @@ class Leader:
             return
         self._done = None  # until the plan is known to be in force
         is_large = len(quotas) >= MANY_GROUPS or len(quotas) * len(weights) >= LARGE
-        made, owner, differs = await _beside(is_large, _planned, quotas, weights, members, previous)
+        made, owner, differs = await _beside(is_large, _planned, quotas, self._units, weights, members, previous)
         if differs or record is None or record.catalog != catalog:
             await self._publish(owner, made, members, catalog, is_large)
         self._done = asked
@@ -345,6 +347,7 @@ async def _beside(is_large: bool, compute: Callable[..., T], *arguments: object)
 
 def _planned(
     quotas: Mapping[str, float],
+    units: Units,
     weights: Mapping[str, float],
     members: Mapping[str, Running],
     previous: Previous | None,
@@ -352,7 +355,7 @@ def _planned(
     """Return the new plan, the host of each group, and whether anything moves."""
     before = {g: p.host for g, p in previous.places.items()} if previous is not None else {}
     made = handler_sets.plan_for(
-        {h: m.serves for h, m in members.items()}, quotas, weights, before, drafting.recent(previous)
+        {h: m.serves for h, m in members.items()}, quotas, weights, before, drafting.recent(previous), units
     )
     owner = drafting.places(made, quotas)
     return made, owner, drafting.changed(owner, members, previous)

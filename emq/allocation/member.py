@@ -14,18 +14,18 @@ from typing import Protocol
 from emq import errors
 from emq.allocation import published_plan, records
 from emq.allocation.announcement import Announcement
-from emq.allocation.complaint import Complaint
 from emq.allocation.fenced_groups import MAX_NAMED_BYTES, FencedGroups, named, size_of
 from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
-from emq.allocation.membership import Assignment, PlanInForce
+from emq.allocation.membership import Assignment, PlanInForce, Seat
+from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Entry, Former, Pointer, Record, Running
-from emq.allocation.seat import Seat
 from emq.allocation.tree import protocol
 from emq.loops.guard import Guard
 from emq.loops.lease import Lease
 from emq.loops.slicing import in_slices
+from emq.loops.troubles import Complaint
 
 log = logging.getLogger(__name__)
 
@@ -152,14 +152,14 @@ class ClusterMembership:
             self._broken = task.exception()
             self._assigned.set()
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
         gone = [group for group in self._offered if group not in quotas]
         async for group in in_slices(gone, 1_000):  # a deleted group that comes back has new, empty queues
             if (epoch := self._handoff.renew(group)) is not None:
                 self._fenced.ask(group, epoch, self._clock.now())
                 self._changed.set()
         self._offered = quotas
-        self._leader.offer(quotas, catalog)
+        self._leader.offer(quotas, catalog, units)
         # A host that knows more topics now may take groups that it did not know before.
         self._assigned.set()
 

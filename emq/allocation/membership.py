@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from emq.allocation.plan.plan import plan
+from emq.allocation.plan import handler_sets
+from emq.allocation.plan.units import NO_UNITS, Units
+from emq.allocation.tree.protocol import Tree
+from emq.clock import Clock
 from emq.loops.lease import Lease
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seat:
+    """A host's place in its cluster: its name, the tree in which it meets the others, and its clock.
+
+    Attributes:
+        tree: the coordination tree in which the hosts meet.
+        environment: the environment whose groups the hosts share.
+        host: a name that is unique in the cluster.
+        next_generation: takes the least number that it may return; returns a number above all numbers that it
+            returned before.
+        clock: the host's clock.
+    """
+
+    tree: Tree
+    environment: str
+    host: str
+    next_generation: Callable[[int], Awaitable[int]]
+    clock: Clock
 
 
 class Assignment(NamedTuple):
@@ -54,10 +78,15 @@ class Membership(Protocol):
     async def join(self) -> None:
         """Become a member. Raises `HostConflict` if another host has the name."""
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
         """Tell the cluster the groups of version `catalog` of the catalog, with their quotas.
 
         Every member may call this; only the leader's offer counts.
+
+        Args:
+            quotas: group to its quota, in starts a second.
+            catalog: version of the catalog.
+            units: topic to its unit, whose groups must be on one host, for topics that share a budget.
         """
 
     def assignments(self) -> AsyncIterator[Assignment]:
@@ -92,6 +121,7 @@ class LocalCluster:
     def __init__(self, next_epoch: Callable[[], Awaitable[int]]) -> None:
         self._next_epoch = next_epoch
         self._quotas: dict[str, float] = {}
+        self._units: dict[str, str] = {}
         self._members: dict[str, LocalMembership] = {}
         self._owned: dict[str, dict[str, int]] = {}
         self._releasing: dict[str, str] = {}
@@ -111,6 +141,7 @@ class LocalCluster:
         joining: LocalMembership | None = None,
         leaving: LocalMembership | None = None,
         quotas: Mapping[str, float] | None = None,
+        units: Units = NO_UNITS,
         released: Iterable[str] = (),
     ) -> None:
         async with self._lock:
@@ -121,7 +152,7 @@ class LocalCluster:
                 del self._members[leaving.host], self._owned[leaving.host]
                 self._releasing = {g: h for g, h in self._releasing.items() if h != leaving.host}
             if quotas is not None:
-                self._quotas = dict(quotas)
+                self._quotas, self._units = dict(quotas), dict(units)
             for group in released:
                 self._releasing.pop(group, None)
             # Every member hears of a change of groups. A member without groups hears of it by an empty assignment.
@@ -130,7 +161,8 @@ class LocalCluster:
     async def _replan(self, changed: set[str]) -> None:
         before = {g: h for h, owned in self._owned.items() for g in owned}
         self._version += 1
-        target = plan(self._quotas, dict.fromkeys(self._members, 1.0), before).owner
+        weights = dict.fromkeys(self._members, 1.0)
+        target = handler_sets.plan_for({}, self._quotas, weights, before, (), self._units).owner
         for host, owned in self._owned.items():
             for group in [g for g in owned if target.get(g) != host]:
                 del owned[group]
@@ -172,8 +204,8 @@ class LocalMembership:
     async def join(self) -> None:
         await self._cluster.change(joining=self)
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
-        await self._cluster.change(quotas=quotas)
+    async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
+        await self._cluster.change(quotas=quotas, units=units)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
         while True:

@@ -8,10 +8,11 @@ from typing import Annotated, Literal, NamedTuple, cast
 import fastapi
 from fastapi import security
 
+from emq.api.limits import Rates
 from emq.api.problems import Problem
 from emq.push.records.keys import Key
 from emq.push.service.service import PushService
-from emq.push.service.tenants import unknown
+from emq.push.service.tenancy import unknown
 
 Right = Literal["read", "send", "manage", "admin"]
 
@@ -24,6 +25,10 @@ _RIGHTS: dict[str, frozenset[Right]] = {
 
 _bearer = security.HTTPBearer(auto_error=False, description="a key, such as emqk_...")
 Credentials = Annotated[security.HTTPAuthorizationCredentials | None, fastapi.Depends(_bearer)]
+
+
+Bearer = Annotated[None, fastapi.Security(_bearer)]
+"""For an operation that checks the key by itself: the OpenAPI document says that it needs one."""
 
 
 class Caller(NamedTuple):
@@ -52,7 +57,7 @@ class Caller(NamedTuple):
             raise Problem(403, "forbidden", f"a key of the role {self.key.role} may not do this; it needs {right}")
 
 
-def service_of(request: fastapi.Request) -> PushService:
+async def service_of(request: fastapi.Request) -> PushService:
     """Return the service behind the application."""
     return cast("PushService", request.app.state.service)
 
@@ -60,13 +65,18 @@ def service_of(request: fastapi.Request) -> PushService:
 Service = Annotated[PushService, fastapi.Depends(service_of)]
 
 
-async def caller_of(service: PushService, token: str) -> Caller:
+async def caller_of(service: PushService, token: str, rates: Rates | None = None) -> Caller:
     """Return who has this bearer key.
 
+    Args:
+        rates: count the request; None to count nothing.
+
     Raises:
-        Problem: nobody has.
+        Problem: nobody has, or the key has too many requests.
     """
     key = await service.keys.owner(token) if token else None
+    if rates is not None:
+        rates.take("" if key is None else key.id)
     if key is None:
         text = (
             "the key is unknown, was deleted or has expired" if token else "send a key: Authorization: Bearer emqk_..."
@@ -78,7 +88,8 @@ async def caller_of(service: PushService, token: str) -> Caller:
 
 def _may(right: Right, *, of_tenant: bool) -> Callable[..., Awaitable[Caller]]:
     async def check(request: fastapi.Request, service: Service, credentials: Credentials) -> Caller:
-        caller = await caller_of(service, "" if credentials is None else credentials.credentials)
+        token = "" if credentials is None else credentials.credentials
+        caller = await caller_of(service, token, request.app.state.rates)
         caller.check(right, request.path_params["tenant"] if of_tenant else None)
         return caller
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import fastapi
 
-from emq.api import problems, tenants
+from emq.api import (
+    cluster,
+    dead_letters,
+    deliveries,
+    endpoints,
+    keys,
+    lag,
+    messages,
+    problems,
+    replays,
+    tenants,
+)
+from emq.api.fast_lane import FastLane
+from emq.api.limits import Limited, Limits, Rates
 from emq.api.pages import router as pages
 from emq.push.service.service import PushService
 
@@ -15,12 +28,14 @@ Errors are problems by RFC 9457 with a stable `code`. Times are by RFC 3339. Lis
 """
 
 
-def build(service: PushService) -> fastapi.FastAPI:
+def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI:
     """Return the application.
 
     Args:
         service: over an app that stays open for as long as the application runs.
+        limits: None for those of the settings.
     """
+    limits = limits or Limits(requests_per_s=service.parts.app.settings.api_requests_per_s)
     application = fastapi.FastAPI(
         title=TITLE,
         description=DESCRIPTION,
@@ -33,8 +48,12 @@ def build(service: PushService) -> fastapi.FastAPI:
         redirect_slashes=False,
     )
     application.state.service = service
+    application.state.rates = rates = Rates(limits)
+    application.add_middleware(FastLane, service=service, rates=rates)  # within `Limited`
+    application.add_middleware(Limited, limits=limits)
     problems.install(application)
-    for part in (tenants,):
+    for part in (tenants, endpoints, messages, keys, deliveries, replays, dead_letters, lag, cluster):
         application.include_router(part.router)
+    application.include_router(dead_letters.actions)
     pages.install(application, service)
     return application

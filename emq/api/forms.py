@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import fastapi
+import msgspec
 import pydantic
 
+from emq.api.problems import Problem
 from emq.push.records import cursors
 
 MAX_CURSOR = 2_000
 DEFAULT_LIMIT = 50
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Body(pydantic.BaseModel):
@@ -26,6 +29,46 @@ class Shown(pydantic.BaseModel):
 
 Limit = Annotated[int, fastapi.Query(ge=1, le=cursors.MOST, description="most entries on the page")]
 Cursor = Annotated[str, fastapi.Query(max_length=MAX_CURSOR, description="`next` of the page before")]
+
+
+Plain = Annotated[str, pydantic.Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""Text without control characters."""
+
+_Moment = pydantic.AwareDatetime
+
+
+class SpanOfTime(NamedTuple):
+    """Made at or after `since_us` and before `until_us`, in microseconds since the epoch."""
+
+    since_us: int
+    until_us: int
+
+
+def _span(
+    gte: Annotated[_Moment | None, fastapi.Query(alias="created[gte]", description="made then or later")] = None,
+    lt: Annotated[_Moment | None, fastapi.Query(alias="created[lt]", description="made before then")] = None,
+) -> SpanOfTime:
+    return SpanOfTime(0 if gte is None else us_of(gte), 1 << 62 if lt is None else us_of(lt))
+
+
+Span = Annotated[SpanOfTime, fastapi.Depends(_span)]
+
+
+def us_of(moment: datetime.datetime) -> int:
+    """Return a time with a zone as microseconds since the epoch."""
+    return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value of a body as JSON again.
+
+    Raises:
+        Problem: it has texts or numbers that JSON cannot carry.
+    """
+    try:
+        return msgspec.json.encode(value)
+    except (ValueError, OverflowError) as exc:
+        raise Problem(422, "invalid_request", f"a value cannot be sent as JSON: {exc}") from None
 
 
 def time(us: int) -> datetime.datetime:

@@ -11,6 +11,7 @@ import uvicorn
 
 from emq import errors
 from emq.api import application
+from emq.api.connections import Connection
 from emq.app import App
 from emq.push.service.service import PushService
 from emq.settings import Address
@@ -64,16 +65,17 @@ async def serving(app: App, address: Address) -> AsyncIterator[Address]:
             access_log=False,
             lifespan="off",
             server_header=False,
-            h11_max_incomplete_event_size=64 << 10,
+            http=Connection,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
             ws="none",
         )
         server = _Server(config)
         where = Address(address.host, listener.getsockname()[1])
-        task = asyncio.create_task(server.serve(sockets=[listener]), name="emq api")
-        try:
-            yield where
-        finally:
-            server.should_exit = True
-            await task
+        async with service.keeping():
+            task = asyncio.create_task(server.serve(sockets=[listener]), name="emq api")
+            try:
+                yield where
+            finally:
+                server.should_exit = True
+                await task

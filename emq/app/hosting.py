@@ -316,7 +316,7 @@ class HostingApp(HookedApp):
                 )
             return LocalCluster(self._next_epoch).member(self.host_name())
         from emq.allocation.member import ClusterMembership
-        from emq.allocation.seat import Seat
+        from emq.allocation.membership import Seat
 
         host = self.host_name() if process is None else f"{self.host_name()}-{process}"
         return ClusterMembership(

@@ -16,6 +16,7 @@ from emq.inspect import snapshots
 from emq.inspect.snapshots import AgedSnapshot
 from emq.settings import Settings
 from emq.storage.opening import hide_password
+from emq.topics import budgets
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 
@@ -28,7 +29,7 @@ class DatabaseView(NamedTuple):
 
     Attributes:
         topics: topics of the catalog.
-        quotas: quota of each group of these topics.
+        quotas: quota of each group of these topics; 0 below a budget.
         catalog: version of the catalog.
         hosts: latest snapshots of the hosts.
         trouble: reason why the database gave no answer; empty if it did.
@@ -39,6 +40,11 @@ class DatabaseView(NamedTuple):
     catalog: int
     hosts: list[AgedSnapshot]
     trouble: str = ""
+
+    @property
+    def units(self) -> dict[str, str]:
+        """The unit of each topic that shares a budget."""
+        return budgets.units({topic.name: topic for topic in self.topics})
 
 
 def meet(settings: Settings) -> bool:

@@ -10,8 +10,8 @@ import msgspec
 from emq import errors
 from emq.cli import times
 from emq.producer import Outgoing, sorted_topics
+from emq.producer.checks import due_ms_of
 from emq.producer.outcomes import first_failure
-from emq.producer.start_times import due_ms_of
 from emq.storage import folds
 from emq.topics.model import Kind, Topic
 

@@ -9,9 +9,10 @@ from typing import Self
 
 from emq.allocation import cluster_view
 from emq.allocation.cluster_view import Holding, View
-from emq.allocation.plan import drafting
+from emq.allocation.plan import drafting, handler_sets
 from emq.allocation.plan.drafting import NOBODY
-from emq.allocation.plan.plan import effective, plan
+from emq.allocation.plan.plan import effective
+from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Order
 from emq.allocation.tree.protocol import Tree
 from emq.cli import output
@@ -26,21 +27,23 @@ class Moves:
 
     Args:
         quotas: quota of each group in the catalog.
+        units: unit of each topic that belongs to one.
 
     Attributes:
         before: the cluster before the order.
         now: the cluster at the latest look.
     """
 
-    def __init__(self, tree: Tree, before: View, quotas: Mapping[str, float]) -> None:
+    def __init__(self, tree: Tree, before: View, quotas: Mapping[str, float], units: Units = NO_UNITS) -> None:
         self.before = self.now = before
         self._tree = tree
         self._quotas = quotas
+        self._units = units
 
     @classmethod
-    async def of(cls, tree: Tree, environment: str, quotas: Mapping[str, float]) -> Self:
+    async def of(cls, tree: Tree, environment: str, quotas: Mapping[str, float], units: Units = NO_UNITS) -> Self:
         """Look at the cluster, before the order. Raises as `emq.allocation.cluster_view.read`."""
-        return cls(tree, await cluster_view.read(tree, environment), quotas)
+        return cls(tree, await cluster_view.read(tree, environment), quotas, units)
 
     def would_leave_nobody(self, host: str, order: Order) -> bool:
         """Return whether this order would leave no member with a weight, while a member has one now."""
@@ -83,7 +86,7 @@ class Moves:
 
     def _to_move(self) -> set[str]:
         owners = self.now.owners
-        made = plan(self._quotas, self.now.weights, owners)
+        made = handler_sets.plan_for({}, self._quotas, self.now.weights, owners, (), self._units)
         wanted = drafting.places(made, self._quotas)
         asked = {group for group, host in wanted.items() if owners.get(group) != host}
         former = self.before.owners

@@ -100,7 +100,7 @@ async def _give(
 
     known = await cluster.known(session)
     async with cluster.tree_of(session) as tree:
-        moves = await Moves.of(tree, session.settings.environment, known.quotas)
+        moves = await Moves.of(tree, session.settings.environment, known.quotas, known.units)
         before = moves.before
         if host not in before.members.keys() | before.orders.keys() and not force:
             raise errors.EMQError(_unknown(host, [*before.hosts]))

@@ -115,7 +115,9 @@ async def plan(
 
         if name is not None:
             raise typer.BadParameter("--simulate shows no single group, topic or host; leave the name out")
-        wanted = simulation.Wanted(hosts, topics, qps, skew, kill, add, weight, message_us, utilisation, seed)
+        wanted = simulation.Wanted(
+            hosts, topics, qps, skew, kill, add, weight, message_us, utilisation, seed, MOST_HOSTS
+        )
         await simulation.run(session, wanted)
         return
     from emq.allocation import cluster_view as view

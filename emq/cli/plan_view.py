@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Group, RenderableType
 
 from emq.allocation.cluster_view import Holding, View
-from emq.allocation.plan import explain
+from emq.allocation.plan import explain, units
 from emq.allocation.plan.drafting import NOBODY
 from emq.allocation.plan.levelling import PlacementReason
 from emq.allocation.plan.plan import Plan, effective
@@ -18,7 +18,7 @@ from emq.cli import host_view, output
 from emq.cli.cluster import DatabaseView
 from emq.cli.host_view import HostRow
 from emq.inspect import epochs
-from emq.storage.names import parts_of
+from emq.storage.names import parts_of, topic_of
 
 MAX_GROUPS = 40
 """Groups that a table shows; JSON has all."""
@@ -174,7 +174,11 @@ def explanation(view: View, known: DatabaseView, group: str) -> list[str]:
         if owned.entry.why in tuple(PlacementReason)
     }
     quotas = {g: known.quotas[g] for g in owners} | {group: known.quotas[group]}
-    return explain.explain(group, quotas, weights, Plan(owners, moved))
+    if (root := known.units.get(topic_of(group))) is None:
+        return explain.explain(group, quotas, weights, Plan(owners, moved))
+    united, first = units.united(quotas, owners, known.units), f"{root}/0"
+    own = [f"All groups that share the budget {root!r} are on one host; their place is that of {first}."]
+    return [*own, *explain.explain(first, united.quotas, weights, Plan(dict(united.previous), moved))]
 
 
 def groups_data(view: View, known: DatabaseView, groups: Sequence[str]) -> list[GroupRow]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import typer
@@ -14,7 +15,6 @@ from emq.allocation import forecast
 from emq.allocation.forecast import Forecast, Step
 from emq.allocation.leader import DEBOUNCE_S
 from emq.cli import cluster, output
-from emq.cli.plan import MOST_HOSTS
 from emq.cli.session import Session
 from emq.database import urls
 from emq.topics import model
@@ -28,7 +28,7 @@ BAR = 40
 
 
 class Wanted(NamedTuple):
-    """The options of the command; None where not given."""
+    """The options of the command, None where not given, and the most hosts that it simulates."""
 
     hosts: int | None
     topics: int | None
@@ -40,13 +40,21 @@ class Wanted(NamedTuple):
     message_us: float | None
     utilisation: float | None
     seed: int
+    most_hosts: int
 
 
 class Load(NamedTuple):
-    """The groups to plan for. Attributes: what: description for people; quotas: starts a second, by group."""
+    """The groups to plan for.
+
+    Attributes:
+        what: description for people.
+        quotas: starts a second, by group.
+        units: unit of each topic that shares a budget.
+    """
 
     what: str
     quotas: dict[str, float]
+    units: Mapping[str, str] = MappingProxyType({})
 
 
 class Outcome(NamedTuple):
@@ -78,10 +86,11 @@ async def _load(session: Session, wanted: Wanted) -> Load:
         known = await cluster.known(session)
         if known.quotas:
             groups = output.count(len(known.quotas), "group")
-            return Load(f"{groups} of the catalog's {output.count(len(known.topics), 'topic')}", known.quotas)
-    topics = wanted.topics or TOPICS
-    quotas = forecast.skewed(topics, wanted.qps, wanted.skew, wanted.seed)
-    made_up = f"{output.count(topics, 'made-up topic')} (skew {wanted.skew:g}, seed {wanted.seed})"
+            topics = output.count(len(known.topics), "topic")
+            return Load(f"{groups} of the catalog's {topics}", known.quotas, known.units)
+    made = wanted.topics or TOPICS
+    quotas = forecast.skewed(made, wanted.qps, wanted.skew, wanted.seed)
+    made_up = f"{output.count(made, 'made-up topic')} (skew {wanted.skew:g}, seed {wanted.seed})"
     return Load(f"{output.count(len(quotas), 'group')} of {made_up}", quotas)
 
 
@@ -100,15 +109,16 @@ def _plan(load: Load, wanted: Wanted, session_timeout_s: float) -> Outcome:
     qps = round(sum(load.quotas.values()) * model.MICRO) / model.MICRO
     needed = forecast.hosts_for(qps, message_us, utilisation)
     hosts = needed if wanted.hosts is None else wanted.hosts
-    if hosts > MOST_HOSTS:
+    if hosts > wanted.most_hosts:
         raise typer.BadParameter(
-            f"{qps:g} messages a second need {hosts:,} hosts, and a simulation has at most {MOST_HOSTS:,}; give --hosts"
+            f"{qps:g} messages a second need {hosts:,} hosts, and a simulation has at most {wanted.most_hosts:,}; give "
+            "--hosts"
         )
     if wanted.kill >= hosts:
         raise typer.BadParameter(
             f"killing {wanted.kill} of {output.count(hosts, 'host')} leaves none; kill fewer", param_hint="--kill"
         )
-    made = Forecast(load.quotas, session_timeout_s, wanted.seed)
+    made = Forecast(load.quotas, session_timeout_s, wanted.seed, load.units)
     steps = [made.start(hosts)]
     if wanted.kill:
         steps.append(made.kill(wanted.kill))

@@ -30,6 +30,7 @@ class Row(NamedTuple):
     Attributes:
         rate: starts a second now; 0 where no live host counts it among its busiest.
         max_in_flight: most that its live hosts would have in flight; 0 where none counts it among its busiest.
+        held_by: the budget that holds the topic back; empty if none does.
         throttle: set if a live host closes or limits the topic.
         backlog: what is ready, as `Backlog.ready`; the others as there, too.
     """
@@ -45,12 +46,15 @@ class Row(NamedTuple):
     claimed: int
     dead: int
     throttle: ThrottledTopic | None = None
+    held_by: str = ""
 
     @property
     def word(self) -> str:
-        """The word behind the row: paused or draining, closed or limited; empty for a topic that runs."""
-        if self.state != "active" or self.throttle is None:
-            return "" if self.state == "active" else self.state
+        """The word behind the row: paused or draining, closed, limited or held; empty for a topic that runs."""
+        if self.state != "active":
+            return self.state
+        if self.throttle is None:
+            return f"held by {self.held_by}" if self.held_by else ""
         return "closed" if self.throttle.rate is None else f"at {output.number(self.throttle.rate)}"
 
     def data(self) -> dict[str, Any]:
@@ -170,6 +174,7 @@ class Screen:
                     backlog.claimed,
                     backlog.dead,
                     throttled.get(topic.name),
+                    now.held_by if now else "",
                 )
             )
         return rows

@@ -200,7 +200,8 @@ def _topic(topic: TopicTotal, backlog: Backlog | None) -> tuple[output.Cell, ...
     if backlog is not None:
         waiting = (sum(backlog.ready.values()), backlog.delayed, backlog.claimed, backlog.dead)
     in_flight = output.of_most(topic.in_flight, topic.max_in_flight)
-    state = "" if topic.state == "active" else topic.state
+    held = f"held by its budget {topic.held_by}" if topic.held_by else ""
+    state = held if topic.state == "active" else topic.state
     return (topic.name, topic.qps, topic.started_per_s, in_flight, *waiting, state)
 
 

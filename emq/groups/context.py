@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from emq.clock import Clock
+from emq.groups.capacity import Gauge
 from emq.groups.deliveries import HandlerDeliveries
 from emq.groups.events import HostEvents
-from emq.groups.gauge import Gauge
 from emq.loops.lease import Lease
 from emq.trail.sink import NullTrail, TrailSink
 

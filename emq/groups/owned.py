@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
-from emq.groups.capacity import MIN_BUFFER, buffer_capacity, in_flight_limit
+from emq.groups.capacity import MIN_BUFFER, Gauge, buffer_capacity, in_flight_limit
 from emq.groups.deliveries import Deliveries
-from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver
@@ -24,8 +23,9 @@ from emq.message import Message
 from emq.places import sharing
 from emq.places.sharing import HoldingTimes
 from emq.quota.borrowing import Sister
+from emq.quota.charge import Charge, limited
 from emq.quota.counter import Counter
-from emq.quota.throttle import Throttle, throttled
+from emq.quota.throttle import Throttle
 from emq.storage.marks import Marks
 from emq.storage.slot_store import Slot, SlotKind
 from emq.topics.key_layouts import KeyGate
@@ -65,6 +65,7 @@ class OwnedTopic:
         coming: most messages that claims under way from the topic's slots may bring.
         thirsty: slots with more to claim once there is room in flight.
         gate: holds back messages whose keys are moving between groups; None while no keys move.
+        charge: the budget that counts the topic's starts; None without a budget.
         throttle: holds the topic below its quota on this host; None for the whole quota.
     """
 
@@ -84,6 +85,7 @@ class OwnedTopic:
     coming: int = 0
     thirsty: deque[OwnedSlot] = field(default_factory=deque)
     gate: KeyGate | None = None
+    charge: Charge | None = None
     throttle: Throttle | None = None
 
     def __post_init__(self) -> None:
@@ -107,7 +109,7 @@ class OwnedTopic:
         """Put the throttle above the counters of the topic's groups here, in place of the former one."""
         self.throttle = throttle
         for group in self.groups.values():
-            group.counter = throttled(group.counter, throttle)
+            group.counter = limited(group.counter, self.charge, throttle)
 
     def note_waiting(self) -> None:
         """Note that messages of the topic wait for room; the dispatcher looks again when the receiver wants more."""

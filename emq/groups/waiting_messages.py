@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from emq.groups.gauge import Gauge
+from emq.groups.capacity import Gauge
 from emq.groups.priority import STRICT, Policy
 from emq.groups.slot_state import SlotState
 from emq.message import Message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from emq.loops.slicing import in_slices
+from emq.topics import budgets
 from emq.topics.model import Topic
 
 AT_ONCE = 2_000
@@ -18,14 +19,17 @@ class GroupQuotas:
         self._known: dict[str, tuple[Topic, dict[str, float]]] = {}
 
     async def of(self, topics: Mapping[str, Topic]) -> dict[str, float]:
-        """Return the quotas of the groups of these topics, by the names of the groups; in starts a second."""
+        """Return the quotas of the groups of these topics, by the names of the groups; in starts a second.
+
+        Groups of topics below a budget have 0: the budget's own groups have its whole qps.
+        """
         for name in [name for name, (topic, _) in self._known.items() if topics.get(name) is not topic]:
             del self._known[name]
         async for topic in in_slices(topics.values()):
             if topic.name not in self._known:
-                division, of_topic = topic.division, {}
-                async for i in in_slices(range(topic.groups), AT_ONCE):
-                    of_topic[topic.group(i)] = division.quota(i)
+                of_topic: dict[str, float] = {}
+                async for start in in_slices(range(0, topic.groups, AT_ONCE), 1):
+                    of_topic |= budgets.loads(topic, range(start, min(start + AT_ONCE, topic.groups)))
                 self._known[topic.name] = topic, of_topic
         quotas: dict[str, float] = {}
         async for _, of_topic in in_slices(self._known.values()):

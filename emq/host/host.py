@@ -20,12 +20,11 @@ from emq.dispatch.slot_settler import MemberSettler
 from emq.fetcher.forwarder import Forwarder
 from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
-from emq.fetcher.readiness import Readiness
+from emq.fetcher.readiness import Readiness, Waker
 from emq.fetcher.slot_claimer import SlotClaimer
-from emq.fetcher.waker import Waker
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.events import GROUP_LOOPS, GroupLoop, HostEvents
-from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
 from emq.host.group_loops import Loops
@@ -46,6 +45,7 @@ from emq.loops.guard import Guard
 from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
 from emq.schedule.firing import Firing
+from emq.topics import budgets
 from emq.topics.passages import PassageStore
 from emq.trail import events
 
@@ -338,9 +338,10 @@ class Host(HostEvents):
 
     async def _offer(self, version: int) -> None:
         """Tell the membership which groups exist and their quotas."""
-        offered = await self._quotas.of(self.ownership.topics)
+        topics = self.ownership.topics
+        offered, units = await self._quotas.of(topics), budgets.units(topics)
         self._has_offered = True
-        await self._membership.offer(offered, version)
+        await self._membership.offer(offered, version, units)
 
     async def _look_at_catalog(self, version: int) -> None:
         """Read the catalog unless the host already knows this version or a newer one."""

@@ -16,6 +16,7 @@ from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.receiver import Receiver
+from emq.host.budgets import Budgets
 from emq.host.group_loops import Loops
 from emq.host.handlers import Handlers
 from emq.host.takeover import Takeover
@@ -23,7 +24,7 @@ from emq.host.topic_updates import TopicUpdates
 from emq.loops.slicing import SLICE, in_slices
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.quota import pacing
-from emq.quota.throttle import throttled
+from emq.quota.charge import limited
 from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.names import index_of, parts_of, topic_of
@@ -89,7 +90,8 @@ class Ownership:
         self.taken = self.let_go = 0
         self.queues: dict[str, OwnedQueue] = {}
         self.lost_groups = 0
-        self._updates = TopicUpdates(handlers, loops, self.owned, self.groups, context)
+        self._budgets = Budgets(self.topics, self.groups, context.clock)
+        self._updates = TopicUpdates(handlers, loops, self.owned, self.groups, self._budgets, context)
         self._takeover = Takeover(store, checkpoints, self.topics, context)
         self._shrunk: set[str] = set()
         self._moving: set[str] = set()
@@ -277,10 +279,12 @@ class Ownership:
         if owner is None:
             owner = self.owned[topic.name] = OwnedTopic(topic)
             owner.gate = KeyGate(topic) if topic.earlier else None
+            owner.charge = self._budgets.charge(topic)
             self._updates.bind(owner)
         index = index_of(name)
         quota = quota_of(topic, index)
-        counter = throttled(pacing.counter_for(topic, index, owner.sisters, self._clock.now()), owner.throttle)
+        counter = pacing.counter_for(topic, index, owner.sisters, self._clock.now())
+        counter = limited(counter, owner.charge, owner.throttle)
         group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
         group.quota = quota
         group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)
@@ -303,6 +307,7 @@ class Ownership:
             group.add(queue)
             self.queues[queue_name] = queue
         group.allowance = self.loops.checkpointer.allowance(group)
+        self._budgets.acquired(group)
         return group
 
     def _forget(self, group: OwnedGroup) -> None:
@@ -334,6 +339,8 @@ class Ownership:
             Groups still owned here of deleted topics whose names belong to new topics now.
         """
         former: list[OwnedGroup] = []
+        deleted = list(deleted)
+        self._budgets.forget(deleted)
         for name in deleted:
             self.topics.pop(name, None)
             self._shrunk.discard(name)
@@ -349,6 +356,7 @@ class Ownership:
             self.topics[topic.name] = topic
             (self._shrunk.add if topic.groups > topic.active_groups else self._shrunk.discard)(topic.name)
             (self._moving.add if topic.earlier else self._moving.discard)(topic.name)
+            self._budgets.follow(topic)
             if self._moving:
                 self.something_moves.set()
             if (owner := self.owned.get(topic.name)) is not None:

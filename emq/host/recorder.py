@@ -21,8 +21,8 @@ from emq.clock import Clock
 from emq.database import Database
 from emq.dispatch.settler import Settler
 from emq.fetcher.puller import Puller
+from emq.groups.capacity import Gauge
 from emq.groups.deliveries import SIZES
-from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedTopic
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
@@ -258,7 +258,7 @@ class Recorder:
         owned, busiest = self._parts.ownership.owned, []
         for began, _, _, name in heapq.nlargest(BUSIEST, found):
             if name in owned:
-                busiest.append((yield from _topic(owned[name], began / elapsed)))
+                busiest.append((yield from _topic(owned[name], began / elapsed, now)))
         self._busiest = tuple(busiest)
         self._throttled = tuple(topic for _, _, topic in heapq.nlargest(BUSIEST, throttled))
         self.throttled = len(throttled)
@@ -301,7 +301,7 @@ def _throttled(name: str, throttle: Throttle) -> ThrottledTopic:
     return ThrottledTopic(name, rate, throttle.since, throttle.until, throttle.reason[:MAX_REASON])
 
 
-def _topic(owner: OwnedTopic, started_per_s: float) -> Generator[None, None, TopicStatistics]:
+def _topic(owner: OwnedTopic, started_per_s: float, now: float) -> Generator[None, None, TopicStatistics]:
     """Return the statistics of one topic; yield between slices."""
     topic, groups = owner.topic, list(owner.groups.values())
     names = topic.priorities or (IN_SLOT,)
@@ -327,4 +327,5 @@ def _topic(owner: OwnedTopic, started_per_s: float) -> Generator[None, None, Top
         bound=owner.handler is not None or topic.state is State.PAUSED,
         buffered=buffered,
         retries_buffered=retries,
+        held_by="" if owner.charge is None else owner.charge.held_by(now) or "",
     )

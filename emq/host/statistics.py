@@ -66,6 +66,7 @@ class TopicStatistics(msgspec.Struct, frozen=True):
         buffered: messages in memory by the name of their priority, highest first; all as "slot" for a sorted topic.
         retries_buffered: buffered messages that came from a lane.
         bound: True if a handler or receiver takes the topic's messages here, or if the topic is paused.
+        held_by: the budget that has refused the topic starts in the last second; empty if none has.
     """
 
     name: str
@@ -78,6 +79,7 @@ class TopicStatistics(msgspec.Struct, frozen=True):
     retries_buffered: int
     max_in_flight: int = 1 << 31
     bound: bool = True
+    held_by: str = ""
 
 
 class ThrottledTopic(msgspec.Struct, frozen=True):

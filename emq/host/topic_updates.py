@@ -11,11 +11,13 @@ from emq.groups.capacity import HORIZON_S, buffer_capacity, in_flight_limit, que
 from emq.groups.context import HostContext
 from emq.groups.deliveries import NO_HANDLER, RECEIVERS
 from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.host.budgets import Budgets
 from emq.host.group_loops import Loops
 from emq.host.handlers import Binding, Handlers, is_pattern, with_timeout
 from emq.loops.slicing import SLICE
 from emq.quota import pacing
-from emq.quota.throttle import throttled, unthrottled
+from emq.quota.charge import limited
+from emq.quota.counter import own_counter
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
 
@@ -37,12 +39,14 @@ class TopicUpdates:
         loops: Loops,
         owned: Mapping[str, OwnedTopic],
         groups: Mapping[str, OwnedGroup],
+        budgets: Budgets,
         context: HostContext,
     ) -> None:
         self._handlers = handlers
         self._loops = loops
         self._owned = owned
         self._groups = groups
+        self._budgets = budgets
         self._clock = context.clock
         self._deliveries = context.deliveries
 
@@ -51,6 +55,7 @@ class TopicUpdates:
         if owner.throttle is not None and _named(owner.topic) != _named(topic):
             owner.set_throttle(None)  # the attributes may name another endpoint
         owner.topic = topic
+        owner.charge = self._budgets.charge(topic)
         owner.limit = in_flight_limit(topic)
         self.bind(owner)
         passed = {} if owner.gate is None else owner.gate.passed
@@ -64,8 +69,8 @@ class TopicUpdates:
         owner, topic = group.owner, group.owner.topic
         group.quota = quota_of(topic, group.index)
         group.policy = priority.policy_for(topic)
-        counter = pacing.follow(unthrottled(group.counter), topic, group.index, owner.sisters, self._clock.now())
-        group.counter = throttled(counter, owner.throttle)
+        counter = pacing.follow(own_counter(group.counter), topic, group.index, owner.sisters, self._clock.now())
+        group.counter = limited(counter, owner.charge, owner.throttle)
         group.capacity = buffer_capacity(group.quota, HORIZON_S, topic.may_expire)
         group.allowance = self._loops.checkpointer.allowance(group)
         for queue in group.queues:

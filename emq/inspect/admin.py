@@ -91,8 +91,10 @@ class Admin:
         Raises:
             StillConsumed: the topic holds messages and `force` is not set; drain the topic first, or set `force`. The
                 topic is open again.
+            StillNamed: other topics name the topic as their budget; delete those first. The topic is open.
         """
         topic = await self.catalog.get(name)
+        await self.catalog.check_unnamed(topic)
         held = await self._held(topic)
         if force:
             before = await self._bounds_of(topic)
@@ -105,7 +107,11 @@ class Admin:
         await self._empty_lanes(topic)
         if topic.is_sorted:
             await self._empty_slots(topic)
-        await self.catalog.delete(name)
+        try:
+            await self.catalog.delete(name)
+        except errors.StillNamed:  # a topic that names it was created meanwhile
+            await self._open([topic])
+            raise
         # Last, because hosts save progress until they know of the deletion. A leftover does a later topic no harm.
         await self._checkpoints.drop(topic.all_queues())
         return held

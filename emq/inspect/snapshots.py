@@ -56,6 +56,7 @@ class TopicTotal(msgspec.Struct):
     max_in_flight: int = 0
     buffered: dict[str, int] = {}
     retries_buffered: int = 0
+    held_by: str = ""
 
 
 async def load(app: Opened) -> list[AgedSnapshot]:
@@ -88,6 +89,7 @@ def topics(seen: Iterable[AgedSnapshot]) -> list[TopicTotal]:
             total.in_flight += t.in_flight
             total.max_in_flight += t.max_in_flight
             total.retries_buffered += t.retries_buffered
+            total.held_by = total.held_by or t.held_by
             for priority, n in t.buffered.items():
                 total.buffered[priority] = total.buffered.get(priority, 0) + n
     return sorted(found.values(), key=lambda t: (-t.started_per_s, -sum(t.buffered.values()), -t.in_flight, t.name))

@@ -1,4 +1,7 @@
-"""Remembers the entries that a store could not serve: lets each rest, and logs the errors now and then."""
+"""Logs a trouble once, not at each repeat.
+
+`Troubles` also remembers the entries that a store could not serve, and lets each rest.
+"""
 
 from __future__ import annotations
 
@@ -84,3 +87,22 @@ class Troubles:
                 self._said.clear()
             self._said[text] = now
             log.warning("%s; %s, and EMQ tries again every few seconds", text, self._waits)
+
+
+class Complaint:
+    """Logs a trouble once, until something has worked again. The part of a text behind a semicolon may vary."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._said = ""
+
+    def say(self, text: str) -> None:
+        """Log the text as a warning, unless the last one told of the same trouble."""
+        trouble = text.partition(";")[0]
+        if trouble != self._said:
+            self._said = trouble
+            self._log.warning("%s", text)
+
+    def over(self) -> None:
+        """Note that something has worked again, so that the next trouble is logged."""
+        self._said = ""

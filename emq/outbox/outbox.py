@@ -21,8 +21,7 @@ from emq.app import App
 from emq.calls import content_types, encoding
 from emq.calls.encoding import Payload
 from emq.outbox.relay import PAGE, POLL_S, Relay
-from emq.producer.checks import checked_ids
-from emq.producer.start_times import ttl_us
+from emq.producer.checks import checked_ids, ttl_us
 from emq.topics import inputs
 from emq.topics.model import MAX_DELAY_S
 

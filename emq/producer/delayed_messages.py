@@ -9,7 +9,7 @@ from typing import NamedTuple
 from emq import errors, message
 from emq.clock import Clock
 from emq.message import Message
-from emq.producer import reopening, start_times
+from emq.producer import checks, reopening
 from emq.producer.batcher import Batcher
 from emq.producer.doubtful_delays import Doubts
 from emq.storage.answers import FAILURES, of_each
@@ -204,7 +204,7 @@ def delayed(
     if ttl_s is not None:
         number("ttl_s", ttl_s)
     if (shortest := min((t for t in (ttl_s, topic.options.ttl_s) if t is not None), default=None)) is not None:
-        ttl_us = start_times.ttl_us(shortest)
+        ttl_us = checks.ttl_us(shortest)
     return Message(
         message_id,
         payload,

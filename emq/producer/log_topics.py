@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from emq import errors, message
 from emq.clock import Clock
-from emq.producer import reopening, start_times
+from emq.producer import checks, reopening
 from emq.producer.batcher import BATCH, Batcher, fitting
 from emq.producer.outcomes import Outcome, first_failure, unsent
 from emq.producer.queue_tails import Tails
@@ -321,7 +321,7 @@ class QueueProducer:
 def expiring(m: message.Message, topic: Topic, priority: int, ttl_s: float) -> bytes:
     """Return the body of a first delivery with a time to live of its own, from `m.published_us` on."""
     m.priority, m.group = priority, topic.layout if m.key else 0
-    m.expires_us = m.published_us + start_times.ttl_us(ttl_s)
+    m.expires_us = m.published_us + checks.ttl_us(ttl_s)
     return message.encode_retry(m)
 
 

@@ -13,12 +13,12 @@ from typing import Any
 from emq import errors, message
 from emq.clock import Clock, SystemClock
 from emq.producer import checks, delayed_messages, log_topics, sorted_topics
+from emq.producer.checks import due_ms_of, ttl_us
 from emq.producer.expiry_notes import Expiring
 from emq.producer.outcomes import Outcome, all_published, in_doubt
 from emq.producer.outgoing import Outgoing, Way, columns_of, refusals, said_of
 from emq.producer.router import Route, Router
 from emq.producer.scores import checked_scores, score_of
-from emq.producer.start_times import due_ms_of, ttl_us
 from emq.schedule import merged_occurrences
 from emq.schedule import schedule as spec
 from emq.schedule.delay_levels import Delay

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from emq import errors, message
 from emq.clock import Clock
-from emq.producer import reopening, start_times
+from emq.producer import checks, reopening
 from emq.producer.batcher import Batcher, fitting
 from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
 from emq.producer.router import Router
@@ -303,7 +303,7 @@ def expires_us(topic: Topic, due_ms: float, ttl_s: float | None, now_us: int) ->
     if ttl_s is None:
         return 0
     ready_us = now_us if topic.kind is Kind.PRIORITY else int(due_ms * 1000)
-    return ready_us + start_times.ttl_us(ttl_s)
+    return ready_us + checks.ttl_us(ttl_s)
 
 
 def _check_bare(topic: Topic, told: SortedOptions) -> None:

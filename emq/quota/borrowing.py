@@ -9,8 +9,7 @@ import math
 from collections import deque
 from typing import Protocol
 
-from emq.quota.counter import Counter, WindowCounter
-from emq.quota.throttle import unthrottled
+from emq.quota.counter import Counter, WindowCounter, own_counter
 from emq.topics.shares import ShareTimeline, in_force
 
 LOOK_AGAIN_S = 0.05
@@ -73,7 +72,7 @@ class BorrowingCounter(WindowCounter):
         own = super().available(now)
         wanted = self._room(max(own, ASKED))  # some more than the group's own starts
         for place in range(min(ASKED, len(self._sisters)) if own < wanted else 0):
-            sister, counter = self._sisters[place], unthrottled(self._sisters[place].counter)
+            sister, counter = self._sisters[place], own_counter(self._sisters[place].counter)
             if counter is not self and not sister.buffered and isinstance(counter, BorrowingCounter):
                 own += counter.lendable(now)
                 if own >= wanted:
@@ -130,7 +129,7 @@ class BorrowingCounter(WindowCounter):
     def _borrow(self, n: int, now: float) -> int:
         borrowed = 0
         for _ in range(min(ASKED, len(self._sisters)) if n > 0 else 0):
-            sister, counter = self._sisters[0], unthrottled(self._sisters[0].counter)
+            sister, counter = self._sisters[0], own_counter(self._sisters[0].counter)
             if sister.stopping and counter is not self:
                 self._sisters.popleft()
                 continue

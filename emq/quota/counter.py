@@ -7,12 +7,13 @@ within the topic's qps.
 
 from __future__ import annotations
 
+import abc
 from typing import Protocol
 
 from emq.topics import shares
 from emq.topics.shares import MICRO, ShareTimeline
 
-__all__ = ["MICRO", "Counter", "WindowCounter", "allowance", "course_of"]
+__all__ = ["MICRO", "Counter", "LimitedCounter", "WindowCounter", "allowance", "course_of", "own_counter"]
 
 
 def allowance(micros: int, second: int) -> int:
@@ -50,6 +51,50 @@ class Counter(Protocol):
 
     def next_at(self, now: float) -> float:
         """Return the time of the next allowed start, after `reserve` has granted 0; infinity for never."""
+
+
+class LimitedCounter(abc.ABC):
+    """A group's counter below something that may allow fewer starts.
+
+    Attributes:
+        counter: the counter below which this one is; in the end the group's own.
+    """
+
+    __slots__ = ("counter",)
+
+    def __init__(self, counter: Counter) -> None:
+        self.counter = counter
+
+    @property
+    def reserved(self) -> int:
+        return self.counter.reserved
+
+    @property
+    def rolled_back(self) -> int:
+        return self.counter.rolled_back
+
+    @abc.abstractmethod
+    def reserve(self, n: int, now: float) -> int:
+        """See `Counter`, as for the methods below."""
+
+    @abc.abstractmethod
+    def available(self, now: float) -> int: ...
+
+    @abc.abstractmethod
+    def release(self, n: int, now: float) -> None: ...
+
+    @abc.abstractmethod
+    def next_at(self, now: float) -> float: ...
+
+    def valid_until(self, now: float) -> float:
+        return self.counter.valid_until(now)
+
+
+def own_counter(counter: Counter) -> Counter:
+    """Return the group's own counter, without what limits it further."""
+    while isinstance(counter, LimitedCounter):
+        counter = counter.counter
+    return counter
 
 
 class WindowCounter:

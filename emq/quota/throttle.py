@@ -7,7 +7,7 @@ use neither an attempt nor a start of the quota.
 
 from __future__ import annotations
 
-from emq.quota.counter import Counter
+from emq.quota.counter import Counter, LimitedCounter
 
 PROBE_AGAIN_S = 60.0
 """Seconds after which a throttle lets another probe start, if the caller has said nothing about the last one."""
@@ -115,26 +115,14 @@ class Throttle:
         return self.until if self._probed_at is None else max(self.until, self._probed_at + PROBE_AGAIN_S)
 
 
-class ThrottledCounter:
-    """A group's counter below a throttle, which all groups of the topic on this host share.
+class ThrottledCounter(LimitedCounter):
+    """A group's counter below a throttle, which all groups of the topic on this host share."""
 
-    Attributes:
-        counter: the group's own counter.
-    """
-
-    __slots__ = ("_throttle", "counter")
+    __slots__ = ("_throttle",)
 
     def __init__(self, counter: Counter, throttle: Throttle) -> None:
-        self.counter = counter
+        super().__init__(counter)
         self._throttle = throttle
-
-    @property
-    def reserved(self) -> int:
-        return self.counter.reserved
-
-    @property
-    def rolled_back(self) -> int:
-        return self.counter.rolled_back
 
     def reserve(self, n: int, now: float) -> int:
         granted = self.counter.reserve(min(n, self._throttle.room(now)), now)
@@ -148,22 +136,8 @@ class ThrottledCounter:
         self.counter.release(n, now)
         self._throttle.take(-n, now)
 
-    def valid_until(self, now: float) -> float:
-        return self.counter.valid_until(now)
-
     def next_at(self, now: float) -> float:
         if self._throttle.room(now):
             return self.counter.next_at(now)
         held = self._throttle.next_at(now)
         return held if self.counter.available(now) else max(held, self.counter.next_at(now))
-
-
-def throttled(counter: Counter, throttle: Throttle | None) -> Counter:
-    """Return the group's own counter, below the throttle if there is one."""
-    own = unthrottled(counter)
-    return own if throttle is None else ThrottledCounter(own, throttle)
-
-
-def unthrottled(counter: Counter) -> Counter:
-    """Return the group's own counter."""
-    return counter.counter if isinstance(counter, ThrottledCounter) else counter

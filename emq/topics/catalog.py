@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
+from emq import errors, plurals
 from emq.clock import Clock
 from emq.database import Database, database, environment_time, tables
 from emq.storage import folds
-from emq.topics import asking, catalog_file, catalog_rows, changing, model, rules, secret_attributes
+from emq.topics import asking, budgets, catalog_file, catalog_rows, changing, model, rules, secret_attributes
 from emq.topics.catalog_rows import TopicRows
 from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
@@ -93,6 +93,7 @@ class Catalog:
 
         Raises:
             InvalidTopic: a setting is out of range; the text says what would be right.
+            UnknownTopic: there is no topic of the name that is given as its budget; create that topic first.
             TopicExists: the name is taken by a topic with other settings.
             DatabaseUnavailable: try again later.
         """
@@ -107,6 +108,7 @@ class Catalog:
 
         Raises:
             InvalidTopic: a setting is out of range; nothing was created.
+            UnknownTopic: a topic names a budget that is neither there nor among `topics`; nothing was created.
             TopicExists: a name is taken by a topic with other settings; nothing was created.
             DatabaseUnavailable: try again later.
         """
@@ -123,8 +125,9 @@ class Catalog:
                         "choose another name"
                     )
             absent = [topic for name, topic in wanted.items() if name not in present]
-            new = self._begun(connection, version, [self._permit(topic, None) for topic in absent])
-            self._rows.save(connection, version, new, {})
+            new, named, bodies = self._begun(connection, version, [self._permit(topic, None) for topic in absent], {})
+            self._rows.save(connection, version, [*new, *named], bodies)
+            present |= {topic.name: topic for topic in named if topic.name in present}
             both = {topic.name: topic for topic in new} | present
             return [both[topic.name] for topic in topics]
 
@@ -307,15 +310,21 @@ class Catalog:
 
         Raises:
             UnknownTopic: there is no such topic.
+            StillNamed: other topics name it as their budget; delete those first.
             DatabaseUnavailable: try again later.
         """
 
         def delete(connection: sa.Connection) -> None:
             version = self._next_version(connection)
-            self._rows.topic(connection, name)
+            self._check_unnamed(connection, self._rows.topic(connection, name))
             self._rows.bury(connection, version, name, self._now(connection))
 
         await self._db.run(delete)
+
+    async def check_unnamed(self, topic: Topic) -> None:
+        """Raise `StillNamed` if other topics name this one as their budget."""
+        if topic.shared_s:
+            await self._db.run(lambda c: self._check_unnamed(c, topic), read_only=True)
 
     async def version(self) -> int:
         """Return the catalog's version, which grows with every change; 0 if no topic was ever created. Cheap."""
@@ -369,6 +378,7 @@ class Catalog:
         Raises:
             InvalidTopic: the text cannot be read, a field is unknown or out of range, or priorities would change;
                 nothing was changed.
+            UnknownTopic: a topic names a budget that is neither there nor in the text; nothing was changed.
             ValueError: another format.
             DatabaseUnavailable: try again later.
         """
@@ -388,9 +398,13 @@ class Catalog:
                 changing.kept(old, wanted[name])
                 split = model.split(changing.computed(wanted[name], old))
                 wanted[name] = changing.divided(old, split, None, self._now(connection))
-            new = self._begun(connection, version, [t for name, t in wanted.items() if name not in present])
+            absent = [topic for name, topic in wanted.items() if name not in present]
+            known = {name: topic for name, topic in wanted.items() if name in present}
+            new, named, above = self._begun(connection, version, absent, known)
             wanted.update({topic.name: topic for topic in new})
-            self._rows.save(connection, version, wanted.values(), bodies)
+            others = {topic.name: topic for topic in named}
+            wanted.update({name: others.pop(name) for name in [*others] if name in wanted})
+            self._rows.save(connection, version, [*wanted.values(), *others.values()], {**above, **bodies})
             return [*wanted.values()]
 
         return await self._db.run(save)
@@ -417,6 +431,14 @@ class Catalog:
             )
         return topic
 
+    def _check_unnamed(self, connection: sa.Connection, topic: Topic) -> None:
+        if topic.shared_s and (named_by := self._rows.naming(connection, topic.name)):
+            names = ", ".join(map(repr, named_by[:3])) + (" ..." if len(named_by) > 3 else "")
+            raise errors.StillNamed(
+                f"topic {topic.name!r} is the budget of {plurals.count(len(named_by), 'topic')} ({names}); delete "
+                f"{'that one' if len(named_by) == 1 else 'those'} first"
+            )
+
     def _version(self, connection: sa.Connection) -> int:
         return database.read_value(connection, self._environment, "catalog_version")
 
@@ -424,16 +446,23 @@ class Catalog:
         # Seconds, since a layout's number is a catalog version, and stores keep layouts in 32 bits.
         return database.next_value(connection, self._environment, "catalog_version", int(self._now(connection)))
 
-    def _begun(self, connection: sa.Connection, version: int, topics: Sequence[Topic]) -> Sequence[Topic]:
+    def _begun(
+        self, connection: sa.Connection, version: int, topics: Sequence[Topic], known: Mapping[str, Topic]
+    ) -> tuple[Sequence[Topic], Sequence[Topic], Mapping[str, str]]:
         """Return new topics with their first layouts and divisions, kept apart from deleted topics of the same names.
+
+        Also returns the budgets above them that change, and the rows of these budgets.
 
         The database may have lost a former topic whose messages and queues still have layouts. These are lower than any
         new version, since a version is at least the time of day and grows with each layout.
         """
         buried = self._rows.buried(connection, [topic.name for topic in topics])
-        now_s = self._now(connection) if buried else 0.0
+        above = self._rows.budgets_above(connection, topics)
+        now_s = self._now(connection) if buried or above or any(t.options.budget for t in topics) else 0.0
         new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]
-        return [changing.again(t, version, buried[t.name], now_s) if t.name in buried else t for t in new]
+        new = [changing.again(t, version, buried[t.name], now_s) if t.name in buried else t for t in new]
+        new, named = budgets.begun(new, {**catalog_rows.decoded(above), **known}, now_s)
+        return new, named, above
 
     async def _change(
         self,

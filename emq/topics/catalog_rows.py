@@ -8,7 +8,7 @@ the other topics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -68,6 +68,23 @@ class TopicRows:
         raise errors.UnknownTopic(
             f"there is no topic {name!r} in {self._environment}{self._place}{alike or '; create it first'}"
         )
+
+    def budgets_above(self, connection: sa.Connection, topics: Sequence[Topic]) -> dict[str, str]:
+        """Return the rows of the budgets above topics, of those that exist, also of budgets above these."""
+        asked, found = {topic.name for topic in topics}, dict[str, str]()
+        below: Iterable[Topic] = topics
+        while wanted := {name for topic in below if (name := topic.options.budget) is not None} - asked:
+            asked |= wanted
+            rows = self.bodies(connection, wanted)
+            found |= rows
+            below = decoded(rows).values()
+        return found
+
+    def naming(self, connection: sa.Connection, budget: str) -> list[str]:
+        """Return the names of the topics that name a topic as their budget, in order; reads many rows."""
+        query = sa.select(_table.c.name, _table.c.body).where(self.live(), _table.c.body.contains('"budget"'))
+        rows = connection.execute(query.order_by(_table.c.name))
+        return [str(name) for name, body in rows if _options(body).get("budget") == budget]
 
     def topic(self, connection: sa.Connection, name: str) -> Topic:
         """Return a topic. Raises as `body` and `decode`."""
@@ -137,7 +154,7 @@ def encode(topic: Topic, before: str = "") -> str:
         before: the row as it is now; its fields and options that this version does not know are kept.
     """
     plain: dict[str, Any] = msgspec.to_builtins(topic)
-    for field, default in (("divisions", []), ("layout", 0), ("earlier", [])):
+    for field, default in (("divisions", []), ("layout", 0), ("earlier", []), ("shared_s", 0)):
         if not plain.get(field, default):
             plain.pop(field, None)
     old = _read(before)
@@ -157,6 +174,11 @@ def deleted_s(body: str) -> float:
     """Return the time of deletion in a row made by `grave`; 0 if an earlier version has written the row."""
     found = _read(body).get("deleted_s", 0.0)
     return float(found) if isinstance(found, int | float) else 0.0
+
+
+def _options(body: str) -> dict[str, Any]:
+    options = _read(body).get("options")
+    return options if isinstance(options, dict) else {}
 
 
 def _known(row: Any) -> Any:

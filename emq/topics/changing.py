@@ -27,6 +27,7 @@ REFUSED = {
     "divisions": "it follows from qps and group_qps; change these",
     "layout": "it follows from the number of groups",
     "earlier": "hosts drop an earlier layout when nothing of it is left",
+    "shared_s": "it follows from the topics that name this one as their budget",
 }
 """Fields that may not change, and why."""
 
@@ -60,7 +61,7 @@ def again(topic: Topic, version: int, ended_s: float, now_s: float) -> Topic:
     Its layout is above every layout of the former topic, since its queues may still refuse those. It starts nothing
     until every host knows that the former topic is gone.
     """
-    divisions = shares.beginning(topic.division, ended_s, now_s)
+    divisions = shares.beginning(topic.division, shares.learned_s(ended_s), now_s)
     return msgspec.structs.replace(topic, layout=version, divisions=divisions)
 
 
@@ -68,6 +69,11 @@ def kept(before: Topic, after: Topic) -> Topic:
     """Return `after`. Raise `InvalidTopic` if it stores messages in another way than those that wait."""
     if after.options.merge != before.options.merge:
         raise errors.InvalidTopic(f"topic {before.name!r}: merge may not change: {REFUSED['kind']}")
+    if after.options.budget != before.options.budget:
+        raise errors.InvalidTopic(
+            f"topic {before.name!r}: budget may not change from {before.options.budget!r} to {after.options.budget!r}: "
+            "two budgets would count its starts at the same time; create a new topic instead"
+        )
     return after
 
 
@@ -80,6 +86,7 @@ def computed(topic: Topic, before: Topic) -> Topic:
         layout=before.layout,
         earlier=before.earlier,
         expiring=before.expiring,
+        shared_s=before.shared_s,
     )
 
 

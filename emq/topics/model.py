@@ -90,6 +90,8 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         earlier: layouts whose groups may still hold messages of keys that have moved since, oldest first; see
             `emq.topics.key_layouts`.
         expiring: True if a message with a time to live of its own was ever published to the topic.
+        shared_s: the first aligned second in which topics that name this one as their budget may start messages; 0
+            while no topic has ever named it. See `emq.topics.budgets`.
     """
 
     name: str
@@ -127,6 +129,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layout: int = 0
     earlier: tuple[Layout, ...] = ()
     expiring: bool = False
+    shared_s: int = 0
 
     @property
     def may_expire(self) -> bool:
@@ -247,7 +250,8 @@ def split(topic: Topic) -> Topic:
 
 def settings_of(topic: Topic) -> Topic:
     """Return the topic with its settings alone, without the fields that EMQ derives or keeps for it."""
-    return msgspec.structs.replace(topic, active_groups=0, groups=0, divisions=(), layout=0, earlier=(), expiring=False)
+    derived = {"active_groups": 0, "groups": 0, "divisions": (), "layout": 0, "earlier": ()}
+    return msgspec.structs.replace(topic, **derived, expiring=False, shared_s=0)
 
 
 def quotas(topic: Topic) -> list[float]:

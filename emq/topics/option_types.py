@@ -20,6 +20,8 @@ class OptionArguments(TypedDict, total=False):
     weights: Sequence[float]
     aging_s: float
     borrow: bool
+    budget: str | None
+    share: float
     max_in_flight: int | None
     max_length: int | None
     overflow: Literal["reject", "drop_oldest"]

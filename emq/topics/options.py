@@ -52,6 +52,17 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     borrow: Annotated[
         bool, means("Let a group use quota that other groups of the topic on the same host leave unused.")
     ] = False
+    budget: Annotated[
+        str | None,
+        means(
+            "Name of another topic whose qps this topic shares: the topics of a budget together start at most its qps "
+            "in each second, beside each topic's own qps. A budget may have a budget of its own. It never changes."
+        ),
+    ] = None
+    share: Annotated[
+        float,
+        means("With a budget: the topic's weight among the topics of that budget while these have a backlog; above 0."),
+    ] = 1.0
     max_in_flight: Annotated[
         int | None, means("Most unfinished messages of the topic on one host; none: derived from qps.", "messages")
     ] = None

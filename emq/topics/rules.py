@@ -21,6 +21,9 @@ MAX_SLOTS = 1 << 16
 MAX_DEDUPE_S = 30 * 86_400.0
 """Thirty days, in seconds: the longest time for which a store keeps the id of every publish."""
 
+MIN_SHARE, MAX_SHARE = 1e-3, 1e3
+"""Smallest and largest weight of a topic in its budget: of a million starts, one may be the other topic's."""
+
 _FORBIDDEN = re.compile(r"[\s{}/\x00-\x1f\x7f]")
 _DEFAULTS = TopicOptions()
 
@@ -47,6 +50,8 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
             f"weights {o.weights} must give {plurals.count(len(topic.priorities), 'number')}, one for each priority",
         ),
         (not (o.borrow and o.pacing == "smooth"), "borrow goes with pacing 'window' only"),
+        (o.budget != topic.name, "it cannot be its own budget; name another topic"),
+        (MIN_SHARE <= o.share <= MAX_SHARE, f"share {o.share} must be from {MIN_SHARE:g} to {MAX_SHARE:g}"),
         (all(w > 0 for w in o.weights), f"weights {o.weights} must be above 0"),
         (o.aging_s > 0, f"aging_s {o.aging_s} must be above 0"),
         (o.max_in_flight is None or o.max_in_flight >= 1, f"max_in_flight {o.max_in_flight} must be at least 1"),

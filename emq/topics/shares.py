@@ -178,7 +178,7 @@ def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tu
     the last one begins soon.
     """
     kept = divisions[in_force([(d.since_s, NOTHING) for d in divisions], math.floor(now_s)) :]
-    since_s = math.floor(now_s) + 1 + LEARN_S
+    since_s = learned_s(now_s)
     kept = (kept[0], *(d for d in kept[1:] if d.since_s < since_s))
     if kept[-1].same_shares(new):
         return kept
@@ -186,12 +186,16 @@ def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tu
     return (*kept, msgspec.structs.replace(new, since_s=since_s))
 
 
-def beginning(new: Division, ended_s: float, now_s: float) -> tuple[Division, ...]:
-    """Return the divisions of a topic that is created at `now_s`, after a topic of its name was deleted at `ended_s`.
+def learned_s(changed_s: float) -> int:
+    """Return the first aligned second in which every host knows of a change of the catalog at `changed_s`."""
+    return math.floor(changed_s) + 1 + LEARN_S
 
-    Returns an empty tuple if every host knows of the deletion by now.
+
+def beginning(new: Division, since_s: int, now_s: float) -> tuple[Division, ...]:
+    """Return the divisions of a topic that is created at `now_s` and must start nothing before the second `since_s`.
+
+    Returns an empty tuple if that second has come.
     """
-    since_s = math.floor(ended_s) + 1 + LEARN_S
     if now_s >= since_s:
         return ()
     nobody = Division(0, 0.0, new.group_qps, 0)

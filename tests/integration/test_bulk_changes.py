@@ -12,8 +12,8 @@ import emq
 from emq.allocation import fenced_groups, records
 from emq.allocation.handoff import Handoff
 from emq.allocation.member import ClusterMembership
+from emq.allocation.membership import Seat
 from emq.allocation.records import Entry, Running
-from emq.allocation.seat import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.host.host import Host
 from emq.topics.model import State, Topic, TopicOptions

@@ -17,8 +17,8 @@ from support.virtual import LoopClock, virtual
 from emq import servers
 from emq.allocation import cluster_view, records
 from emq.allocation.member import ClusterMembership
+from emq.allocation.membership import Seat
 from emq.allocation.records import Record
-from emq.allocation.seat import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.allocation.tree.protocol import Tree
 

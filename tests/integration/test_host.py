@@ -10,7 +10,7 @@ from support.doubles import FaultyStore
 from support.rig import Seen, bound, inversions, rig, running, starts_per_second, until
 from support.virtual import virtual
 
-from emq.fetcher.waker import SWEEP_S
+from emq.fetcher.readiness import SWEEP_S
 from emq.message import Message
 from emq.topics.model import Kind, State
 from storage_adapters.memory import MemoryStore

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from mutants import (
     allocation,
+    budgets,
     calls,
     checking,
     counting,
@@ -28,6 +29,7 @@ from mutants.mutant import Mutant
 
 SUBSYSTEMS: Mapping[str, Sequence[Mutant]] = {
     "counting": counting.MUTANTS,
+    "budgets": budgets.MUTANTS,
     "dispatch": dispatch.MUTANTS,
     "settling": settling.MUTANTS,
     "calls": calls.MUTANTS,

@@ -124,7 +124,7 @@ MUTANTS = (
         "Q",
         "a change of the shares counts from the next second on, while hosts still go by the old ones",
         "emq/topics/shares.py",
-        "since_s = math.floor(now_s) + 1 + LEARN_S",
+        "since_s = learned_s(now_s)",
         "since_s = math.floor(now_s) + 1",
         "tests/property/test_topic_cap_properties.py::"
         "test_the_sum_over_groups_keeps_the_cap_in_every_second_whatever_changes",
@@ -142,9 +142,9 @@ MUTANTS = (
         "topic-created-again-starts-at-once",
         "Q",
         "a topic of a name that was just deleted starts while hosts still start what they hold of the former one",
-        "emq/topics/shares.py",
-        "since_s = math.floor(ended_s) + 1 + LEARN_S",
-        "since_s = math.floor(ended_s) + 1",
+        "emq/topics/changing.py",
+        "shares.beginning(topic.division, shares.learned_s(ended_s), now_s)",
+        "shares.beginning(topic.division, int(ended_s) + 1, now_s)",
         "tests/integration/test_created_again.py::"
         "test_a_topic_that_is_created_again_starts_nothing_beside_its_former_life[log-window-4.6]",
     ),

@@ -10,7 +10,7 @@ MUTANTS = (
         "Q",
         "owners go on with the quota that the topic had when they took the group",
         "emq/host/topic_updates.py",
-        "group.counter = throttled(counter, owner.throttle)",
+        "group.counter = limited(counter, owner.charge, owner.throttle)",
         "pass",
         "tests/integration/test_host.py::test_a_new_qps_counts_while_the_host_runs",
     ),

@@ -51,6 +51,8 @@ def test_a_bundle_serves_driver_and_workers_that_have_no_emq_of_their_own(data: 
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     command = [str(submit), "--master", "local[2]", "--driver-memory", "1g", "--py-files", str(file)]
     command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+    for name, value in session.QUICK.items():
+        command += ["--conf", f"{name.replace('_', '.')}={value}"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
         [*command, str(script), data.options["store"]],

@@ -38,7 +38,9 @@ class Assigned(LocalMembership):
     async def join(self) -> None:
         self.assign(Assignment(dict(self._groups)))
 
-    async def offer(self, quotas: Mapping[str, float], catalog: int = 0) -> None:
+    async def offer(
+        self, quotas: Mapping[str, float], catalog: int = 0, units: Mapping[str, str] | None = None
+    ) -> None:
         """Nothing new."""
 
     async def released(self, groups: Iterable[str]) -> None:

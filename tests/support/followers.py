@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from emq.allocation.member import ClusterMembership
-from emq.allocation.seat import Seat
+from emq.allocation.membership import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from support.virtual import LoopClock
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 from emq.allocation import records
 from emq.allocation.member import ClusterMembership
+from emq.allocation.membership import Seat
 from emq.allocation.records import Paths, Record
-from emq.allocation.seat import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
 from support.rig import until
 from support.virtual import LoopClock

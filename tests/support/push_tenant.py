@@ -61,10 +61,14 @@ class Tenant:
         first: int = 0,
         payload: bytes | None = b'{"n": 1}',
         next_us: int = 0,
+        ago_s: int = 0,
     ) -> list[str]:
         """Write `n` messages with one delivery each, and the letters of dead ones; return the messages' ids.
 
-        A message's time is as many seconds before now as follow it.
+        The last one was accepted a second ago, and each of the others a second before its successor.
+
+        Args:
+            ago_s: seconds by which all were accepted earlier.
         """
         now_us, topic = self.parts.now_us(), self.topic(endpoint)
         ids = [f"m{first + i:05d}" for i in range(n)]
@@ -72,7 +76,7 @@ class Tenant:
         mine = {"environment": self.parts.environment, "tenant": self.id}
         messages, rows = [], []
         for i, id_ in enumerate(ids):
-            created_us = now_us - (n - i) * ONE_SECOND_US
+            created_us = now_us - (ago_s + n - i) * ONE_SECOND_US
             known = {**mine, "message": id_, "created_us": created_us}
             messages.append(
                 {**known, "event_type": event_type, "expires_us": 1 << 60, "payload": payload, "body": body}

@@ -13,8 +13,8 @@ from support.recorded_events import RecordedEvents
 
 from emq import errors
 from emq.clock import ManualClock
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for

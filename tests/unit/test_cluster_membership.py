@@ -389,3 +389,18 @@ async def test_a_stop_is_clean_also_where_the_tree_is_damaged() -> None:
         await tree.create(PATHS.host("notes"), b"by hand")
         await a.membership.hand_over(5.0)
     await tree.close()
+
+
+@virtual
+async def test_the_groups_of_a_unit_are_on_one_host() -> None:
+    """Group numbers 0 to 5 belong to one topic, which is a unit; it moves as a whole when its host goes."""
+    async with cluster_of("a", "b", "c") as cluster:
+        unit = {f"tenant/{i}": 10.0 if i == 0 else 0.0 for i in range(6)}
+        offered = {**quotas(14), **unit}
+        for member in cluster.members.values():
+            await member.membership.offer(offered, 2, {"tenant": "tenant"})
+        await cluster.settled(20)
+        [host] = {cluster.owners[group] for group in unit}
+        await cluster.members[host].end()
+        await cluster.settled(20)
+        assert len({cluster.owners[group] for group in unit}) == 1

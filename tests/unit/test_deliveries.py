@@ -10,10 +10,9 @@ import pytest
 
 from emq.clock import ManualClock
 from emq.dispatch.dispatcher import Dispatcher
-from emq.groups.capacity import in_flight_limit
+from emq.groups.capacity import Gauge, in_flight_limit
 from emq.groups.context import HostContext
 from emq.groups.deliveries import NO_HANDLER, OTHERS, QUICK_BITS, RECEIVERS, SIZES, Deliveries, HandlerDeliveries
-from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for

@@ -12,8 +12,8 @@ import pytest
 from emq.clock import ManualClock
 from emq.dispatch.dispatcher import VISIT, Dispatcher
 from emq.dispatch.parking import GRID_S
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for

@@ -1,4 +1,4 @@
-"""`make test` hands out what takes long first, and keeps together what is dear to start."""
+"""`make test` hands out what takes long first, keeps together what is dear to start, and mixes waiting with work."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def test_units_are_the_session_of_spark_the_ensemble_files_of_short_tests_and_lo
         Item("integration/test_d.py", "redis_url"),
         Item("integration/test_d.py", unit="own"),
         Item("day/test_e.py"),
+        Item("day/test_e.py"),
         Item("spark/test_f.py", "data"),
         Item("spark/test_g.py", "data", "spark"),
         Item("spark/test_h.py", unit="spark"),
@@ -47,11 +48,12 @@ def test_units_are_the_session_of_spark_the_ensemble_files_of_short_tests_and_lo
         ("spark/test_h.py", ["spark"]),  # before the session is there
         ("spark/test_g.py", ["spark"]),
         ("integration/test_c.py", ["ensemble"]),
+        ("day/test_e.py", ["day"]),
+        ("day/test_e.py", ["day"]),
         ("simulation/test_simulation.py", []),
-        ("day/test_e.py", []),
         ("simulation/test_i.py", []),
-        ("integration/test_d.py", []),
-        ("integration/test_d.py", ["own"]),
+        ("integration/test_d.py", []),  # waits while the next computes
         ("unit/test_a.py", ["unit/test_a.py"]),
+        ("integration/test_d.py", ["own"]),
         ("contract/test_b.py", ["contract/test_b.py"]),
     ]

@@ -17,8 +17,8 @@ from emq import App, Retry, errors
 from emq.dispatch import error_kinds, failure_log
 from emq.dispatch.settler import Settler
 from emq.dispatch.slot_settler import MemberSettler
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message

@@ -21,9 +21,8 @@ from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
 from emq.fetcher.slot_claimer import room
-from emq.groups.capacity import buffer_capacity
+from emq.groups.capacity import Gauge, buffer_capacity
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for

@@ -15,8 +15,8 @@ from support.virtual import LoopClock, virtual
 
 from emq import errors, message
 from emq.fetcher.forwarder import Forwarder, is_moved
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.message import Message

@@ -11,7 +11,7 @@ from support.virtual import virtual
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
-from emq.allocation.seat import Seat
+from emq.allocation.membership import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.clock import SystemClock
 from emq.host.host import Host

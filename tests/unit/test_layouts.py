@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from emq.groups import priority
-from emq.groups.gauge import Gauge
+from emq.groups.capacity import Gauge
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.message import Message
 from emq.quota.counter import WindowCounter

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq.groups.capacity import buffer_capacity, in_flight_limit
-from emq.groups.gauge import Gauge
+from emq.groups.capacity import Gauge, buffer_capacity, in_flight_limit
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message

@@ -16,6 +16,7 @@ import pytest
 import yarl
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+from support.served import served
 
 from emq import errors
 from emq.clock import ManualClock
@@ -334,16 +335,13 @@ class Server:
                     writer.write(answer)
         except (asyncio.IncompleteReadError, ConnectionError):
             self.hung_up.set()
-        finally:
-            writer.close()
 
     @contextlib.asynccontextmanager
     async def pusher(self, timeout_s: float = 5.0) -> AsyncIterator[Pusher]:
-        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        endpoint = Endpoint("t", yarl.URL(f"http://127.0.0.1:{port}/hook%2F"), ("high", "low"), timeout_s)
-        async with server, Pusher({"t": endpoint}.get, clock=ManualClock(NOW_S), addresses=ANY) as pusher:
-            yield pusher
+        async with served(self.serve) as port:
+            endpoint = Endpoint("t", yarl.URL(f"http://127.0.0.1:{port}/hook%2F"), ("high", "low"), timeout_s)
+            async with Pusher({"t": endpoint}.get, clock=ManualClock(NOW_S), addresses=ANY) as pusher:
+                yield pusher
 
 
 def message(**fields: object) -> Message:
@@ -382,14 +380,12 @@ async def test_an_answer_that_drips_ends_at_the_time_out() -> None:
             for byte in NO_CONTENT * 100:
                 writer.write(bytes((byte,)))
                 await asyncio.sleep(0.02)
-        writer.close()
 
-    server = await asyncio.start_server(drip, "127.0.0.1", 0)
-    url = yarl.URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-    endpoint = Endpoint("t", url, ("high", "low"), timeout_s=0.2)
-    async with server, Pusher({"t": endpoint}.get, addresses=ANY) as push:
-        with pytest.raises(errors.Retry, match=r"^timeout after 0.2 s$"):
-            await push(message())
+    async with served(drip) as port:
+        endpoint = Endpoint("t", yarl.URL(f"http://127.0.0.1:{port}/"), ("high", "low"), timeout_s=0.2)
+        async with Pusher({"t": endpoint}.get, addresses=ANY) as push:
+            with pytest.raises(errors.Retry, match=r"^timeout after 0.2 s$"):
+                await push(message())
 
 
 async def test_deliveries_share_one_connection_whatever_the_status() -> None:
@@ -458,8 +454,8 @@ async def test_tls_to_a_plain_server_is_retried() -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    async with await asyncio.start_server(answer_in_plain_text, "127.0.0.1", 0) as server:
-        endpoint = Endpoint("t", yarl.URL(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
+    async with served(answer_in_plain_text) as port:
+        endpoint = Endpoint("t", yarl.URL(f"https://127.0.0.1:{port}/"))
         async with Pusher({"t": endpoint}.get, addresses=ANY) as push:
             with pytest.raises(errors.Retry, match=r"^TLS failed"):
                 await push(message())

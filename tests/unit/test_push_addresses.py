@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import socket
 from collections.abc import AsyncIterator
@@ -13,6 +12,7 @@ import pytest
 import yarl
 from hypothesis import given
 from hypothesis import strategies as st
+from support.served import served
 
 from emq import errors, settings
 from emq.message import Message
@@ -89,23 +89,16 @@ def test_a_name_says_nothing_when_it_is_given(host: str) -> None:
 async def server() -> AsyncIterator[tuple[int, list[str]]]:
     """Port of a server on this machine, and what was asked of it."""
     asked: list[str] = []
-    connections: list[asyncio.Task[None] | None] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.append(asyncio.current_task())
         try:
             asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
             writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
         except asyncio.IncompleteReadError:
             asked.append("")
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
-        yield listening.sockets[0].getsockname()[1], asked
-    await asyncio.gather(*[task for task in connections if task is not None])
+    async with served(serve) as port:
+        yield port, asked
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:

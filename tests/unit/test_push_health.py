@@ -8,6 +8,8 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable
 
+from support.served import served
+
 import emq
 from emq import settings
 from emq.cli.pushing import with_push
@@ -247,25 +249,19 @@ async def test_endpoints_that_left_this_host_are_forgotten() -> None:
 async def test_push_follows_the_answers_of_a_real_endpoint() -> None:
     answers = [b"HTTP/1.1 503 Busy\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n"]
     deliveries = 0
-    connections: list[asyncio.Task[None] | None] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal deliveries
-        connections.append(asyncio.current_task())
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
                 await reader.readexactly(size)
                 deliveries += 1
                 writer.write(answers.pop() if answers else b"HTTP/1.1 204 No Content\r\n\r\n")
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
 
     app = emq.App("memory:", options=settings.load(environ={}, push_allow="127.0.0.1"))
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    async with server, with_push(app), app:
+    async with served(serve) as port, with_push(app), app:
+        url = f"http://127.0.0.1:{port}/"
         for name, throttle in (("follows", "on"), ("goes-on", "off")):
             answers.append(answers[0])
             await app.create_topic(name, qps=5, attributes={"push.url": url, "push.throttle": throttle})
@@ -282,7 +278,6 @@ async def test_push_follows_the_answers_of_a_real_endpoint() -> None:
         assert "it asked for a pause of 30 s" in found.reason
         app.stop()
         await running
-    await asyncio.wait([task for task in connections if task is not None])
 
 
 async def test_an_endpoint_that_is_down_and_says_503_is_probed_with_one_message_at_a_time() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yarl
+from support.served import served
 
 from emq import errors
 from emq.message import Message
@@ -34,11 +35,9 @@ async def port() -> AsyncIterator[int]:
                     writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
-        finally:
-            writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1]
+    async with served(serve) as port:
+        yield port
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from support.recorded_trail import RecordedTrail
 
 from emq import errors, message
 from emq.clock import ManualClock
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.inspect import planned

@@ -17,8 +17,8 @@ from support.virtual import LoopClock, virtual
 from emq import errors
 from emq.dispatch.settler import Settler
 from emq.dispatch.slot_settler import MemberSettler
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.inspect import dead_letters, planned

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from emq.fetcher.slot_claimer import room
-from emq.groups.gauge import Gauge
+from emq.groups.capacity import Gauge
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.message import Message

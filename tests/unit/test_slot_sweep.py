@@ -11,8 +11,8 @@ import pytest
 from support.virtual import LoopClock, virtual
 
 from emq.fetcher.slot_claimer import SWEEP_S, SlotClaimer
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
 from emq.message import Message

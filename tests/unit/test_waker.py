@@ -11,10 +11,9 @@ from support.recorded_events import RecordedEvents
 from support.virtual import virtual
 
 from emq.clock import ManualClock
-from emq.fetcher.readiness import Readiness
-from emq.fetcher.waker import SLICES, SWEEP_S, Waker
+from emq.fetcher.readiness import SLICES, SWEEP_S, Readiness, Waker
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT

@@ -10,8 +10,8 @@ from typing import Any, cast
 from emq.clock import ManualClock
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness
+from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
-from emq.groups.gauge import Gauge
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import STRICT

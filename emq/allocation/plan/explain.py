@@ -16,6 +16,7 @@ _REASONS = {
     PlacementReason.WALKED: "those before it on the way had no room, or others needed filling first",
     PlacementReason.EVENED: "it was moved there to even out the loads",
     PlacementReason.ALONE: "it is larger than a host's fair share and has the host to itself",
+    PlacementReason.BUDGET: "it went where the budget of its topic is counted",
 }
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Container, Mapping
 
 from emq.allocation.plan import plan as planning
+from emq.allocation.plan import units
 from emq.allocation.plan.plan import PlacementReason, Plan
-from emq.storage.names import topic_of
+from emq.allocation.plan.units import NO_UNITS, United, Units
 
 Serves = Mapping[str, tuple[str, ...] | None]
 """Host to the patterns of the topics that have a handler there; None for all topics."""
@@ -20,43 +21,60 @@ def plan_for(
     weights: Mapping[str, float],
     previous: Mapping[str, str],
     recent: Container[str],
+    of_budgets: Units = NO_UNITS,
 ) -> Plan:
     """Plan as `emq.allocation.plan.plan.plan`, but give a group to a host with a handler for its topic, if possible.
 
-    Groups that the same hosts may have form a part. The function plans each part by itself, so that loads are even
-    within each part. A topic for which no host with a weight has a handler may go to any host.
+    The groups of a unit, which share a budget, get one host: one with handlers for as many of the unit's topics as any
+    host has. Groups and units that the same hosts may have form a part. The function plans each part by itself, so that
+    loads are even within each part. A topic for which no host with a weight has a handler may go to any host.
+
+    Args:
+        of_budgets: topic to its unit, for topics that share a budget.
     """
+    united = units.united(quotas, previous, of_budgets)
     choosy = {host: _matcher(patterns) for host, patterns in serves.items() if patterns is not None and host in weights}
     if not choosy:
-        return planning.plan(quotas, weights, previous, recent)
+        return units.expanded(planning.plan(united.quotas, weights, united.previous, recent), united, previous)
     owner: dict[str, str] = {}
     moved: dict[str, PlacementReason] = {}
     fullest = bound = 0.0
-    for hosts, groups in sorted(_parts(choosy, quotas, weights).items(), key=lambda part: sorted(part[0])):
-        part = planning.plan({g: quotas[g] for g in groups}, {h: weights[h] for h in hosts}, previous, recent)
+    for hosts, groups in sorted(_parts(choosy, united, weights).items(), key=lambda part: sorted(part[0])):
+        its = {group: united.quotas[group] for group in groups}
+        part = planning.plan(its, {h: weights[h] for h in hosts}, united.previous, recent)
         owner |= part.owner
         moved |= part.moved
         fullest, bound = max(fullest, part.max_over_mean), max(bound, part.bound)
-    return Plan(owner, moved, fullest, bound)
+    return units.expanded(Plan(owner, moved, fullest, bound), united, previous)
 
 
 def _parts(
-    choosy: Mapping[str, re.Pattern[str]], quotas: Mapping[str, float], weights: Mapping[str, float]
+    choosy: Mapping[str, re.Pattern[str]], united: United, weights: Mapping[str, float]
 ) -> dict[frozenset[str], list[str]]:
-    """Return the parts: the set of hosts that may have a group, to all groups with that set."""
-    everybody, serve_all = frozenset(weights), frozenset(weights.keys() - choosy.keys())
-    able: dict[str, frozenset[str]] = {}
+    """Return the parts: the set of hosts that may have a group or unit, to all groups with that set."""
+    able: dict[frozenset[str], frozenset[str]] = {}
     parts: dict[frozenset[str], list[str]] = {}
-    for group in quotas:
-        topic = topic_of(group)
-        hosts = able.get(topic)
+    for group in united.quotas:
+        topics = united.topics(group)
+        hosts = able.get(topics)
         if hosts is None:
-            hosts = serve_all | {host for host, matcher in choosy.items() if matcher.match(topic)}
-            if not any(weights[host] > 0 for host in hosts):
-                hosts = everybody
-            able[topic] = hosts
+            hosts = able[topics] = _able(choosy, topics, weights)
         parts.setdefault(hosts, []).append(group)
     return parts
+
+
+def _able(
+    choosy: Mapping[str, re.Pattern[str]], topics: frozenset[str], weights: Mapping[str, float]
+) -> frozenset[str]:
+    """Return the hosts with handlers for the most of these topics: for all of them, if there is such a host."""
+    served = {
+        host: sum(matcher.match(topic) is not None for topic in topics)
+        if (matcher := choosy.get(host))
+        else len(topics)
+        for host in weights
+    }
+    most = max((n for host, n in served.items() if weights[host] > 0), default=0)
+    return frozenset(host for host, n in served.items() if n >= most)
 
 
 def _matcher(patterns: tuple[str, ...]) -> re.Pattern[str]:

@@ -37,6 +37,8 @@ class PlacementReason(enum.StrEnum):
     """The planner moved the group to even out the loads."""
     ALONE = "alone"
     """The group is larger than a host's fair share, and has a host to itself."""
+    BUDGET = "budget"
+    """The group went where the budget of its topic is counted."""
 
 
 class Levelling:

@@ -18,7 +18,7 @@ from emq.api.pages.rendering import PREFIX
 from emq.api.problems import Problem
 from emq.push.records.keys import Key
 from emq.push.service.service import PushService
-from emq.push.service.tenants import unknown
+from emq.push.service.tenancy import unknown
 
 SESSION_S = 8 * 3600.0
 """Most seconds for which somebody stays signed in."""

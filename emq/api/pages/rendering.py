@@ -11,9 +11,12 @@ from urllib.parse import quote
 
 import fastapi
 import jinja2
+import msgspec
 from starlette.responses import HTMLResponse, Response
 
 from emq import durations
+from emq.push.records.attempts import Attempt
+from emq.push.records.deliveries import Delivery
 
 PREFIX = "/ui"
 """Path below which all pages are."""
@@ -74,7 +77,8 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.globals.update(prefix=PREFIX, environment=environment, file=files.url)
-        self._templates.filters.update(number=number, span=span, when=when, ago=ago, segment=segment, rate=rate)
+        self._templates.filters.update(number=number, rate=rate, span=span, when=when, ago=ago)
+        self._templates.filters.update(segment=segment, json=json, answer=answer)
 
     def answer(self, request: fastapi.Request, template: str, status: int = 200, /, **context: Any) -> HTMLResponse:
         """Return a page, or a part of one for htmx.
@@ -120,8 +124,20 @@ def when(us: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(us / 1e6)) if us else UNKNOWN
 
 
-def ago(us: int, now_s: float) -> str:
-    return f"{durations.brief(max(0.0, now_s - us / 1e6))} ago" if us else UNKNOWN
+def ago(us: float, now_s: float) -> str:
+    return f"{durations.brief(round(max(0.0, now_s - us / 1e6)))} ago" if us else UNKNOWN
+
+
+def answer(of: Delivery | Attempt) -> str:
+    """Return the status of the last answer with the reason of the failure, which mostly begins with the status."""
+    if not of.status or of.reason.startswith(str(of.status)):
+        return of.reason or UNKNOWN
+    return f"{of.status} {of.reason}".rstrip()
+
+
+def json(value: object) -> str:
+    """Return JSON for an attribute of an element."""
+    return msgspec.json.encode(value).decode()
 
 
 def segment(text: str) -> str:

@@ -2,63 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, cast
+from typing import cast
 
 import fastapi
-from fastapi.routing import APIRoute
 from starlette.responses import Response
 
-from emq import errors
 from emq.api import problems
 from emq.api.access import Service
-from emq.api.pages import first_screen, gate, hosts_screen
-from emq.api.pages.gate import Visitor
-from emq.api.pages.rendering import PREFIX, Files, Pages, redirect
+from emq.api.pages import again, endpoint_changes, first_screen, gate, hosts_screen, tenant_pages
+from emq.api.pages.desk import Desk
+from emq.api.pages.rendering import PREFIX, Files, Pages, redirect, segment
+from emq.api.pages.routing import Admin, Rendering, SignedIn, new_router
 from emq.inspect import snapshots
 from emq.push.service.service import PushService
 
-
-class PageRoute(APIRoute):
-    """Answers errors with pages, and sends who is not signed in to the page for that."""
-
-    def get_route_handler(self) -> Callable[[fastapi.Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-
-        async def handle(request: fastapi.Request) -> Response:
-            try:
-                return await handler(request)
-            except gate.NotSignedIn:
-                wanted = request.url.path if request.method == "GET" else f"{PREFIX}/"
-                return redirect(request, f"{PREFIX}/sign-in?next={wanted}")
-            except fastapi.exceptions.RequestValidationError as exc:
-                return await failed(request, problems.Problem(422, "", str(exc.errors()[0]["msg"])))
-            except Exception as exc:
-                return await failed(request, problems.of_error(exc))
-
-        return handle
-
-
-def pages_of(request: fastapi.Request) -> Pages:
-    return cast("Pages", request.app.state.pages)
-
-
-async def visitor_of(request: fastapi.Request, service: Service) -> Visitor:
-    return await gate.visitor_of(request, service)
-
-
-async def admin_of(visitor: Annotated[Visitor, fastapi.Depends(visitor_of)]) -> Visitor:
-    visitor.check_admin()
-    return visitor
-
-
-Rendering = Annotated[Pages, fastapi.Depends(pages_of)]
-SignedIn = Annotated[Visitor, fastapi.Depends(visitor_of)]
-Admin = Annotated[Visitor, fastapi.Depends(admin_of)]
-
-router = fastapi.APIRouter(prefix=PREFIX, route_class=PageRoute, include_in_schema=False)
-unknown = fastapi.APIRouter(prefix=PREFIX, route_class=PageRoute, include_in_schema=False)
+router = new_router()
+unknown = new_router()
 """Comes last: all other paths."""
 
 
@@ -67,21 +26,13 @@ def install(application: fastapi.FastAPI, service: PushService) -> None:
     files = Files()
     application.state.files = files
     application.state.pages = Pages(service.parts.environment, files)
-    application.include_router(router)
-    application.include_router(unknown)
+    application.state.desk = Desk.of(service)
+    for part in (router, tenant_pages.router, endpoint_changes.router, again.router, unknown):
+        application.include_router(part)
 
     @application.get("/", include_in_schema=False)
     async def begin(request: fastapi.Request) -> Response:
         return redirect(request, f"{PREFIX}/")
-
-
-async def failed(request: fastapi.Request, problem: problems.Problem) -> Response:
-    """Return the page that shows a problem."""
-    visitor = None
-    with contextlib.suppress(gate.NotSignedIn, errors.EMQError):
-        visitor = await gate.visitor_of(request, request.app.state.service)
-    title, text = problems.title_of(problem.status), problem.detail
-    return pages_of(request).answer(request, "failed.html", problem.status, visitor=visitor, title=title, text=text)
 
 
 @router.get("/static/{name}")
@@ -131,7 +82,7 @@ async def sign_out(request: fastapi.Request, service: Service, visitor: SignedIn
 @router.get("/")
 async def now(request: fastapi.Request, pages: Rendering, service: Service, visitor: SignedIn) -> Response:
     if not visitor.sees_all:
-        return redirect(request, f"{PREFIX}/tenants/{visitor.tenant}")
+        return redirect(request, f"{PREFIX}/tenants/{segment(visitor.tenant)}")
     found = first_screen.of(await snapshots.load(service.parts.app))
     return pages.answer(request, pages.either(request, "first_screen"), visitor=visitor, now=found)
 

@@ -12,6 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.push.records import tables
+from emq.push.records.endpoints import topic_of
 
 PENDING: Final = "pending"
 DELIVERED: Final = "delivered"
@@ -78,11 +79,6 @@ class Delivery(msgspec.Struct, frozen=True):
     def place(self) -> Place:
         """Its place in lists."""
         return Place(self.created_us, self.topic, self.message)
-
-
-def topic_of(tenant: str, endpoint: str) -> str:
-    """Return the name of an endpoint's topic. A tenant's id has no dot, so that no other tenant has such a topic."""
-    return f"{tenant}.{endpoint}"
 
 
 class Place(NamedTuple):

@@ -10,13 +10,13 @@ from typing import ClassVar, Literal
 
 Kind = Literal["msg", "ep", "key", "rpl", "aud", "bat"]
 
-_LAST = (1 << 12) - 1
+_LAST = (1 << 20) - 1
 
 
 class Ids:
-    """Makes ids that are unique across processes, such as `msg_0644b1c3d2e5f0a1h3kZ8w-Q`.
+    """Makes ids that are unique across processes, such as `msg_0644b1c3d2e5f0000a1h3kZ8wQ`.
 
-    An id has the microseconds since the epoch in 14 hex digits, a counter in 3, and 8 random characters (48 bits) of
+    An id has the microseconds since the epoch in 14 hex digits, a counter in 5, and 8 random characters (48 bits) of
     this source, which keep two processes apart. A forked child begins with other random characters.
     """
 
@@ -36,7 +36,7 @@ class Ids:
         Args:
             now_us: microseconds since the epoch.
         """
-        return f"{kind}_{now_us:014x}{next(self._count) & _LAST:03x}{self._source}"
+        return f"{kind}_{now_us:014x}{next(self._count) & _LAST:05x}{self._source}"
 
     @classmethod
     def in_child(cls) -> None:

@@ -51,12 +51,19 @@ messages = sa.Table(
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("message", sa.Text, primary_key=True, comment="its id: the caller's own, or msg_..."),
     sa.Column("event_type", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=True, comment="messages of one key are delivered in order"),
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Column("expires_us", sa.BigInteger, nullable=False, comment="when the row may be deleted"),
     sa.Column("payload", sa.LargeBinary, nullable=True, comment="null once it was erased"),
     sa.Column("body", sa.Text, nullable=False, comment="the rest as JSON: content type, key, priority, tags"),
     sa.Index("emq_push_messages_created", "environment", "tenant", "created_us", "message"),
     sa.Index("emq_push_messages_expires", "environment", "expires_us"),
+    sa.Index(
+        "emq_push_messages_key",
+        *("environment", "tenant", "key"),
+        sqlite_where=sa.text("key IS NOT NULL"),
+        postgresql_where=sa.text("key IS NOT NULL"),
+    ),
 )
 
 deliveries = sa.Table(
@@ -107,6 +114,15 @@ idempotency = sa.Table(
     sa.Column("answer", sa.Text, nullable=False, comment="as JSON; empty while the request is under way"),
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Index("emq_push_idempotency_created", "environment", "created_us"),
+)
+
+unsent = sa.Table(
+    "emq_push_unsent",
+    metadata,
+    _environment(),
+    sa.Column("id", sa.Text, primary_key=True, comment="of a batch of messages that were accepted together"),
+    sa.Column("claimed_us", sa.BigInteger, nullable=False, comment="when a process last began to send them; 0: free"),
+    sa.Column("body", sa.Text, nullable=False, comment="JSON: the ids of the messages by tenant"),
 )
 
 keys = sa.Table(

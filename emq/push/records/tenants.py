@@ -94,6 +94,13 @@ class Tenants:
         found = [_tenant(row) for row in connection.execute(query)]
         return cursors.page(found, limit, lambda tenant: (tenant.id,))
 
+    def beginning(self, connection: sa.Connection, text: str, after: str, limit: int) -> list[Tenant]:
+        """Return the first tenants by id whose ids begin with a text and come after another id."""
+        query = sa.select(table).where(self._mine, table.c.tenant > after).order_by(table.c.tenant).limit(limit)
+        if text:
+            query = query.where(table.c.tenant.startswith(text, autoescape=True))
+        return [_tenant(row) for row in connection.execute(query)]
+
     def delete(self, connection: sa.Connection, tenant: str) -> None:
         connection.execute(sa.delete(table).where(self._mine, table.c.tenant == tenant))
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from emq import errors, message
 from emq.message import Message
-from emq.producer import start_times
+from emq.producer import checks
 from emq.push.service.parts import Parts
 from emq.push.service.stored import StoredMessage
 from emq.storage.answers import served
@@ -74,19 +74,18 @@ async def put(parts: Parts, topic: Topic, items: Sequence[Item]) -> list[Put]:
 
 
 def _message(topic: Topic, item: Item, now_us: int) -> Message:
-    names = topic.priorities
-    wanted = item.priority if item.priority in names else item.message.priority
-    ttl_s = topic.options.ttl_s
-    m = item.message
+    names, m = topic.priorities, item.message
+    wanted = item.priority if item.priority in names else m.rest.priority
+    ttl_s = min((t for t in (m.rest.ttl_s, topic.options.ttl_s) if t is not None), default=None)
     return Message(
         m.id,
         item.payload,
-        key=m.key,
+        key=m.rest.key,
         published_us=now_us,
-        headers=m.headers or None,
+        headers=m.headers,
         priority=names.index(wanted) if wanted in names else topic.priority_index(None),
         topic=topic.name,
-        expires_us=0 if ttl_s is None else now_us + start_times.ttl_us(ttl_s),
+        expires_us=0 if ttl_s is None else now_us + checks.ttl_us(ttl_s),
     )
 
 

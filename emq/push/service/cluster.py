@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from emq import errors
 from emq.allocation import cluster_view
 from emq.allocation.cluster_view import View
 from emq.allocation.plan.drafting import NOBODY
 from emq.inspect.snapshots import AgedSnapshot
 from emq.inspect.trace import lookup
 from emq.inspect.trace.lookup import Trace
-from emq.push.records import deliveries
+from emq.push.records import deliveries, endpoints
 from emq.push.service import scope
 from emq.push.service.host_facts import HostView
 from emq.push.service.parts import Parts
-from emq.push.service.refusals import Conflict, NotFound
+from emq.push.service.refusals import Conflict, NotFound, TryAgain
 
 OPEN_S = 5.0
 """Most seconds that a look at the plan waits for the servers of the cluster."""
@@ -73,15 +74,18 @@ class ClusterService:
 
         Raises:
             Conflict: one host alone consumes from this store, so there is no plan.
-            ClusterUnavailable: no server of the cluster answers.
+            TryAgain: no server of the cluster answers.
         """
         app = self._parts.app
         options = app.settings
         alone = options.database_is_private or options.store.partition(":")[0] in ALONE
         if not options.cluster and alone:
             raise Conflict("no_plan", "one host alone consumes from this store, so there is no plan")
-        async with cluster_view.opened(app.coordination(), "no server of the cluster", OPEN_S) as tree:
-            return _summary(await cluster_view.read(tree, options.environment))
+        try:
+            async with cluster_view.opened(app.coordination(), "no server of the cluster", OPEN_S) as tree:
+                return _summary(await cluster_view.read(tree, options.environment))
+        except errors.ClusterUnavailable as exc:
+            raise TryAgain("unavailable", "the servers of the cluster do not answer") from exc
 
     async def trace(self, message: str, topic: str = "") -> Trace:
         """Return the life of a message, its place and why it waits.
@@ -91,14 +95,21 @@ class ClusterService:
             topic: needed if no trail is kept.
 
         Raises:
-            UnknownTopic: there is no such topic.
-            NotFound: nothing is known of the message.
+            NotFound: there is no such topic, nothing is known of the message, or the message is in several topics.
         """
         app = self._parts.app
         if not topic and not app.settings.trail:
             raise NotFound("no_trail", "no trail is kept, so the search needs a topic: add it", "topic")
         hosts = [seen.host for seen in await self.hosts() if seen.live]
-        found = await lookup.look_up(app, message, topic or None, hosts)
+        try:
+            found = await lookup.look_up(app, message, topic or None, hosts)
+        except errors.UnknownTopic as exc:
+            raise NotFound("unknown_topic", f"there is no topic {topic[:128]!r}", "topic") from exc
+        except errors.EMQError as exc:
+            if type(exc) is not errors.EMQError:
+                raise
+            # The search found the id in no topic, or in several.
+            raise NotFound("unknown_message", str(exc).replace("--topic", "topic")) from exc
         if found.is_unknown:
             raise NotFound("unknown_message", f"nothing is known of message {message[:200]!r}")
         return found
@@ -109,7 +120,7 @@ class ClusterService:
         rows = deliveries.Deliveries(self._parts.environment)
         if await self._parts.read(lambda c: rows.get(c, tenant, endpoint, message)) is None:
             raise scope.unknown_delivery(id_)
-        return await self.trace(message, deliveries.topic_of(tenant, endpoint))
+        return await self.trace(message, endpoints.topic_of(tenant, endpoint))
 
 
 def _summary(view: View) -> PlanSummary:

@@ -11,7 +11,7 @@ from emq.push.records.cursors import Page
 from emq.push.records.keys import Key, Keys, Role, digest_of
 from emq.push.service.parts import Parts
 from emq.push.service.refusals import Invalid, NotFound
-from emq.push.service.tenants import TenantService
+from emq.push.service.tenancy import Tenancy
 
 PREFIX = "emqk_"
 TRUST_US = 1_000_000
@@ -23,7 +23,7 @@ MOST_KNOWN = 10_000
 class KeyService:
     """Make, check, list and delete bearer keys."""
 
-    def __init__(self, parts: Parts, tenants: TenantService) -> None:
+    def __init__(self, parts: Parts, tenants: Tenancy) -> None:
         self._parts = parts
         self._tenants = tenants
         self._rows = Keys(parts.environment)

@@ -13,7 +13,8 @@ from emq.inspect import backlog
 from emq.inspect.backlog import Backlog
 from emq.push.records import cursors
 from emq.push.records.cursors import Page
-from emq.push.records.deliveries import Deliveries, topic_of
+from emq.push.records.deliveries import Deliveries
+from emq.push.records.endpoints import topic_of
 from emq.push.service import states
 from emq.push.service.host_facts import HostFacts, HostView
 from emq.push.service.parts import Parts

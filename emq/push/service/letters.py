@@ -16,7 +16,8 @@ from emq.inspect.dead_letters import Letter, Selection
 from emq.offsets import lag
 from emq.push.records import cursors, deliveries
 from emq.push.records.cursors import Page
-from emq.push.records.deliveries import Deliveries, topic_of
+from emq.push.records.deliveries import Deliveries
+from emq.push.records.endpoints import topic_of
 from emq.push.service import scope
 from emq.push.service.parts import Parts
 from emq.push.service.refusals import Invalid
@@ -58,7 +59,7 @@ class LetterFilter(NamedTuple):
     endpoint: str = ""
     reason: str = ""
     since_ms: int = 0
-    until_ms: int = 1 << 62
+    until_ms: int = (1 << 62) // 1000
 
     def fits(self, dead: DeadEntry) -> bool:
         return self.since_ms <= dead.dead_ms < self.until_ms and self.reason.lower() in dead.reason.lower()

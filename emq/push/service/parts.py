@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -10,6 +11,8 @@ import sqlalchemy as sa
 from emq.app import App
 from emq.push.records.audit_log import AuditLog, Entry
 from emq.push.records.ids import Ids, Kind
+from emq.push.secrets import Secrets
+from emq.topics.model import Topic
 
 T = TypeVar("T")
 
@@ -24,6 +27,7 @@ class Parts:
     def __init__(self, app: App) -> None:
         self.app = app
         self.environment = str(app.settings.environment)
+        self.sealing = Secrets.of_setting(app.settings)
         self._ids = Ids()
         self._audit_log = AuditLog(self.environment)
 
@@ -33,6 +37,10 @@ class Parts:
     def new_id(self, kind: Kind) -> str:
         return self._ids.next(kind, self.now_us())
 
+    def new_ids(self, kind: Kind) -> Callable[[int], str]:
+        """Return what makes ids of a kind, given the microseconds since the epoch."""
+        return functools.partial(self._ids.next, kind)
+
     async def read(self, fn: Callable[[sa.Connection], T]) -> T:
         """Run a transaction that writes nothing. Raises `DatabaseUnavailable`."""
         return await self.app.database.run(fn, read_only=True)
@@ -40,6 +48,10 @@ class Parts:
     async def write(self, fn: Callable[[sa.Connection], T]) -> T:
         """Run a transaction. Raises `DatabaseUnavailable`; then nothing was changed."""
         return await self.app.database.run(fn)
+
+    async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return those of the topics that exist, by name. Raises `DatabaseUnavailable`."""
+        return await self.app.catalog.some(names)
 
     def audit(
         self,

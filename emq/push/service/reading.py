@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from emq.push.records import cursors, deliveries
+from emq.push.records import cursors, deliveries, endpoints
 from emq.push.records.attempts import Attempt, Attempts
 from emq.push.records.attempts import Place as AttemptPlace
 from emq.push.records.cursors import Page
@@ -135,7 +135,7 @@ class ReadingService:
     async def attempts_at(self, tenant: str, endpoint: str, limit: int, cursor: str = "") -> Page[Attempt]:
         """Return the attempts at one endpoint, the newest first. Raises `NotFound`, `InvalidCursor`."""
         await self._scope.check_endpoint(tenant, endpoint)
-        topic = deliveries.topic_of(tenant, endpoint)
+        topic = endpoints.topic_of(tenant, endpoint)
         of, before = f"attempts {topic}", None
         if cursor:
             started_us, message = cursors.decode_marked(of, cursor, int, str)

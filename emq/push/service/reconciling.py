@@ -28,6 +28,7 @@ import sqlalchemy as sa
 from emq import errors, message
 from emq.offsets.checkpoints import Checkpoint
 from emq.push.records import deliveries
+from emq.push.records.accepted import Accepted
 from emq.push.records.deliveries import Deliveries, Delivery, Place
 from emq.push.service.parts import Parts
 from emq.storage.answers import served
@@ -84,6 +85,7 @@ class Sweep:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._rows = Deliveries(parts.environment)
+        self._accepted = Accepted(parts.environment)
         self._last = ""
         self._after: dict[str, Place] = {}
         self._suspects: dict[str, dict[str, tuple[Delivery, int]]] = {}
@@ -153,7 +155,8 @@ class Sweep:
 
     async def _unsent(self) -> Collection[tuple[str, str]]:
         """Return the messages that a process is still to send, as tenant and id."""
-        return ()
+        batches = await self._parts.read(lambda c: self._accepted.batches(c))
+        return {(tenant, id_) for batch in batches for tenant, ids in batch.messages.items() for id_ in ids}
 
     # ----------------------------------------------------------------------------------------------- what the store has
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq.push.records import cursors, deliveries, replays
+from emq.push.records import cursors, deliveries, endpoints, replays
 from emq.push.records.cursors import Page
 from emq.push.records.deliveries import Count, Deliveries, Selection
 from emq.push.records.replays import Body, Replay, ReplayFilter, Replays
@@ -166,7 +166,7 @@ class ReplayService:
             raise Invalid("invalid_request", "the time range is empty: its end must be after its begin", "/created_lt")
         if chosen.endpoint:
             await self._scope.check_endpoint(tenant, chosen.endpoint)
-            topic = (await self._scope.topics({deliveries.topic_of(tenant, chosen.endpoint)})).values()
+            topic = (await self._scope.topics({endpoints.topic_of(tenant, chosen.endpoint)})).values()
             names = next((t.priorities for t in topic), ())
             if wanted.priority and wanted.priority not in names:
                 text = f"priority {wanted.priority[:80]!r} is not one of the endpoint's: {', '.join(names)}"

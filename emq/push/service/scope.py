@@ -7,7 +7,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from emq.push.records import tables
-from emq.push.records.deliveries import topic_of
+from emq.push.records.endpoints import topic_of
 from emq.push.service.parts import Parts
 from emq.push.service.refusals import NotFound
 from emq.topics.model import Topic

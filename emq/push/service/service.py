@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
 from emq.app import App
+from emq.loops.guard import Guard
+from emq.push.addresses import AddressFilter
 from emq.push.records import schema
+from emq.push.records.audit_log import AuditLog, Entry
+from emq.push.records.cursors import Page
+from emq.push.service.cluster import ClusterService
+from emq.push.service.endpoints import EndpointService
+from emq.push.service.examples import ExampleService
+from emq.push.service.host_facts import HostView
 from emq.push.service.keys import KeyService
+from emq.push.service.lagging import LaggingService
+from emq.push.service.letters import LetterService
+from emq.push.service.messages import MessageService
 from emq.push.service.parts import Parts
+from emq.push.service.publishing import Publishing
+from emq.push.service.reach import Reach
+from emq.push.service.reading import ReadingService
+from emq.push.service.reconciling import Sweep
+from emq.push.service.replay_runner import ReplayRunner
+from emq.push.service.replaying import ReplayService
+from emq.push.service.resending import ResendingService
 from emq.push.service.tenants import TenantService
+from emq.push.service.upkeep import Upkeep
 
 
 class PushService:
@@ -17,13 +40,26 @@ class PushService:
 
     Attributes:
         parts: the app, its database, ids and the audit log.
-        tenants, keys: see their modules.
+        tenants, endpoints, messages, publishing, examples, keys: see their modules.
+        reading, resending, replays, letters, lagging, cluster: deliveries and what became of them; see their modules.
     """
 
     def __init__(self, app: App) -> None:
         self.parts = Parts(app)
-        self.tenants = TenantService(self.parts)
+        self._reach = Reach(AddressFilter.of_settings(app.settings))
+        self.endpoints = EndpointService(self.parts, self._reach)
+        self.tenants = TenantService(self.parts, self.endpoints)
+        self.messages = MessageService(self.parts, self.tenants)
+        self.publishing = Publishing(self.parts)
+        self.examples = ExampleService(self.parts, self.endpoints)
         self.keys = KeyService(self.parts, self.tenants)
+        hosts = HostView(self.parts)
+        self.reading = ReadingService(self.parts, hosts)
+        self.resending = ResendingService(self.parts, self.reading)
+        self.replays = ReplayService(self.parts)
+        self.letters = LetterService(self.parts)
+        self.lagging = LaggingService(self.parts, hosts)
+        self.cluster = ClusterService(self.parts, hosts)
 
     @classmethod
     async def open(cls, app: App) -> PushService:
@@ -34,3 +70,28 @@ class PushService:
         """
         await schema.ensure(app.database)
         return cls(app)
+
+    async def audit_log(self, limit: int, cursor: str = "", tenant: str | None = None) -> Page[Entry]:
+        """Return who changed what, the latest first. Raises `InvalidCursor`."""
+        rows = AuditLog(self.parts.environment)
+        return await self.parts.read(lambda c: rows.page(c, limit, cursor, tenant))
+
+    @contextlib.asynccontextmanager
+    async def keeping(self) -> AsyncIterator[None]:
+        """Do the upkeep and carry out replays for the length of a block; then write down what was sent."""
+        upkeep, runner, sweep = Upkeep(self), ReplayRunner(self.parts), Sweep(self.parts)
+        self.replays.on_ready = runner.wake
+        loops = {"push leftovers": upkeep.send_left, "push upkeep": upkeep.tidy}
+        tasks = Guard().start({**loops, "push replays": runner.run, "push sweep": sweep.run})
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.close()
+
+    async def close(self) -> None:
+        """Write down what was sent, and end the threads of name look-ups. Safe to repeat."""
+        await self.publishing.close()
+        await self._reach.close()

@@ -17,14 +17,12 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from emq.push.endpoint import DISABLED
 from emq.push.records import deliveries
 from emq.push.records.deliveries import Delivery
 from emq.push.service.host_facts import HostFacts
 from emq.topics.model import State as TopicState
 from emq.topics.model import Topic
-
-DISABLED = "push.disabled"
-"""The attribute of a disabled endpoint's topic; its value is the reason."""
 
 AT_CAP = 0.95
 """The part of its rate from which on a topic counts as using all of it: snapshots round, and seconds differ."""

@@ -3,54 +3,45 @@
 from __future__ import annotations
 
 import contextlib
-import re
 
 import msgspec
 import sqlalchemy as sa
 
 from emq import errors
 from emq.push.records.cursors import Page
-from emq.push.records.tenants import Tenant, Tenants, TenantSettings
+from emq.push.records.endpoints import Endpoints
+from emq.push.records.keys import Keys
+from emq.push.records.messages import Messages
+from emq.push.records.tables import idempotency
+from emq.push.records.tenants import Tenant, TenantSettings
+from emq.push.service.endpoints import EndpointService
 from emq.push.service.parts import Parts
 from emq.push.service.refusals import Conflict, Invalid, NotFound
+from emq.push.service.tenancy import Tenancy, check_id, unknown
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 ATTRIBUTE = "tenant"
 """The attribute that marks the topics of a tenant."""
+SOME = 500
+"""Most messages deleted in one transaction."""
 
 
-def unknown(tenant: str) -> NotFound:
-    return NotFound("unknown_tenant", f"there is no tenant {tenant[:80]!r}")
-
-
-def check_id(tenant: str) -> None:
-    """Raise `Invalid` unless the text can be a tenant's id."""
-    if not _ID.fullmatch(tenant):
-        text = f"tenant id {tenant[:80]!r} must be 1 to 64 letters, digits, hyphens and underscores"
-        raise Invalid("invalid_tenant_id", text)
-
-
-class TenantService:
+class TenantService(Tenancy):
     """Create, change, read and delete tenants."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._rows = Tenants(parts.environment)
-
-    async def get(self, tenant: str) -> Tenant:
-        """Return a tenant. Raises `NotFound`."""
-        return await self._parts.read(lambda c: self.existing(c, tenant))
-
-    def existing(self, connection: sa.Connection, tenant: str) -> Tenant:
-        """As `get`, within a transaction."""
-        found = self._rows.find(connection, tenant)
-        if found is None or found.is_going:
-            raise unknown(tenant)
-        return found
+    def __init__(self, parts: Parts, endpoints: EndpointService) -> None:
+        super().__init__(parts)
+        self._endpoints = endpoints
+        self._endpoint_rows = Endpoints(parts.environment)
+        self._messages = Messages(parts.environment)
+        self._keys = Keys(parts.environment)
 
     async def page(self, limit: int, cursor: str = "") -> Page[Tenant]:
         """Return tenants by id. Raises `InvalidCursor`."""
         return await self._parts.read(lambda c: self._rows.page(c, limit, cursor))
+
+    async def find(self, text: str, limit: int, after: str = "") -> list[Tenant]:
+        """Return the first tenants by id whose ids begin with a text and come after another id."""
+        return await self._parts.read(lambda c: self._rows.beginning(c, text, after, limit))
 
     async def put(self, tenant: str, settings: TenantSettings, actor: str) -> tuple[Tenant, bool]:
         """Create or change a tenant; return it, and whether it is new. Safe to repeat.
@@ -80,7 +71,10 @@ class TenantService:
             self._parts.audit(connection, actor, action, tenant, tenant=tenant, changes=changes)
             return made, before is None
 
-        return await self._parts.write(save)
+        made, is_new = await self._parts.write(save)
+        if not is_new:
+            await self._endpoints.follow(made)
+        return made, is_new
 
     async def _topic(self, tenant: str, settings: TenantSettings) -> None:
         app = self._parts.app
@@ -93,31 +87,39 @@ class TenantService:
             raise Conflict("topic_exists", text)
         try:
             if found is None:
-                await app.create_topic(tenant, settings.qps, attributes={ATTRIBUTE: tenant})
+                await app.create_topic(tenant, settings.qps, exist_ok=True, attributes={ATTRIBUTE: tenant})
             elif found.qps != settings.qps:
                 await app.update_topic(tenant, qps=settings.qps)
         except errors.InvalidTopic as exc:
             raise Invalid("invalid_request", str(exc), "/qps") from exc
 
     async def delete(self, tenant: str, actor: str) -> None:
-        """Delete a tenant with its keys. Safe to repeat.
+        """Delete a tenant with its endpoints, messages, deliveries and keys. Safe to repeat.
 
         Raises:
             NotFound: there is no such tenant.
         """
 
-        def mark(connection: sa.Connection) -> None:
+        def mark(connection: sa.Connection) -> list[str]:
             found = self._rows.find(connection, tenant)
             if found is None:
                 raise unknown(tenant)
-            going = msgspec.structs.replace(found, is_going=True, changed_us=found.changed_us + 1)
-            self._rows.save(connection, going)
+            changed_us = max(self._parts.now_us(), found.changed_us + 1)
+            self._rows.save(connection, msgspec.structs.replace(found, is_going=True, changed_us=changed_us))
+            return [endpoint.id for endpoint in self._endpoint_rows.of(connection, tenant)]
 
         def finish(connection: sa.Connection) -> None:
             self._rows.delete(connection, tenant)
+            self._keys.delete_of(connection, tenant)
+            mine = (idempotency.c.environment == self._parts.environment, idempotency.c.tenant == tenant)
+            connection.execute(sa.delete(idempotency).where(*mine))
             self._parts.audit(connection, actor, "tenant.deleted", tenant, tenant=tenant)
 
-        await self._parts.write(mark)
+        for endpoint in await self._parts.write(mark):
+            with contextlib.suppress(NotFound):  # somebody else deletes it, too
+                await self._endpoints.delete(tenant, endpoint, actor)
+        while await self._parts.write(lambda c: self._messages.delete_some_of(c, tenant, SOME)) == SOME:
+            pass
         with contextlib.suppress(errors.UnknownTopic):  # an earlier call has come that far
             await self._parts.app.admin.delete(tenant, force=True)
         await self._parts.write(finish)

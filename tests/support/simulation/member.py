@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
-from emq.allocation.seat import Seat
+from emq.allocation.membership import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.clock import SystemClock
 from emq.database import tables

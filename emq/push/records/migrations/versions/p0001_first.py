@@ -34,6 +34,7 @@ def upgrade() -> None:
         sa.Column("tenant", sa.Text, primary_key=True),
         sa.Column("message", sa.Text, primary_key=True, comment="its id: the caller's own, or msg_..."),
         sa.Column("event_type", sa.Text, nullable=False),
+        sa.Column("key", sa.Text, nullable=True, comment="messages of one key are delivered in order"),
         sa.Column("created_us", sa.BigInteger, nullable=False),
         sa.Column("expires_us", sa.BigInteger, nullable=False, comment="when the row may be deleted"),
         sa.Column("payload", sa.LargeBinary, nullable=True, comment="null once it was erased"),
@@ -77,6 +78,15 @@ def upgrade() -> None:
         sa.Column("created_us", sa.BigInteger, nullable=False),
     )
     op.create_table(
+        "emq_push_unsent",
+        sa.Column("environment", sa.Text, primary_key=True),
+        sa.Column("id", sa.Text, primary_key=True, comment="of a batch of messages that were accepted together"),
+        sa.Column(
+            "claimed_us", sa.BigInteger, nullable=False, comment="when a process last began to send them; 0: free"
+        ),
+        sa.Column("body", sa.Text, nullable=False, comment="JSON: the ids of the messages by tenant"),
+    )
+    op.create_table(
         "emq_push_keys",
         sa.Column("environment", sa.Text, primary_key=True),
         sa.Column("digest", sa.Text, primary_key=True, comment="SHA-256 of the key"),
@@ -117,6 +127,13 @@ def upgrade() -> None:
     )
     op.create_index("emq_push_messages_expires", "emq_push_messages", ["environment", "expires_us"])
     op.create_index(
+        "emq_push_messages_key",
+        "emq_push_messages",
+        ["environment", "tenant", "key"],
+        sqlite_where=sa.text("key IS NOT NULL"),
+        postgresql_where=sa.text("key IS NOT NULL"),
+    )
+    op.create_index(
         "emq_push_deliveries_created",
         "emq_push_deliveries",
         ["environment", "tenant", "created_us", "topic", "message"],
@@ -150,6 +167,7 @@ def downgrade() -> None:
     op.drop_table("emq_push_deliveries")
     op.drop_table("emq_push_attempts")
     op.drop_table("emq_push_idempotency")
+    op.drop_table("emq_push_unsent")
     op.drop_table("emq_push_keys")
     op.drop_table("emq_push_replays")
     op.drop_table("emq_push_audit_log")

@@ -1,0 +1,123 @@
+"""Checks the caps of tenants where they are felt: at their HTTP endpoints, also while the host is restarted.
+
+The endpoints count requests in two ways. By `webhook-timestamp`, the second of the host's clock in which an attempt
+started: this is the second for which the cap is promised, and it counts as an overshoot. By arrival, in the seconds of
+the endpoints' own clock: a request that leaves at the end of a second may arrive in the next one, beside those of the
+next one. So this count may be above the cap by what was on its way, and it is shown, but not judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bench.engine.overshoot import QUOTAS, window_overshoot
+from bench.support.backlog import fill
+from bench.support.endpoints import Arrival, Endpoints
+from bench.support.stage import Stage
+from emq.cli.pushing import with_push
+from emq.host import garbage_collection
+from emq.quota.counter import MICRO
+from emq.settings import load
+from emq.topics.model import Topic, TopicOptions
+
+HERE = "127.0.0.0/8"
+SECRET = "whsec_" + "QmVuY2htYXJrc0RvTm90S2VlcFNlY3JldHM="
+RUNS = 3
+"""Hosts that run one after the other; each takes the groups over from the one before."""
+
+
+class Cap(NamedTuple):
+    """At most `qps` starts a second of all `topics` together."""
+
+    topics: frozenset[str]
+    qps: float
+
+
+def own_topics(tenants: int) -> list[str]:
+    """Return the names of tenants with one endpoint each."""
+    return [f"tenant-{i}" for i in range(tenants)]
+
+
+def caps_of(topics: Sequence[Topic]) -> list[Cap]:
+    """Return the caps that the topics promise: each its own."""
+    return [Cap(frozenset((topic.name,)), topic.qps) for topic in topics]
+
+
+def overshoot(caps: Sequence[Cap], times_us: Mapping[str, Sequence[int]]) -> int:
+    """Return the number of requests beyond the caps, summed over all aligned seconds and all caps."""
+    return sum(window_overshoot([us for name in cap.topics for us in times_us.get(name, ())], cap.qps) for cap in caps)
+
+
+def stamped(arrivals: Sequence[Arrival]) -> dict[str, list[int]]:
+    """Return the starts of each topic's requests, to the second, in microseconds."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for arrival in arrivals:
+        found[arrival.tenant].append(arrival.stamp_s * MICRO)
+    return found
+
+
+def arrived(arrivals: Sequence[Arrival]) -> dict[str, list[int]]:
+    """Return the arrivals of each topic's requests, in microseconds."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for arrival in arrivals:
+        found[arrival.tenant].append(arrival.arrived_us)
+    return found
+
+
+def used(caps: Sequence[Cap], starts_us: Mapping[str, Sequence[int]], spans: Sequence[tuple[int, int]]) -> float:
+    """Return the part of the caps that was used within the spans (first second, second after the last one)."""
+    started = possible = 0.0
+    for cap in caps:
+        mine = [us for name in cap.topics for us in starts_us.get(name, ())]
+        for begin, end in spans:
+            started += sum(begin * MICRO <= us < end * MICRO for us in mine)
+            possible += cap.qps * (end - begin)
+    return started / possible
+
+
+async def consume(stage: Stage, seconds: int) -> tuple[int, int]:
+    """Push with a host of its own; return the whole seconds in which it ran at full speed."""
+    app = stage.app(options=load(environ={}, push_allow=HERE))
+    async with with_push(app), app, app.running():
+        garbage_collection.shorten_pauses()  # as `emq host` does
+        begin = math.ceil(app.clock.now()) + 1
+        await asyncio.sleep(begin + seconds - app.clock.now())
+    return begin, begin + seconds
+
+
+async def run(stage: Stage, *, tenants: int, seconds: int) -> dict[str, Any]:
+    names = own_topics(tenants)
+    with Endpoints(dict.fromkeys(names, "good"), work_s=0.0) as endpoints:
+        topics = [
+            Topic(
+                name,
+                QUOTAS[i % len(QUOTAS)],
+                priorities=("high", "low"),
+                options=TopicOptions(attributes={"push.url": endpoints.url(name), "push.secret": SECRET}),
+            )
+            for i, name in enumerate(names)
+        ]
+        async with stage.app() as app:
+            topics = await app.admin.create(topics)
+        stage.say(f"filling {tenants:,} tenants with more than {RUNS} times {seconds} seconds of their quota")
+        for quota in set(QUOTAS):
+            some = [topic for topic in topics if topic.qps == quota]
+            await stage.elsewhere(fill, stage.url, some, math.ceil(quota * RUNS * (seconds + 15) / 2))
+        spans = []
+        for i in range(RUNS):
+            stage.say(f"host {i + 1} of {RUNS}, for {seconds} s")
+            spans.append(await consume(stage, seconds))
+        arrivals = endpoints.stop()
+    caps, starts_us = caps_of(topics), stamped(arrivals)
+    return {
+        "overshoot": overshoot(caps, starts_us),
+        "arrived_above": overshoot(caps, arrived(arrivals)),
+        "utilisation": used(caps, starts_us, spans),
+        "twice": len(arrivals) - len({arrival.id for arrival in arrivals}),
+        "restarts": RUNS - 1,
+        "requests": len(arrivals),
+    }

@@ -1,0 +1,128 @@
+"""Deliveries that are sent again: one by one, and in replays."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+
+import fastapi
+from starlette.responses import Response
+
+from emq import durations, plurals
+from emq.api.pages import gate, tenant_screen
+from emq.api.pages.changes import Change, Field, back
+from emq.api.pages.desk import Desk
+from emq.api.pages.rendering import PREFIX, number, redirect, segment
+from emq.api.pages.routing import ADesk, Rendering, SignedIn, new_router
+from emq.push.records import deliveries
+from emq.push.records.replays import ReplayFilter
+from emq.push.service.refusals import Invalid, NotFound, Refused
+from emq.push.service.replaying import REPLAYABLE, NewReplay
+from emq.push.service.scope import Scope
+
+router = new_router()
+
+_NAMES = ("endpoint", "states", "event_types", "since", "until", "rate")
+
+
+@router.post("/tenants/{tenant}/deliveries/{delivery}/resend")
+async def resend(tenant: str, delivery: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn) -> Response:
+    await gate.form_of(request, visitor)
+    visitor.check_manages(tenant)
+    await desk.resending.resend(tenant, delivery, visitor.actor)
+    return redirect(request, f"{PREFIX}/tenants/{segment(tenant)}/deliveries/{segment(delivery)}?done=resent")
+
+
+@router.get("/tenants/{tenant}/replay")
+async def ask_replay(
+    tenant: str, request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: SignedIn
+) -> Response:
+    visitor.check_manages(tenant)
+    of = await tenant_screen.subject(desk, tenant, any_topic=False)
+    given, wrong = dict(request.query_params), ""
+    if "states" in given:
+        try:
+            change = await _confirmed_replay(desk, tenant, given)
+            return pages.answer(request, "change.html", visitor=visitor, of=of, change=change)
+        except Refused as exc:
+            wrong = str(exc)
+    ids = await Scope(desk.parts).endpoints(tenant, "", tenant_screen.SHOWN)
+    lines = ["Sends deliveries again that are over. First you see how many."]
+    change = Change("Replay", "replay", lines, "Count them", fields=_fields(given, ids), wrong=wrong)
+    return pages.answer(request, "change.html", visitor=visitor, of=of, change=change)
+
+
+def _fields(given: Mapping[str, str], endpoints: Sequence[str]) -> list[Field]:
+    states = [(state, state) for state in REPLAYABLE]
+    types_hint = "With spaces between; order.* for all of order; empty for all."
+    return [
+        Field("endpoint", "Endpoint", given.get("endpoint", ""), choices=[("", "all"), *((e, e) for e in endpoints)]),
+        Field("states", "State", given.get("states", deliveries.DEAD), choices=states),
+        Field("event_types", "Event types", given.get("event_types", ""), hint=types_hint),
+        Field("since", "Accepted from (UTC)", given.get("since", ""), "datetime-local"),
+        Field("until", "Accepted before (UTC)", given.get("until", ""), "datetime-local"),
+        Field("rate", "Put back, a second", given.get("rate", "10"), "number", "The endpoints' rates hold, too.", True),
+    ]
+
+
+async def _confirmed_replay(desk: Desk, tenant: str, given: Mapping[str, str]) -> Change:
+    """Return the second step of a replay: how many deliveries it takes, and for how long. Raises `Refused`."""
+    wanted = _replay(given)
+    found = await desk.replays.count(tenant, wanted)
+    if not found.n:
+        raise Invalid("invalid_request", "No delivery fits; choose others.")
+    many = plurals.count(found.n, "delivery", "deliveries")
+    seconds = durations.brief(found.n / wanted.rate_per_s)
+    lines = [
+        f"{'' if found.exact else 'At least '}{many} will be sent again, as first attempts.",
+        f"Putting them back takes about {seconds}, at {number(wanted.rate_per_s)} a second.",
+    ]
+    hidden = {name: given[name] for name in _NAMES if name in given}
+    return Change("Replay", "replay", lines, "Replay them", hidden, confirms=True)
+
+
+@router.post("/tenants/{tenant}/replay")
+async def replay(tenant: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn) -> Response:
+    form = await gate.form_of(request, visitor)
+    visitor.check_manages(tenant)
+    await desk.replays.create(tenant, _replay(form), visitor.actor)
+    return back(request, tenant, "replay")
+
+
+@router.post("/tenants/{tenant}/replays/{replay}/{action}")
+async def steer_replay(
+    tenant: str, replay: str, action: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn
+) -> Response:
+    await gate.form_of(request, visitor)
+    visitor.check_manages(tenant)
+    asked = {"pause": desk.replays.pause, "resume": desk.replays.resume, "cancel": desk.replays.cancel}.get(action)
+    if asked is None:
+        raise NotFound("not_found", f"A replay knows no {action[:40]!r}.")
+    await asked(tenant, replay, visitor.actor)
+    return back(request, tenant, "asked")
+
+
+def _replay(given: Mapping[str, str]) -> NewReplay:
+    """Return the replay that a form asks for. Raises `Invalid`."""
+    try:
+        rate_per_s = float(given.get("rate", ""))
+    except ValueError:
+        raise Invalid("invalid_request", f"A rate is a number, not {given.get('rate', '')[:40]!r}.") from None
+    chosen = ReplayFilter(
+        endpoint=given.get("endpoint", ""),
+        states=tuple(given.get("states", "").split()),
+        event_types=tuple(given.get("event_types", "").split()),
+        since_us=_time_us(given.get("since", ""), 0),
+        until_us=_time_us(given.get("until", ""), 1 << 62),
+    )
+    return NewReplay(chosen, rate_per_s)
+
+
+def _time_us(text: str, default: int) -> int:
+    if not text:
+        return default
+    try:
+        found = datetime.datetime.fromisoformat(text)
+        return round(found.replace(tzinfo=found.tzinfo or datetime.UTC).timestamp() * 1e6)
+    except (ValueError, OverflowError):
+        raise Invalid("invalid_request", f"{text[:40]!r} is not a time such as 2026-01-31T08:30.") from None

@@ -1,0 +1,61 @@
+"""What somebody may change from the pages, in two steps.
+
+The first step is a page that says what is, and asks for what is missing. The second says what the change would do; its
+form carries the proof that the page was ours, and changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import fastapi
+from starlette.responses import Response
+
+from emq.api.pages.rendering import PREFIX, redirect, segment
+
+DONE = {
+    "rate": "The rate is changed; all hosts follow within seconds.",
+    "paused": "Paused. What is in flight ends; nothing more starts.",
+    "resumed": "Resumed.",
+    "resent": "The delivery waits again, as a first attempt.",
+    "replay": "The replay begins within seconds.",
+    "asked": "Done: the replay follows within seconds.",
+}
+"""What a page says after a change."""
+
+
+class Field(NamedTuple):
+    """A field of a form; with `choices` (value, text) a list to choose from."""
+
+    name: str
+    label: str
+    value: str = ""
+    type: str = "text"
+    hint: str = ""
+    required: bool = False
+    choices: Sequence[tuple[str, str]] = ()
+
+
+class Change(NamedTuple):
+    """A step of a change.
+
+    Attributes:
+        action: the path below the tenant's.
+        lines: what is, or what would be.
+        confirms: True for the second step, whose button does it.
+    """
+
+    title: str
+    action: str
+    lines: Sequence[str]
+    button: str
+    hidden: Mapping[str, str] = {}
+    fields: Sequence[Field] = ()
+    confirms: bool = False
+    grave: bool = False
+    wrong: str = ""
+
+
+def back(request: fastapi.Request, tenant: str, done: str) -> Response:
+    return redirect(request, f"{PREFIX}/tenants/{segment(tenant)}?done={done}")

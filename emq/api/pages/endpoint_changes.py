@@ -1,0 +1,147 @@
+"""Changes of rates, and pauses: of an endpoint; for an operator also of a tenant's rate, and of any topic."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import fastapi
+import msgspec
+from starlette.responses import Response
+
+from emq.api.pages import gate, tenant_screen
+from emq.api.pages.changes import Change, Field, back
+from emq.api.pages.desk import Desk
+from emq.api.pages.gate import Visitor
+from emq.api.pages.rendering import number
+from emq.api.pages.routing import ADesk, Rendering, SignedIn, new_router
+from emq.api.pages.tenant_screen import Subject
+from emq.push.records import endpoints
+from emq.push.service.refusals import Invalid
+from emq.push.service.scope import Scope, unknown_endpoint
+from emq.topics.model import State, Topic
+
+router = new_router()
+
+
+class Target(NamedTuple):
+    """What a rate or a pause is of: an endpoint of a tenant; with an empty `endpoint` the tenant or topic itself."""
+
+    of: Subject
+    endpoint: str
+    topic: Topic
+
+    @property
+    def name(self) -> str:
+        return f"endpoint {self.endpoint}" if self.endpoint else self.of.name
+
+
+async def _target(desk: Desk, visitor: Visitor, tenant: str, endpoint: str) -> Target:
+    """Return what somebody wants to change. Raises unless he may."""
+    visitor.check_manages(tenant)
+    of = await tenant_screen.subject(desk, tenant, any_topic=visitor.sees_all)
+    if not endpoint:
+        visitor.check_admin()
+        return Target(of, "", of.topic)
+    await Scope(desk.parts).check_endpoint(tenant, endpoint)
+    name = endpoints.topic_of(tenant, endpoint)
+    topic = (await desk.parts.app.catalog.some([name])).get(name)
+    if topic is None:
+        raise unknown_endpoint(endpoint)
+    return Target(of, endpoint, topic)
+
+
+@router.get("/tenants/{tenant}/rate")
+async def ask_rate(
+    tenant: str,
+    request: fastapi.Request,
+    pages: Rendering,
+    desk: ADesk,
+    visitor: SignedIn,
+    endpoint: str = "",
+    qps: str = "",
+) -> Response:
+    target = await _target(desk, visitor, tenant, endpoint)
+    before, wrong = target.topic.qps, ""
+    lines = [f"Now: at most {number(before)} a second."]
+    if endpoint:
+        lines.append(f"The tenant's own rate of {number(target.of.topic.qps)} a second holds, too.")
+    try:
+        after = _qps(qps) if qps else None
+    except Invalid as exc:
+        after, wrong = None, str(exc)
+    title = f"Rate of {target.name}"
+    if after is None:
+        field = Field("qps", "New rate, a second", qps or f"{before:g}", "number", required=True)
+        change = Change(title, "rate", lines, "Go on", {"endpoint": endpoint}, [field], wrong=wrong)
+    else:
+        lines = [f"From {number(before)} to {number(after)} a second, on all hosts, within seconds."]
+        hidden = {"endpoint": endpoint, "qps": f"{after:.15g}"}
+        change = Change(title, "rate", lines, "Change the rate", hidden, confirms=True)
+    return pages.answer(request, "change.html", visitor=visitor, of=target.of, change=change)
+
+
+@router.post("/tenants/{tenant}/rate")
+async def set_rate(tenant: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn) -> Response:
+    form = await gate.form_of(request, visitor)
+    target = await _target(desk, visitor, tenant, form.get("endpoint", ""))
+    qps = _qps(form.get("qps", ""))
+    if target.endpoint:
+        await desk.endpoints.change(tenant, target.endpoint, {"qps": qps}, visitor.actor)
+    elif target.of.is_tenant:
+        settings = (await desk.tenants.get(tenant)).settings
+        await desk.tenants.put(tenant, msgspec.structs.replace(settings, qps=qps), visitor.actor)
+    else:
+        await desk.parts.app.update_topic(tenant, qps=qps)
+    return back(request, tenant, "rate")
+
+
+def _qps(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= 1e6:
+        raise Invalid("invalid_request", f"A rate is a number above 0 and at most 1,000,000, not {text[:40]!r}.")
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- pause
+
+
+@router.get("/tenants/{tenant}/pause")
+async def ask_pause(
+    tenant: str, request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: SignedIn, endpoint: str = ""
+) -> Response:
+    target = await _target(desk, visitor, tenant, endpoint)
+    _check_pausable(target)
+    if target.topic.state is State.PAUSED:
+        title, button = f"Resume {target.name}", "Resume"
+        lines = [f"What waits starts again, at most {number(target.topic.qps)} a second."]
+    else:
+        title, button = f"Pause {target.name}", "Pause"
+        lines = ["What is in flight ends; nothing more starts until somebody resumes it.", "New messages wait."]
+    hidden = {"endpoint": endpoint, "to": button.lower()}
+    change = Change(title, "pause", lines, button, hidden, confirms=True, grave=button == "Pause")
+    return pages.answer(request, "change.html", visitor=visitor, of=target.of, change=change)
+
+
+@router.post("/tenants/{tenant}/pause")
+async def set_paused(tenant: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn) -> Response:
+    form = await gate.form_of(request, visitor)
+    target = await _target(desk, visitor, tenant, form.get("endpoint", ""))
+    _check_pausable(target)
+    to = form.get("to")
+    if to not in ("pause", "resume"):
+        raise Invalid("invalid_request", "Say whether to pause or to resume.")
+    paused = to == "pause"
+    if target.endpoint:
+        await desk.endpoints.set_paused(tenant, target.endpoint, paused, visitor.actor)
+    else:
+        await desk.parts.app.update_topic(tenant, state=State.PAUSED if paused else State.ACTIVE)
+    return back(request, tenant, "paused" if paused else "resumed")
+
+
+def _check_pausable(target: Target) -> None:
+    if target.of.is_tenant and not target.endpoint:
+        raise Invalid("invalid_request", "Pause the tenant's endpoints, one by one.")

@@ -1,0 +1,152 @@
+"""An endpoint's topic: what its settings are as options and attributes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from emq import errors
+from emq.push import endpoint as delivered
+from emq.push.records.endpoints import Endpoint, EndpointSettings
+from emq.push.records.tenants import Tenant
+from emq.push.secrets import Secrets
+from emq.push.service.refusals import Invalid
+from emq.topics import model
+
+TENANT = "tenant"
+"""The attribute that names the tenant of a topic."""
+_HEADERS = "push.headers."
+_AUTH = "push-auth"
+"""The attribute that tells which header authenticates, so that a change of the others leaves it alone."""
+
+
+class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How requests authenticate.
+
+    Attributes:
+        type: "bearer" needs `token`, "basic" needs `username` and `password`, "header" needs `name` and `value`.
+    """
+
+    type: Literal["none", "bearer", "basic", "header"]
+    token: str = ""
+    username: str = ""
+    password: str = ""
+    name: str = ""
+    value: str = ""
+
+    def header(self) -> tuple[str, str] | None:
+        """Return the header, None if there is none. Raises `Invalid`."""
+        needed = {"bearer": ("token",), "basic": ("username", "password"), "header": ("name", "value")}
+        names = needed.get(self.type, ())
+        for field in ("token", "username", "password", "name", "value"):
+            if bool(getattr(self, field)) != (field in names):
+                what = f"needs {field}" if field in names else f"takes no {field}"
+                raise Invalid("invalid_request", f"auth of type {self.type!r} {what}", f"/auth/{field}")
+        match self.type:
+            case "bearer":
+                return "Authorization", f"Bearer {self.token}"
+            case "basic":
+                if ":" in self.username:
+                    raise Invalid("invalid_request", "a username must not contain a colon", "/auth/username")
+                pair = f"{self.username}:{self.password}".encode()
+                return "Authorization", f"Basic {base64.b64encode(pair).decode()}"
+            case "header":
+                return self.name, self.value
+        return None
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """What only the topic knows, and no row.
+
+    Attributes:
+        secrets: of the signatures, the newest first, with spaces between them.
+        headers: without the one that authenticates; None to keep those that are there.
+        auth: None to keep what is there.
+    """
+
+    secrets: str
+    headers: Mapping[str, str] | None = None
+    auth: Auth | None = None
+
+
+def attributes(
+    endpoint: Endpoint, credentials: Credentials, before: Mapping[str, str], sealing: Secrets
+) -> dict[str, str]:
+    """Return the attributes of an endpoint's topic. Those that are not of the settings stay as they are.
+
+    Args:
+        before: the attributes that the topic has now.
+
+    Raises:
+        Invalid: a header or the authentication is wrong.
+    """
+    found = dict(before)
+    if credentials.auth is not None:
+        found.pop(_HEADERS + found.pop(_AUTH, ""), None)
+    auth_name = found.get(_AUTH, "")
+    if credentials.headers is not None:
+        for name in [name for name in found if name.startswith(_HEADERS) and name != _HEADERS + auth_name]:
+            del found[name]
+        found |= {_HEADERS + name: sealing.encrypt(value) for name, value in credentials.headers.items()}
+    if credentials.auth is not None and (header := credentials.auth.header()) is not None:
+        auth_name, value = header
+        found |= {_HEADERS + auth_name: sealing.encrypt(value), _AUTH: auth_name}
+    if auth_name:
+        _check_apart(auth_name, endpoint)
+    return found | {
+        TENANT: endpoint.tenant,
+        "push.url": endpoint.settings.url,
+        "push.timeout_s": f"{endpoint.settings.timeout_s:g}",
+        "push.secret": sealing.encrypt(credentials.secrets),
+    }
+
+
+def _check_apart(auth_name: str, endpoint: Endpoint) -> None:
+    if auth_name.lower() in (name.lower() for name in endpoint.header_names):
+        raise Invalid("invalid_request", f"header {auth_name} is that of auth; give one of the two", "/headers")
+
+
+def live(endpoint: Endpoint, topic: model.Topic | None) -> Endpoint:
+    """Return an endpoint with what its topic alone knows."""
+    if topic is None:
+        return endpoint
+    disabled = topic.options.attributes.get(delivered.DISABLED, "")
+    return msgspec.structs.replace(endpoint, disabled=disabled, is_paused=topic.state is model.State.PAUSED)
+
+
+def qps_of(settings: EndpointSettings, tenant: Tenant) -> float:
+    """Return the endpoint's own cap, which is never above the tenant's."""
+    return min(settings.qps or tenant.settings.qps, tenant.settings.qps)
+
+
+def options(endpoint: Endpoint, attributes: dict[str, str]) -> dict[str, Any]:
+    """Return the options of an endpoint's topic."""
+    settings = endpoint.settings
+    return {
+        "backoff_s": settings.retry_schedule_s or (0.0,),
+        "max_attempts": len(settings.retry_schedule_s) + 1,
+        "jitter": settings.jitter,
+        "ttl_s": settings.ttl_s,
+        "durability": settings.durability,
+        "attributes": attributes,
+    }
+
+
+def check(endpoint: Endpoint, attributes: dict[str, str], sealing: Secrets) -> delivered.Endpoint:
+    """Return the endpoint as a host will read it.
+
+    Raises:
+        Invalid: an attribute is wrong; the text never shows a secret.
+    """
+    topic = model.Topic(endpoint.topic, 1.0, options=model.TopicOptions(attributes=attributes))
+    try:
+        found = delivered.Endpoint.from_topic(topic, sealing)
+    except errors.InvalidTopic as exc:
+        text = str(exc).partition(": ")[2]
+        pointer = next((f"/{name}" for name in ("url", "timeout_s", "headers") if f"push.{name}" in text), "")
+        raise Invalid("invalid_request", text.replace("push.", ""), pointer) from None
+    assert found is not None, "it has a URL"
+    return found

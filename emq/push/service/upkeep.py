@@ -1,0 +1,110 @@
+"""What the service does by itself: sends what a crash left unsent, and forgets what is old."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from emq import errors
+from emq.push.records.accepted import Accepted
+from emq.push.records.endpoints import Endpoint, Endpoints
+from emq.push.records.messages import Messages
+from emq.push.records.tenants import Tenant
+from emq.push.service.publishing import LOOK_S
+from emq.push.service.refusals import Refused
+
+if TYPE_CHECKING:
+    from emq.push.service.service import PushService
+
+log = logging.getLogger(__name__)
+
+TIDY_S = 10.0
+"""Seconds between two looks for what is old."""
+REPEATS_US = 24 * 3_600_000_000
+"""Microseconds for which an Idempotency-Key is known: 24 hours."""
+SOME = 500
+"""Most rows of one transaction, so that it holds up nobody."""
+MOST_ROUNDS = 200
+"""Most transactions for one kind of old rows in one look; the next look goes on."""
+PAGE = 200
+
+
+class Upkeep:
+    """The loops of the service. Several processes may run them at once.
+
+    Args:
+        service: over an open app.
+    """
+
+    def __init__(self, service: PushService) -> None:
+        self._service = service
+        self._parts = service.parts
+        environment = service.parts.environment
+        self._accepted = Accepted(environment)
+        self._messages = Messages(environment)
+        self._endpoints = Endpoints(environment)
+        self._delivered_us: dict[str, int] = {}
+
+    async def send_left(self) -> None:
+        """Send what another process has left unsent, every `LOOK_S`. Never ends."""
+        while True:
+            try:
+                if count := await self._service.publishing.send_left():
+                    log.warning("sent %d messages that an earlier process had accepted and not sent", count)
+            except errors.EMQError as exc:
+                log.warning("messages left unsent wait: %s", exc)
+            await asyncio.sleep(LOOK_S)
+
+    async def tidy(self) -> None:
+        """Forget what is old, every `TIDY_S`. Never ends."""
+        while True:
+            try:
+                await self.tidy_once()
+            except errors.EMQError as exc:
+                log.warning("old messages are deleted later: %s", exc)
+            await asyncio.sleep(TIDY_S)
+
+    async def tidy_once(self) -> None:
+        """Forget old idempotency keys, messages and payloads; end secrets whose overlap is over."""
+        now_us = self._parts.now_us()
+        await self._parts.write(lambda c: self._accepted.forget_repeats(c, now_us - REPEATS_US))
+        await self._repeated(lambda c: self._messages.delete_expired(c, now_us, SOME))
+        cursor = ""
+        while True:
+            page = await self._service.tenants.page(PAGE, cursor)
+            for tenant in page.rows:
+                await self._tidy_tenant(tenant, now_us)
+            if not (cursor := page.next):
+                return
+
+    async def _tidy_tenant(self, tenant: Tenant, now_us: int) -> None:
+        kept_us = tenant.settings.payload_retention_s * 1_000_000
+        await self._repeated(lambda c: self._messages.erase_older(c, tenant.id, now_us - kept_us, SOME))
+        if tenant.settings.delete_on_success:
+            await self._repeated(lambda c: self._erase_delivered(c, tenant.id))
+        for endpoint in await self._parts.read(lambda c: self._endpoints.of(c, tenant.id)):
+            if 0 < endpoint.old_secret_until_us < now_us:
+                await self._end_old_secret(endpoint)
+
+    def _erase_delivered(self, connection: sa.Connection, tenant: str) -> int:
+        since_us = self._delivered_us.get(tenant, 0)
+        count = self._messages.erase_delivered(connection, tenant, since_us, SOME)
+        # The next look begins at the oldest payload that is left.
+        oldest_us = self._messages.oldest_us(connection, tenant, since_us)
+        self._delivered_us[tenant] = since_us if oldest_us is None else oldest_us
+        return count
+
+    async def _end_old_secret(self, endpoint: Endpoint) -> None:
+        with contextlib.suppress(Refused, errors.UnknownTopic):  # it was deleted meanwhile
+            await self._service.endpoints.drop_old_secret(endpoint.tenant, endpoint.id)
+
+    async def _repeated(self, some: Callable[[sa.Connection], int]) -> None:
+        """Run a transaction again and again, until nothing is left."""
+        for _ in range(MOST_ROUNDS):
+            if await self._parts.write(some) < SOME:
+                return

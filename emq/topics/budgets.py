@@ -1,0 +1,117 @@
+"""Budgets: topics that share the qps of another topic.
+
+A topic may name another topic as its *budget* (`TopicOptions.budget`), and that topic may have a budget of its own. The
+topic at the top is the *root*. The root and all topics below it are one *unit*: one host consumes all of their groups,
+so that this host's counters are exact (`emq.quota.budget`).
+
+**Why a budget holds from its first topic on.** Until a topic is named as a budget, its groups may be on several hosts,
+and each has a counter of its own. A host that does not know yet that the topic is a budget goes on with these counters.
+So `shared_s` of the root is `LEARN_S` seconds after the first topic named it: until then topics below it start nothing,
+and its own groups stay within its qps by their own counters. From then on every host knows, and only the owner of the
+root's first group starts anything of the unit. The mark stays for as long as the root exists. A host would else learn
+later than another one that the last topic below the root is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from emq import errors
+from emq.topics import shares
+from emq.topics.model import Topic
+
+MAX_DEPTH = 8
+"""Most budgets above a topic. Each costs every start of the topic a step."""
+
+
+def above(topic: Topic, topics: Mapping[str, Topic]) -> list[str]:
+    """Return the names of the budgets above a topic, the nearest first. The last name may be unknown in `topics`.
+
+    Raises:
+        InvalidTopic: there are more than `MAX_DEPTH` of them, as there are in a circle.
+    """
+    found: list[str] = []
+    at: Topic | None = topic
+    while at is not None and at.options.budget is not None:
+        found.append(at.options.budget)
+        if len(found) > MAX_DEPTH:
+            circle = topic.name in found
+            why = "are in a circle" if circle else f"are more than {MAX_DEPTH}"
+            raise errors.InvalidTopic(
+                f"topic {topic.name!r}: the budgets above it ({', '.join(found[:3])} ...) {why}; name another budget"
+            )
+        at = topics.get(at.options.budget)
+    return found
+
+
+def unit_of(topic: Topic, topics: Mapping[str, Topic]) -> str | None:
+    """Return the name of the unit, which is its root's; None for a topic whose groups are allocated one by one."""
+    if topic.options.budget is None:
+        return topic.name if topic.shared_s else None
+    return above(topic, topics)[-1]
+
+
+def units(topics: Mapping[str, Topic]) -> dict[str, str]:
+    """Return the unit of each topic that belongs to one."""
+    found = {topic.name: unit_of(topic, topics) for topic in topics.values() if topic.shared_s or topic.options.budget}
+    return {name: unit for name, unit in found.items() if unit is not None}
+
+
+def loads(topic: Topic, groups: Iterable[int]) -> dict[str, float]:
+    """Return the load of groups of a topic, in starts a second, by which the planner evens out the hosts.
+
+    A topic below a budget adds nothing to the load of its root, whose qps bounds what the whole unit starts.
+    """
+    if topic.options.budget is not None:
+        return {topic.group(i): 0.0 for i in groups}
+    division = topic.division
+    return {topic.group(i): division.quota(i) for i in groups}
+
+
+def begun(new: Sequence[Topic], there: Mapping[str, Topic], now_s: float) -> tuple[list[Topic], list[Topic]]:
+    """Return new topics with the times from which they may start messages, and the former topics that they change.
+
+    Args:
+        new: topics to be created, in any order.
+        there: the budgets above them that exist already.
+
+    Raises:
+        UnknownTopic: a topic names a budget that does not exist and is not among the new topics.
+        InvalidTopic: topics are budgets of each other in a circle, or more than `MAX_DEPTH` are above each other.
+    """
+    known = {**there, **{topic.name: topic for topic in new}}
+    changed: dict[str, Topic] = {}
+    for topic in new:
+        names = above(topic, known)
+        if names and names[-1] not in known:
+            raise errors.UnknownTopic(
+                f"topic {topic.name!r}: there is no topic {names[-1]!r} to be its budget; create that topic first"
+            )
+        if not names:
+            continue
+        root = known[names[-1]]
+        since_s = root.shared_s or (shares.learned_s(now_s) if root.name in there else 1)
+        for name in names:
+            if not known[name].shared_s:
+                known[name] = changed[name] = msgspec.structs.replace(known[name], shared_s=since_s)
+        known[topic.name] = _not_before(known[topic.name], since_s, now_s)
+    return [known[topic.name] for topic in new], [changed[name] for name in changed if name in there]
+
+
+def _not_before(topic: Topic, since_s: int, now_s: float) -> Topic:
+    """Return a new topic that starts nothing before the second `since_s`, nor before a later time that it has."""
+    since_s = max(since_s, topic.timeline[-1].since_s)
+    return msgspec.structs.replace(topic, divisions=shares.beginning(topic.division, since_s, now_s))
+
+
+def in_order(topics: Iterable[Topic]) -> list[Topic]:
+    """Return the topics, each behind its budget if that is among them, else in their order.
+
+    Raises:
+        InvalidTopic: as `above`.
+    """
+    topics = list(topics)
+    known = {topic.name: topic for topic in topics}
+    return sorted(topics, key=lambda topic: len(above(topic, known)))

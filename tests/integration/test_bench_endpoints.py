@@ -1,0 +1,76 @@
+"""The endpoints of the push benchmarks do what their kinds say; what they log is what arrived."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import aiohttp
+import pytest
+
+from bench.engine import troubles
+from bench.support import endpoints, silent_names
+from bench.support.endpoints import Arrival, Endpoints, Kind
+from emq.errors import InvalidSettings
+
+HEADERS = {"webhook-id": "Id1", "webhook-timestamp": "1700000000"}
+
+
+async def test_a_good_endpoint_answers_and_logs_what_arrived() -> None:
+    before_us = time.time_ns() // 1000
+    with Endpoints({"a": "good", "b": "good"}) as served:
+        async with aiohttp.ClientSession() as session:
+            for tenant in ("b", "a", "a"):
+                async with session.post(served.url(tenant), data=b"x" * 100, headers=HEADERS) as answer:
+                    assert answer.status == 204
+        arrivals = served.stop()
+    assert [(a.tenant, a.id, a.stamp_s) for a in arrivals] == [(t, "Id1", 1_700_000_000) for t in ("b", "a", "a")]
+    assert before_us <= arrivals[0].arrived_us <= arrivals[-1].arrived_us <= time.time_ns() // 1000
+    assert troubles.missed({"Id1": "here", "Id2": "there"}, arrivals) == 1
+
+
+@pytest.mark.parametrize("kind", ["hang", "drip", "refuse"])
+async def test_troubled_endpoints_do_not_answer(kind: Kind) -> None:
+    with Endpoints({"a": "good", "b": kind}) as served:
+        timeout = aiohttp.ClientTimeout(total=1.2)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            expected = aiohttp.ClientConnectorError if kind == "refuse" else TimeoutError
+            with pytest.raises(expected):
+                await session.post(served.url("b"), data=b"x", headers=HEADERS)
+        assert served.stop() == []
+
+
+async def test_a_huge_body_goes_on_while_it_is_read() -> None:
+    with Endpoints({"a": "huge"}) as served:
+        async with aiohttp.ClientSession() as session, session.post(served.url("a"), data=b"x") as answer:
+            assert answer.status == 200
+            assert answer.content_length == endpoints.HUGE_BYTES
+            assert len(await answer.content.readexactly(8 << 20)) == 8 << 20
+
+
+def test_tenants_have_addresses_of_their_own() -> None:
+    assert len({endpoints.address(i) for i in range(70_000)}) == 70_000
+    assert endpoints.address(0) == "127.16.0.1"
+
+
+def test_names_of_silent_servers_are_not_found_after_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silent_names, "WAIT_S", 0.05)
+    with silent_names.silent(endpoints.SILENT):
+        began = time.monotonic()
+        with pytest.raises(socket.gaierror) as failed:
+            socket.getaddrinfo(f"a{endpoints.SILENT}", 80)
+        assert failed.value.errno == socket.EAI_AGAIN
+        assert time.monotonic() - began >= 0.1
+        assert socket.getaddrinfo("127.0.0.1", 80)
+
+
+def test_an_unknown_trouble_is_refused_by_name() -> None:
+    assert list(troubles.chosen("all", 20, 300)) == list(troubles.NAMES)
+    assert troubles.chosen("crowd,flood", 20, 300)["crowd"].tenants == 300
+    with pytest.raises(InvalidSettings, match="'tide'"):
+        troubles.chosen("flood,tide", 20, 300)
+
+
+def test_what_never_arrived_is_missed() -> None:
+    arrived = [Arrival("a", "1", 0, 0), Arrival("a", "1", 0, 1)]
+    assert troubles.missed({"1": "a", "2": "a", "3": "b"}, arrived) == 2

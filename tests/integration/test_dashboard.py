@@ -1,0 +1,263 @@
+"""The pages in a real Chromium: an operator and tenants sign in, watch, replay, change rates and pause."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import re
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from conftest import missing
+from support.browser import BrowserMissing, browser
+from support.dashboard import Dashboard, dashboard
+
+from emq.topics.model import State
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+SHOTS = os.environ.get("PAGE_SHOTS")
+"""A directory for pictures of the pages; none are made without it."""
+
+
+@pytest.fixture
+async def board() -> AsyncIterator[Dashboard]:
+    try:
+        async with browser() as chromium, dashboard(chromium) as made:
+            yield made
+            assert made.complaints == [], "scripts, styles and requests all work under the content security policy"
+    except BrowserMissing as exc:
+        missing(str(exc))
+
+
+SERIES = "echarts.getInstanceByDom(document.getElementById('rate-chart')).getOption().series"
+
+
+async def shoot(page: Page, name: str) -> None:
+    if SHOTS:
+        await page.screenshot(path=pathlib.Path(SHOTS) / f"{name}.png", full_page=True)
+
+
+async def until(page: Page, selector: str, text: str) -> None:
+    """Wait until an element shows a text that matches, without loading the page again."""
+    await page.locator(selector).filter(has_text=re.compile(text)).first.wait_for()
+
+
+async def test_an_operator_sees_what_is_wrong_and_goes_from_there_to_the_tenant(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("admin"))
+    await until(page, "#verdict", "Flowing: .* but 1 tenant cannot keep up")
+    places = dict(
+        zip(
+            await page.locator("dt").all_inner_texts(),
+            await page.locator("dd:not(.hint)").all_inner_texts(),
+            strict=True,
+        )
+    )
+    assert places["Parked"] == "40"
+    assert places["Dead"] == "12"
+    assert int(places["Held by rate"].replace(",", "")) > 3_000
+    [needy] = await page.locator("tbody tr").all_inner_texts()
+    assert "acme" in needy
+    assert "endpoint out of order" in needy
+    assert "502 Bad Gateway" in needy
+    assert "and 2 more of its endpoints" in needy
+    assert "globex" not in await page.content(), "who is well is not here"
+    await shoot(page, "dashboard-light")
+    await page.get_by_role("link", name="acme").click()
+    await until(page, "h1", "Acme Corporation")
+    await page.get_by_role("link", name="Hosts").click()
+    await until(page, "#hosts", "100.0 %")
+    await shoot(page, "dashboard-hosts")
+
+
+async def test_the_first_screen_renews_itself_and_says_when_it_knows_nothing(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("admin"))
+    await until(page, "#verdict", "Flowing")
+    statistics, snapshot = board.app.database, await board.app.database.load_host_stats("online")
+    board.host.stop()
+    await asyncio.sleep(1.5)
+    [(host, text, at_ms)] = snapshot
+    await statistics.save_host_stats("online", host, text, at_ms - 60_000)
+    await until(page, "#verdict", "Unknown: no host has reported for")
+    assert await page.locator(".places, dd:not(.hint)").first.inner_text() == "\u2013", (
+        "no figure of the past is shown as now"
+    )
+    live = page.get_by_role("button", name="Live")
+    await live.click()
+    assert await live.get_attribute("aria-pressed") == "false"
+    await statistics.drop_host_stats("online", host)
+    await asyncio.sleep(3)
+    await until(page, "#verdict", "Unknown")  # the page is not live
+    await live.click()
+    await until(page, "#verdict", "Not flowing: no host runs")
+
+
+async def test_a_tenants_rate_is_drawn_against_its_cap_each_second(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("read", "acme"))
+    await page.wait_for_url("**/ui/tenants/acme")
+    await until(page, "#rate", r"\b30 of 50 a second")
+    counts: list[int] = []
+    async with asyncio.timeout(15):
+        while len(counts) < 5:
+            await asyncio.sleep(0.5)
+            drawn = await page.evaluate(SERIES)
+            counts = [n for n in drawn[0]["data"] if n is not None]
+    assert set(counts[1:]) == {30}, "the endpoint's rate, exactly, in each second"
+    assert drawn[1]["data"] == [50] * 60
+    pixels = await page.evaluate(
+        "(() => { const c = document.querySelector('#rate-chart canvas');"
+        " return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v); })()"
+    )
+    assert pixels, "the chart is painted"
+
+
+async def test_a_tenant_sees_its_backlog_endpoints_deliveries_and_attempts(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("read", "acme"), dark=True)
+    await page.wait_for_url("**/ui/tenants/acme")
+    rows = await page.locator("#backlog tbody tr").all_inner_texts()
+    assert [row.split("\n")[0] for row in rows] == ["Orders", "Billing", "Legacy"]
+    assert "out of order: 502 Bad Gateway" in rows[2]
+    await until(page, ".facts", "Priority mid")
+    await shoot(page, "tenant-dark")
+    await page.get_by_role("link", name="dead", exact=True).click()
+    await page.get_by_role("link", name="m00111").click()
+    attempts = await page.locator("tbody tr").all_inner_texts()
+    assert len(attempts) == 3
+    assert "no answer within 10 s" in attempts[0]
+    assert "the ledger is locked" in attempts[2]
+    for name in ("Send it again", "Replay\u2026", "Change the rate\u2026"):
+        assert await page.get_by_text(name).count() == 0, "a reader changes nothing"
+
+
+async def test_a_tenant_changes_a_rate_pauses_and_resumes_an_endpoint(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("manage", "acme"))
+    topic = f"acme.{board.endpoints['Orders']}"
+    await page.locator("#backlog tr", has_text="Orders").get_by_role("link", name="Rate").click()
+    await page.get_by_label("New rate, a second").fill("20")
+    await page.keyboard.press("Enter")
+    await until(page, "form", "From 30 to 20 a second")
+    assert (await board.app.catalog.get(topic)).qps == 30, "nothing is changed before the confirmation"
+    await shoot(page, "rate-confirm")
+    await page.get_by_role("button", name="Change the rate").click()
+    await until(page, ".done", "The rate is changed")
+    assert (await board.app.catalog.get(topic)).qps == 20
+    await until(page, "#rate", r"\b20 of 50 a second")
+    for button, state, text in (("Pause", State.PAUSED, "paused"), ("Resume", State.ACTIVE, "rate")):
+        await page.locator("#backlog tr", has_text="Orders").get_by_role("link", name=button).click()
+        await page.get_by_role("button", name=button).click()
+        await until(page, ".done", button)
+        assert (await board.app.catalog.get(topic)).state is state
+        await until(page, "#backlog tr:has-text('Orders')", text)
+    actions = [entry.action for entry in (await board.service.audit_log(20)).rows]
+    assert {"endpoint.changed", "endpoint.paused", "endpoint.resumed"} <= {*actions}
+
+
+async def test_a_wrong_rate_is_named_and_an_operator_changes_a_tenants_rate(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("admin"))
+    await page.goto(f"{board.base}/ui/tenants/globex/rate?qps=-3")
+    await until(page, "[role=alert]", "A rate is a number above 0")
+    await page.get_by_label("New rate, a second").fill("25")
+    await page.get_by_role("button", name="Go on").click()
+    await page.get_by_role("button", name="Change the rate").click()
+    await until(page, ".done", "The rate is changed")
+    assert (await board.service.tenants.get("globex")).settings.qps == 25
+
+
+async def test_dead_letters_are_replayed_after_a_look_at_how_many(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("manage", "acme"))
+    await page.get_by_role("link", name="Replay").click()
+    await page.get_by_label("Event types").fill("order.*")
+    await page.get_by_role("button", name="Count them").click()
+    await until(page, "[role=alert]", "No delivery fits")
+    await page.get_by_label("Event types").fill("invoice.*")
+    await page.get_by_label("Put back, a second").fill("6")
+    await page.get_by_role("button", name="Count them").click()
+    await until(page, "form", "12 deliveries will be sent again")
+    await until(page, "form", "about 2 s, at 6 a second")
+    await shoot(page, "replay-preview")
+    await page.get_by_role("button", name="Replay them").click()
+    await until(page, ".done", "The replay begins")
+    await until(page, "#replays", "of 12")
+
+
+async def test_one_delivery_is_sent_again(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("manage", "acme"))
+    id_ = f"{board.endpoints['Billing']}:m00111"
+    await page.goto(f"{board.base}/ui/tenants/acme/deliveries/{id_}")
+    await shoot(page, "delivery")
+    await page.get_by_role("button", name="Send it again").click()
+    await until(page, ".done", "waits again")
+    assert (
+        await board.service.parts.read(
+            lambda c: c.exec_driver_sql("select state from emq_push_deliveries where message = 'm00111'").scalar()
+        )
+    ) == "pending"
+
+
+async def test_an_operator_finds_a_tenant_and_sees_a_topic_without_one(board: Dashboard) -> None:
+    await board.app.create_topic("plain", 10)
+    page = await board.signed_in(await board.key("admin"))
+    await page.get_by_role("link", name="Tenants").click()
+    await page.get_by_label("Begins with").fill("glo")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**find=glo")
+    assert await page.locator("tbody th").all_inner_texts() == ["globex"]
+    await page.goto(f"{board.base}/ui/tenants/plain")
+    await until(page, "h1", "plain")
+    await page.get_by_role("link", name="Pause\u2026").click()
+    await page.get_by_role("button", name="Pause").click()
+    await until(page, "h1", "paused")
+    assert (await board.app.catalog.get("plain")).state is State.PAUSED
+
+
+async def test_the_link_of_a_portal_signs_in_and_leaves_no_token_in_the_address(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("admin"))
+    await page.get_by_role("button", name="Sign out").click()
+    await page.get_by_label("Key or token").wait_for()
+    token = await board.key("read", "globex")
+    await page.goto("about:blank")
+    await page.goto(f"{board.base}/ui/sign-in#{token}")
+    await page.wait_for_url("**/ui/tenants/globex")
+    assert token not in await page.evaluate("document.cookie + location.href + document.referrer")
+
+
+async def test_the_keyboard_reaches_everything_in_order_and_the_focus_shows(board: Dashboard) -> None:
+    page = await board.signed_in(await board.key("admin"))
+    await until(page, "#verdict", "Flowing")
+    reached = []
+    for _ in range(8):
+        await page.keyboard.press("Tab")
+        reached.append(await page.evaluate("document.activeElement.innerText.trim().split('\\n')[0]"))
+        outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none"
+    assert reached[:7] == ["Skip to the content", "EMQ", "Now", "Tenants", "Hosts", "Live", "Sign out"]
+    await page.locator("#needy-1").focus()
+    await asyncio.sleep(2.5)  # the part is renewed meanwhile
+    assert await page.evaluate("document.activeElement.id") == "needy-1", "renewing a part keeps the focus"
+    await page.keyboard.press("Enter")
+    await until(page, "h1", "Acme Corporation")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+async def test_each_page_has_names_headings_contrast_and_fits_its_screen(
+    board: Dashboard, dark: bool, phone: bool
+) -> None:
+    page = await board.signed_in(await board.key("admin"), dark=dark, phone=phone)
+    billing = board.endpoints["Billing"]
+    for path in (
+        *("", "hosts", "tenants", "tenants/acme", "tenants/acme/replay", "tenants/nobody"),
+        *(f"tenants/acme/rate?endpoint={billing}", f"tenants/acme/deliveries/{billing}:m00111", "sign-in"),
+    ):
+        await page.goto(f"{board.base}/ui/{path}")
+        found: Any = await page.evaluate(CHECK)
+        assert found == [], f"/ui/{path}"
+        name = re.sub(r"\?.*|:.*|ep_\w*", "", path.rpartition("/")[2]) or ("delivery" if path else "now")
+        await shoot(page, f"{name}-{'dark' if dark else 'light'}-{'phone' if phone else 'wide'}")
+    board.complaints[:] = [text for text in board.complaints if "404" not in text]
+
+
+CHECK = (pathlib.Path(__file__).parents[1] / "support" / "accessibility.js").read_text()

@@ -1,0 +1,133 @@
+"""A push service with two tenants, traffic and troubles, and its pages in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from emq import App, settings
+from emq.api import serving
+from emq.host.host import Host
+from emq.message import Message
+from emq.push.records import tables
+from emq.push.records.endpoints import EndpointSettings
+from emq.push.records.tenants import TenantSettings
+from emq.push.service.service import PushService
+from emq.settings import Address
+from support.push_tenant import Tenant
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
+WIDE = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+
+
+class Dashboard:
+    """Attributes:
+    base: URL of the pages.
+    endpoints: ids of the endpoints of `acme`, by their descriptions.
+    complaints: what browsers have said of scripts, of the content security policy, and of failed requests.
+    """
+
+    def __init__(
+        self, app: App, host: Host, service: PushService, base: str, endpoints: dict[str, str], browser: Browser
+    ) -> None:
+        self.app = app
+        self.endpoints = endpoints
+        self.host = host
+        self.service = service
+        self.base = base
+        self._browser = browser
+        self.complaints: list[str] = []
+
+    async def key(self, role: Any, tenant: str = "") -> str:
+        return (await self.service.keys.create(role, "test", tenant=tenant))[1]
+
+    async def signed_in(self, key: str, *, dark: bool = False, phone: bool = False) -> Page:
+        """Return a page of a new browser session in which somebody has signed in by typing the key."""
+        context = await self._browser.new_context(
+            color_scheme="dark" if dark else "light",
+            viewport=PHONE if phone else WIDE,  # type: ignore[arg-type]
+            has_touch=phone,
+        )
+        page = await context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("requestfailed", lambda request: self._failed(request.url, request.failure))
+        await page.goto(f"{self.base}/")
+        await page.get_by_label("Key or token").fill(key)
+        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="Sign out").wait_for()
+        return page
+
+    def _failed(self, url: str, failure: str | None) -> None:
+        if failure != "net::ERR_ABORTED":  # the browser left the page meanwhile
+            self.complaints.append(f"{url}: {failure}")
+
+
+@contextlib.asynccontextmanager
+async def dashboard(browser: Browser) -> AsyncIterator[Dashboard]:
+    """Serve the pages of an app that consumes; yields once hosts have counted the backlog.
+
+    The tenant `acme` sends more than its rate to one endpoint, and has an endpoint out of order and twelve dead letters
+    at a third; the tenant `globex` is well.
+    """
+    app = App(options=settings.merged(settings.Settings(store="memory:", push_allow="127.0.0.1")))
+
+    @app.handler("*")
+    async def deliver(_: Message) -> None:
+        await asyncio.sleep(0.01)
+
+    async with app, app.running() as host:
+        service = await PushService.open(app)
+        await service.tenants.put("acme", TenantSettings(qps=50, name="Acme Corporation"), "test")
+        await service.tenants.put("globex", TenantSettings(qps=20), "test")
+        ids = await _acme(app, service)
+        await asyncio.sleep(1.5)  # until the host has the groups
+        host.throttles.close(f"acme.{ids['Legacy']}", 600, "out of order: 502 Bad Gateway")
+        for name, n in (("Orders", 4_000), ("Legacy", 40)):
+            await app.publish_many(f"acme.{ids[name]}", [b"{}"] * n)
+        await host.lag.look()
+        await host.lag.look()
+        async with serving.serving(app, Address("127.0.0.1", 0)) as where:
+            yield Dashboard(app, host, service, f"http://{where}", ids, browser)
+
+
+async def _acme(app: App, service: PushService) -> dict[str, str]:
+    """Make the tenant's endpoints and its past; return the endpoints' ids by their descriptions."""
+    ids = {}
+    for name, qps in (("Orders", 30.0), ("Billing", 15.0), ("Legacy", 5.0)):
+        wanted = EndpointSettings(url=f"http://127.0.0.1:9/{name.lower()}", description=name, qps=qps)
+        ids[name] = (await service.endpoints.create("acme", wanted, "test")).endpoint.id
+    acme = Tenant(app, "acme")
+    await acme.add(30, "delivered", endpoint=ids["Orders"])
+    await acme.add(12, "dead", endpoint=ids["Billing"], first=100, event_type="invoice.sent")
+    now_us = acme.parts.now_us()
+    attempts = [
+        {
+            "environment": acme.parts.environment,
+            "topic": acme.topic(ids["Billing"]),
+            "message": "m00111",
+            "started_us": now_us - (4 - number) * 60_000_000,
+            "number": number,
+            "took_us": 130_000 * number,
+            "status": status,
+            "outcome": outcome,
+            "reason": reason,
+            "answer": answer,
+            "host": "host-1",
+        }
+        for number, status, outcome, reason, answer in (
+            (1, 500, "retry", "500 Internal Server Error", '{"error": "the ledger is locked"}'),
+            (2, 500, "retry", "500 Internal Server Error", '{"error": "the ledger is locked"}'),
+            (3, 0, "dead", "no answer within 10 s", ""),
+        )
+    ]
+    await app.database.run(lambda c: c.execute(sa.insert(tables.attempts), attempts))
+    return ids

@@ -1,0 +1,314 @@
+"""The API, the whole way: tenant, endpoint, message, a signed delivery; and what happens when something fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook
+from support import push_api
+from support.push_api import Api, Receiver
+
+from emq import errors
+from emq.cli import pushing
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with push_api.opened(push_allow="127.0.0.1") as opened:
+        await opened("PUT", "/v1/tenants/acme", {"qps": 100})
+        yield opened
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with push_api.receiving() as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def hosting(api: Api) -> AsyncIterator[None]:
+    """Deliver what the API takes, as `emq up` does."""
+    async with pushing.with_push(api.app), api.app.running():
+        yield
+
+
+async def endpoint_of(api: Api, receiver: Receiver | None = None, **body: Any) -> Any:
+    url = "https://93.184.216.34/hook" if receiver is None else receiver.url
+    return await api("POST", "/v1/tenants/acme/endpoints", {"url": url, **body}, status=201)
+
+
+def message(**more: Any) -> dict[str, Any]:
+    return {"event_type": "order.paid", "payload": {"amount": 5}, **more}
+
+
+async def post(api: Api, body: Any, **more: Any) -> Any:
+    return await api("POST", "/v1/tenants/acme/messages", body, **more)
+
+
+async def test_a_published_message_arrives_signed(api: Api, receiver: Receiver) -> None:
+    async with hosting(api):
+        made = await endpoint_of(api, receiver, headers={"X-Shop": "1"}, auth={"type": "bearer", "token": "t0ken"})
+        receipt = await post(api, message(), status=202)
+        assert receipt["deliveries"] == [f"{made['id']}:{receipt['id']}"]
+        [request] = await receiver.got(1)
+    assert json.loads(request.body) == {"amount": 5}
+    assert Webhook(made["secret"]).verify(request.body, request.headers) == {"amount": 5}
+    assert request.headers["webhook-id"] == receipt["id"]
+    assert request.headers["emq-header-event-type"] == "order.paid"
+    assert (request.headers["x-shop"], request.headers["authorization"]) == ("1", "Bearer t0ken")
+
+
+async def test_a_batch_arrives_in_order_at_each_endpoint_that_wants_it(api: Api, receiver: Receiver) -> None:
+    async with hosting(api):
+        paid = await endpoint_of(api, receiver, event_types=["order.*"])
+        large = await endpoint_of(
+            api, receiver, filters=[{"field": "amount", "op": "gte", "value": 2}], event_types=["*"]
+        )
+        await endpoint_of(api, receiver, event_types=["user.*"])
+        many = [message(payload={"amount": n}, id=f"m{n}", key="one") for n in range(4)]
+        answer = await post(api, {"messages": many}, status=202)
+        requests = await receiver.got(6)
+    assert [len(receipt["deliveries"]) for receipt in answer["data"]] == [1, 1, 2, 2]
+    by_topic: dict[str, list[str]] = {}
+    for request in requests:
+        by_topic.setdefault(request.headers["emq-topic"], []).append(request.headers["webhook-id"])
+    assert by_topic == {f"acme.{paid['id']}": ["m0", "m1", "m2", "m3"], f"acme.{large['id']}": ["m2", "m3"]}
+
+
+async def test_a_payload_is_delivered_byte_by_byte(api: Api, receiver: Receiver) -> None:
+    async with hosting(api):
+        await endpoint_of(api, receiver)
+        text = '{"event_type":"a","payload":{ "n": 1.10, "ü":"\\u00e4" , "big":123456789012345678901234567890}}'
+        headers = {"Content-Type": "application/json"}
+        await api("POST", "/v1/tenants/acme/messages", content=text.encode(), headers=headers, status=202)
+        [request] = await receiver.got(1)
+    assert request.body.decode() == text.removeprefix('{"event_type":"a","payload":').removesuffix("}")
+
+
+async def test_after_a_rotation_both_secrets_verify(api: Api, receiver: Receiver) -> None:
+    async with hosting(api):
+        made = await endpoint_of(api, receiver)
+        path = f"/v1/tenants/acme/endpoints/{made['id']}"
+        rotated = await api("POST", f"{path}:rotate-secret", {"overlap_s": 3600})
+        assert rotated["secret"] != made["secret"]
+        assert rotated["old_secret_until"] is not None
+        await post(api, message())
+        [request] = await receiver.got(1)
+        for secret in (made["secret"], rotated["secret"]):
+            Webhook(secret).verify(request.body, request.headers)
+        assert "secret" not in await api("GET", path)
+        await api("POST", f"{path}:rotate-secret", {"overlap_s": 0})
+    topic = await api.app.catalog.get(f"acme.{made['id']}")
+    assert len(topic.options.attributes["push.secret"].split()) == 1
+
+
+async def test_an_example_is_signed_and_leaves_nothing(api: Api, receiver: Receiver) -> None:
+    made = await endpoint_of(api, receiver)
+    path = f"/v1/tenants/acme/endpoints/{made['id']}:send-example"
+    example = await api("POST", path, {"event_type": "order.paid"})
+    assert example["outcome"] == "delivered"
+    [request] = await receiver.got(1)
+    Webhook(made["secret"]).verify(request.body, request.headers)
+    receiver.status = 500
+    assert (await api("POST", path))["outcome"] == "failed"
+    assert (await api("GET", "/v1/tenants/acme/messages"))["data"] == []
+
+
+# -------------------------------------------------------------------------------------------------------------- repeats
+
+
+async def test_a_repeat_with_own_ids_is_the_same_message(api: Api) -> None:
+    await endpoint_of(api)
+    first = await post(api, message(id="m1"))
+    assert await post(api, message(id="m1")) == first
+    problem = await post(api, message(id="m1", payload={"amount": 6}), status=409)
+    assert (problem["code"], problem["pointer"]) == ("message_exists", "/id")
+    many = {"messages": [message(id="m0"), message(id="m1", key="other")]}
+    assert (await post(api, many, status=409))["pointer"] == "/messages/1/id"
+    assert (await api("GET", "/v1/tenants/acme/messages"))["data"][0]["id"] == "m1"
+    assert await lag(api) == 1
+
+
+async def test_an_idempotency_key_makes_a_repeat_safe(api: Api) -> None:
+    await endpoint_of(api)
+    headers = {"Idempotency-Key": "k1"}
+    first = await post(api, message(), headers=headers)
+    assert await post(api, message(), headers=headers) == first
+    problem = await post(api, message(payload=1), headers=headers, status=422)
+    assert problem["code"] == "idempotency_key_reused"
+    assert await post(api, message(), headers={"Idempotency-Key": "k2"}) != first
+    assert await lag(api) == 2
+
+
+async def test_two_requests_of_one_key_at_once_are_one(api: Api) -> None:
+    await endpoint_of(api)
+    headers = {"Idempotency-Key": "k1"}
+    answers = await asyncio.gather(*(api.raw("POST", PATH, message(), headers=headers) for _ in range(20)))
+    assert {answer.status_code for answer in answers} <= {202, 409}
+    assert len({answer.text for answer in answers if answer.status_code == 202}) == 1
+    assert all(a.json()["code"] == "request_in_progress" for a in answers if a.status_code == 409)
+    assert await lag(api) == 1
+
+
+async def test_requests_at_once_share_transactions(api: Api) -> None:
+    await endpoint_of(api)
+    runs = count_writes(api)
+    answers = await asyncio.gather(*(post(api, message(payload=n)) for n in range(60)))
+    assert len({answer["id"] for answer in answers}) == 60
+    assert len(runs) < 20
+    assert await lag(api) == 60
+
+
+# ------------------------------------------------------------------------------------------------------------- failures
+
+
+async def test_a_crash_after_the_commit_loses_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await endpoint_of(api)
+
+    async def crash(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api.app, "send", crash)
+        task = asyncio.create_task(post(api, message(id="m1")))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await lag(api) == 0
+    assert await api.service.publishing.send_left() == 0, "the lease of the process that has crashed still runs"
+    age_leases(api, monkeypatch)
+    assert await api.service.publishing.send_left() == 1
+    assert await api.service.publishing.send_left() == 0
+    assert await lag(api) == 1
+
+
+async def test_a_store_that_fails_answers_503_and_a_repeat_sends(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await endpoint_of(api)
+
+    async def fail(outgoing: list[object]) -> list[object]:
+        return [errors.StoreUnavailable("gone")] * len(outgoing)
+
+    for headers, body in (({"Idempotency-Key": "k"}, message()), ({}, message(id="m1"))):
+        before = await lag(api)
+        with monkeypatch.context() as patch:
+            patch.setattr(api.app, "send", fail)
+            response = await api.raw("POST", PATH, body, headers=headers)
+            assert (response.status_code, response.json()["code"]) == (503, "not_sent")
+            assert response.headers["retry-after"] == "1"
+        assert await lag(api) == before
+        await post(api, body, headers=headers, status=202)
+        await post(api, body, headers=headers, status=202)
+        assert await lag(api) == before + 1
+
+
+async def test_what_failed_in_one_request_fails_no_other(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await endpoint_of(api)
+    send = api.app.send
+
+    async def half(outgoing: list[Any]) -> list[Any]:
+        good = [o for o in outgoing if o.id != "bad"]
+        sent = iter(await send(good))
+        return [next(sent) if o.id != "bad" else errors.StoreUnavailable("gone") for o in outgoing]
+
+    monkeypatch.setattr(api.app, "send", half)
+    answers = await asyncio.gather(*(api.raw("POST", PATH, message(id=id_)) for id_ in ("good", "bad", "fine")))
+    assert [answer.status_code for answer in answers] == [202, 503, 202]
+    monkeypatch.undo()
+    await post(api, message(id="bad"), status=202)
+    assert await lag(api) == 3
+
+
+async def test_a_change_of_endpoints_is_seen_by_the_next_message_on_every_worker(api: Api) -> None:
+    async with push_api.another(api) as other:
+        await other("POST", "/v1/tenants/acme/messages", message(), status=202)
+        made = await endpoint_of(api, event_types=["order.*"])
+        path = f"/v1/tenants/acme/endpoints/{made['id']}"
+        for change, count in (({}, 1), ({"event_types": ["user.*"]}, 0), ({"event_types": ["*"]}, 1)):
+            if change:
+                await api("PATCH", path, change)
+            receipt = await other("POST", "/v1/tenants/acme/messages", message(), status=202)
+            assert len(receipt["deliveries"]) == count
+        await api("DELETE", path, status=204)
+        receipt = await other("POST", "/v1/tenants/acme/messages", message(), status=202)
+        assert receipt["deliveries"] == []
+
+
+async def test_a_deleted_endpoint_cancels_its_deliveries(api: Api) -> None:
+    made = await endpoint_of(api)
+    await post(api, message(id="m1"))
+    await api("DELETE", f"/v1/tenants/acme/endpoints/{made['id']}", status=204)
+    await api("GET", f"/v1/tenants/acme/endpoints/{made['id']}", status=404)
+    assert await states(api) == {"m1": "cancelled"}
+    with pytest.raises(errors.UnknownTopic):
+        await api.app.catalog.get(f"acme.{made['id']}")
+
+
+# -------------------------------------------------------------------------------------------------------------- privacy
+
+
+async def test_erasing_a_key_deletes_payloads_and_takes_delayed_ones_back(api: Api) -> None:
+    await endpoint_of(api)
+    await post(api, message(id="m1", key="ann", delay_s=3600))
+    await post(api, message(id="m2", key="bob", delay_s=3600))
+    assert (await api("POST", f"{PATH}:erase", {"key": "ann"}))["payloads"] == 1
+    gone, kept = [await api("GET", f"{PATH}/{id_}") for id_ in ("m1", "m2")]
+    assert (gone["erased"], gone["payload"], kept["erased"]) == (True, None, False)
+    assert await states(api) == {"m1": "cancelled", "m2": "pending"}
+    assert [planned.id for planned in await api.app.planned("acme.*")] == ["m2"]
+
+
+async def test_old_payloads_messages_and_keys_are_forgotten(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    from emq.push.service.upkeep import Upkeep
+
+    retention = {"qps": 100, "payload_retention_s": 3600, "log_retention_s": 7200}
+    await api("PUT", "/v1/tenants/acme", retention)
+    await endpoint_of(api)
+    await post(api, message(id="m1"), headers={"Idempotency-Key": "k1"})
+    now_us, upkeep = api.service.parts.now_us(), Upkeep(api.service)
+    for hours, erased in ((0.9, False), (1.1, True)):
+        monkeypatch.setattr(api.service.parts, "now_us", lambda h=hours: now_us + round(h * 3.6e9))
+        await upkeep.tidy_once()
+        assert (await api("GET", f"{PATH}/m1"))["erased"] is erased
+    monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(2.1 * 3.6e9))
+    await upkeep.tidy_once()
+    assert await states(api) == {}
+    monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(24.1 * 3.6e9))
+    await upkeep.tidy_once()
+    keys = await api.app.database.run(lambda c: c.exec_driver_sql("SELECT count(*) FROM emq_push_idempotency").scalar())
+    assert keys == 0
+
+
+# -------------------------------------------------------------------------------------------------------------- helpers
+
+PATH = "/v1/tenants/acme/messages"
+
+
+async def lag(api: Api) -> int:
+    topics = await api.app.catalog.list("acme.*")
+    return sum(each.unfinished for each in await api.app.admin.lag(topics))
+
+
+async def states(api: Api) -> dict[str, str]:
+    query = "SELECT message, state FROM emq_push_deliveries"
+    return dict(await api.app.database.run(lambda c: c.exec_driver_sql(query).all()))
+
+
+def count_writes(api: Api) -> list[int]:
+    runs: list[int] = []
+    write = api.service.parts.write
+
+    async def counted(fn: Any) -> Any:
+        runs.append(1)
+        return await write(fn)
+
+    api.service.parts.write = counted  # type: ignore[method-assign]
+    return runs
+
+
+def age_leases(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_us = api.service.parts.now_us
+    monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us() + 20_000_000)

@@ -1,0 +1,282 @@
+"""What the push service shows: states of deliveries, lists, lag in its parts, and what limits a rate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import sqlalchemy as sa
+from support import push_hosts
+from support.push_tenant import ONE_SECOND_US, Tenant
+
+from emq import App
+from emq.host.statistics import ThrottledTopic, WatchedTenant
+from emq.push.records import tables
+from emq.push.records.cursors import InvalidCursor
+from emq.push.service.cluster import ClusterService
+from emq.push.service.host_facts import HostView
+from emq.push.service.lagging import LaggingService, total
+from emq.push.service.reading import DeliveryFilter, ReadingService, ShownDelivery
+from emq.push.service.refusals import Conflict, NotFound
+from emq.push.service.states import State
+
+EVERY = DeliveryFilter()
+
+
+@pytest.fixture
+async def tenant() -> AsyncIterator[Tenant]:
+    async with App(store="memory:") as app:
+        yield await Tenant.make(app, endpoints=("ep_a", "ep_b"))
+
+
+def reading(tenant: Tenant) -> ReadingService:
+    return ReadingService(tenant.parts, HostView(tenant.parts))
+
+
+def lagging(tenant: Tenant) -> LaggingService:
+    return LaggingService(tenant.parts, HostView(tenant.parts))
+
+
+async def shown(tenant: Tenant, message: str, endpoint: str = "ep_a") -> ShownDelivery:
+    return await reading(tenant).delivery(tenant.id, f"{endpoint}:{message}")
+
+
+# --------------------------------------------------------------------------------------------------------------- states
+
+
+async def test_states_by_what_hosts_say(tenant: Tenant) -> None:
+    await tenant.add(3, "pending")
+    await tenant.add(1, "pending", first=50, next_us=tenant.parts.now_us() + 60 * ONE_SECOND_US)
+    await tenant.add(1, "delivered", first=60)
+    # No host has said anything.
+    first = await shown(tenant, "m00000")
+    assert (first.state, first.hold.name) == (State.WAITING, "unknown")
+    assert (await shown(tenant, "m00050")).state is State.DELAYED
+    assert (await shown(tenant, "m00060")).state is State.DELIVERED
+    await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic(), in_flight=2, started_per_s=1))
+    states = [(await shown(tenant, id_)).state for id_ in ("m00000", "m00001", "m00002", "m00050")]
+    assert states == [State.IN_FLIGHT, State.IN_FLIGHT, State.WAITING, State.DELAYED]
+    await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic(), started_per_s=9.9))
+    capped = await shown(tenant, "m00000")
+    assert (capped.state, capped.hold.name) == (State.HELD, "endpoint_cap")
+    await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic()), push_hosts.topic("t1.ep_b", started_per_s=99))
+    assert (await shown(tenant, "m00000")).hold.name == "tenant_cap"
+    until = tenant.app.clock.now() + 30
+    closed = ThrottledTopic(tenant.topic(), None, 0.0, until, "HTTP 503")
+    await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic(), in_flight=1), throttled=(closed,))
+    parked = await shown(tenant, "m00000")
+    assert (parked.state, *parked.hold[:3]) == (State.PARKED, "circuit_open", "HTTP 503", until)
+    limited = ThrottledTopic(tenant.topic(), 2.5, 0.0, 0.0, "HTTP 429")
+    await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic()), throttled=(limited,))
+    held = await shown(tenant, "m00000")
+    assert (held.state, held.hold.name, held.hold.rate) == (State.HELD, "throttled", 2.5)
+
+
+async def test_what_an_old_snapshot_says_does_not_count(tenant: Tenant) -> None:
+    await tenant.add(1, "pending")
+    await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic(), in_flight=1, started_per_s=10), age_s=60)
+    found = await shown(tenant, "m00000")
+    assert (found.state, found.hold.name) == (State.WAITING, "unknown")
+
+
+async def test_a_disabled_or_paused_or_deleted_endpoint_parks_without_any_host(tenant: Tenant) -> None:
+    await tenant.add(1, "pending")
+    await tenant.add(1, "pending", endpoint="ep_b", first=1)
+    attributes = {"push.url": "https://example.com/", "push.disabled": "HTTP 410"}
+    await tenant.app.update_topic(tenant.topic(), attributes=attributes)
+    found = await shown(tenant, "m00000")
+    assert (found.state, *found.hold[:2]) == (State.PARKED, "disabled", "HTTP 410")
+    await tenant.app.update_topic(tenant.topic("ep_b"), state="paused")
+    assert (await shown(tenant, "m00001", "ep_b")).hold.name == "paused"
+    await tenant.app.admin.delete(tenant.topic("ep_b"), force=True)
+    assert (await shown(tenant, "m00001", "ep_b")).hold.name == "gone"
+
+
+# ---------------------------------------------------------------------------------------------------------------- lists
+
+
+async def ids(tenant: Tenant, wanted: DeliveryFilter, limit: int = 3) -> list[str]:
+    found: list[str] = []
+    cursor = ""
+    for _ in range(1000):
+        page = await reading(tenant).deliveries(tenant.id, wanted, limit, cursor)
+        assert len(page.rows) <= limit
+        found += [each.delivery.message for each in page.rows]
+        cursor = page.next
+        if not cursor:
+            return found
+    raise AssertionError("the list has no end")
+
+
+async def test_filters_of_deliveries(tenant: Tenant) -> None:
+    await tenant.add(10, "delivered")
+    await tenant.add(5, "dead", first=100, endpoint="ep_b", event_type="rare.one")
+    await tenant.add(4, "pending", first=200, next_us=tenant.parts.now_us() + 60 * ONE_SECOND_US)
+    await tenant.add(3, "pending", first=300)
+    assert len(await ids(tenant, EVERY)) == 22
+    assert len(await ids(tenant, DeliveryFilter(endpoint="ep_a"))) == 17
+    assert await ids(tenant, DeliveryFilter(state=State.DELAYED)) == ["m00203", "m00202", "m00201", "m00200"]
+    assert await ids(tenant, DeliveryFilter(state=State.WAITING)) == ["m00302", "m00301", "m00300"]
+    assert await ids(tenant, DeliveryFilter(state=State.DEAD, event_types=("order.paid",))) == []
+    assert len(await ids(tenant, DeliveryFilter(event_types=("rare.*",)))) == 5
+    assert await ids(tenant, DeliveryFilter(message="m00003")) == ["m00003"]
+    assert await ids(tenant, DeliveryFilter(message="m00003", endpoint="ep_b")) == []
+    third = (await tenant.get("m00003")).created_us
+    assert await ids(tenant, DeliveryFilter(since_us=third, until_us=third + 1, state=State.DELIVERED)) == ["m00003"]
+
+
+async def test_a_filtered_page_ends_after_a_bounded_number_of_rows(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emq.push.service.reading.LOOKED_AT", 40)
+    monkeypatch.setattr("emq.push.service.reading.CHUNK", 9)
+    await tenant.add(1, "delivered", event_type="rare.one", ago_s=1000)
+    await tenant.add(100, "delivered", first=100)
+    page = await reading(tenant).deliveries(tenant.id, DeliveryFilter(event_types=("rare.one",)), 5)
+    assert (page.rows, bool(page.next)) == ([], True)
+    assert await ids(tenant, DeliveryFilter(event_types=("rare.one",))) == ["m00000"]
+    assert len(await ids(tenant, DeliveryFilter(event_types=("*",)), 7)) == 101
+
+
+@pytest.mark.parametrize("text", ["x", "%%%", "W10", "bnVsbA", "eyJhIjoxfQ", "WyJhIiwxXQ", "\u00fc" * 9, "A" * 2000])
+async def test_made_up_cursors_are_refused(tenant: Tenant, text: str) -> None:
+    service = reading(tenant)
+    await tenant.add(1, "delivered")
+    with pytest.raises(InvalidCursor):
+        await service.deliveries(tenant.id, EVERY, 5, text)
+    with pytest.raises(InvalidCursor):
+        await service.attempts(tenant.id, "ep_a:m00000", 5, text)
+    with pytest.raises(InvalidCursor):
+        await service.attempts_at(tenant.id, "ep_a", 5, text)
+    with pytest.raises(InvalidCursor):
+        await lagging(tenant).lag(tenant.id, 5, text)
+
+
+async def test_a_cursor_of_another_list_filter_or_tenant_is_refused(tenant: Tenant) -> None:
+    other = await Tenant.make(tenant.app, "t2")
+    await other.add(5, "delivered")
+    await tenant.add(5, "delivered")
+    service = reading(tenant)
+    cursor = (await service.deliveries(tenant.id, EVERY, 2)).next
+    assert (await service.deliveries(tenant.id, EVERY, 2, cursor)).rows
+    with pytest.raises(InvalidCursor):
+        await service.deliveries("t2", EVERY, 2, cursor)
+    with pytest.raises(InvalidCursor):
+        await service.deliveries(tenant.id, DeliveryFilter(state=State.DELIVERED), 2, cursor)
+
+
+@pytest.mark.parametrize(
+    "id_", ["", ":", "ep_a", "ep_a:", ":m00000", "ep_a:m0\0", "ep_x:m00000", "ep_a:nobody", "t1.ep_a:m00000"]
+)
+async def test_ids_that_are_not_the_tenant_s_are_not_found(tenant: Tenant, id_: str) -> None:
+    await tenant.add(1, "delivered")
+    with pytest.raises(NotFound):
+        await reading(tenant).delivery(tenant.id, id_)
+    with pytest.raises(NotFound):
+        await reading(tenant).delivery("t2", "ep_a:m00000")
+
+
+async def test_attempts_in_pages(tenant: Tenant) -> None:
+    await tenant.add(2, "delivered")
+    row = {"environment": "online", "took_us": 5, "status": 500, "outcome": "retry", "reason": "HTTP 500"}
+    row |= {"answer": "down", "host": "h1", "topic": tenant.topic()}
+    rows = [{**row, "message": f"m0000{i % 2}", "started_us": 10 + i // 2, "number": 1 + i // 2} for i in range(10)]
+    await tenant.app.database.run(lambda c: c.execute(sa.insert(tables.attempts), rows))
+    service = reading(tenant)
+    first = await service.attempts(tenant.id, "ep_a:m00001", 3)
+    second = await service.attempts(tenant.id, "ep_a:m00001", 3, first.next)
+    assert [a.number for a in (*first.rows, *second.rows)] == [5, 4, 3, 2, 1]
+    assert second.next == ""
+    found = []
+    cursor = ""
+    while True:
+        page = await service.attempts_at(tenant.id, "ep_a", 3, cursor)
+        found += [(a.started_us, a.message) for a in page.rows]
+        if not (cursor := page.next):
+            break
+    assert found == sorted(((r["started_us"], r["message"]) for r in rows), reverse=True)
+    with pytest.raises(NotFound):
+        await service.attempts_at("t2", "ep_a", 3)
+
+
+# ----------------------------------------------------------------------------------------------------------- lag, rates
+
+
+async def test_lag_is_told_in_parts(tenant: Tenant) -> None:
+    [old] = await tenant.add(1, "pending")
+    await tenant.bury(["d1", "d2"])
+    for n in range(5):
+        await tenant.app.publish(tenant.topic(), b"{}", message_id=f"q{n}")
+    await tenant.app.publish(tenant.topic(), b"{}", delay_ms=3_600_000)
+    [a, b] = (await lagging(tenant).lag(tenant.id, 10)).rows
+    assert (a.endpoint, a.ready, a.held_by_rate, a.delayed, a.in_flight, a.parked, a.dead) == (
+        *("ep_a", 5, None, 1, None, None, 2),
+    )
+    assert a.oldest_s is not None
+    assert 0.5 < a.oldest_s < 60
+    assert (b.ready, b.delayed, b.dead, b.oldest_s) == (0, 0, 0, None)
+    await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic(), in_flight=2, started_per_s=10))
+    [held] = (await lagging(tenant).lag(tenant.id, 10, endpoint="ep_a")).rows
+    assert (held.ready, held.held_by_rate, held.in_flight, held.parked) == (0, 3, 2, 0)
+    closed = ThrottledTopic(tenant.topic(), None, 0.0, 9e9, "HTTP 503")
+    await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic()), throttled=(closed,))
+    [parked] = (await lagging(tenant).lag(tenant.id, 10, endpoint="ep_a")).rows
+    assert (parked.ready, parked.held_by_rate, parked.parked) == (0, 0, 5)
+    assert old
+    assert total([1, 2]) == 3
+    assert total([1, None]) is None
+
+
+async def test_lag_of_endpoints_in_pages_and_of_strangers(tenant: Tenant) -> None:
+    first = await lagging(tenant).lag(tenant.id, 1)
+    second = await lagging(tenant).lag(tenant.id, 1, first.next)
+    assert [each.endpoint for each in (*first.rows, *second.rows)] == ["ep_a", "ep_b"]
+    assert second.next == ""
+    with pytest.raises(NotFound):
+        await lagging(tenant).lag("t2", 10, endpoint="ep_a")
+    assert (await lagging(tenant).lag("t2", 10)).rows == []
+
+
+async def test_the_status_of_rates(tenant: Tenant) -> None:
+    service = lagging(tenant)
+    [whole, a, _] = (await service.rates(tenant.id, 10)).rows
+    assert (whole.name, whole.cap_per_s, whole.used_per_s, whole.hold.name) == ("", 100, None, "unknown")
+    assert (a.name, a.cap_per_s, a.used_per_s, a.hold.name) == ("ep_a", 10, None, "unknown")
+    # Asking lets hosts count each second.
+    second = int(tenant.app.clock.now())
+    busy = push_hosts.topic(tenant.topic(), started_per_s=4)
+    for host, starts in (("h1", (1, 2, 3)), ("h2", (5, 6, 7, 8))):
+        await push_hosts.save(
+            *(tenant.app, busy),
+            host=host,
+            watched=(WatchedTenant(tenant.id, second + (host == "h2"), starts),),
+        )
+    [whole, a, _] = (await lagging(tenant).rates(tenant.id, 10)).rows
+    assert whole.last_s == (6, 8, 10)
+    assert whole.used_per_s == 8
+    assert (a.used_per_s, a.hold.name) == (8, "none")
+    [only] = (await lagging(tenant).rates(tenant.id, 10, endpoint="ep_b")).rows
+    assert (only.name, only.used_per_s) == ("ep_b", 0)
+
+
+# -------------------------------------------------------------------------------------------------------------- cluster
+
+
+async def test_hosts_and_the_lack_of_a_plan(tenant: Tenant) -> None:
+    await push_hosts.save(tenant.app)
+    service = ClusterService(tenant.parts, HostView(tenant.parts))
+    assert [seen.host.host for seen in await service.hosts()] == ["h1"]
+    with pytest.raises(Conflict, match="one host alone"):
+        await service.plan()
+
+
+async def test_the_trace_of_a_delivery_is_the_tenant_s_own(tenant: Tenant) -> None:
+    await tenant.add(1, "pending")
+    await tenant.app.publish(tenant.topic(), b"{}", message_id="m00000", delay_ms=60_000)
+    service = ClusterService(tenant.parts, HostView(tenant.parts))
+    found = await service.trace_delivery(tenant.id, "ep_a:m00000")
+    assert found.state == "waiting"
+    with pytest.raises(NotFound):
+        await service.trace_delivery("t2", "ep_a:m00000")
+    with pytest.raises(NotFound, match="topic"):
+        await service.trace("m00000")
