@@ -10,9 +10,9 @@ READY_OLDEST := .venv-oldest/.ready
 PINNED := pyproject.toml constraints.txt scripts/setup
 DEMO_ARGS ?=
 TEST_ARGS ?=
-# Two workers a core: about half of a run waits, for servers, leases and time-outs.
-WORKERS ?= $(shell expr 2 '*' $$(nproc))
-SHARED := -n $(WORKERS) --maxprocesses 4 --dist loadgroup --no-loadscope-reorder --durations 20
+# Three workers a core: about half of a run waits, for servers, leases and time-outs.
+WORKERS ?= $(shell expr 3 '*' $$(nproc))
+SHARED := -n $(WORKERS) --maxprocesses 6 --dist loadgroup --no-loadscope-reorder --durations 20
 # A run starts hundreds of processes that import EMQ, so bytecode is kept even where the environment forbids it.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 BENCH_ARGS ?=
@@ -46,7 +46,7 @@ $(READY_OLDEST): $(PINNED) constraints-oldest.txt
 demo: $(READY_FOR_DEMO) ## see EMQ work; installs only what the demonstration needs (DEMO_ARGS=...)
 	@$(BIN)/emq demo $(DEMO_ARGS)
 
-test: setup ## run every test, with two workers a core, at most 4 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
+test: setup ## run every test, with three workers a core, at most 6 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
 	@$(PYTEST) $(SHARED) $(TEST_ARGS)
 
 oldest: $(READY_OLDEST) ## run unit and contract tests with the oldest versions that pyproject.toml allows

@@ -23,6 +23,7 @@ NAMES = {
     "metrics": "engine",
     "waiting": "engine",
     "push": "engine",
+    "api": "engine",
     "idle": "engine",
     "wake": "engine",
     "trail": "engine",

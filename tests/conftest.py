@@ -9,17 +9,18 @@ import functools
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 import typer.main
 import typer.testing
-from support import chance, distribution
+from support import browser, chance, distribution
 
 from emq import errors, servers
 
 if TYPE_CHECKING:
+    from playwright.async_api import Browser
     from pyspark.sql import SparkSession
 
 
@@ -119,3 +120,13 @@ def spark() -> Iterator[SparkSession]:
     made = session.local_session("emq-tests", memory="1g", **session.QUICK)
     yield made
     made.stop()
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Browser]:
+    """A headless browser; each test opens sessions of its own."""
+    try:
+        async with browser.browser() as made:
+            yield made
+    except browser.BrowserMissing as exc:
+        missing(str(exc))

@@ -1,5 +1,7 @@
 """Checks the caps of tenants where they are felt: at their HTTP endpoints, also while the host is restarted.
 
+Some tenants have one endpoint, others four that share the tenant's qps as their budget.
+
 The endpoints count requests in two ways. By `webhook-timestamp`, the second of the host's clock in which an attempt
 started: this is the second for which the cap is promised, and it counts as an overshoot. By arrival, in the seconds of
 the endpoints' own clock: a request that leaves at the end of a second may arrive in the next one, beside those of the
@@ -9,6 +11,7 @@ next one. So this count may be above the cap by what was on its way, and it is s
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,6 +29,9 @@ from emq.topics.model import Topic, TopicOptions
 
 HERE = "127.0.0.0/8"
 SECRET = "whsec_" + "QmVuY2htYXJrc0RvTm90S2VlcFNlY3JldHM="
+SHARED_QPS = 20.0
+ENDPOINTS = 4
+"""Endpoints of a tenant with a budget; together they may start twice the tenant's qps."""
 RUNS = 3
 """Hosts that run one after the other; each takes the groups over from the one before."""
 
@@ -37,14 +43,44 @@ class Cap(NamedTuple):
     qps: float
 
 
-def own_topics(tenants: int) -> list[str]:
-    """Return the names of tenants with one endpoint each."""
-    return [f"tenant-{i}" for i in range(tenants)]
+class Tenants(NamedTuple):
+    """Attributes:
+    topics: those of all endpoints.
+    budgets: those of the tenants whose endpoints share a budget; nothing is pushed to them.
+    caps: what the endpoints must find.
+    """
+
+    topics: list[Topic]
+    budgets: list[Topic]
+    caps: list[Cap]
 
 
-def caps_of(topics: Sequence[Topic]) -> list[Cap]:
-    """Return the caps that the topics promise: each its own."""
-    return [Cap(frozenset((topic.name,)), topic.qps) for topic in topics]
+def endpoints_of(tenants: int) -> list[str]:
+    """Return the names of the endpoints: every fifth tenant has several, the others have one."""
+    return [
+        f"tenant-{i}.{n}" if i % 5 == 0 else f"tenant-{i}"
+        for i in range(tenants)
+        for n in range(ENDPOINTS if i % 5 == 0 else 1)
+    ]
+
+
+def tenants_with(urls: Mapping[str, str]) -> Tenants:
+    """Return the topics for endpoints with these URLs, by name."""
+    topics, budgets, caps = [], dict[str, Topic](), []
+    quotas = itertools.cycle(QUOTAS)
+    for name, url in urls.items():
+        budget = name.partition(".")[0] if "." in name else None
+        attributes = {"push.url": url, "push.secret": SECRET}
+        qps = next(quotas) if budget is None else 2 * SHARED_QPS / ENDPOINTS
+        options = TopicOptions(attributes=attributes, budget=budget)
+        topics.append(Topic(name, qps, priorities=("high", "low"), options=options))
+        caps.append(Cap(frozenset((name,)), qps))
+        if budget is not None:
+            budgets[budget] = Topic(budget, SHARED_QPS)
+    for budget in budgets:
+        mine = frozenset(topic.name for topic in topics if topic.options.budget == budget)
+        caps.append(Cap(mine, SHARED_QPS))
+    return Tenants(topics, list(budgets.values()), caps)
 
 
 def overshoot(caps: Sequence[Cap], times_us: Mapping[str, Sequence[int]]) -> int:
@@ -89,34 +125,32 @@ async def consume(stage: Stage, seconds: int) -> tuple[int, int]:
     return begin, begin + seconds
 
 
+def possible(tenants: Tenants) -> list[Cap]:
+    """Return the caps that tell what all topics can start: those of budgets in place of their topics' own."""
+    shared = {topic.name for topic in tenants.topics if topic.options.budget is not None}
+    return [cap for cap in tenants.caps if len(cap.topics) > 1 or not cap.topics & shared]
+
+
 async def run(stage: Stage, *, tenants: int, seconds: int) -> dict[str, Any]:
-    names = own_topics(tenants)
+    names = endpoints_of(tenants)
     with Endpoints(dict.fromkeys(names, "good"), work_s=0.0) as endpoints:
-        topics = [
-            Topic(
-                name,
-                QUOTAS[i % len(QUOTAS)],
-                priorities=("high", "low"),
-                options=TopicOptions(attributes={"push.url": endpoints.url(name), "push.secret": SECRET}),
-            )
-            for i, name in enumerate(names)
-        ]
+        made = tenants_with({name: endpoints.url(name) for name in names})
         async with stage.app() as app:
-            topics = await app.admin.create(topics)
+            topics = (await app.admin.create([*made.budgets, *made.topics]))[len(made.budgets) :]
         stage.say(f"filling {tenants:,} tenants with more than {RUNS} times {seconds} seconds of their quota")
-        for quota in set(QUOTAS):
-            some = [topic for topic in topics if topic.qps == quota]
-            await stage.elsewhere(fill, stage.url, some, math.ceil(quota * RUNS * (seconds + 15) / 2))
+        for qps in {topic.qps for topic in topics}:
+            some = [topic for topic in topics if topic.qps == qps]
+            await stage.elsewhere(fill, stage.url, some, math.ceil(qps * RUNS * (seconds + 15) / 2))
         spans = []
         for i in range(RUNS):
             stage.say(f"host {i + 1} of {RUNS}, for {seconds} s")
             spans.append(await consume(stage, seconds))
         arrivals = endpoints.stop()
-    caps, starts_us = caps_of(topics), stamped(arrivals)
+    starts_us = stamped(arrivals)
     return {
-        "overshoot": overshoot(caps, starts_us),
-        "arrived_above": overshoot(caps, arrived(arrivals)),
-        "utilisation": used(caps, starts_us, spans),
+        "overshoot": overshoot(made.caps, starts_us),
+        "arrived_above": overshoot(made.caps, arrived(arrivals)),
+        "utilisation": used(possible(made), starts_us, spans),
         "twice": len(arrivals) - len({arrival.id for arrival in arrivals}),
         "restarts": RUNS - 1,
         "requests": len(arrivals),

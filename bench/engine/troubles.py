@@ -12,6 +12,7 @@ its endpoint.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 import random
 import time
@@ -21,9 +22,8 @@ from typing import Any, NamedTuple
 
 import emq
 from bench.engine import victims
-from bench.support.endpoints import SILENT, Arrival, Endpoints, Kind
+from bench.support.endpoints import Arrival, Endpoints, Kind
 from bench.support.figures import percentile
-from bench.support.silent_names import silent
 from bench.support.stage import Stage
 from emq.errors import InvalidSettings
 from emq.host import garbage_collection
@@ -31,6 +31,7 @@ from emq.message import Message
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoints as KnownEndpoints
 from emq.push.pusher import Pusher, Reports
+from emq.push.resolver import build_resolver
 from emq.topics.model import Topic, TopicOptions
 
 HERE = "127.0.0.0/8"
@@ -141,8 +142,10 @@ async def publisher(url: str, database: str, load: Load, seed: int) -> dict[str,
 
 
 @asynccontextmanager
-async def pushing(app: emq.App, times: Times) -> AsyncIterator[None]:
+async def pushing(app: emq.App, times: Times, name_server: str) -> AsyncIterator[None]:
     """Push all messages of `app`, which is not open yet, as `emq host` does, and note their times."""
+    if importlib.util.find_spec("aiodns") is None:
+        raise InvalidSettings("bench isolation --http asks a name server of its own, which needs the package aiodns")
 
     def topic_of(name: str) -> Topic | None:
         return None if app.host is None else app.host.ownership.topics.get(name)
@@ -152,6 +155,7 @@ async def pushing(app: emq.App, times: Times) -> AsyncIterator[None]:
         clock=app.clock,
         addresses=AddressFilter((HERE,)),
         reports=Reports(lambda: None if app.host is None else app.host.throttles),
+        resolver=build_resolver([name_server]),
     ) as pusher:
         app.handlers.bind("*", times.around(pusher))
         yield
@@ -176,7 +180,7 @@ class Halves:
         """
         host = self._app.host
         assert host is not None
-        topics = [_topic(self._endpoints.url(f"{kind}-{i}"), f"{name}-{i}") for i in range(others)]
+        topics = [_topic(self._endpoints.named_url(f"{kind}-{i}"), f"{name}-{i}") for i in range(others)]
         await self._app.admin.create(topics)
         await asyncio.sleep(SETTLE_S)
         load = load._replace(others=[topic.name for topic in topics])
@@ -218,10 +222,10 @@ async def run(
     kinds |= {f"{name}-{i}": trouble.kind for name, trouble in chosen.items() for i in range(trouble.tenants)}
     logging.getLogger("emq.dispatch.failure_log").setLevel(logging.ERROR)  # failures are what this is about
     times, figures = Times(), dict[str, Any]()
-    with Endpoints(kinds) as endpoints, silent(SILENT):
+    with Endpoints(kinds) as endpoints:
         app = stage.app()
-        async with pushing(app, times), app:
-            await app.admin.create([_topic(endpoints.url(f"tenant-{i}"), f"tenant-{i}") for i in range(good)])
+        async with pushing(app, times, endpoints.name_server), app:
+            await app.admin.create([_topic(endpoints.named_url(f"tenant-{i}"), f"tenant-{i}") for i in range(good)])
             async with app.running():
                 garbage_collection.shorten_pauses()  # as `emq host` does
                 halves = Halves(stage, app, endpoints, times)

@@ -1,9 +1,10 @@
 """Endpoints of tenants for the benchmarks of push: good ones and troubled ones, in a process of their own.
 
 Each tenant has an address of its own (127.16.0.1, 127.16.0.2, ...), as each customer has a host of his own, so that no
-two tenants share connections. `Endpoints` is the parent's side; `python -m bench.support.endpoints` is the process.
+two tenants share connections. A name server tells the addresses of their names. `Endpoints` is the parent's side;
+`python -m bench.support.endpoints` is the process.
 
-The process reads its tenants from standard input and writes its port to standard output. At the end of its input it
+The process reads its tenants from standard input and writes its ports to standard output. At the end of its input it
 writes its log and exits.
 """
 
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import msgspec
 import uvloop
@@ -30,15 +31,15 @@ Kind = Literal["good", "hang", "refuse", "huge", "drip", "silent-names"]
 - refuse: nobody listens at its address.
 - huge: answers 200 with a body of `HUGE_BYTES`.
 - drip: answers with one byte of the head each `DRIP_S`.
-- silent-names: has a name that its name servers do not resolve, see `bench.support.silent_names`.
+- silent-names: would answer, but the name server says nothing of its name.
 """
 
 WORK_S = 0.02
 HANG_S = 30.0
 HUGE_BYTES = 10 << 30
 DRIP_S = 0.5
-SILENT = ".silent.test"
-"""End of the names whose name servers never answer."""
+ZONE = ".bench.test"
+"""End of the tenants' names, for the name server among the endpoints."""
 
 _STOP_TIMEOUT_S = 60.0
 _CHUNK = b"x" * (1 << 16)
@@ -67,6 +68,11 @@ class _Tenants(msgspec.Struct, frozen=True):
     work_s: float
 
 
+class _Ports(msgspec.Struct, frozen=True):
+    http: int
+    names: int
+
+
 class Endpoints:
     """The parent's side of the endpoints' process; a context manager. `stop` returns what arrived.
 
@@ -79,7 +85,7 @@ class Endpoints:
         self._tenants = _Tenants(dict(kinds), work_s)
         self._addresses = {tenant: address(i) for i, tenant in enumerate(kinds)}
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self._ports = _Ports(0, 0)
 
     def __enter__(self) -> Self:
         """Start the process and wait until it listens. Raises `RuntimeError` if it ends before."""
@@ -94,17 +100,24 @@ class Endpoints:
         if not line:
             self.stop()
             raise RuntimeError("the endpoints' process ended before it listened; its error is above")
-        self._port = int(line)
+        self._ports = msgspec.json.decode(line, type=_Ports)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
+    @property
+    def name_server(self) -> str:
+        """The address of the name server, with its port."""
+        return f"127.0.0.1:{self._ports.names}"
+
     def url(self, tenant: str) -> str:
-        """Return the URL for a tenant's messages."""
-        silent = self._tenants.kinds[tenant] == "silent-names"
-        host = f"{tenant}{SILENT}" if silent else self._addresses[tenant]
-        return f"http://{host}:{self._port}/{tenant}"
+        """Return the URL for a tenant's messages, with an address."""
+        return f"http://{self._addresses[tenant]}:{self._ports.http}/{tenant}"
+
+    def named_url(self, tenant: str) -> str:
+        """Return the URL for a tenant's messages, with a name that `name_server` knows."""
+        return f"http://{tenant}{ZONE}:{self._ports.http}/{tenant}"
 
     def stop(self) -> list[Arrival]:
         """End the process; return all arrivals at good endpoints in their order. Empty if it has ended before."""
@@ -196,6 +209,29 @@ class _Connection(asyncio.Protocol):
             self._timer = asyncio.get_running_loop().call_later(DRIP_S, self._drip, bytes_left)
 
 
+class _NameServer(asyncio.DatagramProtocol):
+    """Answers with the address of a tenant's name (RFC 1035, 4); says nothing of silent names."""
+
+    def __init__(self, tenants: _Tenants) -> None:
+        self._addresses = {
+            tenant.lower(): socket.inet_aton(address(i))
+            for i, (tenant, kind) in enumerate(tenants.kinds.items())
+            if kind != "silent-names"
+        }
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        end = data.index(b"\0", 12) + 5  # of the question: the name, its end, type and class
+        found = self._addresses.get(data[13 : 13 + data[12]].decode().lower())
+        if found is not None:
+            is_a = data[end - 4 : end - 2] == b"\0\1"
+            head = data[:2] + b"\x81\x80\0\1" + (b"\0\1" if is_a else b"\0\0") + b"\0\0\0\0"
+            answer = b"\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4" + found
+            self._transport.sendto(head + data[12:end] + (answer if is_a else b""), addr)
+
+
 def _header(head: bytes, name: bytes) -> bytes:
     at = head.lower().find(b"\r\n" + name + b":")
     return b"" if at < 0 else head[at + len(name) + 3 : head.index(b"\r\n", at + 2)].strip()
@@ -211,10 +247,13 @@ async def _serve(tenants: _Tenants) -> list[Arrival]:
         chosen.bind(("127.0.0.1", 0))
         port = chosen.getsockname()[1]
     servers = [await loop.create_server(lambda: _Connection(tenants, log), each, port, backlog=1024) for each in wanted]
-    sys.stdout.write(f"{port}\n")
+    names, _ = await loop.create_datagram_endpoint(lambda: _NameServer(tenants), ("127.0.0.1", 0))
+    ports = _Ports(port, names.get_extra_info("sockname")[1])
+    sys.stdout.write(msgspec.json.encode(ports).decode() + "\n")
     sys.stdout.flush()
     await stopped.wait()
     loop.remove_reader(sys.stdin.fileno())
+    names.close()
     for server in servers:
         server.close()
     return log

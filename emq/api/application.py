@@ -12,6 +12,7 @@ from emq.api import (
     keys,
     lag,
     messages,
+    parameters,
     problems,
     replays,
     tenants,
@@ -52,7 +53,9 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     application.add_middleware(FastLane, service=service, rates=rates)  # within `Limited`
     application.add_middleware(Limited, limits=limits)
     problems.install(application)
-    for part in (tenants, endpoints, messages, keys, deliveries, replays, dead_letters, lag, cluster):
+    for part in (tenants, endpoints, messages, keys):
+        application.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
+    for part in (deliveries, replays, dead_letters, lag, cluster):  # these refuse them by their models
         application.include_router(part.router)
     application.include_router(dead_letters.actions)
     pages.install(application, service)

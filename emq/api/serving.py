@@ -12,6 +12,7 @@ import uvicorn
 from emq import errors
 from emq.api import application
 from emq.api.connections import Connection
+from emq.api.limits import Limits
 from emq.app import App
 from emq.push.service.service import PushService
 from emq.settings import Address
@@ -47,11 +48,12 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: App, address: Address) -> AsyncIterator[Address]:
+async def serving(app: App, address: Address, limits: Limits | None = None) -> AsyncIterator[Address]:
     """Serve the API for the length of a block; yields the address, with the port that was taken for port 0.
 
     Args:
         app: open.
+        limits: None for those of the settings.
 
     Raises:
         InvalidSettings: the address cannot be used.
@@ -60,7 +62,7 @@ async def serving(app: App, address: Address) -> AsyncIterator[Address]:
     with contextlib.closing(bound(address)) as listener:
         service = await PushService.open(app)
         config = uvicorn.Config(
-            application.build(service),
+            application.build(service, limits),
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 import uvloop
@@ -16,9 +16,10 @@ import uvloop
 from emq import errors, plurals
 from emq.app import App
 from emq.cli import binding, logs, output, pushing, supervisor
+from emq.cli.extras import needing
 from emq.cli.session import Session
 from emq.host import garbage_collection
-from emq.settings import Settings
+from emq.settings import Settings, address
 from emq.storage.opening import hide_password
 from emq.trail.sink import NullTrail
 
@@ -27,16 +28,17 @@ log = logging.getLogger("emq")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(session: Session, member: str | None = None, *, child: bool = False) -> None:
+def run(session: Session, member: str | None = None, *, child: bool = False, api: bool = False) -> None:
     """Consume in this process until a signal.
 
     Args:
         member: `I/N` if this is the I-th of N processes of a parent.
         child: this process stops with its parent.
+        api: serve the HTTP API, too, if the setting `api` says where.
     """
     logs.configure(session.settings.log_level, session.settings.log_format, shared=member is not None)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_consume(session, member, child=child))
+        runner.run(_consume(session, member, child=child, api=api))
 
 
 def run_many(session: Session, processes: int) -> None:
@@ -51,7 +53,7 @@ def run_many(session: Session, processes: int) -> None:
     asyncio.run(supervisor.Supervisor(app.settings, processes).run())
 
 
-async def _consume(session: Session, member: str | None, *, child: bool) -> None:
+async def _consume(session: Session, member: str | None, *, child: bool, api: bool) -> None:
     if member is not None:  # the parent has put the settings together, and handed over all of them
         session = dataclasses.replace(session, overrides=msgspec.to_builtins(session.settings))
     app = binding.app_of(session)
@@ -64,6 +66,8 @@ async def _consume(session: Session, member: str | None, *, child: bool) -> None
                     _stop_with_parent(app, ending)
                 # In this task, in which the app closes, too: a task group of a hook ends where it began.
                 await stack.enter_async_context(app)
+                if api and app.settings.api:
+                    await stack.enter_async_context(_serving(app))
                 ending.is_open = True
                 membership = None if member is None else app.membership(process)
                 announcer = asyncio.create_task(_announce(app))
@@ -83,6 +87,16 @@ async def _consume(session: Session, member: str | None, *, child: bool) -> None
         totals = app.host.statistics().totals
         counts = (plurals.count(totals.started, "message"), f"{totals.succeeded:,}", f"{totals.failed:,}")
         log.info("stopped: %s started, %s succeeded, %s failed", *counts)
+
+
+@contextlib.asynccontextmanager
+async def _serving(app: App) -> AsyncIterator[None]:
+    """Serve the HTTP API of the push service for the length of a block."""
+    with needing("the HTTP API", "api"):
+        from emq.api import serving
+    async with serving.serving(app, address(app.settings.api, "api")) as where:
+        log.info("serving the API at http://%s", where)
+        yield
 
 
 class _Ending:

@@ -21,6 +21,15 @@ Handlers = Annotated[
 def up(
     session: Session,
     handlers: Handlers = None,
+    api: Annotated[
+        str | None,
+        typer.Option(
+            "--api",
+            metavar="HOST:PORT",
+            help="Serve the HTTP API of the push service there, such as 127.0.0.1:8080.",
+            show_default=False,
+        ),
+    ] = None,
     metrics: Metrics = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -33,7 +42,8 @@ def up(
     """
     from emq.cli import consuming
 
-    consuming.run(session.with_overrides(app=handlers, metrics=metrics, log_level=log_level, log_format=log_format))
+    session = session.with_overrides(app=handlers, api=api, metrics=metrics, log_level=log_level, log_format=log_format)
+    consuming.run(session, api=True)
 
 
 def host(

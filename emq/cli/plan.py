@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,11 @@ MOST_HOSTS = 10_000
 """Most hosts of a simulation: more take longer than anybody waits."""
 
 
+def _option(text: str, low: float | None = None, high: float | None = None) -> Any:
+    """Return an option of the simulation, from `low` to `high`."""
+    return typer.Option(min=low, max=high, help=text, rich_help_panel=_PANEL)
+
+
 async def plan(
     session: Session,
     name: Annotated[
@@ -31,71 +36,30 @@ async def plan(
         bool, typer.Option("--simulate", help="Plan for hosts and topics that need not exist.", rich_help_panel=_PANEL)
     ] = False,
     hosts: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_HOSTS,
-            help="Number of hosts. (default: as many as the messages need)",
-            rich_help_panel=_PANEL,
-        ),
+        int | None, _option("Number of hosts. (default: as many as the messages need)", 1, MOST_HOSTS)
     ] = None,
     topics: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1_000_000,
-            help="Number of made-up topics to plan for, instead of your own.",
-            rich_help_panel=_PANEL,
-        ),
+        int | None, _option("Number of made-up topics to plan for, instead of your own.", 1, 1_000_000)
     ] = None,
     qps: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=50_000_000,
-            help="Messages started a second by all made-up topics together.",
-            rich_help_panel=_PANEL,
-        ),
+        float | None, _option("Messages started a second by all made-up topics together.", 0.01, 50_000_000)
     ] = None,
     skew: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=5,
-            help="How unequal the made-up topics are: exponent of Zipf's law; 0 makes all equal.",
-            rich_help_panel=_PANEL,
-        ),
+        float, _option("How unequal the made-up topics are: exponent of Zipf's law; 0 makes all equal.", 0, 5)
     ] = 1.0,
-    kill: Annotated[int, typer.Option(min=0, help="Number of hosts to kill then.", rich_help_panel=_PANEL)] = 0,
-    add: Annotated[
-        int, typer.Option(min=0, max=MOST_HOSTS, help="Number of hosts to add then.", rich_help_panel=_PANEL)
-    ] = 0,
-    weight: Annotated[
-        float,
-        typer.Option(min=0.001, max=1000, help="Weight of the added hosts; the others have 1.", rich_help_panel=_PANEL),
-    ] = 1.0,
+    kill: Annotated[int, _option("Number of hosts to kill then.", 0)] = 0,
+    add: Annotated[int, _option("Number of hosts to add then.", 0, MOST_HOSTS)] = 0,
+    weight: Annotated[float, _option("Weight of the added hosts; the others have 1.", 0.001, 1000)] = 1.0,
     message_us: Annotated[
         float | None,
-        typer.Option(
-            "--message-us",
-            min=0.01,
-            max=1e9,
-            help="Microseconds of CPU for a message. (default: as measured with a handler that does nothing)",
-            rich_help_panel=_PANEL,
+        _option(
+            "Microseconds of CPU for a message. (default: as measured with a handler that does nothing)", 0.01, 1e9
         ),
     ] = None,
     utilisation: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=1,
-            help="Largest share of its core that a host may use. (default: 0.6)",
-            rich_help_panel=_PANEL,
-        ),
+        float | None, _option("Largest share of its core that a host may use. (default: 0.6)", 0.01, 1)
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="The same seed gives the same names and choices.", rich_help_panel=_PANEL)
-    ] = 1,
+    seed: Annotated[int, _option("The same seed gives the same names and choices.")] = 1,
 ) -> None:
     """Show which host owns which group, and why.
 

@@ -35,7 +35,7 @@ def run(
 
     session = session.with_overrides(app=handlers, metrics=metrics, log_level=log_level, log_format=log_format)
     if not reload:
-        consuming.run(session, child=child)
+        consuming.run(session, child=child, api=True)
         return
     from emq.cli.extras import needing
 

@@ -158,22 +158,28 @@ async def show(session: Session, name: Name) -> None:
     """
     from emq.cli import topic_view
     from emq.inspect import backlog as backlogs
+    from emq.inspect import snapshots
 
     async with session.app() as opened:
         topic = await opened.catalog.get(name)
         [backlog] = await backlogs.of(opened.admin, [topic])
+        held_by = ""
+        if topic.options.budget is not None or topic.shared_s:
+            busy = snapshots.topics(await snapshots.load(opened))
+            held_by = next((found.held_by for found in busy if found.name == name), "")
         if topic.is_sorted:
             slots = await topic_view.slots(opened.store, topic, opened.clock.now_us() // 1000)
             session.show(
-                {**_data(topic), "lag": backlog, "slot_list": [s._asdict() for s in slots]},
-                lambda: topic_view.render_slots(topic, slots, backlog),
+                {**_data(topic), "held_by": held_by, "lag": backlog, "slot_list": [s._asdict() for s in slots]},
+                lambda: topic_view.render_slots(topic, slots, backlog, held_by),
             )
             return
         groups = topic_view.groups(topic, await opened.admin.offsets(topic))
-    data = {**_data(topic), "lag": topic_view.lag(topic, groups, backlog), "group_list": [g._asdict() for g in groups]}
+    lag = topic_view.lag(topic, groups, backlog)
+    data = {**_data(topic), "held_by": held_by, "lag": lag, "group_list": [g._asdict() for g in groups]}
 
     def human() -> RenderableType:
-        return topic_view.render(topic, groups, backlog)
+        return topic_view.render(topic, groups, backlog, held_by)
 
     session.show(data, human)
 

@@ -74,16 +74,21 @@ class WatchedTenants:
         """Note the starts since the last look."""
         second = int(self._clock.now())
         passed = second - self._second if self._sums else 1
-        if passed < 1:
-            return  # the clock was set back
         for name, total in self._totals().items():
-            if name in self._sums:
-                each, rest = divmod(max(0, total - self._sums[name]), passed)
-                kept = self._starts.setdefault(name, deque(maxlen=KEPT_S))
-                kept.extend([each] * min(passed - 1, KEPT_S))
-                kept.append(each + rest)
+            if name in self._sums and passed >= 0:  # else the clock was set back
+                self._note(name, max(0, total - self._sums[name]), passed)
             self._sums[name] = total
         self._second = second
+
+    def _note(self, name: str, started: int, passed: int) -> None:
+        """Share starts among the seconds that have passed since the last look; 0 if that was late, in this second."""
+        kept = self._starts.setdefault(name, deque(maxlen=KEPT_S))
+        if not passed and kept:
+            kept[-1] += started
+            return
+        each, rest = divmod(started, max(1, passed))
+        kept.extend([each] * min(passed - 1, KEPT_S))
+        kept.append(each + rest)
 
     def _totals(self) -> dict[str, int]:
         """Return the starts so far of each name that has a topic here."""

@@ -65,11 +65,11 @@ class _Request(aiohttp.ClientRequest):
 class Connections:
     """One client for all requests of a pusher; opened with the first of them."""
 
-    def __init__(self, addresses: AddressFilter) -> None:
+    def __init__(self, addresses: AddressFilter, resolver: AbstractResolver | None = None) -> None:
         self._addresses = addresses
         self._session: aiohttp.ClientSession | None = None
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
-        self._resolver = build_resolver()
+        self._resolver = resolver or build_resolver()
         self._closed = False
 
     async def post(

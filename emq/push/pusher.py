@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 
 from emq import errors
 from emq.clock import Clock, SystemClock
@@ -60,6 +61,7 @@ class Pusher:
         addresses: to which addresses it may connect; None for public ones only.
         connections: most requests at once; None for half of the files that the process may have open.
         reports: where it tells what it has seen; None for nowhere.
+        resolver: looks names up, and is closed with the pusher; None for the system's name servers.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Pusher:
         addresses: AddressFilter | None = None,
         connections: int | None = None,
         reports: Reports | None = None,
+        resolver: AbstractResolver | None = None,
     ) -> None:
         reports = reports or Reports()
         self._endpoint_of = endpoint_of
@@ -79,7 +82,7 @@ class Pusher:
         self._attempts = reports.attempts
         self._addresses = addresses or AddressFilter()
         self._places = Places(connections or most_connections())
-        self._connections = Connections(self._addresses)
+        self._connections = Connections(self._addresses, resolver)
         self._tokens = Tokens(self._connections.post, self._clock)
         self._batches = batches.Batches(self._send)
         self._random = random.Random()

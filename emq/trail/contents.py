@@ -7,14 +7,14 @@ claimed a message is for a later delivery, even if the claimed message was not s
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.trail import events, history_facts
-from emq.trail.rows import lists, only
+from emq.trail.rows import lists, only, origins
 
 
 def faults(table: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:
@@ -29,6 +29,26 @@ def faults(table: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:
     rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
     yield from _expiries(rows, slack_us, silent)
     yield from _too_early(rows, slack_us)
+
+
+def strays(table: Any) -> Iterator[history_facts.Fault]:
+    """Yield the ends of deliveries that their host did not start; `table` as for `faults`."""
+    rows = only(table, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD)
+    rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
+    rows = rows.append_column("origin", origins(rows["name"]))
+    rows = rows.append_column("is_end", pc.not_equal(rows["event"], events.STARTED))
+    running: Counter[tuple[str, str, int | None]] = Counter()
+    columns = ("event", "time_us", "origin", "source", "attempt", "group", "reason")
+    ordered = rows.sort_by([("time_us", "ascending"), ("is_end", "ascending")])
+    for event, time_us, name, source, attempt, group, reason in zip(*lists(ordered, *columns), strict=True):
+        who = name, source, attempt
+        if event == events.STARTED:
+            running[who] += 1
+        elif running[who]:
+            running[who] -= 1
+        elif not history_facts.needs_no_start(event, reason):
+            text = f"{name} was {event} by {source}, which did not start its attempt {attempt}"
+            yield history_facts.Fault("E", "ended without a start", text, time_us, source, group)
 
 
 def _expiries(rows: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:

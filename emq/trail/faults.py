@@ -15,6 +15,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq import plurals
 from emq.trail import contents, events, histories, interleaved
 from emq.trail.checks import Violations
+from emq.trail.history_facts import Loss, Losses, concerns
 from emq.trail.owners import Owners, Ownership
 from emq.trail.rows import lists, only
 from emq.trail.takeovers import CutShort
@@ -59,7 +60,8 @@ def of(
     found: dict[str, list[str]] = defaultdict(list)
     kinds: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    for fault in _faults(table, owners, losses, max_attempts, slack_us, is_whole, silent):
+    strays = contents.strays(table) if is_whole else ()
+    for fault in (*_faults(table, owners, losses, max_attempts, slack_us, is_whole, silent), *strays):
         if fault.promise == "E":
             kinds[fault.kind] += 1
             examples.setdefault(fault.kind, fault.text)
@@ -68,8 +70,8 @@ def of(
     found["O"] += owners.faults(slack_us, is_whole)
     if is_whole:
         found["O"] += interleaved.faults(table, owners, slack_us)
-    found["M"] += _one_offset(table, losses)
-    found["M"] += _rewound(table, losses)
+    found["M"] += _one_offset(table, losses, slack_us)
+    found["M"] += _rewound(table, losses, slack_us)
     found["T"] += contents.faults(table, slack_us, silent)
     found["X"] += _never_dead(table, max_attempts)
     found["L"] += _dropped(table, rejects)
@@ -115,10 +117,10 @@ def _faults(
         def crashes(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
             return owners.crashes(f"{topic}/{group}")
 
-        def was_lost(group: int, priority: int | None, offset: int, topic: str = topic) -> bool:
-            return offset >= losses.get((topic, group, priority), offset + 1)
+        def lost(group: int, priority: int | None, topic: str = topic) -> Sequence[Loss]:
+            return losses.get((topic, group, priority), ())
 
-        facts = histories.Facts(max_attempts.get(topic), slack_us, crashes, is_whole, was_lost, silent)
+        facts = histories.Facts(max_attempts.get(topic), slack_us, crashes, is_whole, lost, silent)
         yield from histories.judge(name, steps, facts)
 
 
@@ -143,51 +145,52 @@ def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
 # ------------------------------------------------------------------------------------------------------- each offset
 
 
-Losses = Mapping[tuple[str, int, int | None], int]
-"""Lowest offset that the store of a queue (topic, group, priority) has lost and gives out again."""
-
-
 def _losses(table: Any) -> Losses:
-    found: dict[tuple[str, int, int | None], int] = {}
-    columns = lists(only(table, events.LOST), "topic", "group", "priority", "offset")
-    for topic, group, priority, offset in zip(*columns, strict=True):
-        found[topic, group, priority] = min(offset, found.get((topic, group, priority), offset))
+    found: dict[tuple[str, int, int | None], list[Loss]] = defaultdict(list)
+    columns = lists(only(table, events.LOST), "topic", "group", "priority", "offset", "time_us")
+    for topic, group, priority, *loss in zip(*columns, strict=True):
+        found[topic, group, priority].append(Loss(*loss))
     return found
 
 
-def _one_offset(table: Any, losses: Losses) -> Iterator[str]:
-    """Yield two messages at one offset, except offsets that the store has lost and gives out again."""
+def _one_offset(table: Any, losses: Losses, slack_us: int) -> Iterator[str]:
+    """Yield two messages at one offset, except offsets that the store has lost in between and gives out again."""
     rows = only(table, events.PUBLISHED)
     rows = rows.filter(pc.is_valid(rows["offset"]))
     place = ["topic", "group", "priority", "offset"]
     counted = rows.group_by(place).aggregate([("id", "count_distinct")])
     twice = counted.filter(pc.greater(counted["id_count_distinct"], 1))
     for topic, group, priority, offset in sorted(zip(*lists(twice, *place), strict=True)):
-        if offset < losses.get((topic, group, priority), offset + 1):
-            mask = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["offset"], offset))
-            there = rows.filter(
-                pc.and_(mask, pc.and_(pc.equal(rows["group"], group), pc.equal(rows["priority"], priority)))
-            )
-            names = " and ".join(sorted(set(there["id"].to_pylist())))
+        mask = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["offset"], offset))
+        there = rows.filter(
+            pc.and_(mask, pc.and_(pc.equal(rows["group"], group), pc.equal(rows["priority"], priority)))
+        )
+        first: dict[str, int] = {}
+        for name, time_us in sorted(zip(*lists(there, "id", "time_us"), strict=True), key=lambda row: row[1]):
+            first.setdefault(name, time_us)
+        # The store must have lost each of them before the next one came.
+        lost = losses.get((topic, group, priority), ())
+        if not all(concerns(lost, offset, time_us, slack_us) for time_us in [*first.values()][:-1]):
+            names = " and ".join(sorted(first))
             yield f"{names} were both published at offset {offset} of {topic}/{group}, priority {priority}"
 
 
-def _rewound(table: Any, losses: Losses) -> Iterator[str]:
+def _rewound(table: Any, losses: Losses, slack_us: int) -> Iterator[str]:
     """Yield offsets with two first deliveries by one owner under one epoch.
 
-    Except offsets that the store lost, and deliveries whose handler gave the message back.
+    Except offsets that the store lost then, and deliveries whose handler gave the message back.
     """
     rows = only(table, events.STARTED)
     rows = rows.filter(pc.and_(pc.equal(rows["attempt"], 1), pc.greater_equal(rows["offset"], 0)))
     place = ["topic", "group", "priority", "offset", "id", "source", "epoch"]
-    counted = rows.group_by(place).aggregate([("time_us", "count")])
+    counted = rows.group_by(place).aggregate([("time_us", "count"), ("time_us", "min")])
     twice = counted.filter(pc.greater(counted["time_us_count"], 1))
-    columns = zip(*lists(twice, *place, "time_us_count"), strict=True)
+    columns = zip(*lists(twice, *place, "time_us_count", "time_us_min"), strict=True)
     returned = Counter(zip(*lists(only(table, events.RETURNED), *place[:-1]), strict=True))
-    for topic, group, priority, offset, name, source, epoch, times in sorted(columns):
+    for topic, group, priority, offset, name, source, epoch, times, first_us in sorted(columns):
         if times - returned[topic, group, priority, offset, name, source] <= 1:
             continue
-        if offset < losses.get((topic, group, priority), offset + 1):
+        if not concerns(losses.get((topic, group, priority), ()), offset, first_us, slack_us):
             where = f"offset {offset} of {topic}/{group} ({name})"
             yield f"{where} was delivered {times} times by {source} under epoch {epoch}"
 

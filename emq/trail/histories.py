@@ -22,7 +22,7 @@ from emq.trail import events
 from emq.trail.history_facts import Facts as Facts
 from emq.trail.history_facts import Fault as Fault
 from emq.trail.history_facts import Step as Step
-from emq.trail.history_facts import expired_early, is_expiry
+from emq.trail.history_facts import concerns, expired_early, is_expiry, needs_no_start
 
 _LEARN_US = (1 + LEARN_S) * MICRO
 """Microseconds for which a host may still start buffered messages of a deleted topic; its waiting ones are recalled."""
@@ -58,6 +58,8 @@ def is_plain(steps: Sequence[Step]) -> bool:
         and start.attempt == end.attempt == 1
         and start.source == end.source
         and start.group == end.group == publish.group
+        and start.offset == end.offset
+        and start.time_us >= (publish.published_us or publish.time_us)
         and start.priority == publish.priority == end.priority
         and start.key == publish.key
         and (start.offset == publish.offset if publish.offset is not None else start.offset == -1)
@@ -100,13 +102,15 @@ class _Judge:
             elif step.event in _ENDS:
                 if who in last:
                     last[who].ends.append(step)
-                elif not _needs_no_start(step):
+                elif not needs_no_start(step.event, step.reason):
                     self._stray.append(step)
 
     def faults(self) -> Iterator[Fault]:
         if self._facts.is_complete:
             yield from self._strays()
+            yield from self._mismatches()
             yield from self._places()
+            yield from self._before_its_publish()
             if not self._met_a_crash():
                 yield from self._missing()
                 yield from self._not_dead()
@@ -146,7 +150,8 @@ class _Judge:
         )
 
     def _was_lost(self, step: Step) -> bool:
-        return self._facts.was_lost(step.group, step.priority, step.offset or 0)
+        losses = self._facts.losses(step.group, step.priority)
+        return concerns(losses, step.offset or 0, step.published_us or step.time_us, self._facts.slack_us)
 
     # ---------------------------------------------------------------------------------------------- the evidence (E, O)
 
@@ -163,6 +168,25 @@ class _Judge:
             else:
                 text = f"was {end.event} by {end.source}, and attempt {end.attempt} was never started"
                 yield self._fault("E", "ended without a start", end, text)
+
+    def _mismatches(self) -> Iterator[Fault]:
+        """Yield ends that tell of another place than their start."""
+        for delivery in self._deliveries:
+            start = delivery.start
+            for end in delivery.ends:
+                if (end.group, end.priority, end.offset) != (start.group, start.priority, start.offset):
+                    text = f"was started from {_place(start)}, and {end.event} in {_place(end)}"
+                    yield self._fault("E", "ended in another place", end, text)
+
+    def _before_its_publish(self) -> Iterator[Fault]:
+        """Yield deliveries before the message was published."""
+        publishes = [step.published_us or step.time_us for step in self._of(events.PUBLISHED)]
+        if publishes and not self._may_be_two:
+            for start in self._of(events.STARTED):
+                if start.time_us < min(publishes) - self._facts.slack_us:
+                    text = f"was published from {min(publishes)} us on, and started at {start.time_us} us"
+                    yield self._fault("E", "started before its publish", start, text)
+                    return
 
     # ------------------------------------------------------------------------------------------------ deliveries (D, X)
 
@@ -323,12 +347,18 @@ class _Judge:
             yield self._fault("D", "from two places", [*first.values()][-1], text)
             return
         known = {(step.group, step.offset) for step in publishes}
-        if any(offset is None for _, offset in known):
-            return
+        told = publishes[0].offset
         for (group, offset), start in first.items():
             if (group, offset) not in known:
-                text = f"was published at offset {publishes[0].offset} and delivered from {offset} of group {group}"
+                where = "into a lane" if told is None else f"at offset {told}"
+                text = f"was published {where} and delivered from {offset} of group {group}"
                 yield self._fault("M", "from another offset", start, text)
+        for start in starts if all(offset is not None for _, offset in known) else ():
+            moved = any(self._before(step, start) for step in self._of(events.RETRIED, events.REPLAYED, events.DEAD))
+            if start.offset == -1 and start.attempt == 1 and not moved and not self._met_a_crash():
+                text = f"was published at offset {told} and delivered from a lane, into which nothing had put it"
+                yield self._fault("M", "from another offset", start, text)
+                return
 
     # -------------------------------------------------------------------------------------------------------- times (T)
 
@@ -367,6 +397,5 @@ class _Judge:
             yield self._fault("T", "started after it expired", start, text)
 
 
-def _needs_no_start(end: Step) -> bool:
-    """Return whether an end may come without a start: an expired or unreadable message was not started."""
-    return end.event == events.DEAD and (end.reason or "").startswith((events.EXPIRED, events.UNFIT))
+def _place(step: Step) -> str:
+    return f"group {step.group}, priority {step.priority}, offset {step.offset}"

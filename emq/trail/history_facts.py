@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from emq.trail import events
@@ -44,6 +44,25 @@ class Fault(NamedTuple):
     group: int
 
 
+class Loss(NamedTuple):
+    """A loss of a queue's last messages: the store gives out again the offsets from `offset` on, as noticed at `at_us`.
+
+    Messages that were published later are not concerned.
+    """
+
+    offset: int
+    at_us: int
+
+
+Losses = Mapping[tuple[str, int, int | None], Sequence[Loss]]
+"""By topic, group and priority."""
+
+
+def concerns(losses: Sequence[Loss], offset: int, time_us: int, slack_us: int) -> bool:
+    """Return whether a store may have lost what was at an offset at a time."""
+    return any(loss.offset <= offset and time_us <= loss.at_us + slack_us for loss in losses)
+
+
 class Facts(NamedTuple):
     """Facts beyond a message's own events.
 
@@ -53,8 +72,7 @@ class Facts(NamedTuple):
         crashes: takes a group; returns the times in which an owner may have acted without a record, as (from, until)
             in microseconds, until the next owner took the group.
         is_complete: whether all events since the publish are there.
-        was_lost: takes a group, a priority and an offset; returns whether the store came back from a crash without the
-            message there.
+        losses: takes a group and a priority; returns the losses of that queue.
         silent: sources of an older version, whose records do not say why a message with attempts left is dead.
     """
 
@@ -62,13 +80,18 @@ class Facts(NamedTuple):
     slack_us: int = 250_000
     crashes: Callable[[int], Sequence[tuple[float, float]]] = lambda _group: ()
     is_complete: bool = True
-    was_lost: Callable[[int, int | None, int], bool] = lambda _group, _priority, _offset: False
+    losses: Callable[[int, int | None], Sequence[Loss]] = lambda _group, _priority: ()
     silent: Collection[str] = ()
 
 
 def is_expiry(event: str, reason: str | None) -> bool:
     """Return whether the event is the death of a message whose time to live was over, as recorded."""
     return event == events.DEAD and reason == events.EXPIRED
+
+
+def needs_no_start(event: str, reason: str | None) -> bool:
+    """Return whether an end may come without a start: an expired or unreadable message was not started."""
+    return event == events.DEAD and (reason or "").startswith((events.EXPIRED, events.UNFIT))
 
 
 def expired_early(time_us: int, until_us: int | None, slack_us: int) -> bool:

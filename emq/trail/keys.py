@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from emq.trail.checks import End, Start, Violations
 from emq.trail.takeovers import Takeovers
@@ -60,6 +61,59 @@ def overlaps(
                 yield f"{start.name} started at {start.time_us} us while {other} of the same key {start.key!r} ran"
             if until >= before:
                 running[start.topic, start.key] = (until, start.name, start.source)
+
+    return Violations.of(lines())
+
+
+class Publish(NamedTuple):
+    """One publish; times in microseconds since 1970: when it began, and when its publisher knew of its success."""
+
+    begun_us: int
+    done_us: int
+    source: str
+
+
+def overtaken(
+    starts: Sequence[Start],
+    publishes: Mapping[str, Publish],
+    slack_us: int = 0,
+    doubtful: Collection[str] = (),
+) -> Violations:
+    """Return the first deliveries of a key that a later message of the key had overtaken in another group.
+
+    A key comes to another group when its topic's number of groups changes. Offsets of two groups cannot be compared, so
+    this goes by publishes of one priority that followed each other: one was done before the other began.
+
+    Args:
+        starts: all starts, in order of time.
+        publishes: by name, the publish of each message that was certainly published once.
+        slack_us: largest difference between the clocks of two sources.
+        doubtful: groups (`<topic>/<group>`) whose first deliveries may not all be recorded, or may be repeats.
+    """
+
+    def lines() -> Iterable[str]:
+        seen: set[str] = set()
+        # By topic, key, priority and group: of the messages started so far, the one whose publish began last.
+        latest: dict[tuple[str, str, int], dict[str, tuple[int, Start]]] = defaultdict(dict)
+        for start in starts:
+            if start.key is None or start.attempt != 1 or start.offset < 0 or start.name in seen:
+                continue
+            seen.add(start.name)
+            if (mine := publishes.get(start.name)) is None:
+                continue
+            groups = latest[start.topic, start.key, start.priority]
+            for place, (begun_us, other) in groups.items() if start.place not in doubtful else ():
+                same = publishes[other.name].source == mine.source
+                late_us = 0 if other.source == start.source else slack_us
+                follows = begun_us > mine.done_us + (0 if same else slack_us)
+                if place != start.place and follows and start.time_us > other.time_us + late_us:
+                    yield (
+                        f"{start.name} of key {start.key!r} was started in {start.place} after {other.name} in "
+                        f"{place}, whose publish began when its own was done"
+                    )
+                    break
+            if start.place not in groups or groups[start.place][0] < mine.begun_us:
+                groups[start.place] = mine.begun_us, start
 
     return Violations.of(lines())
 

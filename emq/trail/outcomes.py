@@ -6,6 +6,7 @@ import heapq
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -13,7 +14,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq.trail import checks, events, lives
 from emq.trail.checks import Violations
-from emq.trail.rows import lists, only, origins
+from emq.trail.rows import join, lists, only, origins
 from emq.trail.takeovers import UNSAVED_US, CutShort
 
 
@@ -46,9 +47,10 @@ def of_messages(
     moved = {name.rpartition(events.COPY)[0] for name in copies}
     open_ = (published.keys() - repeated.keys() - moved | copies) - settled.keys() - buried - recalled
     open_ |= {name for name, life in repeated.items() if life.is_open}
+    open_ |= _seen(table, published.keys() | copies) - settled.keys() - buried - recalled
     buried |= {name for name, life in repeated.items() if life.is_buried}
     at_offsets = _places(table, open_)
-    dropped = _dropped(at_offsets, table, slack_us)
+    dropped = _ranged(at_offsets, table, events.DROPPED, slack_us)
     open_ -= dropped
     forgotten = _forgotten(at_offsets, table) & open_
     open_ -= forgotten
@@ -56,7 +58,7 @@ def of_messages(
     lost, unfinished = _lost(open_, _within(at_offsets, skipped) & open_, still_queued)
     repeats = {name: times - 1 for name, times in settled.items() if name not in repeated and times > 1}
     repeats |= {name: again for name, life in repeated.items() if (again := life.settled_again)}
-    for name in _within(_places(table, repeats), only(table, events.LOST)):
+    for name in _ranged(_places(table, repeats), table, events.LOST, slack_us):
         del repeats[name]  # the owner reads such messages again: it does not know how many of them the store had kept
     unsaved = _unsaved_deaths(table, cut_short)
     died_again = [n for n, times in dead.items() if n not in repeated and times - unsaved[n] > 1 + replayed[n]]
@@ -77,6 +79,21 @@ def of_messages(
         "surplus": sum(repeats.values()),
         "dead_twice": Violations.of(f"{name} became a dead letter {dead[name]} times" for name in sorted(died_again)),
     }
+
+
+def _seen(table: Any, told: AbstractSet[str]) -> set[str]:
+    """Return the messages that were started, put back or replayed, and that no publish or move in the trail tells of.
+
+    These were published before the trail began, or by a publisher without a trail.
+    """
+    rows = only(table, events.STARTED, events.RETRIED, events.REPLAYED)
+    found = set(rows["name"].to_pylist()) - told
+    lost = only(table, events.LOST)
+    if not found or not lost.num_rows:
+        return found
+    gone = set(join(lost["topic"], lost["group"]).to_pylist())
+    rows = rows.append_column("place", join(rows["topic"], rows["group"]))
+    return found - {name for name, place in zip(*lists(rows, "name", "place"), strict=True) if place in gone}
 
 
 def _buried_again(table: Any, names: Collection[str]) -> set[str]:
@@ -204,9 +221,9 @@ def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set
     return gone
 
 
-def _dropped(messages: Iterable[tuple[_Place, int, str]], table: Any, slack_us: int) -> set[str]:
-    """Return the messages within a range of offsets that was dropped after their publish."""
-    columns = lists(only(table, events.DROPPED), "topic", "group", "priority", "offset", "until", "time_us")
+def _ranged(messages: Iterable[tuple[_Place, int, str]], table: Any, event: str, slack_us: int) -> set[str]:
+    """Return the messages within a range of offsets that was dropped, or lost, after their publish."""
+    columns = lists(only(table, event), "topic", "group", "priority", "offset", "until", "time_us")
     ranges: dict[_Place, list[tuple[int, int, int]]] = defaultdict(list)
     for topic, group, priority, *span in zip(*columns, strict=True):
         ranges[topic, group, priority].append(tuple(span))

@@ -149,7 +149,12 @@ def _alone(o: Ownership, is_whole: bool) -> Iterator[str]:
 
 def _together(before: Ownership, after: Ownership, slack_us: int) -> str | None:
     if before.source == after.source:
-        return None
+        if before.last_us is None or after.owned_us is None or before.last_us <= after.owned_us:
+            return None
+        late_s = (before.last_us - after.owned_us) / 1e6
+        return (
+            f"{after.source} started under epoch {before.epoch} {late_s:.6f} s after it had taken epoch {after.epoch}"
+        )
     if before.epoch == after.epoch:
         return f"{before.source} and {after.source} both owned the group under epoch {after.epoch}"
     overlap_us = before.until_us - after.since_us

@@ -40,6 +40,7 @@ class Expectations:
             without a quota here are not checked.
         bursts: bursts of topics paced "smooth", by the same names; the proof checks these in any stretch of one second
             instead of the aligned seconds.
+        budgets: the budgets in which the starts of a topic count, by the topic, as `emq.trail.limits` names them.
         allowance: the counter's rule for an aligned second.
         strict: topics that serve strictly by priority; None for all.
         serial: sorted topics that run one message of a slot at a time.
@@ -53,6 +54,7 @@ class Expectations:
     still_queued: Collection[str] | int | None = None
     quotas: Mapping[str, checks.Quota] = dataclasses.field(default_factory=dict)
     bursts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    budgets: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     allowance: checks.Allowance = checks.window_allowance
     strict: Collection[str] | None = None
     serial: Collection[str] = ()
@@ -187,7 +189,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     aligned = {name: quota for name, quota in expected.quotas.items() if name not in expected.bursts}
     slack_us = round(expected.max_skew_s * 1e6)
     caps = (
-        checks.aligned_caps(starts, aligned, expected.allowance, slack_us),
+        checks.aligned_caps(starts, aligned, expected.allowance, slack_us, expected.budgets),
         checks.sliding_caps(starts, expected.quotas, expected.bursts, slack_us),
     )
     takeovers = _takeovers(ledger)
@@ -196,6 +198,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         keys.overlaps(starts, ends, takeovers, slack_us),
         keys.overlaps(*_by_slot(of_origins, starts, expected.serial, ledger.cut_short), takeovers, slack_us),
         keys.disorder(starts, _losses(table), slack_us, left),
+        keys.overtaken(starts, _publishes(table), slack_us, _doubtful(ledger)),
     )
     single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole, ledger.silent)
     broken = defaultdict(Violations, single.broken)
@@ -287,6 +290,29 @@ def _losses(table: Any) -> dict[tuple[str, int], list[int]]:
     ):
         found[place, priority].append(time_us)
     return found
+
+
+def _publishes(table: Any) -> dict[str, keys.Publish]:
+    """Return the publishes of the messages with a key that were certainly published once."""
+    rows = only(table, events.PUBLISHED, events.DOUBTED)
+    found: dict[str, keys.Publish] = {}
+    twice: set[str] = set()
+    columns = lists(rows, "event", "name", "key", "published_us", "time_us", "source")
+    for event, name, key, begun_us, done_us, source in zip(*columns, strict=True):
+        if event == events.DOUBTED or name in found:
+            twice.add(name)
+        elif key is not None:
+            found[name] = keys.Publish(begun_us or done_us, done_us, source)
+    return {name: publish for name, publish in found.items() if name not in twice}
+
+
+def _doubtful(ledger: segments.Ledger) -> set[str]:
+    """Return the groups that a killed host had, or whose store has lost messages."""
+    rows = only(ledger.table, events.OWNED, events.LOST)
+    killed = {run.source for run in ledger.cut_short}
+    places = join(rows["topic"], rows["group"]).to_pylist()
+    told = zip(places, *lists(rows, "event", "source"), strict=True)
+    return {place for place, event, source in told if event == events.LOST or source in killed}
 
 
 def _takeovers(ledger: segments.Ledger) -> Takeovers:

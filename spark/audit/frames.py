@@ -50,6 +50,7 @@ class Frames:
     def __init__(self, spark: SparkSession, found: Input, state: State, options: AuditOptions, scratch: Path) -> None:
         self._spark = spark
         self._state = state
+        self._slack_us = options.slack_us
         self._scratch = scratch
         self._rows: dict[str, int] = {}
         self.carries = options.state is not None
@@ -115,7 +116,7 @@ class Frames:
         found = audit_messages.aggregate(self.new.where(F.col("id").isNotNull() & chosen))
         if self._state.saved.audits:
             found = audit_messages.merged(found, self._state.carried("messages", audit_messages.COUNTED))
-        return audit_messages.judged(found)
+        return audit_messages.judged(found, self._slack_us)
 
     @functools.cached_property
     def ranges(self) -> DataFrame:

@@ -14,10 +14,8 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from emq.trail.histories import Facts, Fault, Step, in_order, judge
+from emq.trail.history_facts import Loss, Losses
 from spark.audit.events import SENT
-
-Losses = Mapping[tuple[str, int, int | None], int]
-"""By topic, group and priority, the lowest offset that the store has lost."""
 
 Crashes = Mapping[tuple[str, int], Sequence[tuple[float, float]]]
 """Crashes by topic and group, see `emq.trail.history_facts.Facts`."""
@@ -88,10 +86,10 @@ def _judge(
             def crashes_of(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
                 return crashes.get((topic, group), ())
 
-            def was_lost(group: int, priority: int | None, offset: int, topic: str = topic) -> bool:
-                return offset >= losses.get((topic, group, priority), offset + 1)
+            def lost(group: int, priority: int | None, topic: str = topic) -> Sequence[Loss]:
+                return losses.get((topic, group, priority), ())
 
-            facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole, was_lost, silent)
+            facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole, lost, silent)
             if found := list(judge(name, steps, facts)):
                 yield pa.RecordBatch.from_pylist([_finding(topic, name, fault, copied) for fault in found], _schema())
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from emq.trail import events, lives
 from spark.audit.events import ENDINGS, SENT, count, origin
+from spark.audit.findings import EVIDENCE, found_in
 from spark.audit.messages import JUDGED
 
 _BEGINS, _ENDS = 0, 1
@@ -48,6 +49,21 @@ def steps(rows: DataFrame) -> DataFrame:
         .when(event == events.RECALLED, F.col("time_us"))
     )
     return chosen.withColumns({"reach": reach, "moves": moves})
+
+
+def strays(steps: DataFrame) -> DataFrame:
+    """Report ends of deliveries that their host did not start (E); see `steps`."""
+    unstarted = F.coalesce("reason", F.lit("")).rlike(f"^({events.EXPIRED}|{events.UNFIT})")
+    is_end = F.col("event").isin(*ENDINGS) & F.col("before").isNull()
+    needs = ~((F.col("event") == events.DEAD) & unstarted) & ~(F.col("moves") & F.col("of_origin").isNotNull())
+    text = F.format_string("%s was %s by %s, which did not start its attempt %d", "id", "event", "source", "attempt")
+    columns = ("topic", "group", "id", "source")
+    return found_in(
+        steps.where(is_end & needs),
+        *(EVIDENCE, "ended without a start", *columns),
+        at_us=F.col("time_us"),
+        text=text,
+    )
 
 
 def judged(steps: DataFrame, slack_us: int) -> DataFrame:

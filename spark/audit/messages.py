@@ -83,7 +83,7 @@ def aggregate(rows: DataFrame) -> DataFrame:
     is_start, is_end = kind == _CODES.index(events.STARTED), kind.isin(*_ENDS)
     is_return = kind == _CODES.index(events.RETURNED)
     is_first = (F.col("offset") >= 0) & (F.col("attempt") == 1)
-    # The weights of a message's starts and ends add up to 0 if each end has a start by the same host and attempt.
+    # The weights of a message's starts and ends add up to 0 if each end has a start of its host, attempt and place.
     weight = F.when(is_start, F.col("who")).when(is_end, -F.col("who")).otherwise(0)
     return steps.groupBy(*KEY).agg(
         *counted,
@@ -123,7 +123,7 @@ def _steps(rows: DataFrame) -> DataFrame:
     place = F.expr("(cast(`group` as bigint) * 16 + priority) * 1099511627776 + offset")
     return told.select(
         *(*KEY, "kind", "time_us", "group", "priority", "offset", "attempt", "due_ms"),
-        F.hash("source", "attempt").cast("long").alias("who"),
+        F.hash("source", "attempt", "group", "priority", "offset").cast("long").alias("who"),
         F.when(_is_publish(kind) | is_start, F.hash("key").cast("long")).alias("key"),
         F.when(in_queue, place).alias("place"),
         F.when(_is_publish(kind), F.coalesce("published_us", "time_us")).alias("begun"),
@@ -155,14 +155,19 @@ def merged(rows: DataFrame, carried: DataFrame) -> DataFrame:
     )
 
 
-def judged(messages: DataFrame) -> DataFrame:
-    """Add the columns `JUDGED` to the columns of `aggregate`."""
+def judged(messages: DataFrame, slack_us: int) -> DataFrame:
+    """Add the columns `JUDGED` to the columns of `aggregate`.
+
+    Args:
+        slack_us: microseconds by which the clocks of publishers and hosts may differ.
+    """
     copy = is_copy()
     # A message that left its slot has an id of its own (a copy's id) and was published under another id.
     publishes = F.greatest(F.col("sent"), F.col("published"), copy.cast("long"))
     # A publish that is recorded twice counts once; one that began a second time or lies in two places counts twice.
     is_twice = (F.col("first_place") < F.col("last_place")) | (F.col("first_begun_us") < F.col("last_begun_us"))
     allowed = F.when(is_twice, F.greatest(publishes, F.lit(2))).otherwise(1)
+    told = F.col("sent") + F.col("published") > 0
     odd = (
         (F.col("odd") > 0)
         | (F.col("balance") != 0)
@@ -173,11 +178,14 @@ def judged(messages: DataFrame) -> DataFrame:
         | ((F.col("recalled") > 0) & (F.col("started") > 0))
         | _true(F.col("first_end_us") < F.col("first_start_us"))
         | _true(F.col("first_start_us") < F.col("due_ms") * 1000)
+        | _true(F.col("first_start_us") < F.col("first_begun_us") - slack_us)
+        | told & F.col("offset").isNotNull() & (F.col("started") > 0) & (F.col("first_starts") == 0)
+        | told & F.col("offset").isNull() & (F.col("first_starts") > 0)
     )
     # The first death of a message that was published before the trail began may have been before the trail, too. So the
     # number of its deaths proves nothing, and times decide.
-    untold = (F.col("sent") + F.col("published") == 0) & (F.col("last_dead_us") > F.col("last_replay_us"))
-    buried = (F.col("dead") > F.col("replayed")) | _true(untold)
+    again = ~told & (F.col("last_dead_us") > F.col("last_replay_us"))
+    buried = (F.col("dead") > F.col("replayed")) | _true(again)
     ended = (F.col("settled") > 0) | buried | (F.col("recalled") > 0)
     return messages.withColumns(
         {
@@ -185,7 +193,8 @@ def judged(messages: DataFrame) -> DataFrame:
             "delivered": F.col("settled") > 0,
             "is_dead": buried & (F.col("settled") == 0),
             "is_recalled": (F.col("recalled") > 0) & (F.col("settled") == 0),
-            "is_open": (publishes > 0) & ~_true(ended),
+            # A message that was put back or replayed is in its lane, whoever published it.
+            "is_open": ((publishes > 0) | (F.col("retried") + F.col("replayed") > 0)) & ~_true(ended),
             "in_lane": F.col("offset").isNull() | (F.col("retried") + F.col("replayed") > 0),
             "surplus": F.greatest(F.lit(0), F.col("settled") - allowed),
             "died_again": F.greatest(F.lit(0), F.col("dead") - allowed - F.col("replayed")),

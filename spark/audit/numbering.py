@@ -80,13 +80,14 @@ def twice(sent: DataFrame, doubtful: DataFrame) -> DataFrame:
     return found_in(found, EVIDENCE, "a number twice", "id", text=text)
 
 
-def one_offset(published: DataFrame, doubtful: DataFrame, losses: DataFrame) -> DataFrame:
-    """Report two messages that were published at one offset (M), unless a store lost that offset.
+def one_offset(published: DataFrame, doubtful: DataFrame, losses: DataFrame, slack_us: int) -> DataFrame:
+    """Report two messages that were published at one offset (M), unless a store lost the first one in between.
 
     Args:
         published: see `published`.
         doubtful: see `doubtful`.
         losses: lost rows.
+        slack_us: microseconds by which clocks may differ.
     """
     queues = doubtful.where(F.col("event") != _NUMBER).select(*_QUEUE)
     place = (*_QUEUE, "offset")
@@ -97,9 +98,11 @@ def one_offset(published: DataFrame, doubtful: DataFrame, losses: DataFrame) -> 
         F.max("id").alias("id"),
         F.min("id").alias("other"),
         F.max("time_us").alias("at_us"),
+        F.min("time_us").alias("first_us"),
     )
     twice = counted.where(F.col("lowest") < F.col("highest"))
-    found = twice.join(F.broadcast(spans(losses)), of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
+    lost = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("first_us") <= F.col("lost_us") + slack_us)
+    found = twice.join(F.broadcast(spans(losses)), lost, "left_anti")
     return found_in(
         found,
         *("M", "two at one offset", *place, "id", "other", "at_us"),

@@ -244,7 +244,20 @@ def overrun(placed: DataFrame) -> DataFrame:
     )
 
 
-def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame) -> DataFrame:
+def not_lost(messages: DataFrame, losses: DataFrame, slack_us: int) -> DataFrame:
+    """Leave out messages that a store may have lost; their owner reads them again if the store has kept them.
+
+    Args:
+        messages: of `spark.audit.messages.JUDGED`.
+        losses: lost rows.
+        slack_us: microseconds by which clocks may differ.
+    """
+    was_there = F.coalesce("last_begun_us", "first_us") <= F.col("lost_us") + slack_us
+    inside = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end")) & was_there
+    return messages.join(F.broadcast(spans(losses)), inside, "left_anti")
+
+
+def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame, slack_us: int) -> DataFrame:
     """Report offsets with two first deliveries by one owner under one epoch (M), unless a store lost the offset.
 
     Args:
@@ -253,7 +266,9 @@ def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame) -> DataF
         losses: lost rows.
     """
     starts = starts.where((F.col("attempt") == 1) & (F.col("offset") >= 0))
-    starts = starts.join(F.broadcast(spans(losses)), of_queue() & (F.col("offset") >= F.col("begin")), "left_anti")
+    # What was started after the loss was noticed is not concerned.
+    lost = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("time_us") <= F.col("lost_us") + slack_us)
+    starts = starts.join(F.broadcast(spans(losses)), lost, "left_anti")
     mine = starts.join(restarted.select("topic", "id"), ["topic", "id"], "left_semi")
     counted = mine.groupBy("topic", "group", "priority", "offset", "id", "source", "epoch").agg(
         F.count("*").alias("times"), F.max("time_us").alias("at_us")

@@ -24,7 +24,7 @@ from spark.audit.events import literal
 from spark.audit.segments_read import SourceRun
 from spark.audit.store import QueueView
 
-VERSION = 3
+VERSION = 4
 FILE = "state.json"
 
 

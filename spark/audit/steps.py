@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from emq.topics.model import Topic
 from emq.trail import events
+from emq.trail.history_facts import Loss
 from emq.trail.owners import by_group, conflicts
 from spark.audit import (
     caps as audit_caps,
@@ -243,11 +244,12 @@ class Steps:
         )
         self._reports.add(found)
 
-    def _losses(self) -> dict[tuple[str, int, int | None], int]:
-        lowest = (
-            self._frames.losses.groupBy("topic", "group", "priority").agg(F.min("offset").alias("offset")).collect()
-        )
-        return {(row["topic"], row["group"], row["priority"]): row["offset"] for row in lowest}
+    def _losses(self) -> dict[tuple[str, int, int | None], list[Loss]]:
+        found: dict[tuple[str, int, int | None], list[Loss]] = {}
+        for row in self._frames.losses.select("topic", "group", "priority", "offset", "time_us").distinct().collect():
+            loss = Loss(row["offset"], row["time_us"])
+            found.setdefault((row["topic"], row["group"], row["priority"]), []).append(loss)
+        return found
 
     def _judge_contents(self) -> None:
         slack_us = self._options.slack_us
@@ -256,6 +258,8 @@ class Steps:
             self._reports.add(contents.expired(expiries, slack_us, self._found.silent))
         if self._frames.overview.is_due:
             self._reports.add(contents.too_early(self._frames.contents, slack_us))
+        if self._frames.overview.comes_back and not self._found.flaws:
+            self._reports.add(audit_lives.strays(self._frames.steps))
 
     def _crashed_ownerships(self, owners: Owners) -> list[tuple[str, int, str, int, int, bool, int]]:
         found = self._found
@@ -291,7 +295,7 @@ class Steps:
         doubtful = frames.kept("doubtful", numbering.doubtful(sums))
         if frames.has("doubtful"):
             self._reports.add(numbering.twice(sent, doubtful))
-            self._reports.add(numbering.one_offset(published, doubtful, frames.losses))
+            self._reports.add(numbering.one_offset(published, doubtful, frames.losses, self._options.slack_us))
         if any(row["odd"] for row in frames.outcomes):
             self._reports.add(audit_events.odd_rows(frames.sent))
 
@@ -367,11 +371,12 @@ class Steps:
             again = self._frames.kept(
                 "repeated", again.join(F.broadcast(repeats), ["topic", "id"], "left").fillna(0, ["repeats"])
             )
-            self._reports.add(duplicates.explained(rows, again, crashed, unknown))
+            once = offsets.not_lost(again, self._frames.losses, options.slack_us)
+            self._reports.add(duplicates.explained(rows, once, crashed, unknown))
             self._reports.add(dead_letters.twice(again))
         if counts["restarted"]:
             restarted = unusual.where("restarted")
-            self._reports.add(offsets.rewound(self._frames.starts, restarted, self._frames.losses))
+            self._reports.add(offsets.rewound(self._frames.starts, restarted, self._frames.losses, options.slack_us))
 
     def _unknown(self) -> dict[str, int]:
         """Return by topic the number of publishes with an unknown outcome, over all audits of the state."""

@@ -9,9 +9,10 @@ import aiohttp
 import pytest
 
 from bench.engine import troubles
-from bench.support import endpoints, silent_names
+from bench.support import endpoints
 from bench.support.endpoints import Arrival, Endpoints, Kind
 from emq.errors import InvalidSettings
+from emq.push.resolver import AresResolver
 
 HEADERS = {"webhook-id": "Id1", "webhook-timestamp": "1700000000"}
 
@@ -53,15 +54,15 @@ def test_tenants_have_addresses_of_their_own() -> None:
     assert endpoints.address(0) == "127.16.0.1"
 
 
-def test_names_of_silent_servers_are_not_found_after_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silent_names, "WAIT_S", 0.05)
-    with silent_names.silent(endpoints.SILENT):
-        began = time.monotonic()
-        with pytest.raises(socket.gaierror) as failed:
-            socket.getaddrinfo(f"a{endpoints.SILENT}", 80)
+async def test_the_name_server_tells_addresses_but_those_of_silent_names() -> None:
+    with Endpoints({"a": "good", "b": "silent-names"}) as served:
+        resolver = AresResolver([served.name_server])
+        found = await resolver.resolve(f"a{endpoints.ZONE}", 80)
+        assert [each["host"] for each in found] == [endpoints.address(0)]
+        with pytest.raises(OSError, match=r".") as failed:
+            await resolver.resolve(f"b{endpoints.ZONE}", 80)
         assert failed.value.errno == socket.EAI_AGAIN
-        assert time.monotonic() - began >= 0.1
-        assert socket.getaddrinfo("127.0.0.1", 80)
+        await resolver.close()
 
 
 def test_an_unknown_trouble_is_refused_by_name() -> None:

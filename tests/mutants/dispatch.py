@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from mutants.mutant import SIMULATION, Mutant
 
 MUTANTS = (
     Mutant(
@@ -240,5 +240,14 @@ MUTANTS = (
         "if len(heap) > 2 * len(waiting) + 64:",
         "if False:",
         "tests/unit/test_sharing.py::test_a_crowd_that_is_looked_at_again_and_again_does_not_grow",
+    ),
+    Mutant(
+        "parked-group-comes-back-late",
+        "Q",
+        "a group that has used up its second is looked at only some time into the next one",
+        "emq/dispatch/parking.py",
+        "until = math.ceil(until / GRID_S) * GRID_S\n",
+        "until = math.ceil(until / GRID_S) * GRID_S + 0.3\n",
+        SIMULATION,
     ),
 )

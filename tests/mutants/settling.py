@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant
+from mutants.mutant import SIMULATION, Mutant
 
 MUTANTS = (
     Mutant(
@@ -198,5 +198,23 @@ MUTANTS = (
         "decision = decision._replace(due_ms=-(-m.expires_us // 1000))  # it waits no longer than it lives",
         "pass",
         "tests/integration/test_delays.py::test_a_retry_does_not_outlive_its_message",
+    ),
+    Mutant(
+        "settler-is-idle-too-early",
+        "D",
+        "a host that stops does not wait for the last verdict",
+        "emq/dispatch/settler.py",
+        "if self._left == 0:",
+        "if self._left <= 1:",
+        "tests/unit/test_settler.py::test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room",
+    ),
+    Mutant(
+        "rested-verdicts-wait-for-others",
+        "L",
+        "verdicts that a server could not take are sent again only with a later one",
+        "emq/dispatch/settler.py",
+        "        self._resting.clear()\n        self._something.set()",
+        "        self._resting.clear()",
+        SIMULATION,
     ),
 )

@@ -188,4 +188,22 @@ MUTANTS = (
         "pass",
         "tests/unit/test_sql_store.py::test_a_commit_of_unknown_outcome_has_everything_looked_at",
     ),
+    Mutant(
+        "sqlite-forgets-living-ids",
+        "D",
+        "SQLite forgets the ids of publishes while they count",
+        "storage_adapters/sql/sql/sqlite/ids_forget.sql",
+        "i.until_ms <= :now_ms",
+        "i.until_ms >= :now_ms",
+        "tests/contract/test_published_ids.py::test_a_repeat_is_left_out_and_its_neighbours_are_stored[sqlite]",
+    ),
+    Mutant(
+        "sqlite-page-repeats-a-letter",
+        "X",
+        "a page of dead letters begins with the last letter of the page before",
+        "storage_adapters/sql/sql/sqlite/entries_dead.sql",
+        "(e.at_ms, e.id) > (",
+        "(e.at_ms, e.id) >= (",
+        "tests/contract/test_bounds.py::test_pages_of_a_lane_are_bounded_in_bytes_and_complete[sqlite-1048576-4194304]",
+    ),
 )

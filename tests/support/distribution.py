@@ -1,4 +1,4 @@
-"""How the workers of `make test` share the tests (`pytest -n 4 --dist loadgroup --no-loadscope-reorder`).
+"""How the workers of `make test` share the tests (`pytest -n 6 --dist loadgroup --no-loadscope-reorder`).
 
 xdist hands out *units*: the tests of one `xdist_group` make a unit, in the order of the collection, and one worker runs
 all tests of a unit. A test with that mark keeps its group. The others are dealt with here:

@@ -11,8 +11,10 @@ from emq.host import statistics
 from emq.host.statistics import ThrottledTopic, TopicStatistics, WatchedTenant
 
 
-def topic(name: str, *, in_flight: int = 0, started_per_s: float = 0.0, qps: float = 10.0) -> TopicStatistics:
-    return TopicStatistics(name, qps, "active", 1, started_per_s, in_flight, {}, 0)
+def topic(
+    name: str, *, in_flight: int = 0, started_per_s: float = 0.0, qps: float = 10.0, held_by: str = ""
+) -> TopicStatistics:
+    return TopicStatistics(name, qps, "active", 1, started_per_s, in_flight, {}, 0, held_by=held_by)
 
 
 async def save(

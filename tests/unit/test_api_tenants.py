@@ -116,3 +116,13 @@ async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:
     assert (await api("POST", "/v1/tenants/acme", {}, status=405))["code"] == "method_not_allowed"
     response = await api.raw("PUT", "/v1/tenants/acme", content=b"{", headers={"Content-Type": "application/json"})
     assert (response.status_code, response.json()["code"]) == (400, "invalid_json")
+
+
+async def test_an_unknown_parameter_of_a_query_is_refused(api: Api) -> None:
+    problem = await api("GET", "/v1/tenants?limits=5", status=422)
+    assert "'limits' is not known; known are cursor, limit" in problem["detail"]
+    await api("PUT", "/v1/tenants/acme", {"qps": 1})
+    problem = await api("GET", "/v1/tenants/acme/messages?created[gt]=2026-01-01T00:00:00Z", status=422)
+    assert "created[gte], created[lt]" in problem["detail"]
+    await api("GET", "/v1/tenants/acme/messages?created[gte]=2026-01-01T00:00:00Z&limit=1", status=200)
+    assert (await api("GET", "/v1/tenants/acme/messages?created[gte]=2026-01-01", status=422))["code"]

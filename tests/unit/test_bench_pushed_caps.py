@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.engine.pushed_caps import Cap, arrived, overshoot, stamped, used
+from bench.engine.pushed_caps import Cap, arrived, endpoints_of, overshoot, possible, stamped, tenants_with, used
 from bench.support.endpoints import Arrival
 
 SECOND = 1_700_000_000
@@ -39,3 +39,13 @@ def test_a_late_arrival_exceeds_the_cap_by_arrival_only() -> None:
     found = arrivals(("b", 0, 1.01), ("b", 1, 0.5))
     assert overshoot(CAPS, stamped(found)) == 0
     assert overshoot(CAPS, arrived(found)) == 1
+
+
+def test_every_fifth_tenant_has_endpoints_that_share_its_budget() -> None:
+    made = tenants_with(dict.fromkeys(endpoints_of(6), "http://127.0.0.1/"))
+    assert [topic.name for topic in made.budgets] == ["tenant-0", "tenant-5"]
+    assert len(made.topics) == 2 * 4 + 4
+    assert {cap.topics for cap in possible(made)} == {
+        *(frozenset(f"tenant-{i}.{n}" for n in range(4)) for i in (0, 5)),
+        *(frozenset((f"tenant-{i}",)) for i in (1, 2, 3, 4)),
+    }

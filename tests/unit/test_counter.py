@@ -94,6 +94,13 @@ def test_a_change_of_a_smooth_quota_begins_empty_and_a_lower_one_counts_at_once(
     assert counter.reserve(100, T + 10.1) == 2
 
 
+def test_what_is_given_back_to_a_smooth_counter_can_be_reserved_again() -> None:
+    counter = SmoothCounter(10, T, burst=5)
+    assert counter.reserve(5, T + 1) == 5
+    counter.release(3, T + 1)
+    assert counter.reserve(5, T + 1) == 3
+
+
 def test_what_was_taken_before_a_change_of_a_smooth_quota_is_not_given_back_to_the_new_one() -> None:
     """The new pace begins empty: what came before it is bounded by the old one."""
     before, after = Division(0, 100, 100, 1), Division(T + 10, 20, 100, 1)
@@ -142,6 +149,15 @@ def test_a_group_of_a_shrinking_topic_borrows_nothing_in_the_second_of_its_move(
     assert moved.counter.reserve(99, T + 5.9) == 0
     assert moved.counter.available(T + 5.9) == 0
     assert moved.counter.reserve(99, T + 6.9) == 15
+
+
+def test_what_a_coming_share_leaves_over_is_lent_once() -> None:
+    """The lower share counts already for the group itself, and the share in force for the topic."""
+    family: deque[borrowing.Sister] = deque()
+    lender = BorrowingCounter([(0, share_of(10)), (T + 3, share_of(4))], T, family, lends_spare=True)
+    family.append(Sister(lender))
+    assert lender.reserve(99, T + 1.9) == 4
+    assert [lender.lend(4, T + 1.99) for _ in range(3)] == [4, 2, 0]
 
 
 def test_borrowing_never_exceeds_the_sum_and_is_tried_again_soon() -> None:

@@ -10,6 +10,8 @@ from emq.trail.histories import Facts, Step, in_order, judge
 MS = 1000
 T0 = 1_000_000_000_000_000
 MAX_ATTEMPTS = 3
+OF_ITS_START = -2
+"""Offset of an end, in place of that of its start."""
 
 
 def at(ms: float) -> int:
@@ -27,15 +29,16 @@ def started(ms: float, attempt: int = 1, **given: object) -> Step:
 
 
 def settled(ms: float, attempt: int = 1, **given: object) -> Step:
-    return step(events.SETTLED, ms, attempt=attempt, **given)
+    return step(events.SETTLED, ms, attempt=attempt, **{"offset": OF_ITS_START, **given})
 
 
 def retried(ms: float, attempt: int = 1, wait: float = 0, **given: object) -> Step:
-    return step(events.RETRIED, ms, attempt=attempt, due_ms=(at(ms) // MS) + round(wait), reason="failed", **given)
+    given = {"offset": OF_ITS_START, "due_ms": (at(ms) // MS) + round(wait), **given}
+    return step(events.RETRIED, ms, attempt=attempt, reason="failed", **given)
 
 
 def dead(ms: float, attempt: int = MAX_ATTEMPTS, reason: str = "failed", **given: object) -> Step:
-    return step(events.DEAD, ms, attempt=attempt, reason=reason, **given)
+    return step(events.DEAD, ms, attempt=attempt, reason=reason, **{"offset": OF_ITS_START, **given})
 
 
 def replayed(ms: float) -> Step:
@@ -50,7 +53,20 @@ def step(event: str, ms: float, **given: object) -> Step:
 
 def faults(*steps: Step, facts: Facts | None = None) -> list[tuple[str, str]]:
     facts = facts or Facts(max_attempts=MAX_ATTEMPTS, slack_us=250 * MS)
-    return [(fault.promise, fault.kind) for fault in judge("shop/m", in_order(steps), facts)]
+    return [(fault.promise, fault.kind) for fault in judge("shop/m", placed(in_order(steps)), facts)]
+
+
+def placed(steps: list[Step]) -> list[Step]:
+    """Give the ends the places of their starts."""
+    offsets: dict[tuple[str, int | None], int | None] = {}
+    found = []
+    for each in steps:
+        if each.event == events.STARTED:
+            offsets[each.source, each.attempt] = each.offset
+        found.append(
+            each._replace(offset=offsets.get((each.source, each.attempt), 7)) if each.offset == OF_ITS_START else each
+        )
+    return found
 
 
 def failed_once() -> list[Step]:
@@ -180,6 +196,21 @@ PLANTED = {
     ),
     "put back twice": (("E", "ended twice"), [published(), started(10), retried(20), retried(21)]),
     "expired too early": (("T", "expired too early"), [published(), dead(20, 1, events.EXPIRED, until=at(271))]),
+    "ended at another offset": (("E", "ended in another place"), [published(), started(10), settled(20, offset=8)]),
+    "ended in another group": (("E", "ended in another place"), [published(), started(10), settled(20, group=1)]),
+    "ended with another priority": (
+        ("E", "ended in another place"),
+        [published(), started(10), retried(20, priority=0)],
+    ),
+    "started before its publish": (("E", "started before its publish"), [published(500), started(249), settled(260)]),
+    "from a lane that it never reached": (
+        ("M", "from another offset"),
+        [published(), started(10, offset=-1), settled(20)],
+    ),
+    "delayed and from a queue": (
+        ("M", "from another offset"),
+        [published(offset=None), started(10, offset=0), settled(20)],
+    ),
 }
 
 

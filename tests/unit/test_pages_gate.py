@@ -151,3 +151,47 @@ async def test_pages_are_no_part_of_the_documented_api() -> None:
     async with push_api.opened() as api:
         document: Any = await api("GET", "/v1/openapi.json")
         assert not [path for path in document["paths"] if path.startswith("/ui")]
+
+
+async def test_a_reader_is_refused_every_change_whatever_its_browser_sends() -> None:
+    async with push_api.opened() as api:
+        http = await signed_in(api, await key_of(api, "read"))
+        proof = proof_in((await http.get("/ui/tenants/shop")).text)
+        for path, form in (
+            ("rate", {"qps": "1"}),
+            ("pause", {"to": "pause"}),
+            ("rate", {"endpoint": "ep_1", "qps": "1"}),
+            ("deliveries/ep_1:m1/resend", {}),
+            ("replay", {"states": "dead", "rate": "1"}),
+            ("replays/rpl_1/cancel", {}),
+        ):
+            answer = await http.post(f"/ui/tenants/shop/{path}", data={"csrf": proof, **form}, headers=SAME_SITE)
+            assert answer.status_code == 403, path
+        assert (await api.app.catalog.get("shop")).qps == 10
+        page = (await http.get("/ui/tenants/shop")).text
+        assert "<button" in page
+        assert re.findall(r'<a class="button" href="[^"]*/(?:rate|replay|pause)', page) == []
+
+
+async def test_a_manager_changes_its_own_endpoints_and_never_its_own_cap_or_another_tenant() -> None:
+    async with push_api.opened() as api:
+        await api("PUT", "/v1/tenants/other", {"qps": 10})
+        http = await signed_in(api, await key_of(api, "manage"))
+        page = (await http.get("/ui/tenants/shop")).text
+        assert "/ui/tenants/shop/replay" in page
+        assert 'href="/ui/tenants/shop/rate"' not in page
+        for tenant, status in (("shop", 403), ("other", 404), ("nobody", 404)):
+            form = {"csrf": proof_in(page), "qps": "99"}
+            answer = await http.post(f"/ui/tenants/{tenant}/rate", data=form, headers=SAME_SITE)
+            assert answer.status_code == status
+        assert (await http.get("/ui/tenants/shop/deliveries/ep_1:m1")).status_code == 404
+        assert (await api.app.catalog.get("shop")).qps == 10
+
+
+async def test_what_tenants_and_endpoints_say_of_themselves_is_text_and_never_markup() -> None:
+    async with push_api.opened() as api:
+        await api("PUT", "/v1/tenants/shop", {"qps": 10, "name": "<img src=x onerror=alert(1)>"})
+        http = await signed_in(api, api.admin)
+        for path in ("tenants/shop", "tenants", "tenants?find=<script>", "tenants/shop/rate?qps=<b>", "tenants/<b>"):
+            page = (await http.get(f"/ui/{path}")).text
+            assert not re.search(r"<img|<script>|<b>", page), path

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from support.hostile.faults import FAULTS, VOID, Planter
 from support.hostile.lawful import LAWFUL, a_high_one_was_finished_unseen_by_a_killed_host
+from support.hostile.more_faults import MORE_FAULTS
+from support.hostile.more_lawful import MORE_LAWFUL
 from support.hostile.told import T0_S, Told
 
 from emq.topics.model import Topic, TopicOptions, split
@@ -22,7 +24,11 @@ def verdict(proof: Proof) -> str:
     return "".join(p for p, held in proof.promises.items() if not held) or (VOID if proof.void_reasons else "")
 
 
-@pytest.mark.parametrize(("plant", "expected", "given"), FAULTS, ids=[plant.__name__ for plant, *_ in FAULTS])
+@pytest.mark.parametrize(
+    ("plant", "expected", "given"),
+    [*FAULTS, *MORE_FAULTS],
+    ids=[plant.__name__ for plant, *_ in (*FAULTS, *MORE_FAULTS)],
+)
 def test_a_hostile_fault_is_found(tmp_path: Path, plant: Planter, expected: str, given: dict[str, Any]) -> None:
     told = Told()
     plant(told)
@@ -31,7 +37,9 @@ def test_a_hostile_fault_is_found(tmp_path: Path, plant: Planter, expected: str,
     assert verdict(proof) == expected, proof
 
 
-@pytest.mark.parametrize(("plant", "given"), LAWFUL, ids=[plant.__name__ for plant, _ in LAWFUL])
+@pytest.mark.parametrize(
+    ("plant", "given"), [*LAWFUL, *MORE_LAWFUL], ids=[plant.__name__ for plant, _ in (*LAWFUL, *MORE_LAWFUL)]
+)
 def test_a_hostile_oddity_is_not_condemned(tmp_path: Path, plant: Planter, given: dict[str, Any]) -> None:
     told = Told()
     plant(told)

@@ -61,6 +61,9 @@ async def test_states_by_what_hosts_say(tenant: Tenant) -> None:
     assert (capped.state, capped.hold.name) == (State.HELD, "endpoint_cap")
     await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic()), push_hosts.topic("t1.ep_b", started_per_s=99))
     assert (await shown(tenant, "m00000")).hold.name == "tenant_cap"
+    await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic(), held_by="t1"))
+    by_budget = await shown(tenant, "m00000")
+    assert (by_budget.state, by_budget.hold[:2]) == (State.HELD, ("tenant_cap", "the tenant uses its whole rate"))
     until = tenant.app.clock.now() + 30
     closed = ThrottledTopic(tenant.topic(), None, 0.0, until, "HTTP 503")
     await push_hosts.save(tenant.app, push_hosts.topic(tenant.topic(), in_flight=1), throttled=(closed,))

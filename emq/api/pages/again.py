@@ -5,20 +5,19 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 
-import fastapi
 from starlette.responses import Response
 
 from emq import durations, plurals
-from emq.api.pages import gate, tenant_screen
+from emq.api.pages import tenant_screen
 from emq.api.pages.changes import Change, Field, back
-from emq.api.pages.desk import Desk
 from emq.api.pages.rendering import PREFIX, number, redirect, segment
-from emq.api.pages.routing import ADesk, Rendering, SignedIn, new_router
+from emq.api.pages.routing import View, new_router
 from emq.push.records import deliveries
 from emq.push.records.replays import ReplayFilter
 from emq.push.service.refusals import Invalid, NotFound, Refused
 from emq.push.service.replaying import REPLAYABLE, NewReplay
 from emq.push.service.scope import Scope
+from emq.push.service.service import PushService
 
 router = new_router()
 
@@ -26,30 +25,28 @@ _NAMES = ("endpoint", "states", "event_types", "since", "until", "rate")
 
 
 @router.post("/tenants/{tenant}/deliveries/{delivery}/resend")
-async def resend(tenant: str, delivery: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn) -> Response:
-    await gate.form_of(request, visitor)
-    visitor.check_manages(tenant)
-    await desk.resending.resend(tenant, delivery, visitor.actor)
-    return redirect(request, f"{PREFIX}/tenants/{segment(tenant)}/deliveries/{segment(delivery)}?done=resent")
+async def resend(tenant: str, delivery: str, screen: View) -> Response:
+    await screen.form()
+    screen.visitor.check_manages(tenant)
+    await screen.service.resending.resend(tenant, delivery, screen.visitor.actor)
+    return redirect(screen.request, f"{PREFIX}/tenants/{segment(tenant)}/deliveries/{segment(delivery)}?done=resent")
 
 
 @router.get("/tenants/{tenant}/replay")
-async def ask_replay(
-    tenant: str, request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: SignedIn
-) -> Response:
-    visitor.check_manages(tenant)
-    of = await tenant_screen.subject(desk, tenant, any_topic=False)
-    given, wrong = dict(request.query_params), ""
+async def ask_replay(tenant: str, screen: View) -> Response:
+    screen.visitor.check_manages(tenant)
+    of = await tenant_screen.subject(screen.service, tenant, any_topic=False)
+    given, wrong = dict(screen.request.query_params), ""
     if "states" in given:
         try:
-            change = await _confirmed_replay(desk, tenant, given)
-            return pages.answer(request, "change.html", visitor=visitor, of=of, change=change)
+            change = await _confirmed_replay(screen.service, tenant, given)
+            return screen.answer("change.html", of=of, change=change)
         except Refused as exc:
             wrong = str(exc)
-    ids = await Scope(desk.parts).endpoints(tenant, "", tenant_screen.SHOWN)
+    ids = await Scope(screen.service.parts).endpoints(tenant, "", tenant_screen.SHOWN)
     lines = ["Sends deliveries again that are over. First you see how many."]
     change = Change("Replay", "replay", lines, "Count them", fields=_fields(given, ids), wrong=wrong)
-    return pages.answer(request, "change.html", visitor=visitor, of=of, change=change)
+    return screen.answer("change.html", of=of, change=change)
 
 
 def _fields(given: Mapping[str, str], endpoints: Sequence[str]) -> list[Field]:
@@ -65,10 +62,10 @@ def _fields(given: Mapping[str, str], endpoints: Sequence[str]) -> list[Field]:
     ]
 
 
-async def _confirmed_replay(desk: Desk, tenant: str, given: Mapping[str, str]) -> Change:
+async def _confirmed_replay(service: PushService, tenant: str, given: Mapping[str, str]) -> Change:
     """Return the second step of a replay: how many deliveries it takes, and for how long. Raises `Refused`."""
     wanted = _replay(given)
-    found = await desk.replays.count(tenant, wanted)
+    found = await service.replays.count(tenant, wanted)
     if not found.n:
         raise Invalid("invalid_request", "No delivery fits; choose others.")
     many = plurals.count(found.n, "delivery", "deliveries")
@@ -82,24 +79,26 @@ async def _confirmed_replay(desk: Desk, tenant: str, given: Mapping[str, str]) -
 
 
 @router.post("/tenants/{tenant}/replay")
-async def replay(tenant: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn) -> Response:
-    form = await gate.form_of(request, visitor)
-    visitor.check_manages(tenant)
-    await desk.replays.create(tenant, _replay(form), visitor.actor)
-    return back(request, tenant, "replay")
+async def replay(tenant: str, screen: View) -> Response:
+    form = await screen.form()
+    screen.visitor.check_manages(tenant)
+    await screen.service.replays.create(tenant, _replay(form), screen.visitor.actor)
+    return back(screen, tenant, "replay")
 
 
 @router.post("/tenants/{tenant}/replays/{replay}/{action}")
-async def steer_replay(
-    tenant: str, replay: str, action: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn
-) -> Response:
-    await gate.form_of(request, visitor)
-    visitor.check_manages(tenant)
-    asked = {"pause": desk.replays.pause, "resume": desk.replays.resume, "cancel": desk.replays.cancel}.get(action)
+async def steer_replay(tenant: str, replay: str, action: str, screen: View) -> Response:
+    await screen.form()
+    screen.visitor.check_manages(tenant)
+    asked = {
+        "pause": screen.service.replays.pause,
+        "resume": screen.service.replays.resume,
+        "cancel": screen.service.replays.cancel,
+    }.get(action)
     if asked is None:
         raise NotFound("not_found", f"A replay knows no {action[:40]!r}.")
-    await asked(tenant, replay, visitor.actor)
-    return back(request, tenant, "asked")
+    await asked(tenant, replay, screen.visitor.actor)
+    return back(screen, tenant, "asked")
 
 
 def _replay(given: Mapping[str, str]) -> NewReplay:

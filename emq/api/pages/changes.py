@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import fastapi
 from starlette.responses import Response
 
-from emq.api.pages.rendering import PREFIX, redirect, segment
+from emq.api.pages.rendering import segment
+from emq.api.pages.routing import Screen
 
 DONE = {
     "rate": "The rate is changed; all hosts follow within seconds.",
@@ -57,5 +57,6 @@ class Change(NamedTuple):
     wrong: str = ""
 
 
-def back(request: fastapi.Request, tenant: str, done: str) -> Response:
-    return redirect(request, f"{PREFIX}/tenants/{segment(tenant)}?done={done}")
+def back(screen: Screen, tenant: str, done: str) -> Response:
+    """Send the browser to the tenant's page, which says what was done: a key of `DONE`."""
+    return screen.go(f"/tenants/{segment(tenant)}?done={done}")

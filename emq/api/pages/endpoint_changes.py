@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import fastapi
 import msgspec
 from starlette.responses import Response
 
-from emq.api.pages import gate, tenant_screen
+from emq.api.pages import tenant_screen
 from emq.api.pages.changes import Change, Field, back
-from emq.api.pages.desk import Desk
 from emq.api.pages.gate import Visitor
 from emq.api.pages.rendering import number
-from emq.api.pages.routing import ADesk, Rendering, SignedIn, new_router
+from emq.api.pages.routing import View, new_router
 from emq.api.pages.tenant_screen import Subject
-from emq.push.records import endpoints
+from emq.push.records.endpoints import topic_of
 from emq.push.service.refusals import Invalid
 from emq.push.service.scope import Scope, unknown_endpoint
+from emq.push.service.service import PushService
 from emq.topics.model import State, Topic
 
 router = new_router()
@@ -36,16 +35,16 @@ class Target(NamedTuple):
         return f"endpoint {self.endpoint}" if self.endpoint else self.of.name
 
 
-async def _target(desk: Desk, visitor: Visitor, tenant: str, endpoint: str) -> Target:
+async def _target(service: PushService, visitor: Visitor, tenant: str, endpoint: str) -> Target:
     """Return what somebody wants to change. Raises unless he may."""
     visitor.check_manages(tenant)
-    of = await tenant_screen.subject(desk, tenant, any_topic=visitor.sees_all)
+    of = await tenant_screen.subject(service, tenant, any_topic=visitor.sees_all)
     if not endpoint:
         visitor.check_admin()
         return Target(of, "", of.topic)
-    await Scope(desk.parts).check_endpoint(tenant, endpoint)
-    name = endpoints.topic_of(tenant, endpoint)
-    topic = (await desk.parts.app.catalog.some([name])).get(name)
+    await Scope(service.parts).check_endpoint(tenant, endpoint)
+    name = topic_of(tenant, endpoint)
+    topic = (await service.parts.app.catalog.some([name])).get(name)
     if topic is None:
         raise unknown_endpoint(endpoint)
     return Target(of, endpoint, topic)
@@ -54,14 +53,11 @@ async def _target(desk: Desk, visitor: Visitor, tenant: str, endpoint: str) -> T
 @router.get("/tenants/{tenant}/rate")
 async def ask_rate(
     tenant: str,
-    request: fastapi.Request,
-    pages: Rendering,
-    desk: ADesk,
-    visitor: SignedIn,
+    screen: View,
     endpoint: str = "",
     qps: str = "",
 ) -> Response:
-    target = await _target(desk, visitor, tenant, endpoint)
+    target = await _target(screen.service, screen.visitor, tenant, endpoint)
     before, wrong = target.topic.qps, ""
     lines = [f"Now: at most {number(before)} a second."]
     if endpoint:
@@ -78,22 +74,22 @@ async def ask_rate(
         lines = [f"From {number(before)} to {number(after)} a second, on all hosts, within seconds."]
         hidden = {"endpoint": endpoint, "qps": f"{after:.15g}"}
         change = Change(title, "rate", lines, "Change the rate", hidden, confirms=True)
-    return pages.answer(request, "change.html", visitor=visitor, of=target.of, change=change)
+    return screen.answer("change.html", of=target.of, change=change)
 
 
 @router.post("/tenants/{tenant}/rate")
-async def set_rate(tenant: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn) -> Response:
-    form = await gate.form_of(request, visitor)
-    target = await _target(desk, visitor, tenant, form.get("endpoint", ""))
+async def set_rate(tenant: str, screen: View) -> Response:
+    form = await screen.form()
+    target = await _target(screen.service, screen.visitor, tenant, form.get("endpoint", ""))
     qps = _qps(form.get("qps", ""))
     if target.endpoint:
-        await desk.endpoints.change(tenant, target.endpoint, {"qps": qps}, visitor.actor)
+        await screen.service.endpoints.change(tenant, target.endpoint, {"qps": qps}, screen.visitor.actor)
     elif target.of.is_tenant:
-        settings = (await desk.tenants.get(tenant)).settings
-        await desk.tenants.put(tenant, msgspec.structs.replace(settings, qps=qps), visitor.actor)
+        settings = (await screen.service.tenants.get(tenant)).settings
+        await screen.service.tenants.put(tenant, msgspec.structs.replace(settings, qps=qps), screen.visitor.actor)
     else:
-        await desk.parts.app.update_topic(tenant, qps=qps)
-    return back(request, tenant, "rate")
+        await screen.service.parts.app.update_topic(tenant, qps=qps)
+    return back(screen, tenant, "rate")
 
 
 def _qps(text: str) -> float:
@@ -110,10 +106,8 @@ def _qps(text: str) -> float:
 
 
 @router.get("/tenants/{tenant}/pause")
-async def ask_pause(
-    tenant: str, request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: SignedIn, endpoint: str = ""
-) -> Response:
-    target = await _target(desk, visitor, tenant, endpoint)
+async def ask_pause(tenant: str, screen: View, endpoint: str = "") -> Response:
+    target = await _target(screen.service, screen.visitor, tenant, endpoint)
     _check_pausable(target)
     if target.topic.state is State.PAUSED:
         title, button = f"Resume {target.name}", "Resume"
@@ -123,23 +117,23 @@ async def ask_pause(
         lines = ["What is in flight ends; nothing more starts until somebody resumes it.", "New messages wait."]
     hidden = {"endpoint": endpoint, "to": button.lower()}
     change = Change(title, "pause", lines, button, hidden, confirms=True, grave=button == "Pause")
-    return pages.answer(request, "change.html", visitor=visitor, of=target.of, change=change)
+    return screen.answer("change.html", of=target.of, change=change)
 
 
 @router.post("/tenants/{tenant}/pause")
-async def set_paused(tenant: str, request: fastapi.Request, desk: ADesk, visitor: SignedIn) -> Response:
-    form = await gate.form_of(request, visitor)
-    target = await _target(desk, visitor, tenant, form.get("endpoint", ""))
+async def set_paused(tenant: str, screen: View) -> Response:
+    form = await screen.form()
+    target = await _target(screen.service, screen.visitor, tenant, form.get("endpoint", ""))
     _check_pausable(target)
     to = form.get("to")
     if to not in ("pause", "resume"):
         raise Invalid("invalid_request", "Say whether to pause or to resume.")
     paused = to == "pause"
     if target.endpoint:
-        await desk.endpoints.set_paused(tenant, target.endpoint, paused, visitor.actor)
+        await screen.service.endpoints.set_paused(tenant, target.endpoint, paused, screen.visitor.actor)
     else:
-        await desk.parts.app.update_topic(tenant, state=State.PAUSED if paused else State.ACTIVE)
-    return back(request, tenant, "paused" if paused else "resumed")
+        await screen.service.parts.app.update_topic(tenant, state=State.PAUSED if paused else State.ACTIVE)
+    return back(screen, tenant, "paused" if paused else "resumed")
 
 
 def _check_pausable(target: Target) -> None:

@@ -105,16 +105,16 @@ def of(seen: Sequence[AgedSnapshot]) -> Overview:
     """Put the snapshots of all hosts together."""
     live = [s for s in seen if s.live]
     counts, lag_age_s = _lag(live)
-    found = _needy(topic for s in live for topic in s.host.troubled)
+    found = _needy([topic for s in live for topic in s.host.troubled])
     started = snapshots.rates(seen).started
     notes = _notes(seen)
     in_trouble = sum(s.host.in_trouble for s in live)
     return Overview(
-        _verdict(seen, live, counts, found, started, notes),
+        _verdict(seen, live, counts, started, notes),
         started,
         places_of(counts, sum(s.host.in_flight for s in live) if live else None),
         lag_age_s,
-        found[:SHOWN],
+        found,
         in_trouble,
         len(live),
         notes,
@@ -159,27 +159,44 @@ def places_of(counts: dict[str, int] | None, in_flight: int | None) -> list[Plac
     return places[:2] + [place for place in rare if place.n] + places[2:]
 
 
-def _needy(troubled: Iterable[TroubledTopic]) -> list[Needy]:
-    """Return the tenants of these topics, the most urgent first."""
-    found: dict[str, dict[str, list[TroubledTopic]]] = {}
-    for topic in troubled:
-        found.setdefault(tenant_of(topic.name), {}).setdefault(topic.name, []).append(topic)
-    rows = []
-    for tenant, by_name in found.items():
-        topics = [topic for several in by_name.values() for topic in several]
-        worst = min(topics, key=lambda t: (_URGENCY.get(t.cause, len(_URGENCY)), -t.waiting))
-        drains = [t.drain_s for t in topics if t.waiting]
-        drain_s = None if None in drains else max((d for d in drains if d is not None), default=0.0)
-        waiting, dead = sum(t.waiting for t in topics), sum(t.dead for t in topics)
-        rows.append(Needy(tenant, worst.cause, worst.reason, waiting, dead, drain_s, len(by_name) - 1))
-    return sorted(rows, key=lambda r: (_URGENCY.get(r.cause, len(_URGENCY)), -r.waiting, -r.dead, r.tenant))
+def _needy(troubled: Sequence[TroubledTopic]) -> list[Needy]:
+    """Return the tenants of these topics, the most urgent first; at most `SHOWN`."""
+    chosen: dict[str, list[TroubledTopic]] = {}
+    for topic in sorted(troubled, key=_by_urgency):
+        tenant = tenant_of(topic.name)
+        if tenant in chosen:
+            chosen[tenant].append(topic)
+        elif len(chosen) < SHOWN:
+            chosen[tenant] = [topic]
+    return [_needy_one(tenant, topics) for tenant, topics in chosen.items()]
+
+
+def _needy_one(tenant: str, topics: Sequence[TroubledTopic]) -> Needy:
+    """Return a tenant; `topics` are its topics in trouble on all hosts, the most urgent first."""
+    worst, drains = topics[0], [topic.drain_s for topic in topics if topic.waiting]
+    drain_s = None if None in drains else max((d for d in drains if d is not None), default=0.0)
+    waiting, dead = sum(topic.waiting for topic in topics), sum(topic.dead for topic in topics)
+    others = len({topic.name for topic in topics}) - 1
+    return Needy(tenant, worst.cause, worst.reason, waiting, dead, drain_s, others)
+
+
+def _by_urgency(topic: TroubledTopic) -> tuple[int, int, int, str]:
+    return _URGENCY.get(topic.cause, len(_URGENCY)), -topic.waiting, -topic.dead, topic.name
+
+
+def _cannot_keep_up(live: Sequence[AgedSnapshot]) -> str:
+    """Return the number of tenants whose messages wait longer than they should, in words; empty for none."""
+    urgent = {tenant_of(t.name) for s in live for t in s.host.troubled if t.cause not in ("paused", "dead")}
+    if not urgent:
+        return ""
+    all_named = all(s.host.in_trouble <= len(s.host.troubled) for s in live)
+    return f"{'' if all_named else 'at least '}{plurals.count(len(urgent), 'tenant')} cannot keep up"
 
 
 def _verdict(
     seen: Sequence[AgedSnapshot],
     live: Sequence[AgedSnapshot],
     counts: dict[str, int] | None,
-    found: Sequence[Needy],
     started: float,
     notes: Sequence[str],
 ) -> Verdict:
@@ -196,11 +213,8 @@ def _verdict(
     ready = counts.get(Part.READY.value, 0)
     if ready and not started and not any(s.host.in_flight for s in live):
         return Verdict("stopped", f"Not flowing: {plurals.count(ready, 'message')} may start, and nothing starts")
-    urgent = [row for row in found if row.cause not in ("paused", "dead")]
-    if notes or urgent:
-        wrong = [notes[0]] if notes else []
-        if urgent:
-            wrong.append(f"{plurals.count(len(urgent), 'tenant')} cannot keep up")
+    wrong = [text for text in (notes[0] if notes else "", _cannot_keep_up(live)) if text]
+    if wrong:
         return Verdict("trouble", f"{_rate(started)}, but {'; '.join(wrong)}")
     return Verdict("flowing", f"{_rate(started)} on {plurals.count(len(live), 'host')}")
 

@@ -89,10 +89,6 @@ class Pages:
         text = self._templates.get_template(template).render(now_s=time.time(), **context)
         return HTMLResponse(text, status, headers=HEADERS)
 
-    def either(self, request: fastapi.Request, name: str) -> str:
-        """Return the template of a screen, or of the part of it that htmx renews (`<name>_now.html`)."""
-        return f"{name}_now.html" if request.headers.get("hx-request") == "true" else f"{name}.html"
-
 
 def redirect(request: fastapi.Request, path: str, headers: Mapping[str, str] | None = None) -> Response:
     """Send the browser to another page, also from within htmx."""

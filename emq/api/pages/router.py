@@ -10,10 +10,8 @@ from starlette.responses import Response
 from emq.api import problems
 from emq.api.access import Service
 from emq.api.pages import again, endpoint_changes, first_screen, gate, hosts_screen, tenant_pages
-from emq.api.pages.desk import Desk
 from emq.api.pages.rendering import PREFIX, Files, Pages, redirect, segment
-from emq.api.pages.routing import Admin, Rendering, SignedIn, new_router
-from emq.inspect import snapshots
+from emq.api.pages.routing import AdminView, Rendering, View, new_router
 from emq.push.service.service import PushService
 
 router = new_router()
@@ -26,7 +24,6 @@ def install(application: fastapi.FastAPI, service: PushService) -> None:
     files = Files()
     application.state.files = files
     application.state.pages = Pages(service.parts.environment, files)
-    application.state.desk = Desk.of(service)
     for part in (router, tenant_pages.router, endpoint_changes.router, again.router, unknown):
         application.include_router(part)
 
@@ -71,26 +68,26 @@ def _sign_in_page(request: fastapi.Request, pages: Pages, after: str, wrong: str
 
 
 @router.post("/sign-out")
-async def sign_out(request: fastapi.Request, service: Service, visitor: SignedIn) -> Response:
-    await gate.form_of(request, visitor)
-    await service.keys.delete(visitor.key.id, visitor.actor)
-    answer = redirect(request, f"{PREFIX}/sign-in")
+async def sign_out(screen: View) -> Response:
+    await screen.form()
+    await screen.service.keys.delete(screen.visitor.key.id, screen.visitor.actor)
+    answer = redirect(screen.request, f"{PREFIX}/sign-in")
     answer.delete_cookie(gate.COOKIE, path=PREFIX)
     return answer
 
 
 @router.get("/")
-async def now(request: fastapi.Request, pages: Rendering, service: Service, visitor: SignedIn) -> Response:
-    if not visitor.sees_all:
-        return redirect(request, f"{PREFIX}/tenants/{segment(visitor.tenant)}")
-    found = first_screen.of(await snapshots.load(service.parts.app))
-    return pages.answer(request, pages.either(request, "first_screen"), visitor=visitor, now=found)
+async def now(screen: View) -> Response:
+    if not screen.visitor.sees_all:
+        return redirect(screen.request, f"{PREFIX}/tenants/{segment(screen.visitor.tenant)}")
+    found = first_screen.of((await screen.service.hosts.now()).seen)
+    return screen.answer_either("first_screen", now=found)
 
 
 @router.get("/hosts")
-async def hosts(request: fastapi.Request, pages: Rendering, service: Service, visitor: Admin) -> Response:
-    found = hosts_screen.of(await snapshots.load(service.parts.app))
-    return pages.answer(request, pages.either(request, "hosts"), visitor=visitor, hosts=found)
+async def hosts(screen: AdminView) -> Response:
+    found = hosts_screen.of((await screen.service.hosts.now()).seen)
+    return screen.answer_either("hosts", hosts=found)
 
 
 @unknown.get("{path:path}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import fastapi
 from fastapi.exceptions import RequestValidationError
@@ -15,9 +15,9 @@ from emq import errors
 from emq.api import problems
 from emq.api.access import Service
 from emq.api.pages import gate
-from emq.api.pages.desk import Desk
 from emq.api.pages.gate import Visitor
 from emq.api.pages.rendering import PREFIX, Pages, redirect
+from emq.push.service.service import PushService
 
 
 class PageRoute(APIRoute):
@@ -44,23 +44,44 @@ def pages_of(request: fastapi.Request) -> Pages:
     return cast("Pages", request.app.state.pages)
 
 
-async def visitor_of(request: fastapi.Request, service: Service) -> Visitor:
-    return await gate.visitor_of(request, service)
+class Screen(NamedTuple):
+    """A request of somebody who is signed in, and what answers it."""
+
+    request: fastapi.Request
+    pages: Pages
+    service: PushService
+    visitor: Visitor
+
+    def answer(self, template: str, **context: Any) -> Response:
+        """Return a page."""
+        return self.pages.answer(self.request, template, visitor=self.visitor, **context)
+
+    def answer_either(self, name: str, **context: Any) -> Response:
+        """Return a page, or to htmx the part of it that is renewed (`<name>_now.html`)."""
+        is_part = self.request.headers.get("hx-request") == "true"
+        return self.answer(f"{name}_now.html" if is_part else f"{name}.html", **context)
+
+    def go(self, path: str) -> Response:
+        """Send the browser to another page, by its path below `PREFIX`."""
+        return redirect(self.request, f"{PREFIX}{path}")
+
+    async def form(self) -> dict[str, str]:
+        """Return the posted form. Raises `Problem` unless it comes from a page of ours."""
+        return await gate.form_of(self.request, self.visitor)
 
 
-async def admin_of(visitor: Annotated[Visitor, fastapi.Depends(visitor_of)]) -> Visitor:
-    visitor.check_admin()
-    return visitor
+async def screen_of(request: fastapi.Request, service: Service) -> Screen:
+    return Screen(request, pages_of(request), service, await gate.visitor_of(request, service))
 
 
-def desk_of(request: fastapi.Request) -> Desk:
-    return cast("Desk", request.app.state.desk)
+async def screen_of_admin(screen: Annotated[Screen, fastapi.Depends(screen_of)]) -> Screen:
+    screen.visitor.check_admin()
+    return screen
 
 
 Rendering = Annotated[Pages, fastapi.Depends(pages_of)]
-SignedIn = Annotated[Visitor, fastapi.Depends(visitor_of)]
-Admin = Annotated[Visitor, fastapi.Depends(admin_of)]
-ADesk = Annotated[Desk, fastapi.Depends(desk_of)]
+View = Annotated[Screen, fastapi.Depends(screen_of)]
+AdminView = Annotated[Screen, fastapi.Depends(screen_of_admin)]
 
 
 def new_router() -> fastapi.APIRouter:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import fastapi
 from starlette.responses import Response
 
 from emq.api.pages import changes, tenant_screen
-from emq.api.pages.desk import Desk
+from emq.api.pages.gate import Visitor
 from emq.api.pages.rendering import number
-from emq.api.pages.routing import ADesk, Admin, Rendering, SignedIn, new_router
+from emq.api.pages.routing import AdminView, View, new_router
 from emq.api.pages.tenant_screen import Subject
 from emq.push.records.replays import OPEN, PAUSED, Replay
 from emq.push.service.reading import DeliveryFilter, ShownDelivery
 from emq.push.service.refusals import Invalid
 from emq.push.service.replaying import shown_state
+from emq.push.service.service import PushService
 from emq.push.service.states import State
 
 DELIVERIES = 20
@@ -63,100 +63,88 @@ class ReplayRow(NamedTuple):
 
 
 @router.get("/tenants")
-async def tenants(
-    request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: Admin, find: str = "", after: str = ""
-) -> Response:
-    rows = await desk.tenants.find(find.strip()[:64], TENANTS + 1, after)
+async def tenants(screen: AdminView, find: str = "", after: str = "") -> Response:
+    rows = await screen.service.tenants.find(find.strip()[:64], TENANTS + 1, after)
     more = rows[TENANTS - 1].id if len(rows) > TENANTS else ""
-    return pages.answer(request, "tenants.html", visitor=visitor, rows=rows[:TENANTS], find=find, next=more)
+    return screen.answer("tenants.html", rows=rows[:TENANTS], find=find, next=more)
 
 
 @router.get("/tenants/{tenant}")
 async def tenant(
     tenant: str,
-    request: fastapi.Request,
-    pages: Rendering,
-    desk: ADesk,
-    visitor: SignedIn,
+    screen: View,
     state: str = "",
     cursor: str = "",
     done: str = "",
 ) -> Response:
-    of = await subject(desk, visitor, tenant)
+    of = await subject(screen.service, screen.visitor, tenant)
     context: dict[str, Any] = {
         "of": of,
-        "rate": await tenant_screen.rate_now(desk, of),
-        "backlog": await tenant_screen.backlog_now(desk, of),
-        "list": await _deliveries(desk, of, state, cursor) if of.is_tenant else None,
-        "replays": await _replays(desk, of) if of.is_tenant else [],
+        "rate": await tenant_screen.rate_now(screen.service, of),
+        "backlog": await tenant_screen.backlog_now(screen.service, of),
+        "list": await _deliveries(screen.service, of, state, cursor) if of.is_tenant else None,
+        "replays": await _replays(screen.service, of) if of.is_tenant else [],
         "done": changes.DONE.get(done, ""),
     }
-    return pages.answer(request, "tenant.html", visitor=visitor, **context)
+    return screen.answer("tenant.html", **context)
 
 
 @router.get("/tenants/{tenant}/rate-now")
-async def rate_now(tenant: str, request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: SignedIn) -> Response:
-    of = await subject(desk, visitor, tenant)
-    return pages.answer(request, "tenant_rate.html", rate=await tenant_screen.rate_now(desk, of))
+async def rate_now(tenant: str, screen: View) -> Response:
+    of = await subject(screen.service, screen.visitor, tenant)
+    return screen.answer("tenant_rate.html", rate=await tenant_screen.rate_now(screen.service, of))
 
 
 @router.get("/tenants/{tenant}/backlog-now")
-async def backlog_now(
-    tenant: str, request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: SignedIn
-) -> Response:
-    of = await subject(desk, visitor, tenant)
-    found = await tenant_screen.backlog_now(desk, of)
-    return pages.answer(request, "tenant_backlog.html", visitor=visitor, of=of, backlog=found)
+async def backlog_now(tenant: str, screen: View) -> Response:
+    of = await subject(screen.service, screen.visitor, tenant)
+    found = await tenant_screen.backlog_now(screen.service, of)
+    return screen.answer("tenant_backlog.html", of=of, backlog=found)
 
 
 @router.get("/tenants/{tenant}/replays")
-async def replays(tenant: str, request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: SignedIn) -> Response:
-    of = await subject(desk, visitor, tenant)
-    return pages.answer(request, "tenant_replays.html", visitor=visitor, of=of, replays=await _replays(desk, of))
+async def replays(tenant: str, screen: View) -> Response:
+    of = await subject(screen.service, screen.visitor, tenant)
+    return screen.answer("tenant_replays.html", of=of, replays=await _replays(screen.service, of))
 
 
 @router.get("/tenants/{tenant}/deliveries")
-async def deliveries(
-    tenant: str, request: fastapi.Request, pages: Rendering, desk: ADesk, visitor: SignedIn, state: str = ""
-) -> Response:
-    of = await subject(desk, visitor, tenant)
-    found = await _deliveries(desk, of, state, "")
-    return pages.answer(request, "tenant_deliveries.html", of=of, list=found)
+async def deliveries(tenant: str, screen: View, state: str = "") -> Response:
+    of = await subject(screen.service, screen.visitor, tenant)
+    found = await _deliveries(screen.service, of, state, "")
+    return screen.answer("tenant_deliveries.html", of=of, list=found)
 
 
 @router.get("/tenants/{tenant}/deliveries/{delivery}")
 async def delivery(
     tenant: str,
     delivery: str,
-    request: fastapi.Request,
-    pages: Rendering,
-    desk: ADesk,
-    visitor: SignedIn,
+    screen: View,
     done: str = "",
 ) -> Response:
-    of = await subject(desk, visitor, tenant)
-    shown = await desk.reading.delivery(of.name, delivery)
-    attempts = await desk.reading.attempts(of.name, delivery, ATTEMPTS)
+    of = await subject(screen.service, screen.visitor, tenant)
+    shown = await screen.service.reading.delivery(of.name, delivery)
+    attempts = await screen.service.reading.attempts(of.name, delivery, ATTEMPTS)
     context: dict[str, Any] = {"of": of, "shown": shown, "attempts": attempts.rows}
-    return pages.answer(request, "delivery.html", visitor=visitor, done=changes.DONE.get(done, ""), **context)
+    return screen.answer("delivery.html", done=changes.DONE.get(done, ""), **context)
 
 
-async def subject(desk: Desk, visitor: SignedIn, name: str) -> Subject:
+async def subject(service: PushService, visitor: Visitor, name: str) -> Subject:
     """Return whom a page is about. Raises `NotFound` for what the visitor may not see."""
     visitor.check_sees(name)
-    return await tenant_screen.subject(desk, name, any_topic=visitor.sees_all)
+    return await tenant_screen.subject(service, name, any_topic=visitor.sees_all)
 
 
-async def _deliveries(desk: Desk, of: Subject, state: str, cursor: str) -> DeliveryList:
+async def _deliveries(service: PushService, of: Subject, state: str, cursor: str) -> DeliveryList:
     if state and state not in {known.value for known in State}:
         raise Invalid("invalid_request", f"{state[:40]!r} is not a state of deliveries")
     wanted = DeliveryFilter(state=State(state) if state else None)
-    page = await desk.reading.deliveries(of.name, wanted, DELIVERIES, cursor)
-    return DeliveryList([*page.rows], await tenant_screen.endpoint_names(desk, of), state, cursor, page.next)
+    page = await service.reading.deliveries(of.name, wanted, DELIVERIES, cursor)
+    return DeliveryList([*page.rows], await tenant_screen.endpoint_names(service, of), state, cursor, page.next)
 
 
-async def _replays(desk: Desk, of: Subject) -> list[ReplayRow]:
-    return [_row(one) for one in (await desk.replays.page(of.name, REPLAYS)).rows]
+async def _replays(service: PushService, of: Subject) -> list[ReplayRow]:
+    return [_row(one) for one in (await service.replays.page(of.name, REPLAYS)).rows]
 
 
 def _row(one: Replay) -> ReplayRow:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from emq.api.pages import charts, first_screen
-from emq.api.pages.desk import Desk
 from emq.api.pages.first_screen import Place
 from emq.host.lag_parts import Part
 from emq.inspect import backlog
@@ -19,6 +18,7 @@ from emq.push.service import states
 from emq.push.service.host_facts import HostFacts
 from emq.push.service.lagging import WATCH_MS, EndpointLag, total
 from emq.push.service.refusals import NotFound
+from emq.push.service.service import PushService
 from emq.push.service.states import Hold
 from emq.push.service.tenancy import unknown
 from emq.topics.model import State, Topic
@@ -120,7 +120,7 @@ class BacklogNow(NamedTuple):
     more: bool
 
 
-async def subject(desk: Desk, name: str, *, any_topic: bool) -> Subject:
+async def subject(service: PushService, name: str, *, any_topic: bool) -> Subject:
     """Return whom a page is about.
 
     Args:
@@ -129,9 +129,9 @@ async def subject(desk: Desk, name: str, *, any_topic: bool) -> Subject:
     Raises:
         NotFound: there is no such tenant.
     """
-    topic = (await desk.parts.app.catalog.some([name])).get(name)
+    topic = (await service.parts.app.catalog.some([name])).get(name)
     try:
-        tenant = await desk.tenants.get(name)
+        tenant = await service.tenants.get(name)
     except NotFound:
         if not any_topic or topic is None:
             raise
@@ -141,11 +141,11 @@ async def subject(desk: Desk, name: str, *, any_topic: bool) -> Subject:
     return Subject(name, tenant.settings.name, topic, True)
 
 
-async def rate_now(desk: Desk, of: Subject) -> RateNow:
+async def rate_now(service: PushService, of: Subject) -> RateNow:
     """Return the rate of the last minute; asks hosts to count each second from now on."""
-    now_ms = desk.parts.now_us() // 1000
-    await desk.parts.app.database.note_watch(desk.parts.environment, of.name, now_ms, WATCH_MS)
-    facts = await desk.hosts.now()
+    now_ms = service.parts.now_us() // 1000
+    await service.parts.app.database.note_watch(service.parts.environment, of.name, now_ms, WATCH_MS)
+    facts = await service.hosts.now()
     watched, cap = facts.starts(of.name), of.topic.qps
     if not facts.live:
         return RateNow(cap, None, None, "Not known: no host has reported lately.", True)
@@ -170,22 +170,22 @@ def _limit(of: Subject, facts: HostFacts) -> tuple[str, bool]:
     return f"Its own rate does not limit it: {used:.3g} of {of.topic.qps:g} a second are used.", False
 
 
-async def endpoint_names(desk: Desk, of: Subject) -> dict[str, str]:
+async def endpoint_names(service: PushService, of: Subject) -> dict[str, str]:
     """Return what people call the tenant's endpoints, by id."""
-    page = await desk.endpoints.page(of.name, SHOWN)
+    page = await service.endpoints.page(of.name, SHOWN)
     return {endpoint.id: endpoint.settings.description or endpoint.id for endpoint in page.rows}
 
 
-async def backlog_now(desk: Desk, of: Subject) -> BacklogNow:
+async def backlog_now(service: PushService, of: Subject) -> BacklogNow:
     """Return what waits, by its parts, by priority and by endpoint."""
     if not of.is_tenant:
-        return await _of_topic(desk, of)
-    endpoints = {endpoint.id: endpoint for endpoint in (await desk.endpoints.page(of.name, SHOWN)).rows}
-    lags = await desk.lagging.lag(of.name, SHOWN)
+        return await _of_topic(service, of)
+    endpoints = {endpoint.id: endpoint for endpoint in (await service.endpoints.page(of.name, SHOWN)).rows}
+    lags = await service.lagging.lag(of.name, SHOWN)
     names = [topic_of(of.name, row.endpoint) for row in lags.rows]
-    topics = await desk.parts.app.catalog.some(names)
+    topics = await service.parts.app.catalog.some(names)
     mine = [topics[name] for name in names if name in topics]
-    facts = await desk.hosts.now()
+    facts = await service.hosts.now()
     rows = [
         _row(endpoint, topic, lag, facts.started_per_s(name))
         for lag, name in zip(lags.rows, names, strict=True)
@@ -195,16 +195,16 @@ async def backlog_now(desk: Desk, of: Subject) -> BacklogNow:
     flying = total([lag.in_flight for lag in lags.rows])
     return BacklogNow(
         first_screen.places_of(_parts(lags.rows), flying),
-        await _priorities(desk, mine),
+        await _priorities(service, mine),
         max(oldest, default=None),
         rows,
         bool(lags.next),
     )
 
 
-async def _of_topic(desk: Desk, of: Subject) -> BacklogNow:
-    [found] = await backlog.of(desk.parts.app.admin, [of.topic])
-    facts = await desk.hosts.now()
+async def _of_topic(service: PushService, of: Subject) -> BacklogNow:
+    [found] = await backlog.of(service.parts.app.admin, [of.topic])
+    facts = await service.hosts.now()
     hold, waiting = states.hold_of(of.topic, None, facts), sum(found.ready.values()) + found.claimed
     flying = facts.in_flight(of.name)
     rest = max(0, waiting - (flying or 0))
@@ -225,9 +225,9 @@ def _parts(lags: Iterable[EndpointLag]) -> dict[str, int]:
     return sums
 
 
-async def _priorities(desk: Desk, topics: Sequence[Topic]) -> list[tuple[str, int]]:
+async def _priorities(service: PushService, topics: Sequence[Topic]) -> list[tuple[str, int]]:
     sums: dict[str, int] = {}
-    for found in await backlog.of(desk.parts.app.admin, topics):
+    for found in await backlog.of(service.parts.app.admin, topics):
         for name, n in found.ready.items():
             sums[name] = sums.get(name, 0) + n
     return [*sums.items()]

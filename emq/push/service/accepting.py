@@ -20,6 +20,9 @@ from emq.push.service.tenancy import unknown
 LEASE_US = 15_000_000
 """Microseconds after which somebody else may send what a process has accepted: it has crashed, or is stuck."""
 
+IN_PROGRESS = "request_in_progress"
+"""The code of a request that repeats one which is still under way."""
+
 Answer: TypeAlias = Sequence[Receipt] | Refused
 
 _encode = msgspec.json.Encoder().encode
@@ -202,7 +205,7 @@ class _Transaction:
             is_taken = self._now_us - batch.claimed_us < LEASE_US
             if is_taken or not self._rows.claim(self._connection, batch, self._now_us):
                 text = "an earlier request with these messages is still under way; repeat this one in a second"
-                raise Conflict("request_in_progress", text)
+                raise Conflict(IN_PROGRESS, text)
             self._again[batch.id] = msgspec.structs.replace(batch, claimed_us=self._now_us)
 
     def _add(self, tenant: str, message: Incoming, plan: Plan) -> Receipt:

@@ -20,10 +20,10 @@ from emq.producer.batcher import Batcher
 from emq.producer.outcomes import Outcome
 from emq.push.records.accepted import Batch
 from emq.push.service import incoming
-from emq.push.service.accepting import LEASE_US, Accepting, Answer, Sending, Taken
+from emq.push.service.accepting import IN_PROGRESS, LEASE_US, Accepting, Answer, Sending, Taken
 from emq.push.service.incoming import Incoming, Receipt, Request
 from emq.push.service.parts import Parts
-from emq.push.service.refusals import Refused, TryAgain
+from emq.push.service.refusals import Conflict, Refused, TryAgain
 from emq.storage.durability import Durability
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ TRIES = 4
 """Most times that a transaction begins again because another process has written the same rows."""
 FORGET_S = 0.05
 """Seconds after which what was sent is forgotten, if no transaction has done so by the way."""
+PATIENCE = 20
+"""Most times that a request waits for `FORGET_S`, while an earlier one of the same messages is under way."""
 LOOK_S = 5.0
 """Seconds between two looks for messages that another process has left unsent."""
 
@@ -78,7 +80,15 @@ class Publishing:
         """
         incoming.check(messages, self._parts.now_us(), is_single=is_single)
         size = sum(len(message.payload) for message in messages) + MESSAGE_COST * len(messages)
-        return await self._batcher.send(Request(tenant, messages, key, digest, size), Durability.ACCEPTED)
+        request = Request(tenant, messages, key, digest, size)
+        for _ in range(PATIENCE):
+            try:
+                return await self._batcher.send(request, Durability.ACCEPTED)
+            except Conflict as exc:
+                if exc.code != IN_PROGRESS:
+                    raise
+            await asyncio.sleep(FORGET_S)
+        return await self._batcher.send(request, Durability.ACCEPTED)
 
     async def _call(self, requests: Sequence[Request], _: Durability) -> Sequence[Sequence[Receipt] | Exception]:
         sent = list(self._sent)

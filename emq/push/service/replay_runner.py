@@ -316,9 +316,12 @@ class ReplayRunner:
         """End our lease, if the database lets us: another runner then begins at once."""
         try:
             async with asyncio.timeout(GIVE_BACK_S):
-                now = await self._parts.read(lambda c: self._rows.get(c, replay.tenant, replay.id))
-                if now is not None and now.body.runner == self.name:
-                    await self._try(now, now._replace(body=_free(now.body)))
+                saved = None
+                while saved is None:  # a write of ours that was under way may come in between
+                    now = await self._parts.read(lambda c: self._rows.get(c, replay.tenant, replay.id))
+                    if now is None or now.body.runner != self.name:
+                        return
+                    saved = await self._try(now, now._replace(body=_free(now.body)))
         except (errors.EMQError, TimeoutError) as exc:
             log.info("replay %s keeps its lease for up to %g s: %s", replay.id, LEASE_S, exc)
 

@@ -41,6 +41,7 @@ class PushService:
     Attributes:
         parts: the app, its database, ids and the audit log.
         tenants, endpoints, messages, publishing, examples, keys: see their modules.
+        hosts: what the hosts say of themselves.
         reading, resending, replays, letters, lagging, cluster: deliveries and what became of them; see their modules.
     """
 
@@ -53,7 +54,7 @@ class PushService:
         self.publishing = Publishing(self.parts)
         self.examples = ExampleService(self.parts, self.endpoints)
         self.keys = KeyService(self.parts, self.tenants)
-        hosts = HostView(self.parts)
+        self.hosts = hosts = HostView(self.parts)
         self.reading = ReadingService(self.parts, hosts)
         self.resending = ResendingService(self.parts, self.reading)
         self.replays = ReplayService(self.parts)

@@ -95,6 +95,10 @@ def hold_of(topic: Topic | None, tenant: Topic | None, facts: HostFacts) -> Hold
         return Hold("throttled", throttle.reason, 0.0, throttle.rate)
     if not facts.live:
         return Hold("unknown", "no host has reported lately")
+    seen = facts.topics.get(topic.name)
+    if seen is not None and seen.held_by:
+        whole = "the tenant" if tenant is not None and seen.held_by == tenant.name else f"the budget {seen.held_by}"
+        return Hold("tenant_cap", f"{whole} uses its whole rate")
     started = facts.started_per_s(topic.name)
     if started is not None and started >= AT_CAP * topic.qps:
         return Hold("endpoint_cap", f"the endpoint uses its {topic.qps:g} a second")

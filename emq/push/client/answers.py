@@ -1,0 +1,205 @@
+"""What the operations of the client return. A field that a newer service adds is left out."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A page of a list.
+
+    Attributes:
+        next: cursor of the next page; None on the last one.
+    """
+
+    data: list[T]
+    next: str | None = None
+
+
+class Tenant(msgspec.Struct, frozen=True):
+    id: str
+    qps: float
+    created: datetime.datetime
+    changed: datetime.datetime
+    name: str = ""
+    payload_retention_s: int = 0
+    log_retention_s: int = 0
+    delete_on_success: bool = False
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """An endpoint of a tenant.
+
+    Attributes:
+        qps: its own rate below its tenant's; None if it has none.
+        disabled: why it is disabled; None if it is not.
+        warnings: what the service noticed while it created or changed the endpoint.
+        secret: only in the answer that creates the endpoint or rotates its secret.
+    """
+
+    id: str
+    url: str
+    created: datetime.datetime
+    changed: datetime.datetime
+    description: str = ""
+    event_types: list[str] = []
+    qps: float | None = None
+    priorities: list[str] = []
+    retry_schedule_s: list[float] = []
+    timeout_s: float = 0.0
+    header_names: list[str] = []
+    auth: str = ""
+    disabled: str | None = None
+    paused: bool = False
+    warnings: list[str] = []
+    secret: str | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """A published message with the ids of its deliveries; none if no endpoint takes its type."""
+
+    id: str
+    deliveries: list[str] = []
+
+
+class Receipts(msgspec.Struct, frozen=True):
+    data: list[Receipt]
+
+
+class StoredMessage(msgspec.Struct, frozen=True):
+    """A message of the log; `payload` and `deliveries` only where one message was asked for."""
+
+    id: str
+    event_type: str
+    created: datetime.datetime
+    key: str | None = None
+    priority: str | None = None
+    headers: dict[str, str] = {}
+    due: datetime.datetime | None = None
+    expires: datetime.datetime | None = None
+    erased: bool = False
+    payload: Any = None
+    deliveries: list[str] = []
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """What holds a delivery or an endpoint now."""
+
+    name: str
+    reason: str
+    until: datetime.datetime | None = None
+    rate_per_s: float | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    delivery: str
+    number: int
+    started: datetime.datetime
+    took_ms: float
+    outcome: str
+    reason: str = ""
+    status: int | None = None
+    answer: str = ""
+    host: str | None = None
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One message on its way to one endpoint.
+
+    Attributes:
+        state: waiting, held, delayed, in_flight, delivered, parked, dead, cancelled, or unknown.
+        latest_attempts: only where one delivery was asked for.
+    """
+
+    id: str
+    endpoint: str
+    message: str
+    event_type: str
+    state: str
+    attempts: int
+    created: datetime.datetime
+    status: int | None = None
+    reason: str = ""
+    next_attempt: datetime.datetime | None = None
+    settled: datetime.datetime | None = None
+    hold: Hold | None = None
+    latest_attempts: list[Attempt] = []
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """A replay, running or over; after a dry run only its count."""
+
+    id: str
+    state: str
+    total: int
+    total_is_exact: bool
+    replayed: int = 0
+    left_out: int = 0
+    trouble: str = ""
+    rate_per_s: float = 0.0
+    priority: str = ""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What a replay would take."""
+
+    total: int
+    total_is_exact: bool
+
+
+class EndpointLag(msgspec.Struct, frozen=True):
+    """What waits for one endpoint; None where no host has told of late."""
+
+    endpoint: str
+    ready: int
+    delayed: int
+    dead: int
+    held_by_rate: int | None = None
+    in_flight: int | None = None
+    parked: int | None = None
+    oldest_claimable_s: float | None = None
+    hold: Hold | None = None
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """A cap and its use; `endpoint` is None for the tenant's own."""
+
+    cap_per_s: float
+    endpoint: str | None = None
+    used_per_s: float | None = None
+    limited_by: Hold | None = None
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A key; `key` only in the answer that makes it."""
+
+    id: str
+    role: str
+    created: datetime.datetime
+    tenant: str | None = None
+    name: str = ""
+    expires: datetime.datetime | None = None
+    key: str | None = None
+
+
+class Example(msgspec.Struct, frozen=True):
+    """The delivery of an example."""
+
+    id: str
+    outcome: str
+    reason: str = ""
+    took_ms: int = 0
+
+
+class Erased(msgspec.Struct, frozen=True):
+    payloads: int
+
+
+class Purged(msgspec.Struct, frozen=True):
+    purged: int
+    more: bool = False

@@ -1,0 +1,428 @@
+"""The operations of the API as plain functions that build requests; both clients have them as methods.
+
+Arguments that are None are left out, so that the service's default or present value counts. Times need a time zone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from emq.push.client import answers
+from emq.push.client.requests import Request, body, path
+
+Role = Literal["admin", "read", "send", "manage"]
+
+# ------------------------------------------------------------------------------------------------------------- tenants
+
+
+def put_tenant(
+    tenant: str,
+    *,
+    qps: float,
+    name: str | None = None,
+    payload_retention_s: int | None = None,
+    log_retention_s: int | None = None,
+    delete_on_success: bool | None = None,
+) -> Request[answers.Tenant]:
+    """Create a tenant, or change it; what is left out gets its default.
+
+    Args:
+        tenant: an id of your own.
+        qps: most deliveries started in a second, over all endpoints of the tenant.
+    """
+    content = body(
+        qps=qps,
+        name=name,
+        payload_retention_s=payload_retention_s,
+        log_retention_s=log_retention_s,
+        delete_on_success=delete_on_success,
+    )
+    return Request("PUT", path("tenants", tenant), answers.Tenant, content)
+
+
+def tenant(tenant: str) -> Request[answers.Tenant]:
+    """Return a tenant."""
+    return Request("GET", path("tenants", tenant), answers.Tenant)
+
+
+def tenants(*, limit: int | None = None, cursor: str | None = None) -> Request[answers.Page[answers.Tenant]]:
+    """Return a page of tenants, by id."""
+    return Request("GET", path("tenants", limit=limit, cursor=cursor), answers.Page[answers.Tenant])
+
+
+def delete_tenant(tenant: str) -> Request[None]:
+    """Delete a tenant with its endpoints, messages, deliveries and keys. Safe to repeat."""
+    return Request("DELETE", path("tenants", tenant), type(None))
+
+
+# ----------------------------------------------------------------------------------------------------------- endpoints
+
+
+def create_endpoint(
+    tenant: str,
+    *,
+    url: str,
+    event_types: Sequence[str] | None = None,
+    qps: float | None = None,
+    **settings: Any,
+) -> Request[answers.Endpoint]:
+    """Create an endpoint; the answer alone has its secret.
+
+    Args:
+        event_types: such as `order.created`, or `order.*`; left out, all.
+        qps: most deliveries started in a second, below the tenant's.
+        settings: other fields of the API's endpoint, such as `timeout_s`, `headers`, `retry_schedule_s` or `auth`.
+    """
+    content = body(url=url, event_types=event_types, qps=qps, **settings)
+    return Request("POST", path("tenants", tenant, "endpoints"), answers.Endpoint, content, repeatable=False)
+
+
+def change_endpoint(tenant: str, endpoint: str, **settings: Any) -> Request[answers.Endpoint]:
+    """Change the given fields of an endpoint; None sets `qps` and `ttl_s` to no limit."""
+    content = msgspec.json.encode(settings)
+    return Request("PATCH", path("tenants", tenant, "endpoints", endpoint), answers.Endpoint, content)
+
+
+def endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
+    """Return an endpoint."""
+    return Request("GET", path("tenants", tenant, "endpoints", endpoint), answers.Endpoint)
+
+
+def endpoints(
+    tenant: str, *, limit: int | None = None, cursor: str | None = None
+) -> Request[answers.Page[answers.Endpoint]]:
+    """Return a page of a tenant's endpoints."""
+    where = path("tenants", tenant, "endpoints", limit=limit, cursor=cursor)
+    return Request("GET", where, answers.Page[answers.Endpoint])
+
+
+def delete_endpoint(tenant: str, endpoint: str) -> Request[None]:
+    """Delete an endpoint with what waits for it. Safe to repeat."""
+    return Request("DELETE", path("tenants", tenant, "endpoints", endpoint), type(None))
+
+
+def _do(tenant: str, endpoint: str, action: str, content: bytes | None = None) -> Request[answers.Endpoint]:
+    where = path("tenants", tenant, "endpoints", f"{endpoint}:{action}")
+    return Request("POST", where, answers.Endpoint, content, repeatable=action != "rotate-secret")
+
+
+def rotate_secret(tenant: str, endpoint: str, *, overlap_s: float | None = None) -> Request[answers.Endpoint]:
+    """Give the endpoint a new secret; for `overlap_s` seconds, deliveries are signed with both."""
+    return _do(tenant, endpoint, "rotate-secret", body(overlap_s=overlap_s))
+
+
+def disable_endpoint(tenant: str, endpoint: str, *, reason: str | None = None) -> Request[answers.Endpoint]:
+    """Disable an endpoint: its messages are kept, in their order."""
+    return _do(tenant, endpoint, "disable", body(reason=reason))
+
+
+def enable_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
+    """Enable an endpoint again, and deliver what was kept."""
+    return _do(tenant, endpoint, "enable")
+
+
+def pause_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
+    """Start nothing for an endpoint until it is resumed."""
+    return _do(tenant, endpoint, "pause")
+
+
+def resume_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
+    """Resume a paused endpoint."""
+    return _do(tenant, endpoint, "resume")
+
+
+def send_example(
+    tenant: str, endpoint: str, *, event_type: str | None = None, payload: Mapping[str, Any] | None = None
+) -> Request[answers.Example]:
+    """Deliver one signed example to an endpoint now, and return what the endpoint answered."""
+    where = path("tenants", tenant, "endpoints", f"{endpoint}:send-example")
+    content = body(event_type=event_type, payload=payload)
+    return Request("POST", where, answers.Example, content, repeatable=False)
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+
+
+def message(
+    event_type: str,
+    payload: Any,
+    *,
+    id: str | None = None,
+    key: str | None = None,
+    priority: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    delay_s: float | None = None,
+    at: datetime.datetime | None = None,
+    ttl_s: float | None = None,
+) -> dict[str, Any]:
+    """Return a message for `publish_many`; the fields as for `publish`."""
+    fields = {
+        "event_type": event_type,
+        "payload": payload,
+        "id": id,
+        "key": key,
+        "priority": priority,
+        "headers": headers,
+        "delay_s": delay_s,
+        "at": at,
+        "ttl_s": ttl_s,
+    }
+    return {name: value for name, value in fields.items() if value is not None or name == "payload"}
+
+
+def publish(
+    tenant: str,
+    event_type: str,
+    payload: Any,
+    *,
+    id: str | None = None,
+    key: str | None = None,
+    priority: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    delay_s: float | None = None,
+    at: datetime.datetime | None = None,
+    ttl_s: float | None = None,
+    idempotency_key: str | None = None,
+) -> Request[answers.Receipt]:
+    """Publish a message to the tenant's endpoints that take its type. It is queued when the answer comes.
+
+    Args:
+        payload: anything that JSON has.
+        id: your own; left out, the service makes one.
+        key: messages of one key are delivered one at a time, in order.
+        priority: a name; left out, the middle one.
+        headers: small texts that travel with the payload.
+        delay_s, at: when the first attempt may be made; left out, at once.
+        ttl_s: seconds after which an undelivered message is dead.
+        idempotency_key: of a publish that you may repeat for 24 hours; left out, the client makes one for its own
+            repeats.
+    """
+    content = message(
+        event_type,
+        payload,
+        id=id,
+        key=key,
+        priority=priority,
+        headers=headers,
+        delay_s=delay_s,
+        at=at,
+        ttl_s=ttl_s,
+    )
+    return Request(
+        "POST",
+        path("tenants", tenant, "messages"),
+        answers.Receipt,
+        msgspec.json.encode(content),
+        _idempotency(idempotency_key),
+    )
+
+
+def publish_many(
+    tenant: str, messages: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+) -> Request[answers.Receipts]:
+    """Publish up to 500 messages, as `message` returns them: all of them, or none if one is refused."""
+    content = msgspec.json.encode({"messages": messages})
+    where = path("tenants", tenant, "messages")
+    return Request("POST", where, answers.Receipts, content, _idempotency(idempotency_key))
+
+
+def _idempotency(key: str | None) -> Mapping[str, str]:
+    return {"Idempotency-Key": key or uuid.uuid4().hex}
+
+
+def stored_message(tenant: str, message: str) -> Request[answers.StoredMessage]:
+    """Return a message with its payload and the ids of its deliveries."""
+    return Request("GET", path("tenants", tenant, "messages", message), answers.StoredMessage)
+
+
+def stored_messages(
+    tenant: str,
+    *,
+    event_type: str | None = None,
+    key: str | None = None,
+    created_gte: datetime.datetime | None = None,
+    created_lt: datetime.datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Request[answers.Page[answers.StoredMessage]]:
+    """Return a page of messages, the latest first."""
+    where = path(
+        *("tenants", tenant, "messages"),
+        event_type=event_type,
+        key=key,
+        created_gte=created_gte,
+        created_lt=created_lt,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Request("GET", where, answers.Page[answers.StoredMessage])
+
+
+def erase(tenant: str, *, key: str) -> Request[answers.Erased]:
+    """Delete the payloads of all messages of a key. Safe to repeat."""
+    return Request("POST", path("tenants", tenant, "messages:erase"), answers.Erased, body(key=key))
+
+
+# ---------------------------------------------------------------------------------------------------------- deliveries
+
+
+def deliveries(
+    tenant: str,
+    *,
+    state: str | None = None,
+    endpoint: str | None = None,
+    event_type: str | None = None,
+    message: str | None = None,
+    created_gte: datetime.datetime | None = None,
+    created_lt: datetime.datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Request[answers.Page[answers.Delivery]]:
+    """Return a page of deliveries, the latest first."""
+    where = path(
+        *("tenants", tenant, "deliveries"),
+        state=state,
+        endpoint=endpoint,
+        event_type=event_type,
+        message=message,
+        created_gte=created_gte,
+        created_lt=created_lt,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Request("GET", where, answers.Page[answers.Delivery])
+
+
+def delivery(tenant: str, delivery: str) -> Request[answers.Delivery]:
+    """Return a delivery with its latest attempts."""
+    return Request("GET", path("tenants", tenant, "deliveries", delivery), answers.Delivery)
+
+
+def attempts(
+    tenant: str, delivery: str, *, limit: int | None = None, cursor: str | None = None
+) -> Request[answers.Page[answers.Attempt]]:
+    """Return a page of a delivery's attempts, the latest first."""
+    where = path("tenants", tenant, "deliveries", delivery, "attempts", limit=limit, cursor=cursor)
+    return Request("GET", where, answers.Page[answers.Attempt])
+
+
+def resend(tenant: str, delivery: str, *, priority: str | None = None) -> Request[answers.Delivery]:
+    """Deliver a message to its endpoint once more, as a first attempt."""
+    where = path("tenants", tenant, "deliveries", f"{delivery}:resend")
+    return Request("POST", where, answers.Delivery, body(priority=priority), repeatable=False)
+
+
+def cancel(tenant: str, delivery: str) -> Request[answers.Delivery]:
+    """Cancel a delivery that waits for a later time."""
+    return Request("POST", path("tenants", tenant, "deliveries", f"{delivery}:cancel"), answers.Delivery)
+
+
+# ------------------------------------------------------------------------------------------------------------- replays
+
+
+def _replay(
+    tenant: str, filter: Mapping[str, Any], rate_per_s: float | None, priority: str | None, *, dry_run: bool
+) -> tuple[str, bytes]:
+    content = body(filter=filter, rate_per_s=rate_per_s, priority=priority, dry_run=dry_run)
+    return path("tenants", tenant, "replays"), content
+
+
+def count_replay(tenant: str, filter: Mapping[str, Any]) -> Request[answers.Counted]:
+    """Count what a replay would deliver; deliver nothing."""
+    where, content = _replay(tenant, filter, None, None, dry_run=True)
+    return Request("POST", where, answers.Counted, content)
+
+
+def start_replay(
+    tenant: str, filter: Mapping[str, Any], *, rate_per_s: float | None = None, priority: str | None = None
+) -> Request[answers.Replay]:
+    """Deliver messages once more, in the background.
+
+    Args:
+        filter: any of `endpoint`, `states`, `event_types`, `created_gte`, `created_lt`.
+        rate_per_s: most messages put back in a second, below the tenant's rate.
+        priority: of the replayed messages; left out, each one's own.
+    """
+    where, content = _replay(tenant, filter, rate_per_s, priority, dry_run=False)
+    return Request("POST", where, answers.Replay, content, repeatable=False)
+
+
+def replay(tenant: str, replay: str) -> Request[answers.Replay]:
+    """Return a replay with its progress."""
+    return Request("GET", path("tenants", tenant, "replays", replay), answers.Replay)
+
+
+def replays(
+    tenant: str, *, limit: int | None = None, cursor: str | None = None
+) -> Request[answers.Page[answers.Replay]]:
+    """Return a page of a tenant's replays, the latest first."""
+    where = path("tenants", tenant, "replays", limit=limit, cursor=cursor)
+    return Request("GET", where, answers.Page[answers.Replay])
+
+
+def pause_replay(tenant: str, replay: str) -> Request[answers.Replay]:
+    """Pause a replay."""
+    return Request("POST", path("tenants", tenant, "replays", f"{replay}:pause"), answers.Replay)
+
+
+def resume_replay(tenant: str, replay: str) -> Request[answers.Replay]:
+    """Go on with a paused replay."""
+    return Request("POST", path("tenants", tenant, "replays", f"{replay}:resume"), answers.Replay)
+
+
+def cancel_replay(tenant: str, replay: str) -> Request[answers.Replay]:
+    """End a replay; what it has put back stays."""
+    return Request("POST", path("tenants", tenant, "replays", f"{replay}:cancel"), answers.Replay)
+
+
+# ------------------------------------------------------------------------------------------------------------ watching
+
+
+def lag(
+    tenant: str, *, endpoint: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Request[answers.Page[answers.EndpointLag]]:
+    """Return a page of endpoints with what waits for each."""
+    where = path("tenants", tenant, "lag", endpoint=endpoint, limit=limit, cursor=cursor)
+    return Request("GET", where, answers.Page[answers.EndpointLag])
+
+
+def rates(
+    tenant: str, *, endpoint: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Request[answers.Page[answers.Rate]]:
+    """Return a page of caps with their use: the tenant's, then its endpoints'."""
+    where = path("tenants", tenant, "rate-limit-status", endpoint=endpoint, limit=limit, cursor=cursor)
+    return Request("GET", where, answers.Page[answers.Rate])
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+def create_key(
+    role: Role, *, tenant: str | None = None, name: str | None = None, lifetime_s: int | None = None
+) -> Request[answers.Key]:
+    """Make a key; the answer alone has it."""
+    content = body(role=role, tenant=tenant, name=name, lifetime_s=lifetime_s)
+    return Request("POST", path("keys"), answers.Key, content, repeatable=False)
+
+
+def create_token(
+    tenant: str, *, role: Role | None = None, name: str | None = None, lifetime_s: int | None = None
+) -> Request[answers.Key]:
+    """Make a short-lived key for a tenant, such as for its portal."""
+    content = body(role=role, name=name, lifetime_s=lifetime_s)
+    return Request("POST", path("tenants", tenant, "tokens"), answers.Key, content, repeatable=False)
+
+
+def keys(*, limit: int | None = None, cursor: str | None = None) -> Request[answers.Page[answers.Key]]:
+    """Return a page of keys, without the keys themselves."""
+    return Request("GET", path("keys", limit=limit, cursor=cursor), answers.Page[answers.Key])
+
+
+def delete_key(key: str) -> Request[None]:
+    """Delete a key by its id. Safe to repeat."""
+    return Request("DELETE", path("keys", key), type(None))

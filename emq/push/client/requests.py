@@ -1,0 +1,51 @@
+"""A request to the API, before it is sent."""
+
+from __future__ import annotations
+
+import datetime
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Request(msgspec.Struct, Generic[T], frozen=True):
+    """One operation of the API.
+
+    Attributes:
+        path: below the service's address, with its query.
+        body: as JSON; None for none.
+        answer: the type of the answer's body.
+        headers: besides those of every request.
+        repeatable: a second request does no harm, so that the client may repeat it when no answer came.
+    """
+
+    method: str
+    path: str
+    answer: type[T]
+    body: bytes | None = None
+    headers: Mapping[str, str] = {}
+    repeatable: bool = True
+
+
+def path(*parts: str, **query: Any) -> str:
+    """Return a path of these parts, escaped, with the parts of the query that are not None or empty."""
+    head = "/".join(urllib.parse.quote(part, safe=":") for part in parts)
+    kept = {
+        name.replace("_gte", "[gte]").replace("_lt", "[lt]"): _text(value)
+        for name, value in query.items()
+        if value not in (None, "")
+    }
+    return f"/v1/{head}" + (f"?{urllib.parse.urlencode(kept)}" if kept else "")
+
+
+def body(**fields: Any) -> bytes:
+    """Return the fields that are not None as JSON."""
+    return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+
+
+def _text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime.datetime) else str(value)

@@ -1,0 +1,134 @@
+"""The API behind a real HTTP server: it keeps to its OpenAPI document whatever it is sent, and waits for nobody."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.core.parameters import ParameterLocation
+from support.live_api import Live, live
+
+from emq.api import connections
+from emq.api.limits import Limits
+from emq.push.records.endpoints import EndpointSettings
+from emq.push.records.tenants import TenantSettings
+from emq.push.service.service import PushService
+
+TENANT, URL = "acme", "https://93.184.216.34/hook"
+
+
+async def prepare(service: PushService) -> None:
+    await service.tenants.put(TENANT, TenantSettings(qps=100), "test")
+    await service.endpoints.create(TENANT, EndpointSettings(url=URL), "test")
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Live]:
+    # No host runs, so nothing is delivered.
+    with live(prepare, Limits(body_s=0.5, requests_per_s=1e6)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def document(api: Live) -> schemathesis.BaseSchema:
+    return schemathesis.openapi.from_url(f"{api.url}/v1/openapi.json")
+
+
+schema = schemathesis.pytest.from_fixture("document")
+
+
+@schema.parametrize()
+@hypothesis.settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+    phases=[hypothesis.Phase.generate],
+)
+def test_every_operation_keeps_to_its_document(case: schemathesis.Case, api: Live) -> None:
+    # The service refuses more than a schema can say: cursors of another list, addresses that are not public.
+    excluded = [schemathesis.checks.positive_data_acceptance]
+    if "tenant" in (case.path_parameters or {}) and case.method not in ("DELETE", "PUT"):
+        case.path_parameters["tenant"] = TENANT
+    wrong = [place for place, part in case.meta.components.items() if part.mode.is_negative]
+    if set(wrong) & {ParameterLocation.PATH, ParameterLocation.HEADER}:
+        excluded.append(schemathesis.checks.negative_data_rejection)  # the test has put that right
+    response = case.call(headers={"Authorization": f"Bearer {api.key}"})
+    assert response.status_code < 500, response.text
+    case.validate_response(response, excluded_checks=excluded)
+
+
+# ------------------------------------------------------------------------------------------------ slow and huge senders
+
+
+def talk(api: Live, *parts: bytes, pause_s: float = 0.0) -> bytes:
+    """Send bytes to the API; return what it answers until it closes the connection."""
+    with socket.create_connection((api.host, api.port), timeout=10) as connection:
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(pause_s)
+        answer = b""
+        while part := connection.recv(65_536):
+            answer += part
+        return answer
+
+
+def head(api: Live, length: int) -> bytes:
+    lines = ["POST /v1/tenants/acme/messages HTTP/1.1", f"Host: {api.host}", f"Authorization: Bearer {api.key}"]
+    lines += ["Content-Type: application/json", f"Content-Length: {length}"]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(api: Live) -> None:
+    answer = talk(api, head(api, 100) + b'{"event_type":')
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"code":"too_slow"' in answer
+
+
+def test_a_body_beyond_the_limit_is_refused_before_it_came(api: Live) -> None:
+    answer = talk(api, head(api, 1 << 40))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"code":"too_large"' in answer
+
+
+def test_a_body_beyond_the_limit_in_chunks_is_refused(api: Live) -> None:
+    begin = head(api, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    chunk = b"%x\r\n" % (1 << 20) + b"x" * (1 << 20) + b"\r\n"
+    try:
+        answer = talk(api, begin, *[chunk] * 9)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # it has closed the connection while the rest was sent
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_request_that_does_not_begin_is_not_waited_for(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 0.2)
+    assert talk(api) == b""
+    assert talk(api, b"GET /v1/tenants HTTP/1.1\r\nHost: x\r\n") == b""
+    whole = f"GET /v1/nothing HTTP/1.1\r\nHost: {api.host}\r\n\r\n".encode()
+    assert talk(api, whole, b"GET /v1/ten", pause_s=0.1).count(b"HTTP/1.1 404") == 1, "the second one on a connection"
+
+
+def test_a_head_without_end_is_cut(api: Live) -> None:
+    try:
+        answer = talk(api, b"GET / HTTP/1.1\r\n", *[b"X-Filler: " + b"x" * 8_000 + b"\r\n"] * 10)
+    except (BrokenPipeError, ConnectionResetError):
+        return
+    assert answer == b""
+
+
+def test_connections_are_kept_between_requests(api: Live) -> None:
+    connection = http.client.HTTPConnection(api.host, api.port, timeout=10)
+    headers = {"Authorization": f"Bearer {api.key}", "Content-Type": "application/json"}
+    for n in range(3):
+        body = json.dumps({"event_type": "order.paid", "payload": n})
+        connection.request("POST", "/v1/tenants/acme/messages", body, headers)
+        response = connection.getresponse()
+        assert response.status == 202
+        assert json.loads(response.read())["id"]
+    connection.close()

@@ -1,0 +1,149 @@
+"""`emq up --api`, and `emq api` beside hosts on PostgreSQL, as processes of their own."""
+
+from __future__ import annotations
+
+import http.server
+import re
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from standardwebhooks.webhooks import Webhook
+from support.emq_processes import Shell, line_with, until
+
+
+class Endpoint(http.server.ThreadingHTTPServer):
+    """Keeps the requests that it gets."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hook"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append(({k.lower(): v for k, v in self.headers.items()}, body))  # type: ignore[attr-defined]
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.05,))
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
+    shell = Shell()
+    yield shell
+    shell.close()
+
+
+def client(process: Any, key: str) -> httpx.Client:
+    found = re.search(r"http://\S+:\d+", line_with(process, "serving the API"))
+    assert found is not None
+    return httpx.Client(base_url=found.group(), headers={"Authorization": f"Bearer {key}"}, timeout=20)
+
+
+def set_up(api: httpx.Client, tenant: str, url: str) -> str:
+    assert api.put(f"/v1/tenants/{tenant}", json={"qps": 500}).status_code == 201
+    made = api.post(f"/v1/tenants/{tenant}/endpoints", json={"url": url})
+    assert made.status_code == 201, made.text
+    secret: str = made.json()["secret"]
+    return secret
+
+
+def check(endpoint: Endpoint, secret: str, count: int) -> None:
+    until(lambda: len({headers["webhook-id"] for headers, _ in endpoint.requests}) == count)
+    for headers, body in endpoint.requests:
+        Webhook(secret).verify(body, headers)
+
+
+def test_one_process_serves_the_api_and_delivers(emq: Shell, endpoint: Endpoint) -> None:
+    key, _ = emq("api key create --name ops")
+    process = emq.start("up --api 127.0.0.1:0")
+    with client(process, key.strip()) as api:
+        secret = set_up(api, "acme", endpoint.url)
+        assert api.post("/v1/tenants/acme/messages", json={"event_type": "a", "payload": 1}).status_code == 202
+        check(endpoint, secret, 1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+def test_the_api_alone_needs_a_store_for_several_processes(emq: Shell) -> None:
+    _, error = emq("api --at 127.0.0.1:0", code=2)
+    assert "emq up --api" in error
+
+
+def test_two_apis_and_a_host_share_postgresql_and_survive_a_kill(
+    emq: Shell, endpoint: Endpoint, postgres_url: str
+) -> None:
+    where = f"--store {postgres_url} --database {postgres_url} --env sandbox"
+    tenant = f"t{uuid.uuid4().hex[:8]}"
+    key = emq(f"api key create {where}")[0].strip()
+    first, second = emq.start(f"api --at 127.0.0.1:0 {where}"), emq.start(f"api --at 127.0.0.1:0 {where}")
+    host = emq.start(f"host {where}")
+    with client(first, key) as one, client(second, key) as other:
+        secret = set_up(one, tenant, endpoint.url)
+        path, sent = f"/v1/tenants/{tenant}/messages", 0
+        for api in (one, other) * 5:
+            messages = [{"event_type": "a", "payload": n, "id": f"m{sent + n}"} for n in range(20)]
+            answer = api.post(path, json={"messages": messages})
+            assert answer.status_code == 202, answer.text
+            assert all(len(receipt["deliveries"]) == 1 for receipt in answer.json()["data"])
+            sent += 20
+        # A repeat on the other one is the same message, and sends nothing.
+        again = {"event_type": "a", "payload": 0, "id": "m0"}
+        assert one.post(path, json=again).json() == other.post(path, json=again).json()
+        headers = {"Idempotency-Key": "k1"}
+        answers = [api.post(path, json={"event_type": "b", "payload": 1}, headers=headers) for api in (one, other)]
+        assert answers[0].json() == answers[1].json()
+        stop = threading.Event()
+        accepted: list[str] = []
+        thread = threading.Thread(target=_flood, args=(one, path, stop, accepted))
+        thread.start()
+        until(lambda: len(accepted) > 20)
+        first.kill()
+        stop.set()
+        thread.join()
+        for id_ in accepted:
+            assert other.get(f"{path}/{id_}").json()["deliveries"]
+        until(lambda: {*accepted, *(f"m{n}" for n in range(200))} <= _ids(endpoint))
+    for headers, body in endpoint.requests:
+        Webhook(secret).verify(body, headers)
+    for process in (second, host):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+def _ids(endpoint: Endpoint) -> set[str]:
+    return {headers["webhook-id"] for headers, _ in endpoint.requests}
+
+
+def _flood(api: httpx.Client, path: str, stop: threading.Event, accepted: list[str]) -> None:
+    while not stop.is_set():
+        try:
+            answer = api.post(path, json={"event_type": "a", "payload": 0})
+        except httpx.TransportError:
+            return
+        if answer.status_code == 202:
+            accepted.append(answer.json()["id"])

@@ -1,0 +1,227 @@
+"""The client of the push service, against the API itself on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import inspect
+import os
+import re
+import warnings
+from collections.abc import AsyncIterator, Callable
+from typing import Any, get_type_hints
+
+import msgspec
+import pytest
+from support.served import served
+
+from emq import App, errors, settings
+from emq.api import application, serving
+from emq.push.client import ApiUnavailable, AsyncPushClient, PushClient, PushError, answers, operations
+from emq.push.client import client as client_module
+from emq.push.client.requests import Request
+from emq.push.service.service import PushService
+from emq.settings import Address
+
+URL = "https://hooks.example/in"
+Service = tuple[str, str]
+"""Address and admin key."""
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    async with App(options=settings.Settings(store="memory:", push_allow="*")) as app:
+        parts = await PushService.open(app)
+        _, key = await parts.keys.create("admin", "test")
+        await parts.close()
+        async with serving.serving(app, Address("127.0.0.1", 0)) as address:
+            yield f"http://{address}", key
+
+
+def every_operation() -> dict[str, Callable[..., Request[Any]]]:
+    public = {n: f for n, f in vars(operations).items() if inspect.isfunction(f) and not n.startswith("_")}
+    return {n: f for n, f in public.items() if f.__module__ == operations.__name__ and n != "message"}
+
+
+SAMPLES: dict[str, Any] = {
+    **dict.fromkeys(("tenant", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
+    "payload": {},
+    "qps": 1.0,
+    "url": URL,
+    "filter": {},
+    "role": "read",
+    "messages": [],
+}
+
+
+@pytest.mark.parametrize("name", every_operation())
+def test_the_api_has_every_operation(name: str) -> None:
+    operation = every_operation()[name]
+    required = [p for p in inspect.signature(operation).parameters.values() if p.default is p.empty and p.kind != 4]
+    request = operation(**{p.name: SAMPLES[p.name] for p in required})
+    documented = application.build(PushService(App("memory:"))).openapi()["paths"]
+    patterns = [
+        path for path, methods in documented.items()
+        if request.method.lower() in methods and re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", path), request.path)
+    ]  # fmt: skip
+    assert len(patterns) == 1, f"{request.method} {request.path}"
+
+
+@pytest.mark.parametrize("of", [AsyncPushClient, PushClient])
+def test_each_client_has_every_operation(of: type) -> None:
+    for name, operation in every_operation().items():
+        method = getattr(of, name)
+        assert method.__doc__ == operation.__doc__
+        assert method.__wrapped__ is operation
+
+
+def test_answers_know_only_fields_that_the_api_has() -> None:
+    schemas = application.build(PushService(App("memory:"))).openapi()["components"]["schemas"]
+    shown = {
+        answers.Tenant: "TenantShown", answers.Endpoint: "EndpointMade", answers.Receipt: "ReceiptShown",
+        answers.StoredMessage: "MessageWhole", answers.Delivery: "DeliveryWithAttempts", answers.Hold: "HoldShown",
+        answers.Attempt: "AttemptShown", answers.Replay: "ReplayShown", answers.Counted: "Counted",
+        answers.EndpointLag: "EndpointLagShown", answers.Rate: "RateShown", answers.Key: "KeyMade",
+        answers.Example: "ExampleShown", answers.Erased: "Erased",
+    }  # fmt: skip
+    for struct, schema in shown.items():
+        assert set(get_type_hints(struct)) <= set(schemas[schema]["properties"]), schema
+
+
+async def test_a_tenants_life(service: Service) -> None:
+    async with AsyncPushClient(*service) as push:
+        tenant = await push.put_tenant("acme", qps=50, name="Acme")
+        assert (tenant.id, tenant.qps, tenant.name) == ("acme", 50.0, "Acme")
+        endpoint = await push.create_endpoint("acme", url="https://127.0.0.1:9/in", event_types=["order.*"], qps=5)
+        assert endpoint.secret is not None
+        assert endpoint.secret.startswith("whsec_")
+        changed = await push.change_endpoint("acme", endpoint.id, qps=None, description="orders")
+        assert (changed.qps, changed.description, changed.secret) == (None, "orders", None)
+        receipt = await push.publish("acme", "order.created", {"order": 17}, id="o-17", key="k")
+        assert receipt == answers.Receipt("o-17", [f"{endpoint.id}:o-17"])
+        many = [operations.message("order.paid", {"n": n}) for n in range(3)]
+        assert len((await push.publish_many("acme", many)).data) == 3
+        stored = await push.stored_message("acme", "o-17")
+        assert (stored.payload, stored.key) == ({"order": 17}, "k")
+        listed = [d async for d in push.all(push.deliveries, "acme", limit=1)]
+        assert len(listed) == 4
+        assert {d.endpoint for d in listed} == {endpoint.id}
+        past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+        assert (await push.stored_messages("acme", created_lt=past)).data == []
+        assert (await push.count_replay("acme", {"created_gte": past})).total >= 0
+        assert (await push.lag("acme")).data[0].ready == 4
+        assert [rate.endpoint for rate in (await push.rates("acme")).data] == [None, endpoint.id]
+        assert (await push.erase("acme", key="k")).payloads == 1
+        token = await push.create_token("acme", role="read")
+        assert token.key is not None
+        async with AsyncPushClient(service[0], token.key) as guest:
+            assert (await guest.tenant("acme")).name == "Acme"
+            with pytest.raises(PushError, match="needs send") as caught:
+                await guest.publish("acme", "order.created", {})
+            assert (caught.value.status, caught.value.code) == (403, "forbidden")
+        await push.delete_endpoint("acme", endpoint.id)
+        await push.delete_tenant("acme")
+        with pytest.raises(PushError) as caught:
+            await push.tenant("acme")
+        assert caught.value.status == 404
+
+
+async def test_code_without_an_event_loop(service: Service) -> None:
+    def work() -> list[str]:
+        with PushClient(*service) as push:
+            push.put_tenant("acme", qps=5)
+            push.create_endpoint("acme", url="https://127.0.0.1:9/in")
+            push.publish("acme", "a.b", 1, id="m1")
+            push.publish("acme", "a.b", 2, id="m2")
+            push.close()  # the next call opens it again
+            return [d.message for d in push.all(push.deliveries, "acme", limit=1)]
+
+    assert sorted(await asyncio.to_thread(work)) == ["m1", "m2"]
+
+
+async def test_a_refusal_names_the_value(service: Service) -> None:
+    async with AsyncPushClient(*service) as push:
+        with pytest.raises(PushError, match="qps") as caught:
+            await push.put_tenant("acme", qps=-1)
+        assert (caught.value.status, caught.value.pointer) == (422, "/qps")
+
+
+class Flaky:
+    """An HTTP server whose answers are given; None closes the connection without one."""
+
+    def __init__(self, *heads: str | None) -> None:
+        self.heads = list(heads)
+        self.asked: list[bytes] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = re.search(rb"(?i)content-length: (\d+)", head)
+        self.asked.append(head + await reader.readexactly(int(size[1]) if size else 0))
+        answer = self.heads.pop(0)
+        if answer is not None:
+            body = msgspec.json.encode({"id": "m", "deliveries": []})
+            head_out = f"HTTP/1.1 {answer}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head_out.encode() + body)
+            await writer.drain()
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "WAIT_S", 0.001)
+
+
+async def test_a_publish_without_an_answer_is_repeated_under_the_same_key(hurry: None) -> None:
+    flaky = Flaky(None, "503 Later\r\nRetry-After: 0", "202 Accepted")
+    async with served(flaky.serve) as port, AsyncPushClient(f"http://127.0.0.1:{port}", "k") as push:
+        assert (await push.publish("acme", "a", {})).id == "m"
+    keys = {re.search(rb"(?i)idempotency-key: (\S+)", head)[1] for head in flaky.asked}  # type: ignore[index]
+    assert len(flaky.asked) == 3
+    assert len(keys) == 1
+
+
+async def test_an_operation_that_a_repeat_would_double_is_sent_once(hurry: None) -> None:
+    flaky = Flaky(None, "202 Accepted")
+    async with served(flaky.serve) as port, AsyncPushClient(f"http://127.0.0.1:{port}", "k") as push:
+        with pytest.raises(ApiUnavailable, match="resend"):
+            await push.resend("acme", "ep:m")
+    assert len(flaky.asked) == 1
+
+
+async def test_too_many_requests_are_repeated_and_then_told(hurry: None) -> None:
+    flaky = Flaky(*["429 Slow\r\nRetry-After: 0"] * 2)
+    async with served(flaky.serve) as port, AsyncPushClient(f"http://127.0.0.1:{port}", "k", tries=2) as push:
+        with pytest.raises(PushError) as caught:
+            await push.publish("acme", "a", {})
+    assert caught.value.status == 429
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "http://", "x", "http://x/?a=b", None])
+def test_a_wrong_address_is_named(url: Any) -> None:
+    with pytest.raises(errors.InvalidSettings, match="push service"):
+        AsyncPushClient(url, "k")
+
+
+def test_a_wrong_key_is_refused_without_being_shown() -> None:
+    with pytest.raises(errors.InvalidSettings) as caught:
+        PushClient("http://x", " s3cret")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only where processes fork")
+async def test_a_forked_child_has_a_thread_of_its_own(service: Service) -> None:
+    def work() -> int:
+        push = PushClient(*service)
+        push.put_tenant("acme", qps=5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: the process has threads
+            child = os.fork()
+        if child == 0:
+            try:
+                os._exit(0 if push.tenant("acme").qps == 5 else 1)
+            finally:
+                os._exit(2)
+        _, status = os.waitpid(child, 0)
+        push.close()
+        return os.waitstatus_to_exitcode(status)
+
+    assert await asyncio.to_thread(work) == 0
