@@ -13,10 +13,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from emq.api import problems
 from emq.api.problems import Problem
 
+DROPPED = 64 << 20
+"""Bytes up to which a body beyond the limit is read and dropped. A client that still sends would not see the answer."""
+
 
 class Limits(NamedTuple):
     """Attributes:
     body_bytes: most bytes of a body.
+    held_bytes: most bytes of all bodies that are in memory at the same time.
     body_s: seconds within which a body must be here.
     at_once: most requests at the same time.
     requests_per_s: most requests of one key a second, on the average; as many more may come at once.
@@ -24,6 +28,7 @@ class Limits(NamedTuple):
     """
 
     body_bytes: int = 8 << 20
+    held_bytes: int = 512 << 20
     body_s: float = 15.0
     at_once: int = 1_000
     requests_per_s: float = 1_000.0
@@ -74,14 +79,14 @@ class Limited:
         self._application = app
         self._limits = limits
         self._under_way = 0
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
         if self._under_way >= self._limits.at_once:
-            text = f"more than {self._limits.at_once} requests at once; try again in a second"
-            problem = Problem(503, "busy", text, headers={"Retry-After": "1", "Connection": "close"})
+            problem = _busy(f"more than {self._limits.at_once} requests at once")
             await problems.answer(problem)(scope, receive, send)
             return
         self._under_way += 1
@@ -97,7 +102,7 @@ class Limited:
             await self._application(scope, receive, send)
             return
         try:
-            body = await self._body(length, receive)
+            body = await self._body(length, receive, waits=b"expect" in headers)
         except Problem as exc:
             await problems.answer(exc)(scope, receive, send)
             return
@@ -112,12 +117,21 @@ class Limited:
             is_given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self._application(scope, given, send)
+        self._held += len(body)
+        try:
+            await self._application(scope, given, send)
+        finally:
+            self._held -= len(body)
 
-    async def _body(self, length: bytes, receive: Receive) -> bytes | None:
-        most, parts, size = self._limits.body_bytes, list[bytes](), 0
+    async def _body(self, length: bytes, receive: Receive, *, waits: bool) -> bytes | None:
+        """Take the body in; None if the sender has gone.
+
+        Args:
+            waits: the sender waits for a sign before it sends, so that it sees a refusal without sending anything.
+        """
+        most, parts, size, held = self._limits.body_bytes, list[bytes](), 0, 0
         closing = {"Connection": "close"}
-        if length.isdigit() and int(length[:20]) > most:
+        if length.isdigit() and int(length[:20]) > (most if waits else DROPPED):
             raise _too_large(most)
         try:
             async with asyncio.timeout(self._limits.body_s):
@@ -127,14 +141,28 @@ class Limited:
                         return None
                     part = message.get("body", b"")
                     size += len(part)
+                    if size <= most:
+                        parts.append(part)
+                        self._held += len(part)
+                        held += len(part)
+                        if self._held > self._limits.held_bytes:
+                            raise _busy("the bodies of all requests together are too large")
+                    else:
+                        parts.clear()
+                    if message.get("more_body") and size <= DROPPED:
+                        continue
                     if size > most:
                         raise _too_large(most)
-                    parts.append(part)
-                    if not message.get("more_body"):
-                        return parts[0] if len(parts) == 1 else b"".join(parts)
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
         except TimeoutError:
             text = f"the body did not come within {self._limits.body_s:g} s"
             raise Problem(408, "too_slow", text, headers=closing) from None
+        finally:
+            self._held -= held
+
+
+def _busy(what: str) -> Problem:
+    return Problem(503, "busy", f"{what}; try again in a second", headers={"Retry-After": "1", "Connection": "close"})
 
 
 def _too_large(most: int) -> Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -107,6 +108,18 @@ async def test_too_many_requests_are_refused(api: Api) -> None:
         assert [answer.status_code for answer in answers][:2] == [200, 200]
         assert answers[3].status_code == 429
         assert answers[3].headers["retry-after"] == "1"
+
+
+async def test_large_bodies_at_once_are_bounded_together(api: Api) -> None:
+    body = b'{"event_type":"a","payload":"' + b"x" * 5_000 + b'"}'
+    headers = {"Content-Type": "application/json"}
+    async with push_api.another(api, Limits(held_bytes=12_000)) as other:
+        calls = [other.raw("POST", "/v1/tenants/acme/messages", content=body, headers=headers) for _ in range(6)]
+        answers = await asyncio.gather(*calls)
+        assert sorted({answer.status_code for answer in answers}) == [202, 503]
+        assert {answer.json()["code"] for answer in answers if answer.status_code == 503} == {"busy"}
+        late = await other.raw("POST", "/v1/tenants/acme/messages", content=body, headers=headers)
+        assert late.status_code == 202
 
 
 async def test_huge_and_broken_bodies_are_problems(api: Api) -> None:
