@@ -10,7 +10,7 @@ import yarl
 
 from emq import errors
 from emq.push import endpoint_values, signature, tls
-from emq.push.masking import Masking
+from emq.push.masking import Masking, secrets_of
 from emq.push.oauth2 import OAuth2
 from emq.push.schedule import Schedule
 from emq.push.secrets import Secrets
@@ -175,7 +175,7 @@ class _Reader:
                 raise ValueError(f"{name} is not known; known are {', '.join(_KNOWN)}")
             given[name] = self._decrypted(name, value)
         found = endpoint_values.headers(given)
-        self._seen += found.values()
+        self._seen += [secret for value in found.values() for secret in secrets_of(value)]
         ways = ["push.basic"] * bool(basic) + ["push.oauth2.url"] * (oauth2 is not None)
         ways += [f"push.headers.{name}" for name in found if name.lower() == _AUTHORIZATION.lower()]
         if len(ways) > 1:

@@ -81,6 +81,13 @@ async def test_a_record_shows_no_secret() -> None:
     assert "hunter22" not in found.reason
 
 
+async def test_a_record_shows_no_part_of_a_secret_that_is_longer_than_what_is_read() -> None:
+    secret = "eyJ" + "k1" * 1000
+    found = await attempted(web.Response(status=401, text=f"not valid: {secret}"), masked=Masking([secret]))
+    assert found.answer == "not valid: ***"
+    assert "k1" not in found.reason
+
+
 async def test_a_record_is_text_that_every_database_takes() -> None:
     found = await attempted(web.Response(status=500, body=b"a\0b\xffc\n\xe2\x82"))
     assert found.answer == "a\ufffdb\ufffdc\n"

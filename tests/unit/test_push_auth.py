@@ -370,3 +370,13 @@ async def test_the_command_line_asks_the_endpoint_and_keeps_below_its_rate(
         assert made["options"]["attributes"]["push.origin"] == "emq.example"
         [first, *more] = create("/not")
         assert "does not agree to deliveries from 'emq.example'" in await asyncio.to_thread(emq.refused, first, *more)
+
+
+def test_a_header_s_secret_is_masked_also_without_its_scheme() -> None:
+    bearer = endpoint(url="http://a/", headers__Authorization="Bearer s3cret.tok")
+    assert bearer.masked("the token s3cret.tok has expired") == "the token *** has expired"
+    pair = base64.b64encode(b"me:passw0rd").decode()
+    basic = endpoint(url="http://a/", headers__Authorization=f"Basic {pair}")
+    assert basic.masked(f"wrong password passw0rd in {pair}") == "wrong password *** in ***"
+    plain = endpoint(url="http://a/", headers__X_Kind="two words")
+    assert plain.masked("two words; words") == "***; words"
