@@ -100,6 +100,30 @@ def check_push(topic: Topic, settings: Settings, *, is_new: bool = True) -> None
                 raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
 
 
+async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
+    """Ask the topic's endpoint for permission; return the topic with what it allows, its qps no higher than that.
+
+    Raises:
+        InvalidTopic: the topic has no endpoint, or the endpoint does not agree.
+    """
+    from emq.push import handshake
+    from emq.push.addresses import AddressFilter
+    from emq.push.endpoint import Endpoint
+    from emq.push.secrets import Secrets
+
+    found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
+    if found is None:
+        raise errors.InvalidTopic(f"topic {topic.name!r}: --handshake needs an endpoint; give --url")
+    addresses = AddressFilter.of_settings(settings)
+    try:
+        allowed = await handshake.handshake(found, origin, topic.qps, addresses)
+    except errors.InvalidTopic as exc:
+        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+    attributes = {**topic.options.attributes, **allowed.attributes}
+    topic = msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=attributes))
+    return msgspec.structs.replace(topic, qps=handshake.capped(topic))
+
+
 def encrypted(topic: Topic, settings: Settings) -> Topic:
     """Return the topic with its secrets of push as they are to be kept."""
     attributes = topic.options.attributes

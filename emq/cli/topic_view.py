@@ -118,21 +118,22 @@ def _next(topic: Topic, state: SlotState, lane: LaneState, now_ms: int) -> tuple
     return due_ms, score, None
 
 
-def render(topic: Topic, found: list[GroupView], backlog: Backlog) -> RenderableType:
+def render(topic: Topic, found: list[GroupView], backlog: Backlog, held_by: str = "") -> RenderableType:
+    """Show a log topic; `held_by`: the budget that holds the topic back now, if one does."""
     facts = _facts(
         topic,
         ("priorities", ", ".join(topic.priorities)),
         ("unfinished", output.by_priority({p: sum(g.unfinished[p] for g in found) for p in topic.priorities})),
-        *_waiting(backlog),
+        *_waiting(backlog, held_by),
     )
     rows = [(g.group, g.quota, *g.unfinished.values(), "retired" if g.retired else "") for g in found[:MAX_GROUPS]]
     numbers = ("group", "quota", *topic.priorities)
     return _with_rest(facts, output.table("", (*numbers, ""), rows, right=numbers), len(found), "groups")
 
 
-def render_slots(topic: Topic, found: list[SlotView], backlog: Backlog) -> RenderableType:
-    """The fullest slots, if there are many."""
-    facts = _facts(topic, ("ready", output.number(sum(backlog.ready.values()))), *_waiting(backlog))
+def render_slots(topic: Topic, found: list[SlotView], backlog: Backlog, held_by: str = "") -> RenderableType:
+    """The fullest slots, if there are many; `held_by` as for `render`."""
+    facts = _facts(topic, ("ready", output.number(sum(backlog.ready.values()))), *_waiting(backlog, held_by))
     fullest = sorted(found, key=lambda s: -(s.ready + s.delayed + s.claimed + s.dead))[:MAX_GROUPS]
     numbers: tuple[str, ...] = ("slot", "quota", "ready", "delayed", "claimed", "dead")
     by_priority = topic.kind is Kind.PRIORITY
@@ -162,9 +163,10 @@ def _facts(topic: Topic, *lines: tuple[str, str]) -> Table:
     )
 
 
-def _waiting(backlog: Backlog) -> list[tuple[str, str]]:
+def _waiting(backlog: Backlog, held_by: str) -> list[tuple[str, str]]:
     names = (("delayed", backlog.delayed), ("claimed", backlog.claimed), ("dead letters", backlog.dead))
-    return [(name, output.number(count)) for name, count in names]
+    lines = [(name, output.number(count)) for name, count in names]
+    return [*lines, ("held back", f"by its budget {output.plain(held_by)}")] if held_by else lines
 
 
 def _with_rest(facts: Table, table: RenderableType, count: int, what: str) -> RenderableType:

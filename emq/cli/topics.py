@@ -64,6 +64,13 @@ async def create(
             "--set", help="Any other option, as key=value, or key=@FILE for the text in a file; may be repeated."
         ),
     ] = None,
+    handshake: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="First ask the endpoint for permission, in the name of this DNS name of yours (CloudEvents webhooks).",
+        ),
+    ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="If the topic exists, leave it as it is.")] = False,
 ) -> None:
     """Create a topic.
@@ -95,6 +102,8 @@ async def create(
         raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {topic_settings.listed()}")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
     topic_settings.check_push(topic, session.settings)
+    if handshake is not None:
+        topic = await topic_settings.agreed(topic, handshake, session.settings)
     topic = topic_settings.encrypted(topic, session.settings)
     async with session.app(create=True) as opened:
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)
@@ -149,22 +158,28 @@ async def show(session: Session, name: Name) -> None:
     """
     from emq.cli import topic_view
     from emq.inspect import backlog as backlogs
+    from emq.inspect import snapshots
 
     async with session.app() as opened:
         topic = await opened.catalog.get(name)
         [backlog] = await backlogs.of(opened.admin, [topic])
+        held_by = ""
+        if topic.options.budget is not None or topic.shared_s:
+            busy = snapshots.topics(await snapshots.load(opened))
+            held_by = next((found.held_by for found in busy if found.name == name), "")
         if topic.is_sorted:
             slots = await topic_view.slots(opened.store, topic, opened.clock.now_us() // 1000)
             session.show(
-                {**_data(topic), "lag": backlog, "slot_list": [s._asdict() for s in slots]},
-                lambda: topic_view.render_slots(topic, slots, backlog),
+                {**_data(topic), "held_by": held_by, "lag": backlog, "slot_list": [s._asdict() for s in slots]},
+                lambda: topic_view.render_slots(topic, slots, backlog, held_by),
             )
             return
         groups = topic_view.groups(topic, await opened.admin.offsets(topic))
-    data = {**_data(topic), "lag": topic_view.lag(topic, groups, backlog), "group_list": [g._asdict() for g in groups]}
+    lag = topic_view.lag(topic, groups, backlog)
+    data = {**_data(topic), "held_by": held_by, "lag": lag, "group_list": [g._asdict() for g in groups]}
 
     def human() -> RenderableType:
-        return topic_view.render(topic, groups, backlog)
+        return topic_view.render(topic, groups, backlog, held_by)
 
     session.show(data, human)
 

@@ -53,7 +53,7 @@ async def verify(
 
 async def _expected(session: Session, duplicates: int) -> Expectations:
     with needing("emq trail verify", "trail"):
-        from emq.trail.limits import limits
+        from emq.trail.limits import budgets, limits
         from emq.trail.proof import Expectations
 
     async with session.app() as opened:
@@ -62,6 +62,7 @@ async def _expected(session: Session, duplicates: int) -> Expectations:
     return Expectations(
         quotas=quotas,
         bursts=bursts,
+        budgets=budgets(topics),
         strict=[t.name for t in topics if t.options.priority_policy == "strict"],
         serial=[t.name for t in topics if t.is_sorted and t.options.ordering == "slot"],
         max_attempts={t.name: t.options.max_attempts for t in topics if not t.is_sorted},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -76,6 +77,7 @@ class AttemptLog:
         self._some = asyncio.Event()
         self._many = asyncio.Event()
         self._loses = self._has_tables = False
+        self._said = ""
         self.written = self.lost = 0
 
     def attempted(self, attempt: Attempt) -> None:
@@ -113,8 +115,11 @@ class AttemptLog:
                     await self._many.wait()
             try:
                 await self._write()
+                self._said = ""
             except errors.EMQError as exc:
-                log.debug("records of attempts wait: %s", exc)  # the database has logged its own failure
+                if str(exc) != self._said:
+                    self._said = str(exc)
+                    log.warning("records of attempts wait: %s", exc)
                 await asyncio.sleep(AGAIN_S)
 
     async def _write(self) -> None:
@@ -125,10 +130,15 @@ class AttemptLog:
             if not self._has_tables:
                 await schema.ensure(database)
                 self._has_tables = True
-            await database.run(lambda connection: self._save(connection, batch))
+            try:
+                await database.run(lambda connection: self._save(connection, batch))
+                self.written += len(batch)
+            except errors.EMQError:
+                raise
+            except Exception:  # one record that no table takes must not keep the others out
+                await self._write_singly(database, batch)
             for _ in batch:
                 self._waiting.popleft()
-            self.written += len(batch)
             if self._loses:
                 self._loses = False
                 log.warning("records of attempts are written again; lost so far: %d", self.lost)
@@ -136,6 +146,19 @@ class AttemptLog:
             self._some.clear()
         if len(self._waiting) < BATCH:
             self._many.clear()
+
+    async def _write_singly(self, database: Database, batch: Sequence[Attempt]) -> None:
+        for attempt in batch:
+            try:
+                await database.run(functools.partial(self._save, batch=[attempt]))
+                self.written += 1
+            except errors.EMQError:
+                raise
+            except Exception:
+                self.lost += 1
+                log.exception(
+                    "the record of an attempt cannot be written: %r of topic %r", attempt.message, attempt.topic
+                )
 
     def _lose(self) -> None:
         self.lost += 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import aiohttp
-import yarl
 
 from emq import errors
 from emq.push import verdict
 from emq.push.addresses import AddressFilter
+from emq.push.endpoint import Endpoint
 from emq.push.http import Connections
 from emq.topics.model import Topic
 
@@ -40,17 +40,14 @@ class Allowed(NamedTuple):
         return {"push.origin": self.origin, **rate}
 
 
-async def handshake(
-    url: yarl.URL, origin: str, qps: float, addresses: AddressFilter, headers: dict[str, str] | None = None
-) -> Allowed:
-    """Ask an endpoint for permission to deliver.
+async def handshake(endpoint: Endpoint, origin: str, qps: float, addresses: AddressFilter) -> Allowed:
+    """Ask an endpoint for permission to deliver; with its own headers and TLS, but without a token.
 
     Args:
-        url: of the endpoint.
+        endpoint: whose permission is asked for.
         origin: a DNS name for the sending system as a whole.
         qps: deliveries a second that are wanted.
         addresses: to which addresses it may connect.
-        headers: extra headers, such as `Authorization`.
 
     Raises:
         InvalidTopic: the endpoint does not agree, or does not answer; the text says which.
@@ -58,8 +55,9 @@ async def handshake(
     asked = {"WebHook-Request-Origin": origin, "WebHook-Request-Rate": str(max(1, round(qps * 60)))}
     connections = Connections(addresses)
     try:
-        addresses.check_url(url)
-        response = await connections.request("OPTIONS", url, b"", {**(headers or {}), **asked}, TIMEOUT_S)
+        addresses.check_url(endpoint.url)
+        headers = {**endpoint.headers, **asked}
+        response = await connections.request("OPTIONS", endpoint.url, b"", headers, TIMEOUT_S, endpoint.tls)
         found, status = response.headers.copy(), response.status
         response.release()
     except (aiohttp.ClientError, OSError, ValueError) as exc:

@@ -84,6 +84,8 @@ class Retention:
                     await self.trim()
             except errors.EMQError as exc:
                 log.debug("old records of attempts stay for now: %s", exc)  # the database has logged its failure
+            except Exception:
+                log.exception("old records of attempts stay for now")
             await asyncio.sleep(EVERY_S / 10)
 
     async def has_turn(self) -> bool:

@@ -115,8 +115,12 @@ def retry_after_s(value: str | None, now_s: float) -> float | None:
 
 
 def text_of(body: bytes) -> str:
-    """Return the beginning of a body as text. The bound on the body may have cut its last character in two."""
-    return body.decode(errors="replace").rstrip("\ufffd")
+    """Return the beginning of a body as text that every database takes.
+
+    The bound on the body may have cut its last character in two.
+    """
+    text = body.decode(errors="replace").rstrip("\ufffd")
+    return text if text.isprintable() else "".join([c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text])
 
 
 def _first_words(answer: str) -> str:

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from emq.topics.shares import MICRO, Share, share_of
@@ -97,7 +98,11 @@ def window_allowance(quota: float | Share, second: int) -> int:
 
 
 def aligned_caps(
-    starts: Sequence[Start], quotas: Mapping[str, Quota], allowance: Allowance, slack_us: int = 0
+    starts: Sequence[Start],
+    quotas: Mapping[str, Quota],
+    allowance: Allowance,
+    slack_us: int = 0,
+    budgets: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Violations:
     """Return the seconds in which a group started more than its quota allows.
 
@@ -109,10 +114,11 @@ def aligned_caps(
         quotas: quotas by `<topic>/<group>`, or by `<topic>` for the sum over its groups; other groups are not checked.
         slack_us: microseconds by which the clocks of two hosts may differ. A second in which several hosts started is
             not a violation if corrected clocks would explain it, see `emq.trail.skew`.
+        budgets: names in `quotas` under which the starts of a topic count, too, by the topic.
     """
 
     def lines() -> Iterable[str]:
-        for place, found in _starts_of(starts, quotas).items():
+        for place, found in _starts_of(starts, quotas, budgets).items():
 
             def allowed_in(second: int, quota: Quota = quotas[place]) -> int:
                 in_force = _in_force(quota, second * MICRO, (second + 1) * MICRO)
@@ -158,11 +164,15 @@ def sliding_caps(
     return Violations.of(lines())
 
 
-def _starts_of(starts: Sequence[Start], wanted: Mapping[str, object]) -> dict[str, list[tuple[int, str]]]:
-    """Return time and source of each start, by wanted place or topic."""
+def _starts_of(
+    starts: Sequence[Start],
+    wanted: Mapping[str, object],
+    budgets: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> dict[str, list[tuple[int, str]]]:
+    """Return time and source of each start, by wanted place, topic or budget."""
     found: dict[str, list[tuple[int, str]]] = {name: [] for name in wanted}
     for start in starts:
-        for name in (start.place, start.topic):
+        for name in (start.place, start.topic, *budgets.get(start.topic, ())):
             if name in found:
                 found[name].append((start.time_us, start.source))
     return found

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from emq.topics import shares
+from emq.topics.budgets import above
 from emq.topics.model import MICRO, Topic
 from emq.topics.shares import Share
 from emq.trail.checks import Quota
@@ -17,11 +18,13 @@ def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]
 
     The caps are exact in every aligned second for which the catalog remembers the division of the topic. Before that
     the topic has no cap, and each group has the largest cap that any group of the topic may have, rounded up. A group
-    that borrows has no cap of its own.
+    that borrows has no cap of its own. A budget's cap is named `budget <topic>`; it bounds all topics below together.
     """
     quotas: dict[str, Quota] = {}
     bursts: dict[str, float] = {}
     for topic in topics:
+        if topic.shared_s:
+            quotas[_budget(topic.name)] = _known([(division.since_s, division.qps) for division in topic.timeline])
         quotas[topic.name] = _known([(division.since_s, division.qps) for division in topic.timeline])
         if topic.options.pacing == "smooth":
             bursts[topic.name] = max(shares.smooth_burst(d, topic.options.burst) for d in topic.timeline)
@@ -33,6 +36,21 @@ def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]
             for group in range(topic.groups):
                 quotas[topic.group(group)] = _course(topic, group)
     return quotas, bursts
+
+
+def budgets(topics: Iterable[Topic]) -> dict[str, list[str]]:
+    """Return the names in `limits` of the budgets in which a topic's starts count, by the topic."""
+    known = {topic.name: topic for topic in topics}
+    found = {}
+    for topic in known.values():
+        own = [topic.name] if topic.shared_s else []
+        if names := own + above(topic, known):
+            found[topic.name] = [_budget(name) for name in names]
+    return found
+
+
+def _budget(name: str) -> str:
+    return f"budget {name}"  # no topic's name has a space
 
 
 UNKNOWN: Final = Share(1 << 40, 1, 0)

@@ -40,6 +40,7 @@ class Expectations:
             without a quota here are not checked.
         bursts: bursts of topics paced "smooth", by the same names; the proof checks these in any stretch of one second
             instead of the aligned seconds.
+        budgets: the budgets in which the starts of a topic count, by the topic, as `emq.trail.limits` names them.
         allowance: the counter's rule for an aligned second.
         strict: topics that serve strictly by priority; None for all.
         serial: sorted topics that run one message of a slot at a time.
@@ -53,6 +54,7 @@ class Expectations:
     still_queued: Collection[str] | int | None = None
     quotas: Mapping[str, checks.Quota] = dataclasses.field(default_factory=dict)
     bursts: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    budgets: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     allowance: checks.Allowance = checks.window_allowance
     strict: Collection[str] | None = None
     serial: Collection[str] = ()
@@ -187,7 +189,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     aligned = {name: quota for name, quota in expected.quotas.items() if name not in expected.bursts}
     slack_us = round(expected.max_skew_s * 1e6)
     caps = (
-        checks.aligned_caps(starts, aligned, expected.allowance, slack_us),
+        checks.aligned_caps(starts, aligned, expected.allowance, slack_us, expected.budgets),
         checks.sliding_caps(starts, expected.quotas, expected.bursts, slack_us),
     )
     takeovers = _takeovers(ledger)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from support.http_receiver import HttpReceiver
@@ -134,6 +135,18 @@ async def test_what_was_written_with_an_unknown_outcome_is_written_again_without
     assert len(await rows(database, tables.attempts)) == 1
 
 
+async def test_a_record_that_no_table_takes_does_not_keep_the_others_out(database: Database) -> None:
+    wrong = msgspec.structs.replace(attempt("wrong"), took_us=1 << 70)
+    async with logging_to(database) as log:
+        for one in (attempt("a"), wrong, attempt("b")):
+            log.attempted(one)
+        async with asyncio.timeout(10):
+            while log.written < 2:
+                await asyncio.sleep(0.02)
+        assert log.lost == 1
+    assert [row.message for row in await rows(database, tables.attempts)] == ["a", "b"]
+
+
 async def test_no_record_is_lost_unseen_while_the_database_is_away(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +174,7 @@ async def test_no_record_is_lost_unseen_while_the_database_is_away(
     told = [record.message for record in caplog.records if "records of attempts" in record.message]
     assert told == [
         "over 100 records of attempts wait for the database; later ones are lost",
+        "records of attempts wait: away",
         "records of attempts are written again; lost so far: 50",
     ]
     await database.close()

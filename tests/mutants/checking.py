@@ -202,8 +202,8 @@ MUTANTS = (
         "Q",
         "groups that exceed their topic's cap together are passed over",
         "emq/trail/checks.py",
-        "for name in (start.place, start.topic):",
-        "for name in (start.place,):",
+        "for name in (start.place, start.topic, *budgets.get(start.topic, ())):",
+        "for name in (start.place, *budgets.get(start.topic, ())):",
         "tests/unit/test_proof_caps.py::test_groups_that_keep_their_caps_and_exceed_the_topics_together_are_found",
     ),
     Mutant(
@@ -630,6 +630,16 @@ MUTANTS = (
         'if reason == "max_length":',
         "if False:",
         "tests/unit/test_proof_accounts.py::test_what_was_dropped_although_its_topic_refuses_instead_is_lost",
+    ),
+    Mutant(
+        "budgets-are-not-judged",
+        "Q",
+        "topics that exceed their budget together are passed over",
+        "emq/trail/checks.py",
+        "for name in (start.place, start.topic, *budgets.get(start.topic, ())):",
+        "for name in (start.place, start.topic):",
+        "tests/unit/test_proof_caps.py::"
+        "test_topics_that_keep_their_caps_and_exceed_their_budget_together_are_found[4-True]",
     ),
     Mutant(
         "before-a-change-anything-goes",

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from support.simulation.budgeted import RESIZE_BUDGET
 from support.simulation.run import simulate
 from support.simulation.schedule import (
     AGAIN,
@@ -91,7 +92,7 @@ def test_every_promise_holds_for_every_seed(seeds: range, kept: pathlib.Path) ->
 
 EVENTS = (
     *(*CLEAN, *UNCLEAN, *SILENT, *SHARDS, *AGAIN, *WAKES, PAUSE, RESIZE_KEYED, GROWTH_LOST),
-    *(*MORE, *CROWD, *CROWD_UNCLEAN, *DATABASE),
+    *(*MORE, *CROWD, *CROWD_UNCLEAN, *DATABASE, RESIZE_BUDGET),
 )
 
 

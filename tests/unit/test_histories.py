@@ -73,6 +73,10 @@ def failed_once() -> list[Step]:
     return [published(), started(10), retried(20, wait=100), started(130, 2)]
 
 
+def returned(ms: float) -> Step:
+    return step(events.RETURNED, ms, attempt=2)
+
+
 def used_up() -> list[Step]:
     return [*failed_once(), retried(140, 2), started(150, 3), dead(160)]
 
@@ -87,6 +91,14 @@ LAWFUL = {
     "expired in its queue": [published(), dead(20, 1, events.EXPIRED, until=at(19))],
     "unreadable": [published(), dead(20, 1, f"{events.UNFIT}its stored record is damaged")],
     "started and not ended": [published(), started(10)],
+    "a retry given back": [
+        *failed_once(),
+        returned(131),
+        started(140, 2),
+        returned(141),
+        started(150, 2),
+        settled(160, 2),
+    ],
     "started again by the next owner": [
         published(),
         started(10),
@@ -137,6 +149,10 @@ PLANTED = {
     ),
     "begins with its second attempt": (("X", "an attempt is missing"), [published(), started(50, 2), settled(60, 2)]),
     "a retry started twice": (("D", "started twice"), [*failed_once(), started(131, 2), settled(140, 2)]),
+    "a retry given back once and started three times": (
+        ("D", "started twice"),
+        [*failed_once(), returned(131), started(132, 2), started(133, 2), settled(140, 2)],
+    ),
     "from two offsets": (
         ("D", "from two places"),
         [published(), started(10), settled(11), started(20, offset=8), settled(21)],

@@ -14,7 +14,7 @@ from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.topics.shares import Division
 from emq.trail import events
 from emq.trail.checks import window_allowance
-from emq.trail.limits import limits
+from emq.trail.limits import budgets, limits
 from emq.trail.proof import Expectations, prove
 
 
@@ -172,3 +172,29 @@ def test_starts_a_whole_second_apart_share_no_sliding_second(story: Story) -> No
 def test_a_burst_without_a_quota_is_refused() -> None:
     with pytest.raises(errors.InvalidSettings, match="'shop/0' but no quota"):
         Expectations(bursts={"shop/0": 2})
+
+
+@pytest.mark.parametrize(("count", "found"), [(3, False), (4, True)])
+def test_topics_that_keep_their_caps_and_exceed_their_budget_together_are_found(
+    story: Story, count: int, found: bool
+) -> None:
+    """Starts of the budget's own messages count in it, and those of topics below a budget within it."""
+    topics = [split(Topic("shop", qps=3, shared_s=1)), *map(_below, ("inner", "outer"), ("shop", "inner"))]
+    topics[1] = msgspec.structs.replace(topics[1], shared_s=1)
+    for number in range(count):
+        topic = ("shop", "inner", "outer", "outer")[number]
+        d = Delivery(f"m{number}", 10 + number, 20 + number, offset=number)
+        story.trail("producer").record(events.Published(T0_US, topic, 0, [d.id], 0, T0_US, [number]))
+        m = d.message()
+        m.topic = topic
+        story.trail().started(m, 1)
+        story.trail().settled(m, T0_US + 30 * MS)
+    story.close()
+    quotas, bursts = limits(topics)
+    expected = Expectations(still_queued=0, quotas=quotas, bursts=bursts, budgets=budgets(topics))
+    examples = (f"budget shop started {count} in second {T0_S}, 3 allowed",) if found else ()
+    assert prove(story.directory, expected).cap_violations.examples == examples
+
+
+def _below(name: str, budget: str) -> Topic:
+    return split(Topic(name, qps=100, options=TopicOptions(budget=budget)))

@@ -81,6 +81,11 @@ async def test_a_record_shows_no_secret() -> None:
     assert "hunter22" not in found.reason
 
 
+async def test_a_record_is_text_that_every_database_takes() -> None:
+    found = await attempted(web.Response(status=500, body=b"a\0b\xffc\n\xe2\x82"))
+    assert found.answer == "a\ufffdb\ufffdc\n"
+
+
 async def test_a_record_keeps_the_begin_of_a_long_answer() -> None:
     found = await attempted(web.Response(status=500, text="x" * 5000))
     assert len(found.answer) == 256

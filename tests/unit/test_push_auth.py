@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-import yarl
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
 
 from emq import errors
@@ -297,7 +297,7 @@ def test_a_key_that_does_not_fit_its_certificate_is_refused() -> None:
 async def shaken(headers: dict[str, str], status: int = 200) -> tuple[handshake.Allowed, Request]:
     receiver = HttpReceiver(lambda request: web.Response(status=status, headers=headers))
     async with receiver.running():
-        found = await handshake.handshake(yarl.URL(receiver.url("/hook")), "emq.example", 2.0, ANY)
+        found = await handshake.handshake(endpoint(url=receiver.url("/hook")), "emq.example", 2.0, ANY)
     return found, receiver.requests[0]
 
 
@@ -334,7 +334,7 @@ async def test_an_endpoint_that_does_not_agree_is_refused(headers: dict[str, str
 
 async def test_a_handshake_goes_to_allowed_addresses_only() -> None:
     with pytest.raises(errors.InvalidTopic, match="loopback address"):
-        await handshake.handshake(yarl.URL("http://127.0.0.1:1/"), "emq.example", 1.0, AddressFilter())
+        await handshake.handshake(endpoint(url="http://127.0.0.1:1/"), "emq.example", 1.0, AddressFilter())
 
 
 async def test_an_agreement_is_kept_in_the_topic_and_in_each_delivery() -> None:
@@ -349,3 +349,24 @@ async def test_an_agreement_is_kept_in_the_topic_and_in_each_delivery() -> None:
     assert receiver.requests[0].headers["webhook-request-origin"] == "emq.example"
     assert handshake.capped(made) == 1.0
     assert json.loads(receiver.requests[0].body) == {}
+
+
+async def test_the_command_line_asks_the_endpoint_and_keeps_below_its_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emq = shell(tmp_path, monkeypatch)
+    monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
+    answer = {"WebHook-Allowed-Origin": "emq.example", "WebHook-Allowed-Rate": "30"}
+    receiver = HttpReceiver(lambda request: web.Response(headers=answer if request.path == "/agrees" else {}))
+    async with receiver.running():
+
+        def create(path: str) -> list[str]:
+            return f"topic create t{path[1:]} --qps 20 --handshake emq.example --url {receiver.url(path)}".split()
+
+        [first, *more] = create("/agrees")
+        made = await asyncio.to_thread(emq.json, first, *more)
+        assert made["qps"] == 0.5
+        assert made["options"]["attributes"]["push.allowed_rate"] == "30"
+        assert made["options"]["attributes"]["push.origin"] == "emq.example"
+        [first, *more] = create("/not")
+        assert "does not agree to deliveries from 'emq.example'" in await asyncio.to_thread(emq.refused, first, *more)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from emq import errors
+from emq.topics import budgets
 from emq.topics.model import State, Topic
+from support.simulation.budgeted import TENANT
 from support.simulation.member import EPOCH_S
 from support.simulation.plans import TopicPlan
 from support.simulation.schedule import REBORN
@@ -77,12 +79,23 @@ class CatalogOrders:
         alive = self._cluster.alive
         while alive and all(member.database.network.is_away for member in alive):
             await asyncio.sleep(WATCH_S)
-        plans = [plan for plan in self._plans.values() if plan.sizes and plan.name not in (REBORN, VARIED)]
+        plans = [plan for plan in self._plans.values() if plan.sizes and plan.name not in (REBORN, VARIED, TENANT)]
         await self._next_size(plans[pick % len(plans)])
 
     async def resize_keyed(self) -> None:
         """Set the next size of the topic whose keys move."""
         await self._next_size(self._plans[VARIED])
+
+    async def resize_budget(self) -> None:
+        """Set the next size of the budget that several topics share."""
+        await self._next_size(self._plans[TENANT])
+
+    async def create_late(self, plan: TopicPlan) -> None:
+        """Create a topic while hosts are at work; repeat it while the database is away."""
+        async with self.lock:
+            await self._cluster.admin.create([plan.topic(plan.qps)], exist_ok=True)
+            self._evidence.note(plan.name, f"created with qps {plan.qps}")
+            await self._cluster.look_at_quotas()
 
     async def _next_size(self, plan: TopicPlan) -> None:
         async with self.lock:
@@ -130,9 +143,10 @@ class CatalogOrders:
         Args:
             ordered: all topics, as operators knew them.
         """
-        wanted = {topic.name: topic for topic in ordered}
+        wanted = {topic.name: topic for topic in budgets.in_order(ordered)}
         there = {topic.name: topic for topic in await self._cluster.catalog.list()}
-        for name, topic in list(there.items()):
+        for topic in reversed(budgets.in_order(there.values())):
+            name = topic.name
             # What is there of a topic that was deleted and created again is its former life.
             if name not in wanted or (name == REBORN and topic.qps != wanted[name].qps):
                 self._evidence.note(name, "is deleted again")

@@ -28,6 +28,7 @@ from support.simulation.extra import RECURRING
 from support.simulation.keepers import Keep
 from support.simulation.member import ENVIRONMENT, HostClock, Member, ReferenceDatabase
 from support.simulation.network import RemoteDatabase, RemoteStore
+from support.simulation.plans import TopicPlan
 from support.simulation.publisher import Publisher
 from support.simulation.rules import Rules
 from support.simulation.schedule import END_S, REBORN, SESSION_S, Schedule
@@ -116,7 +117,10 @@ class Cluster:
         """Create the topics, and start the first hosts and the publishers."""
         await self.operator.open(lambda state: None)
         for plan in self.schedule.topics:
-            await self.admin.create([plan.topic(plan.qps)])
+            if not plan.created_s:
+                await self.admin.create([plan.topic(plan.qps)])
+        if late := [plan for plan in self.schedule.topics if plan.created_s]:
+            self.spawn(self._create_late(late))
         await self.look_at_quotas()
         self.spawn(self._watch_quotas())
         self.spawn(memory.watch(self))
@@ -306,6 +310,12 @@ class Cluster:
         self.evidence.note("", f"{member.life} has ended")
         if not task.cancelled() and (failure := task.exception()) is not None:
             self.evidence.failed(member.life, failure)
+
+    async def _create_late(self, plans: Sequence[TopicPlan]) -> None:
+        """Create topics, each behind its budget, at the time of the first of them."""
+        await asyncio.sleep(plans[0].created_s)
+        for plan in plans:
+            await self.topics.create_late(plan)
 
     async def _watch_quotas(self) -> None:
         version = 0

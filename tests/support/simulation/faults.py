@@ -88,6 +88,11 @@ async def resize_keyed(cluster: Cluster, event: Event) -> None:
     await cluster.topics.resize_keyed()
 
 
+async def resize_budget(cluster: Cluster, event: Event) -> None:
+    _note(cluster, event.what, "a budget of several topics")
+    await cluster.topics.resize_budget()
+
+
 # --------------------------------------------------------------------------------------------- processes that go wrong
 
 
@@ -399,6 +404,7 @@ EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
     "create_again": create_again,
     "pause_topic": pause_topic,
     "resize_keyed": resize_keyed,
+    "resize_budget": resize_budget,
     "wake_late": _wakes(Wakes.LATE),
     "wake_again": _wakes(Wakes.AGAIN),
     "wake_lost": _wakes(Wakes.LOST),

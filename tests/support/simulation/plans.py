@@ -22,6 +22,7 @@ class TopicPlan(NamedTuple):
     pauses: operators pause it and let it go on.
     by: what takes its messages: "" for a coroutine, "thread" for a function, "receiver" for one that asks.
     merging: how many merge keys there are; 0 for none.
+    created_s: true time at which it is created; 0 for the beginning.
     """
 
     name: str
@@ -41,6 +42,7 @@ class TopicPlan(NamedTuple):
     pauses: bool = False
     by: str = ""
     merging: int = 0
+    created_s: float = 0.0
 
     def topic(self, qps: float) -> Topic:
         """Return the topic with one of its capacities."""
@@ -99,6 +101,11 @@ class TopicPlan(NamedTuple):
     def borrows(self) -> bool:
         """True if its groups use the quota that others on the same host leave."""
         return bool(self.options.get("borrow"))
+
+    @property
+    def shares_budget(self) -> bool:
+        """True if it has a budget, or is one; see `support.simulation.budgeted`."""
+        return "budget" in self.options or self.name == "tenant"
 
     @property
     def drops(self) -> bool:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from emq.topics.shares import Division, Share, share_of, smooth_burst
-from support.simulation import folding, pauses, priorities, use
+from support.simulation import budget_use, folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.rules import NOTICED_S, Rules
 from support.simulation.sleeps import asleep_s, may_lag
@@ -37,6 +37,7 @@ def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violati
         *_owners(evidence),
         *priorities.judge(evidence, rules, waits),
         *use.judge(evidence, rules, waits),
+        *budget_use.judge(evidence, rules, waits),
         *pauses.judge(evidence, rules),
         *folding.judge(evidence, rules),
     ]

@@ -100,18 +100,28 @@ def unbalanced(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
     loads: dict[str, float] = {}
     quotas: dict[str, float] = {}
     owners: dict[str, list[str]] = {}
+    of_unit: dict[str, list[str]] = {}  # a seed has one unit
     for member in cluster.alive:
         for group in member.host.ownership.groups.values():
-            quotas[group.name] = group.quota
+            topic = group.owner.topic
+            # The groups of a unit are one for the plan, with the qps of its root.
+            quotas[group.name] = topic.qps if topic.shared_s else group.quota
+            if topic.options.budget is not None:
+                quotas[group.name] = 0.0
             owners.setdefault(group.name, []).append(member.life)
-            loads[member.name] = loads.get(member.name, 0.0) + group.quota
+            counted = group.quota if topic.options.budget is None else 0.0
+            loads[member.name] = loads.get(member.name, 0.0) + counted
+            if topic.shared_s or topic.options.budget is not None:
+                of_unit.setdefault(member.life, []).append(group.name)
     for group_name, lives in owners.items():
         if len(lives) > 1:
             yield "O", group_name, f"at rest {' and '.join(lives)} own it"
+    if len(of_unit) > 1:
+        yield "balance", next(iter(of_unit.values()))[0], f"the groups of a budget are on several hosts: {of_unit}"
     weights = {member.name: cluster.weights.get(member.name, 1.0) for member in cluster.alive}
     if not any(weights.values()) or not quotas:
         return
-    total, whole, largest = sum(quotas.values()), sum(weights.values()), max(quotas.values())
+    total, whole, largest = sum(loads.values()), sum(weights.values()), max(quotas.values())
     for name, weight in weights.items():
         fair = total * weight / whole
         # With whole groups no plan does better than to be one group above, of a heavier host one for each weight.

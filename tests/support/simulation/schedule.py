@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from emq.topics.model import Kind
-from support.simulation import varied
+from support.simulation import budgeted, varied
 from support.simulation.extra import WIDE, extra
 from support.simulation.plans import Event, TopicPlan
 from support.simulation.varied import WAKES
@@ -118,6 +118,8 @@ def schedule(seed: int) -> Schedule:
     again = random.Random(f"{seed} again")  # of its own, too
     reborn = [_event(again, AGAIN) for _ in range(again.choice((0, 0, 1, 2, 3)))]
     events += reborn
+    unit = budgeted.budgeted(seed)
+    events += budgeted.own_events(unit, _event, seed)
     skewed = rng.random() < 0.5
     crowd = random.Random(f"{seed} crowd")
     crowded = crowd.random() < CROWDED
@@ -129,7 +131,14 @@ def schedule(seed: int) -> Schedule:
         clean,
         clocks,
         crowd.randint(12, MANY) if crowded else hosts,
-        (*_topics(rng), *([_reborn(again)] if reborn else []), one_more, *extra(seed), *([WIDE] if crowded else [])),
+        (
+            *_topics(rng),
+            *([_reborn(again)] if reborn else []),
+            one_more,
+            *extra(seed),
+            *([WIDE] if crowded else []),
+            *unit,
+        ),
         tuple(sorted(events)),
         MANY if crowded else FEW,
     )

@@ -11,6 +11,7 @@ import random
 
 from emq.topics.model import Kind
 from support.simulation import layouts, operators, rest
+from support.simulation.budgeted import TENANT
 from support.simulation.cluster import Cluster
 from support.simulation.plans import TopicPlan
 
@@ -113,6 +114,9 @@ async def _load(cluster: Cluster, rng: random.Random) -> None:
     changing = next((plan for plan in cluster.schedule.topics if plan.name == "resized"), None)
     plans = {plan.name: plan for plan in cluster.schedule.topics}
     qps = {topic.name: topic.qps for topic in await cluster.catalog.list()}
+    for plan in plans.values():
+        if plan.shares_budget:  # one after the other, they start no more than their budget
+            qps[plan.name] = qps[TENANT] / 3
     if changing is not None:
         new = _other(changing, qps[changing.name], rng)
         await cluster.topics.set_qps(changing.name, new)

@@ -29,6 +29,8 @@ SMOOTH_S = 2.0
 def judge(evidence: Evidence, rules: Rules, waits: Waits) -> Iterator[Violation]:
     for group, found in waits.by_group.items():
         plan, divisions = rules.plans[group.rpartition("/")[0]], rules.divisions[group.rpartition("/")[0]]
+        if plan.shares_budget:
+            continue  # see `budget_use`
         if plan.is_smooth:
             yield from _smooth(group, found, waits, divisions)
         else:

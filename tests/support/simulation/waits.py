@@ -83,7 +83,7 @@ class Waits:
     def is_excused(self, wait: Wait, begin: float, end: float) -> bool:
         """Return whether a move or full hands kept the group from starting messages between two times."""
         group, start = wait.start.group, wait.start
-        if any(begin - ACQUIRED_S < at <= end + 1 for at in self._acquired[group]):
+        if self.has_moved(group, begin, end):
             return True
         plan = self._rules.plans[start.work.topic]
         if plan.is_serial and self._ran(self.starts[group], begin, end):
@@ -91,6 +91,10 @@ class Waits:
         qps = min(d.qps for d in self._rules.divisions[plan.name] if d.members)
         beside = [s for name, all_ in self.starts.items() if name.startswith(f"{plan.name}/") for s in all_]
         return self._ran([s for s in beside if s.host == start.host], begin, end) >= max(8, math.ceil(5 * qps))
+
+    def has_moved(self, group: str, begin: float, end: float) -> bool:
+        """Return whether the group got an owner about then, who starts nothing in that second."""
+        return any(begin - ACQUIRED_S < at <= end + 1 for at in self._acquired[group])
 
     def _ran(self, starts: Sequence[Start], begin: float, end: float) -> int:
         """How many of these were with a handler that waited at some time of that span."""
