@@ -100,7 +100,7 @@ class LagSampler:
         self.unreachable = None if failure is None else str(failure)
         if failure is None:
             self.counts, self.quota, self.sampled_at = counts.all, counts.quota, self._clock.now()
-            self.troubled, self.in_trouble = self._topics.found(counts.topics, self.sampled_at)
+            self.troubled, self.in_trouble = await self._topics.found(counts.topics, self.sampled_at)
 
     async def _add(self, counts: _Counts, groups: Sequence[OwnedGroup]) -> errors.EMQError | None:
         """Add the messages of some groups; return the error of one that the store could not serve, or None."""

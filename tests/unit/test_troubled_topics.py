@@ -133,6 +133,21 @@ async def test_what_somebody_looks_at_is_measured_each_second_and_nothing_else()
             assert host.statistics().watched == (), "nobody looks any more"
 
 
+@virtual
+async def test_a_busy_host_never_shows_a_second_above_the_quota() -> None:
+    async with rig() as r:
+        await r.topic("shop", 20)
+        await r.producer.publish_many("shop", [b"x"] * 2_000)
+        async with r.consuming(Seen()) as host:
+            await r.db.note_watch("online", "shop", int(r.clock.now() * 1000), 60_000)
+            await asyncio.sleep(6)
+            for late_s in (0.93, 1.1, 0.02, 0.99, 3.4, 0.6, 1.0, 0.97):
+                await asyncio.sleep(late_s)
+                host.parts.watched.look()
+            [shop] = host.parts.watched.latest()
+    assert set(shop.starts[1:]) == {20}
+
+
 async def test_a_watch_is_written_again_only_when_half_of_its_time_is_over() -> None:
     async with rig() as r:
         written = []

@@ -73,7 +73,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 def attributes(
-    endpoint: Endpoint, credentials: Credentials, before: Mapping[str, str], sealing: Secrets
+    endpoint: Endpoint, credentials: Credentials, before: Mapping[str, str], secrets: Secrets
 ) -> dict[str, str]:
     """Return the attributes of an endpoint's topic. Those that are not of the settings stay as they are.
 
@@ -90,17 +90,17 @@ def attributes(
     if credentials.headers is not None:
         for name in [name for name in found if name.startswith(_HEADERS) and name != _HEADERS + auth_name]:
             del found[name]
-        found |= {_HEADERS + name: sealing.encrypt(value) for name, value in credentials.headers.items()}
+        found |= {_HEADERS + name: secrets.encrypt(value) for name, value in credentials.headers.items()}
     if credentials.auth is not None and (header := credentials.auth.header()) is not None:
         auth_name, value = header
-        found |= {_HEADERS + auth_name: sealing.encrypt(value), _AUTH: auth_name}
+        found |= {_HEADERS + auth_name: secrets.encrypt(value), _AUTH: auth_name}
     if auth_name:
         _check_apart(auth_name, endpoint)
     return found | {
         TENANT: endpoint.tenant,
         "push.url": endpoint.settings.url,
         "push.timeout_s": f"{endpoint.settings.timeout_s:g}",
-        "push.secret": sealing.encrypt(credentials.secrets),
+        "push.secret": secrets.encrypt(credentials.secrets),
     }
 
 
@@ -135,7 +135,7 @@ def options(endpoint: Endpoint, attributes: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def check(endpoint: Endpoint, attributes: dict[str, str], sealing: Secrets) -> delivered.Endpoint:
+def check(endpoint: Endpoint, attributes: dict[str, str], secrets: Secrets) -> delivered.Endpoint:
     """Return the endpoint as a host will read it.
 
     Raises:
@@ -143,7 +143,7 @@ def check(endpoint: Endpoint, attributes: dict[str, str], sealing: Secrets) -> d
     """
     topic = model.Topic(endpoint.topic, 1.0, options=model.TopicOptions(attributes=attributes))
     try:
-        found = delivered.Endpoint.from_topic(topic, sealing)
+        found = delivered.Endpoint.from_topic(topic, secrets)
     except errors.InvalidTopic as exc:
         text = str(exc).partition(": ")[2]
         pointer = next((f"/{name}" for name in ("url", "timeout_s", "headers") if f"push.{name}" in text), "")

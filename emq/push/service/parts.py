@@ -22,12 +22,15 @@ class Parts:
 
     Args:
         app: open, and open for as long as this is used.
+
+    Attributes:
+        secrets: encrypts what only hosts may read.
     """
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.environment = str(app.settings.environment)
-        self.sealing = Secrets.of_setting(app.settings)
+        self.secrets = Secrets.of_setting(app.settings)
         self._ids = Ids()
         self._audit_log = AuditLog(self.environment)
 
