@@ -35,12 +35,23 @@ async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None
         for name in ("well", "dead", "paused", "closed", "limited"):
             await r.topic(name, 100)
         await r.topic("behind", 2)
+        await r.topic("disabled", 0.001)
         async with r.consuming(Seen(then=handle)) as host:
             await r.admin.update("paused", state=State.PAUSED)
+            await r.admin.update(
+                "disabled", attributes={"push.url": "http://a/", "push.disabled": "it is gone: HTTP 410"}
+            )
             await asyncio.sleep(1)
             host.throttles.close("closed", WEEK, "out of order: 500")
             host.throttles.limit("limited", 1.0, "429")
-            for name, n in (("paused", 3), ("closed", 4), ("limited", 90), ("behind", 400), ("well", 50)):
+            for name, n in (
+                ("disabled", 2),
+                ("paused", 3),
+                ("closed", 4),
+                ("limited", 90),
+                ("behind", 400),
+                ("well", 50),
+            ):
                 await r.producer.publish_many(name, [b"x"] * n)
             await r.producer.publish("dead", b"dead")
             await asyncio.sleep(2 * lag_sampler.LAG_S + 3)
@@ -51,10 +62,14 @@ async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None
         "limited": "limited",
         "behind": "backlog",
         "paused": "paused",
+        "disabled": "paused",
         "dead": "dead",
     }
-    assert [topic.name for topic in seen.troubled] == ["closed", "limited", "behind", "paused", "dead"], "worst first"
-    assert seen.in_trouble == 5
+    assert [topic.name for topic in seen.troubled] == [
+        *("closed", "limited", "behind", "paused", "disabled", "dead")
+    ], "worst first"
+    assert seen.in_trouble == 6
+    assert found["disabled"].reason == "its endpoint is disabled: it is gone: HTTP 410"
     assert found["closed"].reason == "out of order: 500"
     assert (found["closed"].waiting, found["closed"].drain_s, found["paused"].drain_s) == (4, None, None)
     assert found["dead"].dead == 1
@@ -116,6 +131,21 @@ async def test_what_somebody_looks_at_is_measured_each_second_and_nothing_else()
             assert set(shop.starts[1:]) == {25}, "the caps of its two endpoints, exactly"
             await asyncio.sleep(20)
             assert host.statistics().watched == (), "nobody looks any more"
+
+
+@virtual
+async def test_a_busy_host_never_shows_a_second_above_the_quota() -> None:
+    async with rig() as r:
+        await r.topic("shop", 20)
+        await r.producer.publish_many("shop", [b"x"] * 2_000)
+        async with r.consuming(Seen()) as host:
+            await r.db.note_watch("online", "shop", int(r.clock.now() * 1000), 60_000)
+            await asyncio.sleep(6)
+            for late_s in (0.93, 1.1, 0.02, 0.99, 3.4, 0.6, 1.0, 0.97):
+                await asyncio.sleep(late_s)
+                host.parts.watched.look()
+            [shop] = host.parts.watched.latest()
+    assert set(shop.starts[1:]) == {20}
 
 
 async def test_a_watch_is_written_again_only_when_half_of_its_time_is_over() -> None:

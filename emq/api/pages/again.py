@@ -24,7 +24,7 @@ router = new_router()
 _NAMES = ("endpoint", "states", "event_types", "since", "until", "rate")
 
 
-@router.post("/tenants/{tenant}/deliveries/{delivery}/resend")
+@router.post("/tenants/{tenant}/deliveries/{delivery:path}/resend")
 async def resend(tenant: str, delivery: str, screen: View) -> Response:
     await screen.form()
     screen.visitor.check_manages(tenant)

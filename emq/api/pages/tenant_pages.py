@@ -115,7 +115,7 @@ async def deliveries(tenant: str, screen: View, state: str = "") -> Response:
     return screen.answer("tenant_deliveries.html", of=of, list=found)
 
 
-@router.get("/tenants/{tenant}/deliveries/{delivery}")
+@router.get("/tenants/{tenant}/deliveries/{delivery:path}")
 async def delivery(
     tenant: str,
     delivery: str,
