@@ -165,7 +165,7 @@ def _waits_for(group: OwnedGroup, now: float) -> Part:
     owner = group.owner
     if owner.handler is None or owner.topic.state is State.PAUSED:
         return Part.PARKED
-    if owner.throttle is not None and not owner.throttle.is_limited:
+    if (throttle := owner.throttle_at(now)) is not None and not throttle.is_limited:
         return Part.PARKED
     if owner.room() <= 0:
         return Part.HELD_BY_ROOM

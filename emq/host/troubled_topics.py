@@ -82,6 +82,10 @@ class _Worst:
         return tuple(heapq.nsmallest(MOST, self._kept, key=lambda t: (urgency(t.cause), -t.waiting, -t.dead)))
 
 
+DISABLED = "push.disabled"
+"""The attribute of a topic whose endpoint gets nothing, with the reason."""
+
+
 def _judged(
     owner: OwnedTopic, parts: Mapping[Part, int], waiting: int, growth_per_s: float | None
 ) -> TroubledTopic | None:
@@ -94,12 +98,16 @@ def _judged(
         if not dead:
             return None
         cause = "dead"
-    reason = owner.throttle.reason[:MAX_REASON] if owner.throttle is not None and cause in ("closed", "limited") else ""
+    reason = ""
+    if owner.throttle is not None and cause in ("closed", "limited"):
+        reason = owner.throttle.reason[:MAX_REASON]
+    elif cause == "paused" and (disabled := owner.topic.options.attributes.get(DISABLED)):
+        reason = f"its endpoint is disabled: {disabled}"[:MAX_REASON]
     return TroubledTopic(owner.topic.name, cause, reason, waiting, dead, rate, _drain_s(waiting, rate, growth_per_s))
 
 
 def _cause(owner: OwnedTopic, parts: Mapping[Part, int]) -> str:
-    if owner.topic.state is State.PAUSED:
+    if owner.topic.state is State.PAUSED or owner.topic.options.attributes.get(DISABLED):
         return "paused"
     if owner.handler is None:
         return "no_handler"

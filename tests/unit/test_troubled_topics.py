@@ -37,12 +37,23 @@ async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None
         for name in ("well", "dead", "paused", "closed", "limited"):
             await r.topic(name, 100)
         await r.topic("behind", 2)
+        await r.topic("disabled", 0.001)
         async with r.consuming(Seen(then=handle)) as host:
             await r.admin.update("paused", state=State.PAUSED)
+            await r.admin.update(
+                "disabled", attributes={"push.url": "http://a/", "push.disabled": "it is gone: HTTP 410"}
+            )
             await asyncio.sleep(1)
             host.throttles.close("closed", WEEK, "out of order: 500")
             host.throttles.limit("limited", 1.0, "429")
-            for name, n in (("paused", 3), ("closed", 4), ("limited", 90), ("behind", 400), ("well", 50)):
+            for name, n in (
+                ("disabled", 2),
+                ("paused", 3),
+                ("closed", 4),
+                ("limited", 90),
+                ("behind", 400),
+                ("well", 50),
+            ):
                 await r.producer.publish_many(name, [b"x"] * n)
             await r.producer.publish("dead", b"dead")
             await asyncio.sleep(2 * lag_sampler.LAG_S + 3)
@@ -53,10 +64,14 @@ async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None
         "limited": "limited",
         "behind": "backlog",
         "paused": "paused",
+        "disabled": "paused",
         "dead": "dead",
     }
-    assert [topic.name for topic in seen.troubled] == ["closed", "limited", "behind", "paused", "dead"], "worst first"
-    assert seen.in_trouble == 5
+    assert [topic.name for topic in seen.troubled] == [
+        *("closed", "limited", "behind", "paused", "disabled", "dead")
+    ], "worst first"
+    assert seen.in_trouble == 6
+    assert found["disabled"].reason == "its endpoint is disabled: it is gone: HTTP 410"
     assert found["closed"].reason == "out of order: 500"
     assert (found["closed"].waiting, found["closed"].drain_s, found["paused"].drain_s) == (4, None, None)
     assert found["dead"].dead == 1
