@@ -35,3 +35,12 @@ class GroupQuotas:
         async for _, of_topic in in_slices(self._known.values()):
             quotas |= of_topic
         return quotas
+
+    async def units(self, topics: Mapping[str, Topic]) -> dict[str, str]:
+        """Return the unit of each topic that shares a budget; see `emq.topics.budgets`."""
+        found: dict[str, str] = {}
+        async for topic in in_slices(topics.values()):
+            unit = budgets.unit_of(topic, topics)
+            if unit is not None:
+                found[topic.name] = unit
+        return found

@@ -45,7 +45,6 @@ from emq.loops.guard import Guard
 from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
 from emq.schedule.firing import Firing
-from emq.topics import budgets
 from emq.topics.passages import PassageStore
 from emq.trail import events
 
@@ -339,7 +338,7 @@ class Host(HostEvents):
     async def _offer(self, version: int) -> None:
         """Tell the membership which groups exist and their quotas."""
         topics = self.ownership.topics
-        offered, units = await self._quotas.of(topics), budgets.units(topics)
+        offered, units = await self._quotas.of(topics), await self._quotas.units(topics)
         self._has_offered = True
         await self._membership.offer(offered, version, units)
 

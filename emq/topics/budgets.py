@@ -9,7 +9,8 @@ and each has a counter of its own. A host that does not know yet that the topic 
 So `shared_s` of the root is `LEARN_S` seconds after the first topic named it: until then topics below it start nothing,
 and its own groups stay within its qps by their own counters. From then on every host knows, and only the owner of the
 root's first group starts anything of the unit. The mark stays for as long as the root exists. A host would else learn
-later than another one that the last topic below the root is gone.
+later than another one that the last topic below the root is gone. A host that cannot read the catalog for longer than
+`LEARN_S` goes on with the counters that it knows, as after any change of a topic; see `emq.topics.shares`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def unit_of(topic: Topic, topics: Mapping[str, Topic]) -> str | None:
 
 def units(topics: Mapping[str, Topic]) -> dict[str, str]:
     """Return the unit of each topic that belongs to one."""
-    found = {topic.name: unit_of(topic, topics) for topic in topics.values() if topic.shared_s or topic.options.budget}
+    found = {topic.name: unit_of(topic, topics) for topic in topics.values()}
     return {name: unit for name, unit in found.items() if unit is not None}
 
 

@@ -45,8 +45,10 @@ class Unit:
 
     def counter(self, its: Topic, own: WindowCounter | None = None, now: float = 0.0) -> BudgetedCounter:
         """Return the counter of a group of the topic."""
-        budget = self.budgets[its.options.budget or its.name]
-        member = budget.own if its.name in self.budgets else budget.member_of(its)
+        if (budget := self.budgets.get(its.name)) is not None:
+            return BudgetedCounter(own or WindowCounter(its.qps, now), Charge(budget, budget.own))
+        budget = self.budgets[its.options.budget or ""]
+        member = budget.member_of(its)
         return BudgetedCounter(own or WindowCounter(its.qps, now), Charge(budget, member))
 
 

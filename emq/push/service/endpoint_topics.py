@@ -109,14 +109,6 @@ def _check_apart(auth_name: str, endpoint: Endpoint) -> None:
         raise Invalid("invalid_request", f"header {auth_name} is that of auth; give one of the two", "/headers")
 
 
-def with_disabled(attributes: Mapping[str, str], reason: str) -> dict[str, str]:
-    """Return the attributes of a topic whose endpoint is disabled for this reason; of an enabled one for none."""
-    found = {
-        name: value for name, value in attributes.items() if name not in (delivered.DISABLED, delivered.FAILING_SINCE)
-    }
-    return {**found, delivered.DISABLED: reason} if reason else found
-
-
 def live(endpoint: Endpoint, topic: model.Topic | None) -> Endpoint:
     """Return an endpoint with what its topic alone knows."""
     if topic is None:

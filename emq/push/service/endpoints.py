@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from emq import errors
+from emq.push import outages
 from emq.push.records.accepted import Accepted
 from emq.push.records.cursors import Page
 from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings
@@ -190,9 +191,8 @@ class EndpointService:
     async def set_disabled(self, tenant: str, endpoint: str, reason: str, actor: str) -> Endpoint:
         """Disable an endpoint, or enable it with an empty reason. A disabled endpoint's deliveries wait."""
         _, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
-        topic = await self._parts.app.catalog.get(found.topic)
-        attributes = endpoint_topics.with_disabled(topic.options.attributes, reason)
-        await self._parts.app.update_topic(found.topic, attributes=attributes)
+        change = self._parts.app.catalog.set_attributes
+        await (outages.disable(change, found.topic, reason) if reason else outages.enable(change, found.topic))
         action = "endpoint.disabled" if reason else "endpoint.enabled"
         await self._parts.write(lambda c: self._audit(c, actor, action, found, {"reason": reason}))
         return (await self._live([found]))[0]

@@ -73,7 +73,7 @@ class ExampleService:
             id_, payload, None, now_us, {EVENT_TYPE: event_type, HEADER: "true"}, 0, topic=topic.name, started_us=now_us
         )
         began = time.monotonic()
-        addresses = AddressFilter.of_setting(self._parts.app.settings.push_allow)
+        addresses = AddressFilter.of_settings(self._parts.app.settings)
         reason = ""
         async with Pusher(lambda _: target, clock=self._parts.app.clock, addresses=addresses, connections=1) as pusher:
             try:
