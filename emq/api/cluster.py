@@ -160,9 +160,9 @@ async def get_trace(
     return _trace(await service.cluster.trace(message, query.topic))
 
 
-@router.get("/tenants/{tenant}/deliveries/{delivery}/trace", dependencies=[Existing])
+@router.get("/tenants/{tenant}/deliveries/{delivery}/trace")
 async def get_delivery_trace(
-    tenant: TenantId, delivery: DeliveryId, _: access.TenantAdmin, service: access.Service
+    tenant: TenantId, delivery: DeliveryId, _: access.TenantAdmin, __: Existing, service: access.Service
 ) -> TraceShown:
     """Show the life of a delivery, where it is, and why it waits."""
     return _trace(await service.cluster.trace_delivery(tenant, delivery))

@@ -133,18 +133,26 @@ def shown(found: DeadDelivery) -> LetterShown:
     )
 
 
-@router.get("", dependencies=[Existing])
+@router.get("")
 async def list_dead_letters(
-    tenant: TenantId, _: access.Reader, service: access.Service, query: Annotated[LetterQuery, fastapi.Query()]
+    tenant: TenantId,
+    _: access.Reader,
+    __: Existing,
+    service: access.Service,
+    query: Annotated[LetterQuery, fastapi.Query()],
 ) -> LetterPage:
     """List dead letters by endpoint, as the store has them."""
     page = await service.letters.page(tenant, query.wanted, query.limit, query.cursor)
     return LetterPage(data=[shown(each) for each in page.rows], next=page.next or None)
 
 
-@router.get("/count", dependencies=[Existing])
+@router.get("/count")
 async def count_dead_letters(
-    tenant: TenantId, _: access.Reader, service: access.Service, query: Annotated[CountQuery, fastapi.Query()]
+    tenant: TenantId,
+    _: access.Reader,
+    __: Existing,
+    service: access.Service,
+    query: Annotated[CountQuery, fastapi.Query()],
 ) -> LetterCount:
     """Count dead letters."""
     found = await service.letters.count(tenant, query.endpoint)
@@ -156,17 +164,17 @@ async def count_dead_letters(
 actions = fastapi.APIRouter(prefix="/v1/tenants/{tenant}", tags=["dead letters"])
 
 
-@actions.post("/dead-letters:replay", dependencies=[Existing])
+@actions.post("/dead-letters:replay")
 async def replay_dead_letters(
-    tenant: TenantId, caller: access.Manager, service: access.Service, body: ReplayLettersBody
+    tenant: TenantId, caller: access.Manager, __: Existing, service: access.Service, body: ReplayLettersBody
 ) -> Replayed:
     """Put dead letters back: each leaves the dead letters once, and waits as a first attempt."""
     return Replayed(ids=await service.letters.replay(tenant, body.ids, caller.actor))
 
 
-@actions.post("/dead-letters:purge", dependencies=[Existing])
+@actions.post("/dead-letters:purge")
 async def purge_dead_letters(
-    tenant: TenantId, caller: access.Manager, service: access.Service, body: PurgeBody
+    tenant: TenantId, caller: access.Manager, __: Existing, service: access.Service, body: PurgeBody
 ) -> PurgedShown:
     """Throw dead letters away for good."""
     found = await service.letters.purge(tenant, body.wanted, body.ids, caller.actor)

@@ -160,18 +160,22 @@ def attempt_shown(tenant: str, attempt: Attempt, caller: access.Caller) -> Attem
     )
 
 
-@router.get("/deliveries", dependencies=[Existing])
+@router.get("/deliveries")
 async def list_deliveries(
-    tenant: TenantId, _: access.Reader, service: access.Service, query: Annotated[DeliveryQuery, fastapi.Query()]
+    tenant: TenantId,
+    _: access.Reader,
+    __: Existing,
+    service: access.Service,
+    query: Annotated[DeliveryQuery, fastapi.Query()],
 ) -> DeliveryPage:
     """List deliveries, the newest first."""
     page = await service.reading.deliveries(tenant, query.wanted, query.limit, query.cursor)
     return DeliveryPage(data=[shown(each) for each in page.rows], next=page.next or None)
 
 
-@router.get("/deliveries/{delivery}", dependencies=[Existing])
+@router.get("/deliveries/{delivery}")
 async def get_delivery(
-    tenant: TenantId, delivery: DeliveryId, caller: access.Reader, service: access.Service
+    tenant: TenantId, delivery: DeliveryId, caller: access.Reader, __: Existing, service: access.Service
 ) -> DeliveryWithAttempts:
     """Show a delivery with its latest attempts."""
     found = await service.reading.delivery(tenant, delivery)
@@ -180,11 +184,12 @@ async def get_delivery(
     return DeliveryWithAttempts.model_validate({**values(found), "latest_attempts": latest})
 
 
-@router.get("/deliveries/{delivery}/attempts", dependencies=[Existing])
+@router.get("/deliveries/{delivery}/attempts")
 async def list_attempts(
     tenant: TenantId,
     delivery: DeliveryId,
     caller: access.Reader,
+    __: Existing,
     service: access.Service,
     query: Annotated[queries.ListQuery, fastapi.Query()],
 ) -> AttemptPage:
@@ -193,11 +198,12 @@ async def list_attempts(
     return AttemptPage(data=[attempt_shown(tenant, each, caller) for each in page.rows], next=page.next or None)
 
 
-@router.get("/endpoints/{endpoint}/attempts", dependencies=[Existing])
+@router.get("/endpoints/{endpoint}/attempts")
 async def list_attempts_at(
     tenant: TenantId,
     endpoint: str,
     caller: access.Reader,
+    __: Existing,
     service: access.Service,
     query: Annotated[queries.ListQuery, fastapi.Query()],
 ) -> AttemptPage:
@@ -206,11 +212,12 @@ async def list_attempts_at(
     return AttemptPage(data=[attempt_shown(tenant, each, caller) for each in page.rows], next=page.next or None)
 
 
-@router.post("/deliveries/{delivery}:resend", status_code=202, dependencies=[Existing])
+@router.post("/deliveries/{delivery}:resend", status_code=202)
 async def resend_delivery(
     tenant: TenantId,
     delivery: DeliveryId,
     caller: access.Manager,
+    __: Existing,
     service: access.Service,
     body: ResendBody | None = None,
 ) -> DeliveryShown:
@@ -219,9 +226,9 @@ async def resend_delivery(
     return shown(await service.resending.resend(tenant, delivery, caller.actor, priority))
 
 
-@router.post("/deliveries/{delivery}:cancel", dependencies=[Existing])
+@router.post("/deliveries/{delivery}:cancel")
 async def cancel_delivery(
-    tenant: TenantId, delivery: DeliveryId, caller: access.Manager, service: access.Service
+    tenant: TenantId, delivery: DeliveryId, caller: access.Manager, __: Existing, service: access.Service
 ) -> DeliveryShown:
     """Take back a delivery that waits for its next attempt. It is either taken back or sent, never both."""
     return shown(await service.resending.cancel(tenant, delivery, caller.actor))

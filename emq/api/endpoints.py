@@ -234,7 +234,7 @@ async def change_endpoint(
     return EndpointChanged(**_fields(made.endpoint), warnings=list(made.warnings))
 
 
-@router.delete("/{endpoint}", status_code=204)
+@router.delete("/{endpoint}", status_code=204, response_model=None)
 async def delete_endpoint(
     tenant: TenantId, endpoint: EndpointId, service: access.Service, caller: access.Manager
 ) -> None:

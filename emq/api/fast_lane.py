@@ -29,13 +29,13 @@ class FastLane:
     """An ASGI middleware. It takes the whole body in one event, as `emq.api.limits.Limited` hands it on.
 
     Args:
-        application: gets all other requests.
+        app: gets all other requests.
         service: that publishes.
         rates: count the requests.
     """
 
-    def __init__(self, application: ASGIApp, service: PushService, rates: Rates) -> None:
-        self._application = application
+    def __init__(self, app: ASGIApp, service: PushService, rates: Rates) -> None:
+        self._application = app
         self._service = service
         self._rates = rates
 

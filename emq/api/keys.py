@@ -106,7 +106,7 @@ async def create_key(body: KeyBody, service: access.Service, caller: access.Admi
     return KeyMade(**_shown(key), key=text)
 
 
-@router.delete("/keys/{key}", status_code=204)
+@router.delete("/keys/{key}", status_code=204, response_model=None)
 async def delete_key(
     key: Annotated[str, fastapi.Path(max_length=128, description="the key's id, such as key_...")],
     service: access.Service,

@@ -85,10 +85,11 @@ def _rate(found: RateStatus) -> RateShown:
     )
 
 
-@router.get("/lag", dependencies=[Existing])
+@router.get("/lag")
 async def get_lag(
     tenant: TenantId,
     _: access.Reader,
+    __: Existing,
     service: access.Service,
     query: Annotated[queries.EndpointQuery, fastapi.Query()],
 ) -> LagPage:
@@ -104,10 +105,11 @@ async def get_lag(
     )
 
 
-@router.get("/rate-limit-status", dependencies=[Existing])
+@router.get("/rate-limit-status")
 async def get_rate_limit_status(
     tenant: TenantId,
     _: access.Reader,
+    __: Existing,
     service: access.Service,
     query: Annotated[queries.EndpointQuery, fastapi.Query()],
 ) -> RatePage:

@@ -67,11 +67,11 @@ class Limited:
     """An ASGI middleware that takes a request's body in before the application sees the request.
 
     Args:
-        application: gets each request with its whole body.
+        app: gets each request with its whole body.
     """
 
-    def __init__(self, application: ASGIApp, limits: Limits) -> None:
-        self._application = application
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._application = app
         self._limits = limits
         self._under_way = 0
 

@@ -46,8 +46,9 @@ async def _tenant(tenant: str, service: access.Service) -> Tenant:
     return await service.tenants.get(tenant)
 
 
-Existing = fastapi.Depends(_tenant)
-"""Refuses a tenant that does not exist. Put it behind the check of the key, which refuses the tenants of others."""
+Existing = Annotated[Tenant, fastapi.Depends(_tenant)]
+"""The tenant; refuses one that does not exist. Put it behind the parameter that checks the key: parameters are found in
+their order, and somebody without a key must not learn which tenants exist."""
 
 FAR_S = 253_370_764_800.0
 """The year 9999, in seconds since the epoch: no later time can be shown."""

@@ -125,11 +125,14 @@ def shown(replay: Replay) -> ReplayShown:
     )
 
 
-@router.post(
-    "", status_code=202, dependencies=[Existing], responses={200: {"model": Counted, "description": "dry run"}}
-)
+@router.post("", status_code=202, responses={200: {"model": Counted, "description": "dry run"}})
 async def create_replay(
-    tenant: TenantId, caller: access.Manager, service: access.Service, body: ReplayBody, response: fastapi.Response
+    tenant: TenantId,
+    caller: access.Manager,
+    __: Existing,
+    service: access.Service,
+    body: ReplayBody,
+    response: fastapi.Response,
 ) -> ReplayShown | Counted:
     """Send deliveries of the past again. With `dry_run`, count them and create nothing."""
     if body.dry_run:
@@ -139,9 +142,13 @@ async def create_replay(
     return shown(await service.replays.create(tenant, body.wanted, caller.actor))
 
 
-@router.get("", dependencies=[Existing])
+@router.get("")
 async def list_replays(
-    tenant: TenantId, _: access.Reader, service: access.Service, query: Annotated[queries.ListQuery, fastapi.Query()]
+    tenant: TenantId,
+    _: access.Reader,
+    __: Existing,
+    service: access.Service,
+    query: Annotated[queries.ListQuery, fastapi.Query()],
 ) -> ReplayPage:
     """List replays, the newest first."""
     page = await service.replays.page(tenant, query.limit, query.cursor)
@@ -151,31 +158,33 @@ async def list_replays(
 ReplayId = Annotated[str, fastapi.Path(max_length=80)]
 
 
-@router.get("/{replay}", dependencies=[Existing])
-async def get_replay(tenant: TenantId, replay: ReplayId, _: access.Reader, service: access.Service) -> ReplayShown:
+@router.get("/{replay}")
+async def get_replay(
+    tenant: TenantId, replay: ReplayId, _: access.Reader, __: Existing, service: access.Service
+) -> ReplayShown:
     """Show a replay and its progress."""
     return shown(await service.replays.get(tenant, replay))
 
 
-@router.post("/{replay}:pause", dependencies=[Existing])
+@router.post("/{replay}:pause")
 async def pause_replay(
-    tenant: TenantId, replay: ReplayId, caller: access.Manager, service: access.Service
+    tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
 ) -> ReplayShown:
     """Let a replay rest. What it has put back so far is sent."""
     return shown(await service.replays.pause(tenant, replay, caller.actor))
 
 
-@router.post("/{replay}:resume", dependencies=[Existing])
+@router.post("/{replay}:resume")
 async def resume_replay(
-    tenant: TenantId, replay: ReplayId, caller: access.Manager, service: access.Service
+    tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
 ) -> ReplayShown:
     """Let a paused replay go on where it was."""
     return shown(await service.replays.resume(tenant, replay, caller.actor))
 
 
-@router.post("/{replay}:cancel", dependencies=[Existing])
+@router.post("/{replay}:cancel")
 async def cancel_replay(
-    tenant: TenantId, replay: ReplayId, caller: access.Manager, service: access.Service
+    tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
 ) -> ReplayShown:
     """End a replay. What it has put back so far is sent."""
     return shown(await service.replays.cancel(tenant, replay, caller.actor))

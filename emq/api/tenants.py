@@ -93,7 +93,7 @@ async def get_tenant(tenant: TenantId, service: access.Service, _: access.Reader
     return shown(await service.tenants.get(tenant))
 
 
-@router.delete("/{tenant}", status_code=204)
+@router.delete("/{tenant}", status_code=204, response_model=None)
 async def delete_tenant(tenant: TenantId, service: access.Service, caller: access.TenantAdmin) -> None:
     """Delete a tenant with its endpoints, messages, deliveries and keys. Safe to repeat."""
     await service.tenants.delete(tenant, caller.actor)

@@ -19,6 +19,7 @@ from emq.cli import (
     orders,
     plan,
     publish,
+    push,
     run,
     schedule,
     settings,
@@ -76,6 +77,7 @@ command(app, "up", json=False, endless=True)(host.up)
 command(app, "run", json=False, endless=True)(run.run)
 command(app, "host", json=False, endless=True)(host.host)
 app.add_typer(api.app, name="api")
+app.add_typer(push.app, name="push")
 command(app, "hosts", endless=True)(hosts.hosts)
 command(app, "plan")(plan.plan)
 command(app, "drain")(orders.drain)

@@ -111,6 +111,12 @@ class OwnedTopic:
         for group in self.groups.values():
             group.counter = limited(group.counter, self.charge, throttle)
 
+    def throttle_at(self, now: float) -> Throttle | None:
+        """Return the throttle; forget one that was a pause and is over."""
+        if self.throttle is not None and self.throttle.is_over(now):
+            self.set_throttle(None)
+        return self.throttle
+
     def note_waiting(self) -> None:
         """Note that messages of the topic wait for room; the dispatcher looks again when the receiver wants more."""
         if self.receiver is not None:

@@ -100,7 +100,7 @@ class LagSampler:
         self.unreachable = None if failure is None else str(failure)
         if failure is None:
             self.counts, self.quota, self.sampled_at = counts.all, counts.quota, self._clock.now()
-            self.troubled, self.in_trouble = self._topics.found(counts.topics, self.sampled_at)
+            self.troubled, self.in_trouble = await self._topics.found(counts.topics, self.sampled_at)
 
     async def _add(self, counts: _Counts, groups: Sequence[OwnedGroup]) -> errors.EMQError | None:
         """Add the messages of some groups; return the error of one that the store could not serve, or None."""
@@ -165,7 +165,7 @@ def _waits_for(group: OwnedGroup, now: float) -> Part:
     owner = group.owner
     if owner.handler is None or owner.topic.state is State.PAUSED:
         return Part.PARKED
-    if owner.throttle is not None and not owner.throttle.is_limited:
+    if (throttle := owner.throttle_at(now)) is not None and not throttle.is_limited:
         return Part.PARKED
     if owner.room() <= 0:
         return Part.HELD_BY_ROOM

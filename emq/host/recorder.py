@@ -251,8 +251,8 @@ class Recorder:
                 if looked % SLICE_GROUPS == 0:
                     yield
             starts[name] = started
-            if owner.throttle is not None:
-                throttled.append((waiting, name, _throttled(name, owner.throttle)))
+            if (throttle := owner.throttle_at(now)) is not None:
+                throttled.append((waiting, name, _throttled(name, throttle)))
             # Not below 0: a change of pacing makes new counters, which begin at 0.
             found.append((max(0, started - self._starts.get(name, 0)), waiting, owner.in_flight, name))
         owned, busiest = self._parts.ownership.owned, []

@@ -103,9 +103,9 @@ class TroubledTopic(msgspec.Struct, frozen=True):
     """A topic of one host that may need somebody; see `emq.host.troubled_topics`.
 
     Attributes:
-        cause: "paused", "no_handler", "closed" or "limited" (its throttle), "full" (as many in flight as may be),
-            "backlog" or "dead".
-        reason: the throttle's words; else empty.
+        cause: "paused" (or its endpoint is disabled), "no_handler", "closed" or "limited" (its throttle), "full" (as
+            many in flight as may be), "backlog" or "dead".
+        reason: the throttle's words, or why its endpoint is disabled; else empty.
         waiting: messages that could start, but for the cause.
         dead: dead letters.
         rate: most starts a second that the topic may make here now; 0 where nothing starts.

@@ -50,13 +50,17 @@ class Throttles:
 
     def __iter__(self) -> Iterator[tuple[str, Throttle]]:
         """Yield the topics that have a throttle now, with their throttles."""
-        found = [(name, self._current(owner)) for name, owner in self._owned.items() if owner.throttle is not None]
+        found = [
+            (name, owner.throttle_at(self._clock.now()))
+            for name, owner in self._owned.items()
+            if owner.throttle is not None
+        ]
         return iter([(name, throttle) for name, throttle in found if throttle is not None])
 
     def of(self, topic: str) -> Throttle | None:
         """Return the topic's throttle; None if the topic uses its whole quota, or has no group here."""
         owner = self._owned.get(topic)
-        return None if owner is None else self._current(owner)
+        return None if owner is None else owner.throttle_at(self._clock.now())
 
     def quota(self, topic: str) -> float:
         """Return the starts a second that the topic's groups on this host may make without a throttle."""
@@ -75,7 +79,7 @@ class Throttles:
             raise errors.InvalidSettings(f"a topic cannot be closed for {for_s!r} s; give 0 to {LONGEST_S:.0f}")
         if (owner := self._owned.get(topic)) is not None:
             now = self._clock.now()
-            if self._current(owner) is None:
+            if owner.throttle_at(self._clock.now()) is None:
                 log.info("topic %s is closed on this host for %.1f s: %s", topic, for_s, reason)
             self._starts.revoke(owner)
             self._throttle(owner).close(now + for_s, reason, now)
@@ -93,7 +97,7 @@ class Throttles:
         if not 0 <= for_s <= LONGEST_S:
             raise errors.InvalidSettings(f"a topic cannot be paused for {for_s!r} s; give 0 to {LONGEST_S:.0f}")
         if (owner := self._owned.get(topic)) is not None:
-            now, before = self._clock.now(), self._current(owner)
+            now, before = self._clock.now(), owner.throttle_at(self._clock.now())
             if before is None:
                 log.info("topic %s pauses on this host for %.1f s: %s", topic, for_s, reason)
             self._starts.revoke(owner)
@@ -109,7 +113,7 @@ class Throttles:
         if not (rate > 0 and math.isfinite(rate)):
             raise errors.InvalidSettings(f"a topic cannot be limited to {rate!r} messages a second; give more than 0")
         if (owner := self._owned.get(topic)) is not None:
-            if self._current(owner) is None:
+            if owner.throttle_at(self._clock.now()) is None:
                 log.info("topic %s is limited to %.3g a second on this host: %s", topic, rate, reason)
             now, before = self._clock.now(), owner.throttle
             # Groups may be parked until then. A limit that rises step by step need not wake them each time.
@@ -125,16 +129,10 @@ class Throttles:
     def open(self, topic: str) -> None:
         """Let the topic use its whole quota again."""
         owner = self._owned.get(topic)
-        if owner is not None and self._current(owner) is not None:
+        if owner is not None and owner.throttle_at(self._clock.now()) is not None:
             log.info("topic %s may use its whole quota on this host again", topic)
             owner.set_throttle(None)
             self._look_at(owner)
-
-    def _current(self, owner: OwnedTopic) -> Throttle | None:
-        """Return the topic's throttle; forget one that is over."""
-        if (throttle := owner.throttle) is not None and throttle.is_over(self._clock.now()):
-            owner.set_throttle(None)
-        return owner.throttle
 
     def _throttle(self, owner: OwnedTopic) -> Throttle:
         """Return the topic's throttle; put a new one above the counters of its groups if it has none."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from emq.groups.owned import OwnedTopic
 from emq.host.lag_parts import Part
 from emq.host.statistics import TroubledTopic
+from emq.loops.slicing import in_slices
 from emq.topics.model import State
 
 MOST = 50
@@ -37,27 +38,52 @@ class TroubledTopics:
         self._before: dict[str, int] = {}
         self._looked_at: float | None = None
 
-    def found(
+    async def found(
         self, topics: Mapping[OwnedTopic, Mapping[Part, int]], now: float
     ) -> tuple[tuple[TroubledTopic, ...], int]:
         """Return the `MOST` topics in most trouble, the worst first, and the number of all in trouble.
+
+        Lets other tasks run now and then, as there may be tens of thousands.
 
         Args:
             topics: messages by part of each topic that has any.
             now: the time of this look, in seconds since the epoch.
         """
         elapsed_s = 0.0 if self._looked_at is None else now - self._looked_at
-        waiting = {owner.topic.name: sum(parts.get(part, 0) for part in _WAITING) for owner, parts in topics.items()}
-        troubled = []
-        for owner, parts in topics.items():
-            n, before = waiting[owner.topic.name], self._before.get(owner.topic.name)
-            growth_per_s = None if before is None or elapsed_s <= 0 else (n - before) / elapsed_s
+        before, waiting, worst, in_trouble = self._before, {}, _Worst(), 0
+        async for owner in in_slices(topics):
+            parts, name = topics[owner], owner.topic.name
+            n = sum([parts.get(part, 0) for part in _WAITING])
+            if n:
+                waiting[name] = n
+            growth_per_s = (n - before[name]) / elapsed_s if name in before and elapsed_s > 0 else None
             topic = _judged(owner, parts, n, growth_per_s)
             if topic is not None:
-                troubled.append(topic)
-        self._before, self._looked_at = {name: n for name, n in waiting.items() if n}, now
-        worst = heapq.nsmallest(MOST, troubled, key=lambda t: (_WORST_FIRST.index(t.cause), -t.waiting, -t.dead))
-        return tuple(worst), len(troubled)
+                in_trouble += 1
+                worst.add(topic)
+        self._before, self._looked_at = waiting, now
+        return worst.first(), in_trouble
+
+
+class _Worst:
+    """Keeps the worst topics of those added, in bounded room."""
+
+    def __init__(self) -> None:
+        self._kept: list[TroubledTopic] = []
+
+    def add(self, topic: TroubledTopic) -> None:
+        self._kept.append(topic)
+        if len(self._kept) >= 4 * MOST:
+            self._kept = [*self.first()]
+
+    def first(self) -> tuple[TroubledTopic, ...]:
+        """Return the `MOST` worst, the worst first."""
+        urgency = _WORST_FIRST.index
+        return tuple(heapq.nsmallest(MOST, self._kept, key=lambda t: (urgency(t.cause), -t.waiting, -t.dead)))
+
+
+DISABLED = "push.disabled"
+"""The attribute of a topic whose endpoint gets nothing, with the reason."""
 
 
 def _judged(
@@ -72,12 +98,16 @@ def _judged(
         if not dead:
             return None
         cause = "dead"
-    reason = owner.throttle.reason[:MAX_REASON] if owner.throttle is not None and cause in ("closed", "limited") else ""
+    reason = ""
+    if owner.throttle is not None and cause in ("closed", "limited"):
+        reason = owner.throttle.reason[:MAX_REASON]
+    elif cause == "paused" and (disabled := owner.topic.options.attributes.get(DISABLED)):
+        reason = f"its endpoint is disabled: {disabled}"[:MAX_REASON]
     return TroubledTopic(owner.topic.name, cause, reason, waiting, dead, rate, _drain_s(waiting, rate, growth_per_s))
 
 
 def _cause(owner: OwnedTopic, parts: Mapping[Part, int]) -> str:
-    if owner.topic.state is State.PAUSED:
+    if owner.topic.state is State.PAUSED or owner.topic.options.attributes.get(DISABLED):
         return "paused"
     if owner.handler is None:
         return "no_handler"

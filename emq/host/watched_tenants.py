@@ -1,8 +1,9 @@
 """The loop that measures the topics that somebody looks at, each second, for as long as they look.
 
-The starts of an aligned second are the difference of the counters' sums at the ends of two seconds. The loop takes the
-sums `BEFORE_END_S` before a second ends. If the event loop is late and seconds pass without a look, each of them gets
-an equal part, so a figure may then be above the quota although no second was.
+The loop looks once in each second, at any moment, and takes from each counter the starts before that second: all of
+them, less those of the second under way. So the differences are the starts of whole aligned seconds, as a quota counts
+them. If the event loop is so late that a second passes without a look, each second since then gets an equal part. Of
+smooth pacing the starts of the second under way are not known, so one figure may lend a few to the next.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from collections.abc import Mapping
 from emq.clock import Clock
 from emq.groups.owned import OwnedTopic
 from emq.host.statistics import WatchedTenant
+from emq.quota.counter import Counter, WindowCounter, own_counter
 
 KEPT_S = 60
 """Seconds that are kept."""
 
-BEFORE_END_S = 0.04
-"""Seconds before the end of a second at which the loop looks."""
+LOOK_AT_S = 0.5
+"""Part of each second at which the loop looks, as far from both its ends as can be."""
 
 FIND_EVERY = 10
 """Looks after which the loop searches the host's topics again for those of a name."""
@@ -62,43 +64,40 @@ class WatchedTenants:
         return tuple(WatchedTenant(name, self._second, tuple(kept)) for name, kept in self._starts.items() if kept)
 
     async def sample(self) -> None:
-        """Look at the end of each second while there are names. Ends by cancellation."""
+        """Look once in each second while there are names. Ends by cancellation."""
         while True:
             await self._asked.wait()
             now = self._clock.now()
-            end = int(now) + 1 - BEFORE_END_S
-            await asyncio.sleep(end - now if end > now else end + 1 - now)
+            at = int(now) + LOOK_AT_S
+            await asyncio.sleep(at - now if at > now else at + 1 - now)
             self.look()
 
     def look(self) -> None:
-        """Note the starts since the last look."""
-        second = int(self._clock.now())
+        """Note the starts of the seconds that have passed since the last look."""
+        second = int(self._clock.now()) - 1
         passed = second - self._second if self._sums else 1
-        for name, total in self._totals().items():
-            if name in self._sums and passed >= 0:  # else the clock was set back
-                self._note(name, max(0, total - self._sums[name]), passed)
+        if passed < 1:
+            if passed < 0:  # the clock was set back
+                self._sums, self._starts = {}, {}
+            return
+        for name, total in self._totals(second + 1).items():
+            if name in self._sums:
+                each, rest = divmod(max(0, total - self._sums[name]), passed)
+                kept = self._starts.setdefault(name, deque(maxlen=KEPT_S))
+                kept.extend([each] * min(passed - 1, KEPT_S))
+                kept.append(each + rest)
             self._sums[name] = total
         self._second = second
 
-    def _note(self, name: str, started: int, passed: int) -> None:
-        """Share starts among the seconds that have passed since the last look; 0 if that was late, in this second."""
-        kept = self._starts.setdefault(name, deque(maxlen=KEPT_S))
-        if not passed and kept:
-            kept[-1] += started
-            return
-        each, rest = divmod(started, max(1, passed))
-        kept.extend([each] * min(passed - 1, KEPT_S))
-        kept.append(each + rest)
-
-    def _totals(self) -> dict[str, int]:
-        """Return the starts so far of each name that has a topic here."""
+    def _totals(self, second: int) -> dict[str, int]:
+        """Return the starts of each name that has a topic here, before a second."""
         if self._looks % FIND_EVERY == 0:
             self._find()
         self._looks += 1
         found = {}
         for name, topics in self._topics.items():
             groups = [group for topic in topics if topic in self._owned for group in self._owned[topic].groups.values()]
-            found[name] = sum(group.counter.reserved - group.counter.rolled_back for group in groups)
+            found[name] = sum(_before(own_counter(group.counter), second) for group in groups)
         return found
 
     def _find(self) -> None:
@@ -107,6 +106,12 @@ class WatchedTenants:
         for topic in self._owned:
             for name in {topic, tenant_of(topic)} & self.names:
                 self._topics.setdefault(name, []).append(topic)
+
+
+def _before(counter: Counter, second: int) -> int:
+    """Return the starts that a counter granted before the second under way."""
+    granted = counter.reserved - counter.rolled_back
+    return granted - counter.used_in(second) if isinstance(counter, WindowCounter) else granted
 
 
 def tenant_of(topic: str) -> str:

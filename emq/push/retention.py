@@ -115,7 +115,7 @@ class Retention:
                 deleted += sum(one.rows for one in found.values())
                 left = {name: None for name, one in found.items() if one.is_full}
                 await asyncio.sleep(PAUSE_S)
-        return deleted + await self._orphans(_us(now - max(DEFAULT_S, *kept_s.values())))
+        return deleted + await self._orphans(_us(now - max([DEFAULT_S, *kept_s.values()])))
 
     async def _orphans(self, cutoff_us: int) -> int:
         """Delete attempts that are older than anybody keeps them, also of topics that are gone."""

@@ -136,6 +136,10 @@ class WindowCounter:
         if int(now) <= self._second:
             self._left += n
 
+    def used_in(self, second: int) -> int:
+        """Return the starts granted in an aligned second and not given back, if it is the latest; else 0."""
+        return self._bound - self._left if second == self._second else 0
+
     def valid_until(self, now: float) -> float:
         return float(self._second + 1)
 

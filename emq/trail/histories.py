@@ -108,12 +108,12 @@ class _Judge:
     def faults(self) -> Iterator[Fault]:
         if self._facts.is_complete:
             yield from self._strays()
-            yield from self._mismatches()
             yield from self._places()
             yield from self._before_its_publish()
             if not self._met_a_crash():
                 yield from self._missing()
                 yield from self._not_dead()
+                yield from () if self._may_be_two else self._mismatches()
         if not self._may_be_two:
             yield from self._ended_twice()
             if not self._met_a_crash():

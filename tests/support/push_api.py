@@ -12,6 +12,7 @@ from aiohttp import web
 
 from emq import App, settings
 from emq.api import application
+from emq.api.limits import Limits
 from emq.push.service.service import PushService
 
 URL = "http://api.test"
@@ -81,18 +82,18 @@ async def opened(**options: Any) -> AsyncIterator[Api]:
 
 
 @contextlib.asynccontextmanager
-async def served(app: App, service: PushService, admin: str) -> AsyncIterator[Api]:
+async def served(app: App, service: PushService, admin: str, limits: Limits | None = None) -> AsyncIterator[Api]:
     """Serve the API of an open app within this process."""
-    transport = httpx.ASGITransport(application.build(service), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(application.build(service, limits), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=URL) as http:
         yield Api(app, service, http, admin)
 
 
 @contextlib.asynccontextmanager
-async def another(api: Api) -> AsyncIterator[Api]:
+async def another(api: Api, limits: Limits | None = None) -> AsyncIterator[Api]:
     """Serve the same app once more, as another worker would: with nothing in its memory."""
     service = await PushService.open(api.app)
-    async with served(api.app, service, api.admin) as made:
+    async with served(api.app, service, api.admin, limits) as made:
         yield made
     await service.close()
 

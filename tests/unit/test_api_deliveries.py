@@ -151,6 +151,7 @@ async def test_another_tenant_s_things_are_not_there(case: Case) -> None:
         problem = await api(method, T + path, body, key=case.keys["stranger"], status=404)
         assert problem["code"] == "unknown_tenant", path
         await api(method, T + path, body, key="", status=401)
+        await api(method, "/v1/tenants/nobody" + path, body, key="", status=401)
         if method == "POST":
             await api(method, T + path, body, key=case.keys["reader"], status=403)
         else:
@@ -194,8 +195,8 @@ async def test_resend_and_cancel(case: Case) -> None:
 async def carried_out(case: Case) -> None:
     """Carry out all replays without their rests."""
     runner = ReplayRunner(case.api.service.parts)
-    for replay in await runner._parts.read(runner._rows.running):
-        seen = await runner._renewed(replay)
+    for seen in await runner._free(runner._parts.now_us()):
+        seen = await runner._renewed(seen)
         try:
             while True:
                 seen, _ = await runner.step(seen)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,9 +11,10 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 from support import push_api
 from support.push_api import Api, Receiver
+from support.push_api_calls import PATH, endpoint_of, hosting, lag, message, post, states
 
 from emq import errors
-from emq.cli import pushing
+from emq.push.service.upkeep import Upkeep
 
 
 @pytest.fixture
@@ -30,26 +30,6 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield made
 
 
-@contextlib.asynccontextmanager
-async def hosting(api: Api) -> AsyncIterator[None]:
-    """Deliver what the API takes, as `emq up` does."""
-    async with pushing.with_push(api.app), api.app.running():
-        yield
-
-
-async def endpoint_of(api: Api, receiver: Receiver | None = None, **body: Any) -> Any:
-    url = "https://93.184.216.34/hook" if receiver is None else receiver.url
-    return await api("POST", "/v1/tenants/acme/endpoints", {"url": url, **body}, status=201)
-
-
-def message(**more: Any) -> dict[str, Any]:
-    return {"event_type": "order.paid", "payload": {"amount": 5}, **more}
-
-
-async def post(api: Api, body: Any, **more: Any) -> Any:
-    return await api("POST", "/v1/tenants/acme/messages", body, **more)
-
-
 async def test_a_published_message_arrives_signed(api: Api, receiver: Receiver) -> None:
     async with hosting(api):
         made = await endpoint_of(api, receiver, headers={"X-Shop": "1"}, auth={"type": "bearer", "token": "t0ken"})
@@ -61,6 +41,8 @@ async def test_a_published_message_arrives_signed(api: Api, receiver: Receiver) 
     assert request.headers["webhook-id"] == receipt["id"]
     assert request.headers["emq-header-event-type"] == "order.paid"
     assert (request.headers["x-shop"], request.headers["authorization"]) == ("1", "Bearer t0ken")
+    assert await states(api) == {receipt["id"]: "delivered"}
+    assert (await api.app.catalog.get(f"acme.{made['id']}")).options.budget == "acme"
 
 
 async def test_a_batch_arrives_in_order_at_each_endpoint_that_wants_it(api: Api, receiver: Receiver) -> None:
@@ -88,35 +70,6 @@ async def test_a_payload_is_delivered_byte_by_byte(api: Api, receiver: Receiver)
         await api("POST", "/v1/tenants/acme/messages", content=text.encode(), headers=headers, status=202)
         [request] = await receiver.got(1)
     assert request.body.decode() == text.removeprefix('{"event_type":"a","payload":').removesuffix("}")
-
-
-async def test_after_a_rotation_both_secrets_verify(api: Api, receiver: Receiver) -> None:
-    async with hosting(api):
-        made = await endpoint_of(api, receiver)
-        path = f"/v1/tenants/acme/endpoints/{made['id']}"
-        rotated = await api("POST", f"{path}:rotate-secret", {"overlap_s": 3600})
-        assert rotated["secret"] != made["secret"]
-        assert rotated["old_secret_until"] is not None
-        await post(api, message())
-        [request] = await receiver.got(1)
-        for secret in (made["secret"], rotated["secret"]):
-            Webhook(secret).verify(request.body, request.headers)
-        assert "secret" not in await api("GET", path)
-        await api("POST", f"{path}:rotate-secret", {"overlap_s": 0})
-    topic = await api.app.catalog.get(f"acme.{made['id']}")
-    assert len(topic.options.attributes["push.secret"].split()) == 1
-
-
-async def test_an_example_is_signed_and_leaves_nothing(api: Api, receiver: Receiver) -> None:
-    made = await endpoint_of(api, receiver)
-    path = f"/v1/tenants/acme/endpoints/{made['id']}:send-example"
-    example = await api("POST", path, {"event_type": "order.paid"})
-    assert example["outcome"] == "delivered"
-    [request] = await receiver.got(1)
-    Webhook(made["secret"]).verify(request.body, request.headers)
-    receiver.status = 500
-    assert (await api("POST", path))["outcome"] == "failed"
-    assert (await api("GET", "/v1/tenants/acme/messages"))["data"] == []
 
 
 # -------------------------------------------------------------------------------------------------------------- repeats
@@ -237,16 +190,6 @@ async def test_a_change_of_endpoints_is_seen_by_the_next_message_on_every_worker
         assert receipt["deliveries"] == []
 
 
-async def test_a_deleted_endpoint_cancels_its_deliveries(api: Api) -> None:
-    made = await endpoint_of(api)
-    await post(api, message(id="m1"))
-    await api("DELETE", f"/v1/tenants/acme/endpoints/{made['id']}", status=204)
-    await api("GET", f"/v1/tenants/acme/endpoints/{made['id']}", status=404)
-    assert await states(api) == {"m1": "cancelled"}
-    with pytest.raises(errors.UnknownTopic):
-        await api.app.catalog.get(f"acme.{made['id']}")
-
-
 # -------------------------------------------------------------------------------------------------------------- privacy
 
 
@@ -261,9 +204,19 @@ async def test_erasing_a_key_deletes_payloads_and_takes_delayed_ones_back(api: A
     assert [planned.id for planned in await api.app.planned("acme.*")] == ["m2"]
 
 
-async def test_old_payloads_messages_and_keys_are_forgotten(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    from emq.push.service.upkeep import Upkeep
+async def test_delivered_payloads_are_deleted_where_the_tenant_wants_it(api: Api, receiver: Receiver) -> None:
+    await api("PUT", "/v1/tenants/acme", {"qps": 100, "delete_on_success": True})
+    upkeep = Upkeep(api.service)
+    async with hosting(api):
+        await endpoint_of(api, receiver)
+        await post(api, message(id="m1"))
+        await post(api, message(id="m2", delay_s=3600))
+        await receiver.got(1)
+    await upkeep.tidy_once()
+    assert [(await api("GET", f"{PATH}/{id_}"))["erased"] for id_ in ("m1", "m2")] == [True, False]
 
+
+async def test_old_payloads_messages_and_keys_are_forgotten(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     retention = {"qps": 100, "payload_retention_s": 3600, "log_retention_s": 7200}
     await api("PUT", "/v1/tenants/acme", retention)
     await endpoint_of(api)
@@ -280,21 +233,6 @@ async def test_old_payloads_messages_and_keys_are_forgotten(api: Api, monkeypatc
     await upkeep.tidy_once()
     keys = await api.app.database.run(lambda c: c.exec_driver_sql("SELECT count(*) FROM emq_push_idempotency").scalar())
     assert keys == 0
-
-
-# -------------------------------------------------------------------------------------------------------------- helpers
-
-PATH = "/v1/tenants/acme/messages"
-
-
-async def lag(api: Api) -> int:
-    topics = await api.app.catalog.list("acme.*")
-    return sum(each.unfinished for each in await api.app.admin.lag(topics))
-
-
-async def states(api: Api) -> dict[str, str]:
-    query = "SELECT message, state FROM emq_push_deliveries"
-    return dict(await api.app.database.run(lambda c: c.exec_driver_sql(query).all()))
 
 
 def count_writes(api: Api) -> list[int]:

@@ -210,3 +210,24 @@ async def test_a_fault_of_our_own_is_charged_to_nobody(fault: str, monkeypatch: 
         assert not push._outages._known
         assert not len(push._healths)
         assert [a.outcome for a in attempts.all] == ([] if fault == "disabled" else ["parked"])
+
+
+@pytest.mark.parametrize("change", ["none", "url", "disabled"])
+async def test_an_answer_of_the_former_endpoint_disables_no_other(change: str) -> None:
+    async with emq.App("memory:") as app:
+        given = {"push.url": "http://shop.example", "owner": "not ours"}
+        await app.create_topic("t", qps=1, attributes=given)
+        found = Endpoint.from_topic(await app.catalog.get("t"))
+        assert found is not None
+        if change == "url":
+            await app.update_topic("t", attributes={**given, "push.url": "http://other.example"})
+        elif change == "disabled":
+            await outages.disable(app.catalog.set_attributes, "t", "by me")
+        followed = Outages(app.catalog.set_attributes, app.clock)
+        followed.gone(found, "HTTP 410")
+        await asyncio.sleep(0.5)
+        await end(followed)
+        after = (await app.catalog.get("t")).options.attributes
+        expected = {"none": "it is gone: HTTP 410", "url": None, "disabled": "by me"}
+        assert after.get("push.disabled") == expected[change]
+        assert after["owner"] == "not ours"

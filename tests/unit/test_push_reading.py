@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from support import push_hosts
@@ -126,6 +127,17 @@ async def test_filters_of_deliveries(tenant: Tenant) -> None:
     assert await ids(tenant, DeliveryFilter(message="m00003", endpoint="ep_b")) == []
     third = (await tenant.get("m00003")).created_us
     assert await ids(tenant, DeliveryFilter(since_us=third, until_us=third + 1, state=State.DELIVERED)) == ["m00003"]
+
+
+async def test_the_deliveries_of_a_message_in_pages(tenant: Tenant) -> None:
+    for n in range(5):
+        await tenant.add_endpoint(f"ep_m{n}")
+    await tenant.add(1, "delivered", endpoint="ep_m0")
+    [row] = await tenant.parts.read(lambda c: tenant.rows.of_message(c, "t1", "m00000"))
+    for n in range(1, 5):
+        copy = msgspec.structs.replace(row, topic=f"t1.ep_m{n}")
+        await tenant.parts.write(lambda c, d=copy: tenant.rows.add(c, [d]))  # type: ignore[misc]
+    assert len(await ids(tenant, DeliveryFilter(message="m00000"), 2)) == 5
 
 
 async def test_a_filtered_page_ends_after_a_bounded_number_of_rows(

@@ -195,7 +195,7 @@ async def test_pause_resume_and_cancel(tenant: Tenant) -> None:
     with pytest.raises(Lost):
         await runner.step(replay)
     assert len((await tenant.lane())[0]) == 10
-    assert [r.id for r in await tenant.parts.read(replays.Replays("online").running)] == []
+    assert await tenant.parts.read(replays.Replays("online").running_ids) == []
     resumed = await service.resume(tenant.id, made.id, "me")
     replay = await runner._renewed(resumed)
     await runner.step(replay)
@@ -236,9 +236,11 @@ async def test_a_store_that_fails_leaves_the_step_to_be_repeated(
     ids = await tenant.add(20)
     service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
     made = await service.create(tenant.id, NewReplay(ReplayFilter(), FAST), "me")
-    put, failures = again.put, [errors.StoreUnavailable("away"), errors.StoreFull("full")]
+    put, failures = again.put, [errors.StoreUnavailable("redis://secret.host away"), errors.StoreFull("full")]
+    troubles = []
 
     async def failing(*arguments: Any) -> Any:
+        troubles.append((await service.get(tenant.id, made.id)).body.trouble)
         if failures:
             raise failures.pop()
         return await put(*arguments)
@@ -248,6 +250,7 @@ async def test_a_store_that_fails_leaves_the_step_to_be_repeated(
     await asyncio.wait_for(runner._carry_out(made), 10)
     now = await service.get(tenant.id, made.id)
     assert (now.state, now.body.replayed, now.body.trouble) == ("done", 20, "")
+    assert troubles == ["", replay_runner.AWAY, replay_runner.AWAY]
     assert await tenant.lane() == (ids, [])
 
 
@@ -273,6 +276,29 @@ async def test_a_replay_takes_no_message_that_was_accepted_after_it(tenant: Tena
     assert made.body.filter.until_us <= made.created_us
     await carried_out(runner, made)
     assert len((await tenant.lane())[0]) == 3
+
+
+async def test_a_tenant_does_not_take_all_places_of_a_process(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_runner, "MOST_REPLAYS", 3)
+    other = await Tenant.make(tenant.app, "t2")
+    await tenant.add(3)
+    await other.add(3)
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    slow = [await service.create(tenant.id, NewReplay(ReplayFilter(), 0.01), "me") for _ in range(MOST_OPEN)]
+    theirs = await service.create("t2", NewReplay(ReplayFilter(), FAST), "me")
+    task = asyncio.create_task(runner.run())
+    try:
+        async with asyncio.timeout(10):
+            while (await service.get("t2", theirs.id)).state != "done":
+                await asyncio.sleep(0.02)
+        assert len(runner._tasks) == 2
+        # As soon as one of the tenant's own ends, the next one begins.
+        [first, *_] = runner._tasks
+        await service.cancel(tenant.id, first, "me")
+        assert {r.id for r in slow} > set(runner._tasks)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_the_rate_is_kept(tenant: Tenant) -> None:

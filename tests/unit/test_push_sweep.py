@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from support.push_tenant import ONE_SECOND_US, Tenant
@@ -107,6 +108,18 @@ async def test_the_deliveries_of_a_deleted_endpoint_are_cancelled(
     states = await swept(tenant, wait)
     assert list(states.values()).count("cancelled") == 3
     assert (await tenant.get("m00000")).reason == reconciling.NO_ENDPOINT
+
+
+async def test_a_topic_that_only_a_newer_version_can_read_is_not_gone(
+    tenant: Tenant, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tenant.add(3, "pending")
+
+    async def nothing(_: Any) -> dict[str, Any]:
+        return {}
+
+    monkeypatch.setattr(tenant.app.catalog, "some", nothing)
+    assert set((await swept(tenant, wait)).values()) == {"pending"}
 
 
 async def test_more_than_one_look_s_rows_are_all_found(

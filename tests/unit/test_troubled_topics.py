@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 from support.rig import Rig, Seen, bound, rig
 from support.virtual import virtual
@@ -10,9 +11,10 @@ from support.virtual import virtual
 import emq
 from emq.host import lag_sampler, troubled_topics
 from emq.host.statistics import HostStatistics
-from emq.host.watched_tenants import tenant_of
+from emq.host.watched_tenants import WatchedTenants, tenant_of
 from emq.inspect import snapshots
 from emq.message import Message
+from emq.quota.counter import WindowCounter
 from emq.topics.model import State
 
 WEEK = 7 * 86_400
@@ -35,12 +37,23 @@ async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None
         for name in ("well", "dead", "paused", "closed", "limited"):
             await r.topic(name, 100)
         await r.topic("behind", 2)
+        await r.topic("disabled", 0.001)
         async with r.consuming(Seen(then=handle)) as host:
             await r.admin.update("paused", state=State.PAUSED)
+            await r.admin.update(
+                "disabled", attributes={"push.url": "http://a/", "push.disabled": "it is gone: HTTP 410"}
+            )
             await asyncio.sleep(1)
             host.throttles.close("closed", WEEK, "out of order: 500")
             host.throttles.limit("limited", 1.0, "429")
-            for name, n in (("paused", 3), ("closed", 4), ("limited", 90), ("behind", 400), ("well", 50)):
+            for name, n in (
+                ("disabled", 2),
+                ("paused", 3),
+                ("closed", 4),
+                ("limited", 90),
+                ("behind", 400),
+                ("well", 50),
+            ):
                 await r.producer.publish_many(name, [b"x"] * n)
             await r.producer.publish("dead", b"dead")
             await asyncio.sleep(2 * lag_sampler.LAG_S + 3)
@@ -51,10 +64,14 @@ async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None
         "limited": "limited",
         "behind": "backlog",
         "paused": "paused",
+        "disabled": "paused",
         "dead": "dead",
     }
-    assert [topic.name for topic in seen.troubled] == ["closed", "limited", "behind", "paused", "dead"], "worst first"
-    assert seen.in_trouble == 5
+    assert [topic.name for topic in seen.troubled] == [
+        *("closed", "limited", "behind", "paused", "disabled", "dead")
+    ], "worst first"
+    assert seen.in_trouble == 6
+    assert found["disabled"].reason == "its endpoint is disabled: it is gone: HTTP 410"
     assert found["closed"].reason == "out of order: 500"
     assert (found["closed"].waiting, found["closed"].drain_s, found["paused"].drain_s) == (4, None, None)
     assert found["dead"].dead == 1
@@ -116,6 +133,44 @@ async def test_what_somebody_looks_at_is_measured_each_second_and_nothing_else()
             assert set(shop.starts[1:]) == {25}, "the caps of its two endpoints, exactly"
             await asyncio.sleep(20)
             assert host.statistics().watched == (), "nobody looks any more"
+
+
+class Clock:
+    """Stands where a test sets it."""
+
+    at = 1_000.5
+
+    def now(self) -> float:
+        return self.at
+
+
+async def test_whenever_a_busy_host_looks_each_second_has_its_own_starts_and_none_exceeds_the_quota() -> None:
+    clock, counter = Clock(), WindowCounter(20, 1_000.5)
+    owner = SimpleNamespace(groups={0: SimpleNamespace(counter=counter)})
+    watched = WatchedTenants({"shop": owner}, clock)  # type: ignore[dict-item, arg-type]
+    watched.watch(frozenset(["shop"]))
+
+    def at(second: float, starts: int = 0) -> None:
+        clock.at = second
+        assert counter.reserve(starts, second) == starts
+        if not starts:
+            watched.look()
+
+    at(1_001.3, 20)
+    at(1_001.5)
+    at(1_002.1)  # before the starts of this second
+    at(1_002.3, 15)
+    at(1_003.0, 20)
+    at(1_003.9)  # after those of this one
+    at(1_004.2, 6)
+    at(1_004.3)
+    at(1_004.4, 7)
+    at(1_004.5)  # twice in one
+    at(1_005.1, 20)
+    at(1_006.1, 20)
+    at(1_007.1)  # missed two seconds: each has its part
+    [shop] = watched.latest()
+    assert (shop.second, shop.starts) == (1_006, (20, 15, 20, 17, 17, 19))
 
 
 async def test_a_watch_is_written_again_only_when_half_of_its_time_is_over() -> None:

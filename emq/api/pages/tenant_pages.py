@@ -115,7 +115,7 @@ async def deliveries(tenant: str, screen: View, state: str = "") -> Response:
     return screen.answer("tenant_deliveries.html", of=of, list=found)
 
 
-@router.get("/tenants/{tenant}/deliveries/{delivery}")
+@router.get("/tenants/{tenant}/deliveries/{delivery:path}")
 async def delivery(
     tenant: str,
     delivery: str,
@@ -125,7 +125,8 @@ async def delivery(
     of = await subject(screen.service, screen.visitor, tenant)
     shown = await screen.service.reading.delivery(of.name, delivery)
     attempts = await screen.service.reading.attempts(of.name, delivery, ATTEMPTS)
-    context: dict[str, Any] = {"of": of, "shown": shown, "attempts": attempts.rows}
+    names = await tenant_screen.endpoint_names(screen.service, of)
+    context: dict[str, Any] = {"of": of, "shown": shown, "attempts": attempts.rows, "names": names}
     return screen.answer("delivery.html", done=changes.DONE.get(done, ""), **context)
 
 

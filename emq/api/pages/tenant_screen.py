@@ -167,7 +167,7 @@ def _limit(of: Subject, facts: HostFacts) -> tuple[str, bool]:
         return "The hosts are counting; the rate is known in a few seconds.", False
     if used >= states.AT_CAP * of.topic.qps:
         return f"Its own rate of {of.topic.qps:g} a second sets the limit.", False
-    return f"Its own rate does not limit it: {used:.3g} of {of.topic.qps:g} a second are used.", False
+    return "Its own rate does not limit it now.", False
 
 
 async def endpoint_names(service: PushService, of: Subject) -> dict[str, str]:

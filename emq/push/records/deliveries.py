@@ -143,10 +143,13 @@ class Deliveries:
         query = sa.select(*_COLUMNS).where(self._mine, _t.c.topic == topic, _t.c.message.in_(messages))
         return self._select(connection, query)
 
-    def of_message(self, connection: sa.Connection, tenant: str, message: str) -> list[Delivery]:
-        """Return the deliveries of one message, by endpoint."""
-        where = (_t.c.tenant == tenant, _t.c.message == message)
-        return self._select(connection, sa.select(*_COLUMNS).where(self._mine, *where).order_by(_t.c.topic))
+    def of_message(
+        self, connection: sa.Connection, tenant: str, message: str, *, after: str = "", limit: int = 100
+    ) -> list[Delivery]:
+        """Return the deliveries of one message by topic, beginning behind `after`."""
+        where = (self._mine, _t.c.tenant == tenant, _t.c.message == message, _t.c.topic > after)
+        query = sa.select(*_COLUMNS).where(*where).order_by(_t.c.topic).limit(limit)
+        return self._select(connection, query)
 
     def read(
         self,
@@ -220,6 +223,24 @@ class Deliveries:
         seen = (_t.c.state == row.state, _t.c.attempts == row.attempts, _t.c.settled_us == row.settled_us)
         here = (self._mine, _t.c.topic == row.topic, _t.c.message == row.message, _t.c.next_us == row.next_us)
         return bool(connection.execute(sa.update(_t).where(*here, *seen).values(**values)).rowcount)
+
+    def wait_again(self, connection: sa.Connection, rows: Sequence[Delivery]) -> list[Delivery]:
+        """Let deliveries wait again, without attempts, an answer, and a time; return those that were still over.
+
+        One statement for those of an endpoint in one state, at most `IDS_AT_ONCE`. A delivery that is in another state
+        now than when it was read stays as it is.
+        """
+        groups: dict[tuple[str, str], list[str]] = {}
+        for row in rows:
+            groups.setdefault((row.topic, row.state), []).append(row.message)
+        values = {"state": PENDING, "reason": "", "attempts": 0, "status": 0, "next_us": 0, "settled_us": 0}
+        moved: set[tuple[str, str]] = set()
+        for (topic, state), ids in groups.items():
+            for start in range(0, len(ids), IDS_AT_ONCE):
+                here = (self._mine, _t.c.topic == topic, _t.c.message.in_(ids[start : start + IDS_AT_ONCE]))
+                query = sa.update(_t).where(*here, _t.c.state == state).values(**values).returning(_t.c.message)
+                moved.update((topic, str(id_)) for id_ in connection.execute(query).scalars())
+        return [row for row in rows if (row.topic, row.message) in moved]
 
     def oldest_pending(self, connection: sa.Connection, topics: Sequence[str]) -> dict[str, int]:
         """Return for each topic with pending deliveries when its oldest one was created; one look-up for each."""

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from emq.push.records import cursors, rows
 from emq.push.records.cursors import Page
 from emq.push.records.tables import endpoints as table
+from emq.push.schedule import RECOMMENDED_JITTER, RECOMMENDED_S
 from emq.topics.model import DEFAULT_PRIORITIES
-from emq.topics.options import DEFAULT_BACKOFF_S
 
 Scalar: TypeAlias = str | int | float | bool | None
 Operator = Literal["eq", "ne", "in", "gt", "gte", "lt", "lte", "prefix", "exists"]
@@ -53,8 +53,8 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     filters: tuple[Filter, ...] = ()
     qps: float | None = None
     priorities: tuple[str, ...] = DEFAULT_PRIORITIES
-    retry_schedule_s: tuple[float, ...] = DEFAULT_BACKOFF_S[:-1]
-    jitter: float = 0.1
+    retry_schedule_s: tuple[float, ...] = RECOMMENDED_S
+    jitter: float = RECOMMENDED_JITTER
     timeout_s: float = 10.0
     ttl_s: float | None = None
     durability: Literal["accepted", "replicated", "fsynced"] = "accepted"

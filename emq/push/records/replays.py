@@ -131,9 +131,15 @@ class Replays:
         order = (_t.c.created_us.desc(), _t.c.id.desc())
         return self._select(connection, sa.select(_t).where(*where).order_by(*order).limit(limit))
 
-    def running(self, connection: sa.Connection) -> list[Replay]:
-        """Return the replays of all tenants that are to go on."""
-        return self._select(connection, sa.select(_t).where(self._mine, _t.c.state == RUNNING).order_by(_t.c.id))
+    def running_ids(self, connection: sa.Connection, limit: int = 5_000) -> list[tuple[str, str]]:
+        """Return id and tenant of replays of all tenants that are to go on, the one that rested longest first."""
+        query = sa.select(_t.c.id, _t.c.tenant).where(self._mine, _t.c.state == RUNNING)
+        return [(row.id, row.tenant) for row in connection.execute(query.order_by(_t.c.changed_us).limit(limit))]
+
+    def some(self, connection: sa.Connection, ids: Sequence[str]) -> list[Replay]:
+        """Return those of the replays that are to go on, the one that rested longest first."""
+        where = (self._mine, _t.c.id.in_(ids), _t.c.state == RUNNING)
+        return self._select(connection, sa.select(_t).where(*where).order_by(_t.c.changed_us))
 
     def save(
         self, connection: sa.Connection, seen: Replay, new: Replay, now_us: int, waiting: Sequence[Delivery] = ()
@@ -157,7 +163,7 @@ class Replays:
             return None
         body = new.body
         if waiting:
-            taken = [row for row in waiting if self._deliveries.move(connection, row, deliveries.PENDING, "", now_us)]
+            taken = self._deliveries.wait_again(connection, waiting)
             units, left_out = tuple(Unit(row.topic, row.message) for row in taken), len(waiting) - len(taken)
             body = msgspec.structs.replace(body, units=units, left_out=body.left_out + left_out)
         saved = new._replace(body=body, changed_us=changed_us)

@@ -27,6 +27,9 @@ from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq.trail import events
 
+CHUNK = 3_000
+"""Most verdicts in one call to the store."""
+
 TRIES = 5
 """Most times that a message is placed again whose group was retired meanwhile."""
 
@@ -107,7 +110,9 @@ async def _replayed(parts: Parts, topic: Topic, made: Sequence[Message], now_us:
         )
         for i, group in wanted
     ]
-    answers = served(await parts.app.store.lanes.settle(verdicts))
+    answers: list[object] = []
+    for start in range(0, len(verdicts), CHUNK):
+        answers += served(await parts.app.store.lanes.settle(verdicts[start : start + CHUNK]))
     done = [(i, group) for (i, group), answer in zip(wanted, answers, strict=True) if answer is True]
     for i, group in done:
         parts.app.trail.record(events.Replayed(now_us, topic.name, group, made[i].priority, made[i].id))

@@ -12,16 +12,13 @@ from emq import errors
 from emq.push import endpoint as delivered
 from emq.push.records.endpoints import Endpoint, EndpointSettings
 from emq.push.records.tenants import Tenant
-from emq.push.service.parts import Sealing
+from emq.push.secrets import Secrets
 from emq.push.service.refusals import Invalid
 from emq.topics import model
 
 TENANT = "tenant"
 """The attribute that names the tenant of a topic."""
 _HEADERS = "push.headers."
-DISABLED = "push.disabled"
-FAILING_SINCE = "push.failing_since"
-"""Attributes that hosts write, too: why an endpoint gets nothing, and since when it fails."""
 _AUTH = "push-auth"
 """The attribute that tells which header authenticates, so that a change of the others leaves it alone."""
 
@@ -76,7 +73,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 def attributes(
-    endpoint: Endpoint, credentials: Credentials, before: Mapping[str, str], sealing: Sealing
+    endpoint: Endpoint, credentials: Credentials, before: Mapping[str, str], secrets: Secrets
 ) -> dict[str, str]:
     """Return the attributes of an endpoint's topic. Those that are not of the settings stay as they are.
 
@@ -93,17 +90,17 @@ def attributes(
     if credentials.headers is not None:
         for name in [name for name in found if name.startswith(_HEADERS) and name != _HEADERS + auth_name]:
             del found[name]
-        found |= {_HEADERS + name: sealing.encrypt(value) for name, value in credentials.headers.items()}
+        found |= {_HEADERS + name: secrets.encrypt(value) for name, value in credentials.headers.items()}
     if credentials.auth is not None and (header := credentials.auth.header()) is not None:
         auth_name, value = header
-        found |= {_HEADERS + auth_name: sealing.encrypt(value), _AUTH: auth_name}
+        found |= {_HEADERS + auth_name: secrets.encrypt(value), _AUTH: auth_name}
     if auth_name:
         _check_apart(auth_name, endpoint)
     return found | {
         TENANT: endpoint.tenant,
         "push.url": endpoint.settings.url,
         "push.timeout_s": f"{endpoint.settings.timeout_s:g}",
-        "push.secret": sealing.encrypt(credentials.secrets),
+        "push.secret": secrets.encrypt(credentials.secrets),
     }
 
 
@@ -112,17 +109,11 @@ def _check_apart(auth_name: str, endpoint: Endpoint) -> None:
         raise Invalid("invalid_request", f"header {auth_name} is that of auth; give one of the two", "/headers")
 
 
-def with_disabled(attributes: Mapping[str, str], reason: str) -> dict[str, str]:
-    """Return the attributes of a topic whose endpoint is disabled for this reason; of an enabled one for none."""
-    found = {name: value for name, value in attributes.items() if name not in (DISABLED, FAILING_SINCE)}
-    return {**found, DISABLED: reason} if reason else found
-
-
 def live(endpoint: Endpoint, topic: model.Topic | None) -> Endpoint:
     """Return an endpoint with what its topic alone knows."""
     if topic is None:
         return endpoint
-    disabled = topic.options.attributes.get(DISABLED, "")
+    disabled = topic.options.attributes.get(delivered.DISABLED, "")
     return msgspec.structs.replace(endpoint, disabled=disabled, is_paused=topic.state is model.State.PAUSED)
 
 
@@ -144,7 +135,7 @@ def options(endpoint: Endpoint, attributes: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def check(endpoint: Endpoint, attributes: dict[str, str]) -> delivered.Endpoint:
+def check(endpoint: Endpoint, attributes: dict[str, str], secrets: Secrets) -> delivered.Endpoint:
     """Return the endpoint as a host will read it.
 
     Raises:
@@ -152,7 +143,7 @@ def check(endpoint: Endpoint, attributes: dict[str, str]) -> delivered.Endpoint:
     """
     topic = model.Topic(endpoint.topic, 1.0, options=model.TopicOptions(attributes=attributes))
     try:
-        found = delivered.Endpoint.from_topic(topic)
+        found = delivered.Endpoint.from_topic(topic, secrets)
     except errors.InvalidTopic as exc:
         text = str(exc).partition(": ")[2]
         pointer = next((f"/{name}" for name in ("url", "timeout_s", "headers") if f"push.{name}" in text), "")

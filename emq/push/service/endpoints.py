@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from emq import errors
+from emq.push import outages
 from emq.push.records.accepted import Accepted
 from emq.push.records.cursors import Page
 from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings
@@ -106,7 +107,7 @@ class EndpointService:
             auth,
         )
         credentials = Credentials(secret, headers or {}, auth)
-        attributes = endpoint_topics.attributes(made, credentials, {}, self._parts.sealing)
+        attributes = endpoint_topics.attributes(made, credentials, {}, self._parts.secrets)
         warnings = await self._checked(made, attributes)
 
         def save(connection: sa.Connection) -> None:
@@ -190,9 +191,8 @@ class EndpointService:
     async def set_disabled(self, tenant: str, endpoint: str, reason: str, actor: str) -> Endpoint:
         """Disable an endpoint, or enable it with an empty reason. A disabled endpoint's deliveries wait."""
         _, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
-        topic = await self._parts.app.catalog.get(found.topic)
-        attributes = endpoint_topics.with_disabled(topic.options.attributes, reason)
-        await self._parts.app.update_topic(found.topic, attributes=attributes)
+        change = self._parts.app.catalog.set_attributes
+        await (outages.disable(change, found.topic, reason) if reason else outages.enable(change, found.topic))
         action = "endpoint.disabled" if reason else "endpoint.enabled"
         await self._parts.write(lambda c: self._audit(c, actor, action, found, {"reason": reason}))
         return (await self._live([found]))[0]
@@ -269,7 +269,7 @@ class EndpointService:
             after = change(before)
             topic = await app.catalog.get(before.topic)
             credentials = Credentials(secrets(self._secrets(topic)), headers, auth)
-            attributes = endpoint_topics.attributes(after, credentials, topic.options.attributes, self._parts.sealing)
+            attributes = endpoint_topics.attributes(after, credentials, topic.options.attributes, self._parts.secrets)
             same_url = after.settings.url == before.settings.url
             warnings = await self._checked(after, attributes, reach=not same_url)
             options = endpoint_topics.options(after, attributes)
@@ -310,7 +310,7 @@ class EndpointService:
 
     def _secrets(self, topic: Topic) -> str:
         try:
-            return self._parts.sealing.decrypt(topic.options.attributes.get("push.secret", ""))
+            return self._parts.secrets.decrypt(topic.options.attributes.get("push.secret", ""))
         except ValueError as exc:
             raise Conflict("secret_unreadable", f"the secret of topic {topic.name!r} {exc}") from exc
 
@@ -320,13 +320,15 @@ class EndpointService:
                 matching.check(filter_)
             except ValueError as exc:
                 raise Invalid("invalid_request", str(exc), f"/filters/{number}") from exc
-        found = endpoint_topics.check(endpoint, attributes)
+        found = endpoint_topics.check(endpoint, attributes, self._parts.secrets)
         return await self._reach.check(found.url) if reach else []
 
     async def _create_topic(self, endpoint: Endpoint, owner: Tenant, options: dict[str, Any]) -> None:
         qps = endpoint_topics.qps_of(endpoint.settings, owner)
         try:
-            await self._parts.app.create_topic(endpoint.topic, qps, priorities=endpoint.settings.priorities, **options)
+            await self._parts.app.create_topic(
+                endpoint.topic, qps, priorities=endpoint.settings.priorities, budget=owner.id, **options
+            )
         except errors.InvalidTopic as exc:
             raise Invalid("invalid_request", str(exc)) from exc
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -62,19 +63,22 @@ class ExampleService:
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_us / 1e6))
             payload = msgspec.json.encode({"type": event_type, "timestamp": moment, "data": data})
         try:
-            target = Endpoint.from_topic(topic)
+            target = Endpoint.from_topic(topic, self._parts.secrets)
         except errors.InvalidTopic as exc:
             raise Invalid("invalid_endpoint", str(exc)) from exc
+        assert target is not None, "the topic of an endpoint has a URL"
+        # By itself, and also while the endpoint is disabled: the example may be to see whether it works again.
+        target = dataclasses.replace(target, batching=None, disabled="")
         message = Message(
             id_, payload, None, now_us, {EVENT_TYPE: event_type, HEADER: "true"}, 0, topic=topic.name, started_us=now_us
         )
         began = time.monotonic()
-        addresses = AddressFilter.of_setting(self._parts.app.settings.push_allow)
+        addresses = AddressFilter.of_settings(self._parts.app.settings)
         reason = ""
         async with Pusher(lambda _: target, clock=self._parts.app.clock, addresses=addresses, connections=1) as pusher:
             try:
                 await pusher(message)
-            except (errors.Retry, errors.Reject) as exc:
+            except (errors.Retry, errors.Reject, errors.GiveBack) as exc:
                 reason = str(exc)
         took_ms = round((time.monotonic() - began) * 1000)
         return Example(id_, "failed" if reason else "delivered", reason, took_ms, msgspec.json.decode(payload))

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from emq.app import App
 from emq.push.records.audit_log import AuditLog, Entry
 from emq.push.records.ids import Ids, Kind
+from emq.push.secrets import Secrets
 from emq.topics.model import Topic
 
 T = TypeVar("T")
-
-
-class Sealing(Protocol):
-    """Encrypts what only hosts may read."""
-
-    def encrypt(self, text: str) -> str:
-        """Return the text as it is to be kept."""
-
-    def decrypt(self, text: str) -> str:
-        """Return what `encrypt` was given. Raises `ValueError` where the key is missing."""
-
-
-class Plain:
-    """Keeps texts as they are."""
-
-    def encrypt(self, text: str) -> str:
-        return text
-
-    def decrypt(self, text: str) -> str:
-        return text
 
 
 class Parts:
@@ -41,12 +22,15 @@ class Parts:
 
     Args:
         app: open, and open for as long as this is used.
+
+    Attributes:
+        secrets: encrypts what only hosts may read.
     """
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.environment = str(app.settings.environment)
-        self.sealing: Sealing = Plain()
+        self.secrets = Secrets.of_setting(app.settings)
         self._ids = Ids()
         self._audit_log = AuditLog(self.environment)
 

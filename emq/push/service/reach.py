@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import yarl
 from aiohttp.abc import AbstractResolver
 
-from emq.push.addresses import AddressFilter
-from emq.push.resolver import FairResolver
+from emq.push.addresses import AddressFilter, ForbiddenAddress
+from emq.push.resolver import build_resolver
 from emq.push.service.refusals import Invalid
 
 LOOKUP_S = 3.0
@@ -40,11 +40,12 @@ class Reach:
         """
         host = url.host or ""
         try:
+            self._addresses.check_url(url)
             self._addresses.check_host(host)
-        except ValueError as exc:
+        except (ValueError, ForbiddenAddress) as exc:
             raise Invalid("forbidden_address", str(exc).replace("push.url", "url"), "/url") from exc
         if self._resolver is None:
-            self._resolver = FairResolver()
+            self._resolver = build_resolver()
         try:
             async with asyncio.timeout(LOOKUP_S):
                 found = await self._resolver.resolve(host, url.port or 443, socket.AF_UNSPEC)

@@ -83,7 +83,9 @@ class ReadingService:
     async def deliveries(
         self, tenant: str, wanted: DeliveryFilter, limit: int, cursor: str = ""
     ) -> Page[ShownDelivery]:
-        """Return deliveries, the newest first. A page may hold fewer than `limit`, although more follow.
+        """Return deliveries, the newest first; those of one message by endpoint.
+
+        A page may hold fewer than `limit`, although more follow.
 
         Raises:
             InvalidCursor: the cursor is not one of this list with this filter.
@@ -91,7 +93,7 @@ class ReadingService:
         of = f"deliveries {tenant} {msgspec.json.encode(wanted).decode()}"
         place = _place(of, cursor)
         if wanted.message:
-            return await self._of_message(tenant, wanted)
+            return await self._of_message(tenant, wanted, of, place, limit)
         found: list[ShownDelivery] = []
         looked = 0
         while len(found) < limit and looked < LOOKED_AT:
@@ -109,9 +111,15 @@ class ReadingService:
                 return Page(found, "")
         return Page(found, _cursor(of, place))
 
-    async def _of_message(self, tenant: str, wanted: DeliveryFilter) -> Page[ShownDelivery]:
-        rows = await self._parts.read(lambda c: self._rows.of_message(c, tenant, wanted.message))
-        return Page([shown for shown in await self.shown(tenant, rows) if wanted.fits(shown)], "")
+    async def _of_message(
+        self, tenant: str, wanted: DeliveryFilter, of: str, place: Place | None, limit: int
+    ) -> Page[ShownDelivery]:
+        after = "" if place is None else place.topic
+        rows = await self._parts.read(
+            lambda c: self._rows.of_message(c, tenant, wanted.message, after=after, limit=limit + 1)
+        )
+        following = _cursor(of, rows[limit - 1].place) if len(rows) > limit else ""
+        return Page([s for s in await self.shown(tenant, rows[:limit]) if wanted.fits(s)], following)
 
     async def delivery(self, tenant: str, id_: str) -> ShownDelivery:
         """Return one delivery. Raises `NotFound`."""

@@ -124,16 +124,27 @@ class Sweep:
 
     async def _topic(self, name: str, topic: Topic | None, now_us: int) -> None:
         rows = await self._doubtful(name, now_us)
-        if topic is None:
-            await self._settle([Verdict(row, deliveries.CANCELLED, NO_ENDPOINT) for row in rows], now_us)
-            return
         if not rows:
+            return
+        if topic is None:
+            if await self._is_gone(name):
+                await self._settle([Verdict(row, deliveries.CANCELLED, NO_ENDPOINT) for row in rows], now_us)
             return
         dead = await self._dead(topic, rows)
         await self._settle(dead, now_us)
         ended = {verdict.row.message for verdict in dead}
         absent = await self._absent(topic, [row for row in rows if row.message not in ended])
         await self._settle(self._confirmed(absent, now_us), now_us)
+
+    async def _is_gone(self, name: str) -> bool:
+        """Return whether a topic was deleted; False for one that a newer version has written."""
+        try:
+            await self._parts.app.catalog.get(name)
+        except errors.UnknownTopic:
+            return True
+        except errors.InvalidTopic:
+            return False
+        return False
 
     async def _doubtful(self, name: str, now_us: int) -> list[Delivery]:
         """Return the next old pending deliveries that do not wait for their time."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -50,17 +51,22 @@ MOST_AT_ONCE = 200
 LOOKED_AT = 2_000
 """Most rows that a step looks at in search of the event types; then the step ends with those that it found."""
 
-MOST_REPLAYS = 20
-"""Most replays that one process carries out at a time."""
+MOST_REPLAYS = 200
+MOST_OF_TENANT = 2
+"""Most replays that one process carries out at a time: of all tenants, and of one, so that no tenant takes all places.
+The others of a tenant wait for their turn."""
+
+AWAY = "the store or the database does not respond; the replay goes on by itself"
+"""What callers see of such an error, whose own text may name servers."""
+
+AT_ONCE = 100
+"""Replays whose rows are read at once."""
 
 LEAST_REST_S = 0.05
 """Least seconds between two steps, so that a search for few event types leaves the database to others."""
 
 GIVE_BACK_S = 2.0
 """Most seconds that a runner takes at its end to give a lease back."""
-
-MOST_TROUBLE = 300
-"""Characters of an error that a replay shows."""
 
 REST_S = (1.0, 2.0, 5.0, 10.0)
 """Seconds that a replay rests after a failure of the store or the database, by the number of failures in a row."""
@@ -102,6 +108,7 @@ class ReplayRunner:
         self._rows = Replays(parts.environment)
         self._deliveries = Deliveries(parts.environment)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tenants: dict[str, str] = {}
         self._ready = asyncio.Event()
 
     def wake(self) -> None:
@@ -116,7 +123,7 @@ class ReplayRunner:
                 try:
                     await self._look()
                 except errors.EMQError as exc:
-                    log.warning("cannot look for replays: %s", exc)
+                    log.debug("cannot look for replays: %s", exc)  # the database has logged its own failure
                 try:
                     async with asyncio.timeout(LOOK_S):
                         await self._ready.wait()
@@ -129,21 +136,43 @@ class ReplayRunner:
 
     async def _look(self) -> None:
         now_us = self._parts.now_us()
-        for replay in await self._parts.read(self._rows.running):
-            if len(self._tasks) >= MOST_REPLAYS:
-                return
-            theirs = replay.body.runner != self.name and now_us < replay.body.lease_us
-            if theirs or replay.id in self._tasks:
-                continue
+        for replay in await self._free(now_us):
             task = asyncio.create_task(self._carry_out(replay), name=f"emq replay {replay.id}")
-            self._tasks[replay.id] = task
-            task.add_done_callback(lambda _, id_=replay.id: self._tasks.pop(id_, None))  # type: ignore[misc]
+            self._tasks[replay.id], self._tenants[replay.id] = task, replay.tenant
+            task.add_done_callback(lambda _, id_=replay.id: self._ended(id_))  # type: ignore[misc]
+
+    async def _free(self, now_us: int) -> list[Replay]:
+        """Return the replays that nobody carries out and for which this process has a place."""
+        busy = Counter(self._tenants.values())
+        left = MOST_REPLAYS - len(self._tasks)
+        ids = [
+            id_
+            for id_, tenant in await self._parts.read(self._rows.running_ids)
+            if id_ not in self._tasks and busy[tenant] < MOST_OF_TENANT
+        ]
+        found: list[Replay] = []
+        for start in range(0, len(ids), AT_ONCE):
+            for replay in await self._parts.read(lambda c, s=start: self._rows.some(c, ids[s : s + AT_ONCE])):  # type: ignore[misc]
+                theirs = replay.body.runner != self.name and now_us < replay.body.lease_us
+                if len(found) < left and not theirs and busy[replay.tenant] < MOST_OF_TENANT:
+                    busy[replay.tenant] += 1
+                    found.append(replay)
+            if len(found) >= left:
+                break
+        return found
+
+    def _ended(self, id_: str) -> None:
+        del self._tasks[id_], self._tenants[id_]
+        self._ready.set()  # another replay of its tenant may have waited
 
     async def _carry_out(self, seen: Replay) -> None:
         """Carry one replay out until it ends, rests, or is somebody else's."""
         replay, failures = seen, 0
         try:
-            replay = await self._renewed(replay)
+            try:
+                replay = await self._renewed(replay)
+            except errors.DatabaseUnavailable:
+                return  # the next look finds it again
             while True:
                 begun_s = asyncio.get_running_loop().time()
                 try:
@@ -153,7 +182,7 @@ class ReplayRunner:
                     wait_s = REST_S[min(failures, len(REST_S) - 1)]
                     failures += 1
                     log.warning("replay %s rests for %g s: %s", replay.id, wait_s, exc)
-                    replay = await self._troubled(replay, str(exc))
+                    replay = await self._troubled(replay)
                 replay = await self._rested(replay, begun_s + wait_s)
         except Lost:
             return
@@ -162,6 +191,7 @@ class ReplayRunner:
             raise
         except Exception:
             log.exception("replay %s broke; a runner takes it up again in %g s", seen.id, LEASE_S)
+            await asyncio.sleep(LEASE_S)
 
     async def step(self, replay: Replay) -> tuple[Replay, int]:
         """Carry out a step; return the replay as it is now, and the number of deliveries put.
@@ -289,14 +319,14 @@ class ReplayRunner:
     async def _renewed(self, replay: Replay) -> Replay:
         return await self._write(replay, self._mine(replay, replay.body))
 
-    async def _troubled(self, replay: Replay, text: str) -> Replay:
+    async def _troubled(self, replay: Replay) -> Replay:
         """Read the replay after a step that failed, and note why for those who look at it."""
         while True:
             try:
                 now = await self._parts.read(lambda c: self._rows.get(c, replay.tenant, replay.id))
                 if now is None or now.state != replays.RUNNING or now.body.runner != self.name:
                     raise Lost
-                body = msgspec.structs.replace(now.body, trouble=text[:MOST_TROUBLE])
+                body = msgspec.structs.replace(now.body, trouble=AWAY)
                 saved = await self._try(now, self._mine(now, body))
                 if saved is not None:
                     return saved

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import sqlalchemy as sa
 
 from emq import errors
@@ -14,6 +16,8 @@ from emq.push.service.reading import ReadingService, ShownDelivery
 from emq.push.service.refusals import Conflict, Invalid, TryAgain
 from emq.push.service.stored import StoredMessage
 from emq.topics.model import State, Topic
+
+log = logging.getLogger(__name__)
 
 
 class ResendingService:
@@ -59,7 +63,8 @@ class ResendingService:
             await again.put(self._parts, topic, [item])
         except errors.EMQError as exc:
             await self._undo(row)
-            raise TryAgain("unavailable", f"the store did not take the message: {exc}") from exc
+            log.warning("a delivery of %s cannot be sent again: %s", row.topic, exc)
+            raise TryAgain("unavailable", "the store did not take the message; try again") from exc
         return await self._reading.delivery(tenant, id_)
 
     async def cancel(self, tenant: str, id_: str, actor: str) -> ShownDelivery:

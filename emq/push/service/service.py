@@ -47,7 +47,7 @@ class PushService:
 
     def __init__(self, app: App) -> None:
         self.parts = Parts(app)
-        self._reach = Reach(AddressFilter.of_setting(app.settings.push_allow))
+        self._reach = Reach(AddressFilter.of_settings(app.settings))
         self.endpoints = EndpointService(self.parts, self._reach)
         self.tenants = TenantService(self.parts, self.endpoints)
         self.messages = MessageService(self.parts, self.tenants)

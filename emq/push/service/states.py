@@ -17,9 +17,9 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+from emq.push.endpoint import DISABLED
 from emq.push.records import deliveries
 from emq.push.records.deliveries import Delivery
-from emq.push.service.endpoint_topics import DISABLED
 from emq.push.service.host_facts import HostFacts
 from emq.topics.model import State as TopicState
 from emq.topics.model import Topic

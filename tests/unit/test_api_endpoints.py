@@ -1,0 +1,208 @@
+"""The API: endpoints, what they are refused for, their secrets, and tenants with their endpoints."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp.abc import AbstractResolver
+from standardwebhooks.webhooks import Webhook
+from support import push_api
+from support.push_api import Api, Receiver
+from support.push_api_calls import PATH, endpoint_of, hosting, message, post, states
+
+from emq import errors
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with push_api.opened(push_allow="127.0.0.1") as opened:
+        await opened("PUT", "/v1/tenants/acme", {"qps": 100})
+        yield opened
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with push_api.receiving() as made:
+        yield made
+
+
+async def test_after_a_rotation_both_secrets_verify(api: Api, receiver: Receiver) -> None:
+    async with hosting(api):
+        made = await endpoint_of(api, receiver)
+        path = f"/v1/tenants/acme/endpoints/{made['id']}"
+        rotated = await api("POST", f"{path}:rotate-secret", {"overlap_s": 3600})
+        assert rotated["secret"] != made["secret"]
+        assert rotated["old_secret_until"] is not None
+        await post(api, message())
+        [request] = await receiver.got(1)
+        for secret in (made["secret"], rotated["secret"]):
+            Webhook(secret).verify(request.body, request.headers)
+        assert "secret" not in await api("GET", path)
+        await api("POST", f"{path}:rotate-secret", {"overlap_s": 0})
+    topic = await api.app.catalog.get(f"acme.{made['id']}")
+    assert len(topic.options.attributes["push.secret"].split()) == 1
+
+
+async def test_secrets_lie_encrypted_in_the_catalog(receiver: Receiver) -> None:
+    key = base64.b64encode(b"k" * 32).decode()
+    async with push_api.opened(push_allow="127.0.0.1", secret_key=key) as api, hosting(api):
+        await api("PUT", "/v1/tenants/acme", {"qps": 100})
+        auth = {"type": "basic", "username": "me", "password": "s3cret"}
+        made = await endpoint_of(api, receiver, headers={"X-Key": "h1dden"}, auth=auth)
+        await api("POST", f"/v1/tenants/acme/endpoints/{made['id']}:rotate-secret")
+        text = str((await api.app.catalog.get(f"acme.{made['id']}")).options.attributes)
+        assert text.count("enc:v1:") == 3
+        assert not any(secret in text for secret in ("whsec_", "h1dden", "Basic"))
+        await post(api, message())
+        [request] = await receiver.got(1)
+    Webhook(made["secret"]).verify(request.body, request.headers)
+    assert request.headers["x-key"] == "h1dden"
+    assert request.headers["authorization"].startswith("Basic ")
+
+
+async def test_a_change_keeps_what_it_does_not_name(api: Api) -> None:
+    auth = {"type": "header", "name": "X-Auth", "value": "v"}
+    made = await endpoint_of(api, headers={"X-One": "1"}, auth=auth, event_types=["a.*"], qps=7)
+    path = f"/v1/tenants/acme/endpoints/{made['id']}"
+    changed = await api("PATCH", path, {"description": "new", "retry_schedule_s": [1, 2]})
+    kept = {
+        name: value for name, value in changed.items() if name not in ("description", "retry_schedule_s", "changed")
+    }
+    assert kept == {name: value for name, value in made.items() if name in kept} | {"warnings": []}
+    options = (await api.app.catalog.get(f"acme.{made['id']}")).options
+    assert (options.backoff_s, options.max_attempts) == ((1, 2), 3)
+    assert options.attributes["push.headers.X-One"] == "1"
+    assert options.attributes["push.headers.X-Auth"] == "v"
+    await api("PATCH", path, {"auth": {"type": "none"}})
+    attributes = (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
+    assert [name for name in attributes if name.startswith("push.headers.")] == ["push.headers.X-One"]
+    assert (await api("PATCH", path, {"priorities": ["a"]}, status=422))["pointer"] == "/priorities"
+    assert (await api("PATCH", path, {"url": None}, status=422))["pointer"] == "/url"
+
+
+async def test_disabling_and_pausing_are_shown_and_taken_back(api: Api) -> None:
+    made = await endpoint_of(api)
+    path = f"/v1/tenants/acme/endpoints/{made['id']}"
+    assert (await api("POST", f"{path}:disable", {"reason": "moving"}))["disabled"] == "moving"
+    assert (await api("POST", f"{path}:pause"))["paused"] is True
+    await api("PATCH", path, {"qps": 3})
+    shown = await api("GET", path)
+    assert (shown["disabled"], shown["paused"], shown["qps"]) == ("moving", True, 3)
+    assert (await api("POST", f"{path}:enable"))["disabled"] is None
+    assert (await api("POST", f"{path}:resume"))["paused"] is False
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "pointer"),
+    [
+        ({"url": "http://10.0.0.1/"}, "forbidden_address", "/url"),
+        ({"url": "http://[::ffff:10.0.0.1]/"}, "forbidden_address", "/url"),
+        ({"url": "ftp://93.184.216.34/"}, "invalid_request", "/url"),
+        ({"url": "http://me:s3cret@93.184.216.34/"}, "invalid_request", "/url"),
+        ({"headers": {"Host": "x"}}, "invalid_request", "/headers"),
+        ({"headers": {"X-A": "a\r\nX-B: b"}}, "invalid_request", "/headers"),
+        ({"headers": {"Authorization": "x"}, "auth": {"type": "bearer", "token": "t"}}, "invalid_request", "/headers"),
+        ({"auth": {"type": "bearer"}}, "invalid_request", "/auth/token"),
+        ({"auth": {"type": "basic", "username": "a:b", "password": "c"}}, "invalid_request", "/auth/username"),
+        ({"filters": [{"field": "a", "op": "in", "value": 1}]}, "invalid_request", "/filters/0"),
+        ({"event_types": ["*.paid"]}, "invalid_request", "/event_types/0"),
+        ({"timeout_s": 0}, "invalid_request", "/timeout_s"),
+        ({"qps": 0}, "invalid_request", "/qps"),
+        ({"colour": 1}, "invalid_request", "/colour"),
+    ],
+)
+async def test_a_wrong_endpoint_is_refused_by_its_place(api: Api, body: Any, code: str, pointer: str) -> None:
+    given = {"url": "https://93.184.216.34/hook", **body}
+    problem = await api("POST", "/v1/tenants/acme/endpoints", given, status=422)
+    assert (problem["code"], problem.get("pointer")) == (code, pointer)
+    assert "s3cret" not in str(problem)
+    assert [topic.name for topic in await api.app.catalog.list("acme.*")] == []
+
+
+async def test_a_name_without_an_address_is_a_warning(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nowhere(AbstractResolver):
+        async def resolve(self, *_: object) -> Any:
+            raise OSError("no such name")
+
+        async def close(self) -> None: ...
+
+    monkeypatch.setattr(api.service._reach, "_resolver", Nowhere())
+    made = await api("POST", "/v1/tenants/acme/endpoints", {"url": "https://nowhere.example/"}, status=201)
+    assert made["warnings"] == ["nowhere.example has no address now; deliveries are retried until it has one"]
+
+
+async def test_a_name_that_leads_inside_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Inside(AbstractResolver):
+        async def resolve(self, host: str, *_: object) -> Any:
+            return [{"host": "93.184.216.34"}, {"host": "10.0.0.1"}]
+
+        async def close(self) -> None: ...
+
+    monkeypatch.setattr(api.service._reach, "_resolver", Inside())
+    problem = await api("POST", "/v1/tenants/acme/endpoints", {"url": "https://inside.example/"}, status=422)
+    assert problem["code"] == "forbidden_address"
+
+
+async def test_the_ids_of_another_tenant_do_not_exist(api: Api) -> None:
+    made = await endpoint_of(api)
+    await post(api, message(id="m1"))
+    await api("PUT", "/v1/tenants/other", {"qps": 1})
+    _, key = await api.service.keys.create("manage", "test", tenant="other")
+    mine, theirs = f"/v1/tenants/other/endpoints/{made['id']}", f"/v1/tenants/acme/endpoints/{made['id']}"
+    for path in (mine, theirs):
+        for method, more in (("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", ":pause"), ("POST", ":send-example")):
+            body = {} if method == "PATCH" else None
+            await api(method, f"{path}{more}", body, key=key, status=404)
+    for tenant in ("acme", "other"):
+        await api("GET", f"/v1/tenants/{tenant}/messages/m1", key=key, status=404)
+    await api("POST", PATH, message(), key=key, status=404)
+    receipt = await api("POST", "/v1/tenants/other/messages", message(id="m1", payload=2), key=key, status=202)
+    assert receipt["deliveries"] == []
+    assert (await api("GET", f"{PATH}/m1"))["payload"] == {"amount": 5}
+
+
+async def test_a_smaller_tenant_makes_its_endpoints_smaller(api: Api) -> None:
+    free, capped = await endpoint_of(api), await endpoint_of(api, qps=50)
+    await api("PUT", "/v1/tenants/acme", {"qps": 20})
+    assert [(await api.app.catalog.get(f"acme.{made['id']}")).qps for made in (free, capped)] == [20, 20]
+    await api("PUT", "/v1/tenants/acme", {"qps": 80})
+    assert [(await api.app.catalog.get(f"acme.{made['id']}")).qps for made in (free, capped)] == [80, 50]
+
+
+async def test_a_deleted_tenant_leaves_nothing(api: Api) -> None:
+    await endpoint_of(api)
+    await post(api, {"messages": [message() for _ in range(3)]}, headers={"Idempotency-Key": "k"})
+    await api.service.keys.create("manage", "test", tenant="acme")
+    await api("DELETE", "/v1/tenants/acme", status=204)
+    await api("GET", "/v1/tenants/acme", status=404)
+    await post(api, message(), status=404)
+    for table in ("tenants", "endpoints", "messages", "deliveries", "idempotency"):
+        count = f"SELECT count(*) FROM emq_push_{table}"
+        assert await api.app.database.run(lambda c, q=count: c.exec_driver_sql(q).scalar()) == 0, table
+    assert await api.app.catalog.list("acme*") == []
+    await api("PUT", "/v1/tenants/acme", {"qps": 5}, status=201)
+
+
+async def test_an_example_is_signed_and_leaves_nothing(api: Api, receiver: Receiver) -> None:
+    made = await endpoint_of(api, receiver)
+    path = f"/v1/tenants/acme/endpoints/{made['id']}:send-example"
+    example = await api("POST", path, {"event_type": "order.paid"})
+    assert example["outcome"] == "delivered"
+    [request] = await receiver.got(1)
+    Webhook(made["secret"]).verify(request.body, request.headers)
+    receiver.status = 500
+    assert (await api("POST", path))["outcome"] == "failed"
+    assert (await api("GET", "/v1/tenants/acme/messages"))["data"] == []
+
+
+async def test_a_deleted_endpoint_cancels_its_deliveries(api: Api) -> None:
+    made = await endpoint_of(api)
+    await post(api, message(id="m1"))
+    await api("DELETE", f"/v1/tenants/acme/endpoints/{made['id']}", status=204)
+    await api("GET", f"/v1/tenants/acme/endpoints/{made['id']}", status=404)
+    assert await states(api) == {"m1": "cancelled"}
+    with pytest.raises(errors.UnknownTopic):
+        await api.app.catalog.get(f"acme.{made['id']}")

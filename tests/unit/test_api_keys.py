@@ -1,0 +1,145 @@
+"""The API: keys, tokens, the audit log, and the limits of requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support import push_api
+from support.push_api import Api
+
+from emq.api.limits import Limits, Rates
+from emq.api.problems import Problem
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with push_api.opened() as opened:
+        await opened("PUT", "/v1/tenants/acme", {"qps": 100})
+        await opened("PUT", "/v1/tenants/other", {"qps": 100})
+        yield opened
+
+
+async def test_keys_are_made_listed_and_deleted(api: Api) -> None:
+    made = await api("POST", "/v1/keys", {"role": "read", "tenant": "acme", "name": "shop"}, status=201)
+    await api("GET", "/v1/tenants/acme", key=made["key"])
+    listed = (await api("GET", "/v1/keys"))["data"]
+    assert [key["name"] for key in listed] == ["", "shop"]
+    assert "key" not in listed[1]
+    await api("DELETE", f"/v1/keys/{made['id']}", status=204)
+    await api("GET", "/v1/tenants/acme", key=made["key"], status=401)
+    assert (await api("DELETE", f"/v1/keys/{made['id']}", status=404))["code"] == "unknown_key"
+
+
+@pytest.mark.parametrize(
+    "body", [{"role": "admin", "tenant": "acme"}, {"role": "read"}, {"role": "owner"}, {"role": "read", "tenant": "x"}]
+)
+async def test_a_key_without_sense_is_refused(api: Api, body: Any) -> None:
+    response = await api.raw("POST", "/v1/keys", body)
+    assert response.status_code in (404, 422)
+
+
+async def test_a_deleted_key_works_for_a_second_on_other_workers(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await api("POST", "/v1/keys", {"role": "read", "tenant": "acme"})
+    async with push_api.another(api) as other:
+        await other("GET", "/v1/tenants/acme", key=made["key"])
+        await api("DELETE", f"/v1/keys/{made['id']}")
+        now_us = other.service.parts.now_us
+        monkeypatch.setattr(other.service.parts, "now_us", lambda: now_us() + 1_000_000)
+        await other("GET", "/v1/tenants/acme", key=made["key"], status=401)
+
+
+async def test_a_token_is_of_one_tenant_and_ends(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = (await api("POST", "/v1/keys", {"role": "manage", "tenant": "acme"}))["key"]
+    token = (await api("POST", "/v1/tenants/acme/tokens", {"lifetime_s": 60}, key=manager, status=201))["key"]
+    await api("GET", "/v1/tenants/acme", key=token)
+    await api("POST", "/v1/tenants/acme/tokens", {}, key=token, status=403)
+    await api("POST", "/v1/tenants/other/tokens", {}, key=manager, status=404)
+    await api("POST", "/v1/tenants/acme/tokens", {"role": "admin"}, key=manager, status=422)
+    await api("POST", "/v1/tenants/acme/tokens", {"lifetime_s": 86_401}, key=manager, status=422)
+    now_us = api.service.parts.now_us
+    monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us() + 61_000_000)
+    await api("GET", "/v1/tenants/acme", key=token, status=401)
+
+
+async def test_the_audit_log_says_who_changed_what_without_secrets(api: Api) -> None:
+    manager = (await api("POST", "/v1/keys", {"role": "manage", "tenant": "acme", "name": "ann"}))["key"]
+    url, path = "https://93.184.216.34/hook", "/v1/tenants/acme/endpoints"
+    auth = {"type": "bearer", "token": "t0ps3cret"}
+    made = await api("POST", path, {"url": url, "headers": {"X-Key": "h1dden"}, "auth": auth}, key=manager)
+    await api("PATCH", f"{path}/{made['id']}", {"qps": 5, "headers": {"X-Key": "h1dden"}}, key=manager)
+    await api("POST", f"{path}/{made['id']}:rotate-secret", key=manager)
+    response = await api.raw("GET", "/v1/tenants/acme/audit-log", key=manager)
+    entries = response.json()["data"]
+    actions = ["endpoint.secret_rotated", "endpoint.changed", "endpoint.created", "key.created", "tenant.created"]
+    assert [entry["action"] for entry in entries] == actions
+    assert entries[0]["actor"].endswith(" ann")
+    assert entries[1]["changes"] == {"qps": 5, "header_names": ["X-Key"]}
+    assert not any(secret in response.text for secret in ("t0ps3cret", "h1dden", "whsec_", manager))
+    tenants = {entry["tenant"] for entry in (await api("GET", "/v1/audit-log"))["data"]}
+    assert tenants == {None, "acme", "other"}
+    await api("GET", "/v1/tenants/acme/audit-log", key="emqk_none", status=401)
+    await api("GET", "/v1/tenants/other/audit-log", key=manager, status=404)
+
+
+def test_a_key_has_its_requests_a_second() -> None:
+    now_s = 0.0
+    rates = Rates(Limits(requests_per_s=10, unknown_per_s=1), lambda: now_s)
+    for _ in range(10):
+        rates.take("key_1")
+    rates.take("key_2")
+    with pytest.raises(Problem, match="at most 10 requests a second") as caught:
+        rates.take("key_1")
+    assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
+    now_s = 0.1
+    rates.take("key_1")
+    with pytest.raises(Problem):
+        rates.take("key_1")
+    rates.take("")
+    with pytest.raises(Problem):
+        rates.take("")
+
+
+async def test_too_many_requests_are_refused(api: Api) -> None:
+    async with push_api.another(api, Limits(requests_per_s=2)) as other:
+        answers = [await other.raw("GET", "/v1/tenants/acme") for _ in range(4)]
+        assert [answer.status_code for answer in answers][:2] == [200, 200]
+        assert answers[3].status_code == 429
+        assert answers[3].headers["retry-after"] == "1"
+
+
+async def test_huge_and_broken_bodies_are_problems(api: Api) -> None:
+    path, headers = "/v1/tenants/acme/messages", {"Content-Type": "application/json"}
+    many = b'{"messages":[' + b",".join([b'{"event_type":"a","payload":1}'] * 501) + b"]}"
+    bodies = {
+        b"": (400, "invalid_json", None),
+        b'{"event_type":"a","payload":[1,2': (400, "invalid_json", None),
+        b"\xff\xfe": (400, "invalid_json", None),
+        b'{"event_type":"a","payload":"\xff"}': (400, "invalid_json", None),
+        b"[" * 100_000: (422, "invalid_request", None),
+        b'{"event_type":"a","payload":' + b"[" * 100_000 + b"]" * 100_000 + b"}": (400, "invalid_json", None),
+        b"x" * (9 << 20): (413, "too_large", None),
+        many: (422, "invalid_request", "/messages"),
+        b'{"event_type":"a","payload":"' + b"x" * (1 << 20) + b'"}': (422, "payload_too_large", "/payload"),
+        b'{"event_type":"a","payload":1,"colour":2}': (422, "invalid_request", "/colour"),
+        b'{"event_type":"a b","payload":1}': (422, "invalid_request", "/event_type"),
+        b'{"event_type":"a\\n","payload":1}': (422, "invalid_request", "/event_type"),
+        b'{"event_type":"a"}': (422, "invalid_request", "/payload"),
+        b'{"event_type":"a","payload":1,"key":"\\u0000"}': (422, "invalid_request", "/key"),
+        b'{"event_type":"a","payload":1,"delay_s":1,"at":"2100-01-01T00:00:00Z"}': (422, "invalid_request", "/at"),
+        b'{"event_type":"a","payload":1,"at":"2100-01-01T00:00:00Z"}': (422, "invalid_request", "/at"),
+        b'{"messages":[{"event_type":"a","payload":1},{"event_type":"a"}]}': (422, None, "/messages/1/payload"),
+        b'{"messages":[{"event_type":"a","payload":1,"id":"m"},{"event_type":"b","payload":1,"id":"m"}]}': (
+            *(422, "invalid_request"),
+            "/messages/1/id",
+        ),
+    }
+    for body, (status, code, pointer) in bodies.items():
+        response = await api.raw("POST", path, content=body, headers=headers)
+        problem = response.json()
+        assert response.status_code == status, (body[:80], response.text)
+        assert code is None or problem["code"] == code, (body[:80], problem)
+        assert pointer is None or problem["pointer"] == pointer, (body[:80], problem)
+    assert (await api.raw("POST", path, content=b"{}", headers={"Content-Type": "text/plain"})).status_code == 415
+    assert (await api("GET", path))["data"] == []

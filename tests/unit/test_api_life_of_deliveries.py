@@ -1,0 +1,130 @@
+"""The life of deliveries through the API, with a host that sends them: delivered, dead, replayed, expired, parked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support import push_api
+from support.push_api import Api, Receiver
+
+from emq.cli import pushing
+from emq.push.service import reconciling
+from emq.push.service.reconciling import Sweep
+
+T = "/v1/tenants/t1"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with push_api.opened(push_allow="127.0.0.1") as made:
+        await made("PUT", T, {"qps": 100})
+        yield made
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with push_api.receiving() as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def delivering(api: Api) -> AsyncIterator[None]:
+    """Run a host and what an API process does by itself, for the length of a block."""
+    async with pushing.with_push(api.app), api.app.running(), api.service.keeping():
+        yield
+
+
+async def endpoint(api: Api, receiver: Receiver, **settings: Any) -> str:
+    body = {"url": receiver.url, "retry_schedule_s": [0.05], **settings}
+    return str((await api("POST", f"{T}/endpoints", body))["id"])
+
+
+async def until(api: Api, delivery: str, *states: str) -> dict[str, Any]:
+    """Wait until a delivery is in one of the states."""
+    async with asyncio.timeout(20):
+        while (found := await api("GET", f"{T}/deliveries/{delivery}"))["state"] not in states:
+            await asyncio.sleep(0.05)
+    return dict(found)
+
+
+async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: Api, receiver: Receiver) -> None:
+    id_ = await endpoint(api, receiver)
+    receiver.status = 500
+    sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {"n": 1}})
+    [delivery] = sent["deliveries"]
+    async with delivering(api):
+        dead = await until(api, delivery, "dead")
+        assert (dead["attempts"], dead["status"], dead["endpoint"]) == (2, 500, id_)
+        assert [a["outcome"] for a in dead["latest_attempts"]] == ["dead", "retry"]
+        assert (await api("GET", f"{T}/dead-letters/count"))["dead"] == 1
+        receiver.status = 204
+        made = await api("POST", f"{T}/replays", {"filter": {"endpoint": id_}, "rate_per_s": 100}, status=202)
+        done = await until(api, delivery, "delivered")
+        assert done["status"] == 204
+        async with asyncio.timeout(10):
+            while (now := await api("GET", f"{T}/replays/{made['id']}"))["state"] != "done":
+                await asyncio.sleep(0.05)
+        assert (now["replayed"], now["left_out"], now["trouble"]) == (1, 0, "")
+        # Once more, and this time a delivered one.
+        await api("POST", f"{T}/deliveries/{delivery}:resend", status=202)
+        requests = await receiver.got(4)
+        await until(api, delivery, "delivered")
+    assert {r.headers["webhook-id"] for r in requests} == {sent["id"]}
+    assert {r.body for r in requests} == {b'{"n":1}'}
+    assert {r.headers["emq-header-event-type"] for r in requests} == {"order.paid"}
+    assert [r.headers["emq-attempt"] for r in requests] == ["1", "2", "1", "1"]
+    assert (await api("GET", f"{T}/dead-letters/count"))["dead"] == 0
+
+
+async def test_a_delivery_that_waits_for_its_retry_is_cancelled_for_good(api: Api, receiver: Receiver) -> None:
+    await endpoint(api, receiver, retry_schedule_s=[3600])
+    receiver.status = 500
+    sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}})
+    [delivery] = sent["deliveries"]
+    async with delivering(api):
+        waiting = await until(api, delivery, "delayed")
+        assert waiting["next_attempt"] is not None
+        lag = await api("GET", f"{T}/lag")
+        assert (lag["sum"]["delayed"], lag["sum"]["ready"]) == (1, 0)
+        taken = await api("POST", f"{T}/deliveries/{delivery}:cancel")
+        assert taken["state"] == "cancelled"
+        assert (await api("GET", f"{T}/lag"))["sum"]["delayed"] == 0
+        await receiver.got(1)
+
+
+async def test_an_expired_delivery_does_not_stay_pending(
+    api: Api, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciling, "OLD_S", 0.5)
+    await endpoint(api, receiver, retry_schedule_s=[3600])
+    receiver.status = 500
+    sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}, "ttl_s": 0.2})
+    [delivery] = sent["deliveries"]
+    await asyncio.sleep(0.3)
+    sweep = Sweep(api.service.parts)
+    async with delivering(api):
+        async with asyncio.timeout(20):
+            while (found := await api("GET", f"{T}/deliveries/{delivery}"))["state"] != "dead":
+                await sweep.look()
+                await asyncio.sleep(0.1)
+    assert (found["reason"], found["attempts"]) == ("expired", 0)
+    assert receiver.requests == []
+
+
+async def test_the_deliveries_of_a_disabled_endpoint_are_parked_until_it_is_enabled(
+    api: Api, receiver: Receiver
+) -> None:
+    id_ = await endpoint(api, receiver)
+    await api("POST", f"{T}/endpoints/{id_}:disable")
+    sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}})
+    [delivery] = sent["deliveries"]
+    async with delivering(api):
+        parked = await until(api, delivery, "parked")
+        assert parked["hold"]["name"] == "disabled"
+        assert (await api("GET", f"{T}/lag"))["sum"]["parked"] == 1
+        await api("POST", f"{T}/endpoints/{id_}:enable")
+        await until(api, delivery, "delivered")

@@ -1,0 +1,43 @@
+"""ARCHITECTURE.md stays a short tour, and says where the code is that a reader looks for."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "ARCHITECTURE.md").read_text()
+MOST_LINES = 150
+
+
+def test_the_tour_is_short() -> None:
+    assert len(TEXT.splitlines()) <= MOST_LINES, "move details to a page of docs/"
+
+
+def test_every_file_that_it_names_is_there() -> None:
+    named = re.findall(r"`((?:emq|storage_adapters|spark|bench|tests|scripts|docs)/[\w/.]+)`", TEXT)
+    assert len(named) > 60
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    bare = re.findall(r"`(\w+\.py)`", TEXT)  # in the room of the file before
+    known = {
+        path.name for room in ("emq", "tests", "storage_adapters", "scripts") for path in (ROOT / room).rglob("*.py")
+    }
+    assert [name for name in bare if name not in known] == []
+
+
+def test_every_file_of_its_diagrams_is_there() -> None:
+    diagrams = "".join(re.findall(r"```mermaid(.*?)```", TEXT, re.DOTALL))
+    named = re.findall(r"[\w/]+\.py", diagrams)
+    files = [f"/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "emq").rglob("*.py")]
+    assert len(named) > 25
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in files)] == []
+
+
+def test_the_layers_of_its_rooms_are_those_that_import_linter_holds() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [contract["layers"] for contract in contracts if contract.get("containers") == ["emq"]]
+    held = {name: number for number, layer in enumerate(reversed(layers), 1) for name in layer.split(" | ")}
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", TEXT, re.MULTILINE)
+    told = {name: int(number) for number, names in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", names)}
+    assert told == held
