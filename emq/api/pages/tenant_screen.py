@@ -65,7 +65,7 @@ class Subject(NamedTuple):
 class RateNow(NamedTuple):
     """Attributes:
     used: starts in the last second that all hosts have counted; None if not known.
-    chart: options of the chart; None while no host has counted.
+        chart: options of the chart; None while no host reports.
     limit: what sets the limit now, in one sentence.
     is_bad: True if the sentence names a trouble.
     """
@@ -151,7 +151,8 @@ async def rate_now(service: PushService, of: Subject) -> RateNow:
         return RateNow(cap, None, None, "Not known: no host has reported lately.", True)
     limit, is_bad = _limit(of, facts)
     if watched is None or not watched[1]:
-        return RateNow(cap, states.tenant_use(of.name, facts), None, limit, is_bad)
+        empty = charts.starts(now_ms // 1000, (), cap)
+        return RateNow(cap, states.tenant_use(of.name, facts), empty, limit, is_bad)
     second, counts = watched
     return RateNow(cap, counts[-1], charts.starts(second, counts, cap), limit, is_bad)
 
