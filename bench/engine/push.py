@@ -3,8 +3,8 @@
 Both sign each request and keep connections alive; the receivers run in a process of their own. The bare loop sends as
 many requests at a time as the host had in flight on average, reads its messages from memory, and settles nothing. It
 runs after each host, so that both meet the same machine. Both run with the garbage collector as `emq host` sets it;
-with Python's own settings each request costs about half as much again on both sides. On a busy machine look at the
-ratio of the CPU.
+with Python's own settings a request costs both sides at least half as much again. On a busy machine look at the ratio
+of the CPU.
 """
 
 from __future__ import annotations
