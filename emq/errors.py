@@ -94,6 +94,10 @@ class StillConsumed(EMQError):
     """The operation needs the group at rest, but a host consumes the group. Stop the host or pause the topic."""
 
 
+class ChangedMeanwhile(EMQError):
+    """The topic is no longer as the caller has read it. Read the topic again, and repeat the change."""
+
+
 class StillNamed(EMQError):
     """Other topics name the topic as their budget. Delete those topics first."""
 

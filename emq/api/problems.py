@@ -131,11 +131,14 @@ def of_error(exc: Exception) -> Problem:
             return Problem(status, exc.code, str(exc), pointer=exc.pointer, headers=headers)
         case InvalidCursor():
             return Problem(422, "invalid_cursor", str(exc))
-        case errors.StoreUnavailable() | errors.StoreFull() | errors.DatabaseUnavailable():
+        case errors.StoreUnavailable() | errors.StoreFull() | errors.DatabaseUnavailable() | errors.OutcomeUnknown():
             log.warning("a request failed: %s", exc)
             return Problem(
                 503, "unavailable", "the store or the database does not answer", headers={"Retry-After": "1"}
             )
+        case errors.UnknownTopic() | errors.TopicClosed() | errors.StillNamed() | errors.ChangedMeanwhile():
+            log.warning("a request met a change that was under way: %s", exc)
+            return Problem(409, "changed_meanwhile", "somebody changed or deleted this meanwhile; read it, try again")
         case errors.EMQError() if isinstance(exc, ValueError):
             return Problem(422, "invalid_request", str(exc))
     log.error("a request failed", exc_info=exc)

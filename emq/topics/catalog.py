@@ -205,7 +205,14 @@ class Catalog:
 
         return await self._db.run(select, read_only=True)
 
-    async def update(self, name: str, *, draining: Collection[int] | None = None, **changes: Any) -> Topic:
+    async def update(
+        self,
+        name: str,
+        *,
+        draining: Collection[int] | None = None,
+        expected_attributes: Mapping[str, str] | None = None,
+        **changes: Any,
+    ) -> Topic:
         """Change settings of a topic, atomically; return the topic as it is now.
 
         A change of `qps` or `group_qps` splits the topic again; the class explains why no message is lost. Priorities
@@ -215,16 +222,20 @@ class Catalog:
             name: the topic's name.
             draining: the retired groups that still hold messages and so share the quota; None for all retired groups
                 that had a share before.
+            expected_attributes: change nothing unless the topic has exactly these; None for any.
             changes: `qps`, `group_qps`, `state`, `options` (all of them), or single options by their names.
 
         Raises:
             UnknownTopic: there is no such topic.
             InvalidTopic: a setting is unknown, may not change, or is out of range; nothing was changed.
+            ChangedMeanwhile: the topic has other attributes than those expected; nothing was changed.
             DatabaseUnavailable: try again later.
         """
         changing.validate(name, changes)
 
         def updated(topic: Topic) -> Topic:
+            if expected_attributes is not None and topic.options.attributes != expected_attributes:
+                raise errors.ChangedMeanwhile(f"topic {name!r} has got other attributes meanwhile; read it again")
             return self._permit(self._checked(changing.kept(topic, changing.merged(topic, changes))), topic)
 
         return await self._change(name, updated, draining)

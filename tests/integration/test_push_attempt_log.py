@@ -268,3 +268,10 @@ async def test_a_host_keeps_records_of_what_it_pushes(tmp_path: Path) -> None:
         ("shop.ep_1", id_, 2, "delivered"),
     ]
     assert found[0].environment == "online"
+
+
+async def test_old_records_leave_where_no_tenant_is_left(database: Database) -> None:
+    async with logging_to(database) as log:
+        log.attempted(attempt("m", at_s=NOW_S, topic="gone.ep_1"))
+    retention = Retention(lambda: database, environment(), list, ManualClock(NOW_S + 31 * DAY_S))
+    assert await retention.trim() == 1

@@ -18,7 +18,7 @@ from emq.push.records.accepted import Accepted
 from emq.push.records.cursors import Page
 from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings
 from emq.push.records.tenants import Tenant, Tenants
-from emq.push.service import endpoint_topics, matching
+from emq.push.service import endpoint_topics, matching, tenancy
 from emq.push.service.endpoint_topics import Auth, Credentials
 from emq.push.service.parts import Parts
 from emq.push.service.reach import Reach
@@ -122,9 +122,11 @@ class EndpointService:
         await self._create_topic(made, owner, options)
         try:
             await self._parts.write(save)
-        except Conflict:
-            await self._parts.app.admin.delete(made.topic, force=True)
+        except (Conflict, NotFound):  # the tenant was deleted meanwhile
+            with contextlib.suppress(errors.UnknownTopic):
+                await self._parts.app.admin.delete(made.topic, force=True)
             raise
+        await self._fit(tenant, made.id)
         return Made(made, secret, warnings)
 
     async def change(
@@ -172,7 +174,9 @@ class EndpointService:
             return msgspec.structs.replace(before, old_secret_until_us=until_us)
 
         def secrets(now: str) -> str:
-            return f"{secret} {now.split()[0]}" if overlap_s and now else secret
+            # Where the change begins again, the topic may have the new secret already.
+            before = [each for each in now.split() if each != secret]
+            return f"{secret} {before[0]}" if overlap_s and before else secret
 
         shown = {"overlap_s": overlap_s}
         action = "endpoint.secret_rotated"
@@ -192,7 +196,10 @@ class EndpointService:
         """Disable an endpoint, or enable it with an empty reason. A disabled endpoint's deliveries wait."""
         _, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
         change = self._parts.app.catalog.set_attributes
-        await (outages.disable(change, found.topic, reason) if reason else outages.enable(change, found.topic))
+        try:
+            await (outages.disable(change, found.topic, reason) if reason else outages.enable(change, found.topic))
+        except errors.UnknownTopic:
+            raise unknown(endpoint) from None
         action = "endpoint.disabled" if reason else "endpoint.enabled"
         await self._parts.write(lambda c: self._audit(c, actor, action, found, {"reason": reason}))
         return (await self._live([found]))[0]
@@ -200,7 +207,10 @@ class EndpointService:
     async def set_paused(self, tenant: str, endpoint: str, paused: bool, actor: str) -> Endpoint:
         """Pause an endpoint, or resume it. A paused endpoint's deliveries wait."""
         _, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
-        await self._parts.app.update_topic(found.topic, state=State.PAUSED if paused else State.ACTIVE)
+        try:
+            await self._parts.app.update_topic(found.topic, state=State.PAUSED if paused else State.ACTIVE)
+        except errors.UnknownTopic:
+            raise unknown(endpoint) from None
         action = "endpoint.paused" if paused else "endpoint.resumed"
         await self._parts.write(lambda c: self._audit(c, actor, action, found, {}))
         return (await self._live([found]))[0]
@@ -230,13 +240,30 @@ class EndpointService:
     async def follow(self, tenant: Tenant) -> None:
         """Bring the caps of a tenant's endpoints below the tenant's, after that has changed. Safe to repeat."""
         for endpoint in await self._parts.read(lambda c: self._rows.of(c, tenant.id)):
-            with contextlib.suppress(errors.UnknownTopic):  # it is being deleted
-                topic = await self._parts.app.catalog.get(endpoint.topic)
-                qps = endpoint_topics.qps_of(endpoint.settings, tenant)
-                if topic.qps != qps:
-                    await self._parts.app.update_topic(endpoint.topic, qps=qps)
+            await self._fit(tenant.id, endpoint.id)
 
     # ------------------------------------------------------------------------------------------------------- details
+
+    async def _fit(self, tenant: str, endpoint: str) -> None:
+        """Give an endpoint's topic the cap that the rows of tenant and endpoint say.
+
+        Looks again after each write: of several who change the rows at once, the last writer sees the last rows.
+        """
+        with contextlib.suppress(errors.UnknownTopic, NotFound):  # it is being deleted
+            while True:
+                owner, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
+                topic = await self._parts.app.catalog.get(found.topic)
+                qps = endpoint_topics.qps_of(found.settings, owner)
+                if topic.qps == qps:
+                    return
+                await self._parts.app.update_topic(found.topic, qps=qps)
+
+    async def _topic(self, endpoint: Endpoint) -> Topic:
+        """Return an endpoint's topic. Raises `NotFound` if the endpoint is being deleted."""
+        try:
+            return await self._parts.app.catalog.get(endpoint.topic)
+        except errors.UnknownTopic:
+            raise unknown(endpoint.id) from None
 
     async def _live(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         """Return endpoints with what their topics alone know."""
@@ -267,7 +294,7 @@ class EndpointService:
         for _ in range(TRIES):
             owner, before = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
             after = change(before)
-            topic = await app.catalog.get(before.topic)
+            topic = await self._topic(before)
             credentials = Credentials(secrets(self._secrets(topic)), headers, auth)
             attributes = endpoint_topics.attributes(after, credentials, topic.options.attributes, self._parts.secrets)
             same_url = after.settings.url == before.settings.url
@@ -275,12 +302,19 @@ class EndpointService:
             options = endpoint_topics.options(after, attributes)
             qps = endpoint_topics.qps_of(after.settings, owner)
             try:
-                await app.update_topic(before.topic, qps=qps, **options)
+                # A host disables an endpoint, and others rotate its secret, by attributes: never write over theirs.
+                expected = topic.options.attributes
+                await app.admin.update(before.topic, qps=qps, expected_attributes=expected, **options)
+            except errors.ChangedMeanwhile:
+                continue
+            except errors.UnknownTopic:
+                raise unknown(endpoint) from None
             except errors.InvalidTopic as exc:
                 raise Invalid("invalid_request", str(exc)) from exc
             save = functools.partial(self._save, before=before, after=after, actor=actor, action=action, shown=shown)
             found = await self._parts.write(save)
             if found is not None:
+                await self._fit(tenant, endpoint)
                 return Made(endpoint_topics.live(found, topic), "", warnings)
         raise Conflict("changed_meanwhile", f"endpoint {endpoint!r} was changed by others meanwhile; try again")
 
@@ -329,6 +363,8 @@ class EndpointService:
             await self._parts.app.create_topic(
                 endpoint.topic, qps, priorities=endpoint.settings.priorities, budget=owner.id, **options
             )
+        except errors.UnknownTopic:  # that of the tenant, which was deleted meanwhile
+            raise tenancy.unknown(owner.id) from None
         except errors.InvalidTopic as exc:
             raise Invalid("invalid_request", str(exc)) from exc
 

@@ -12,7 +12,7 @@ from emq.push.records.cursors import Page
 from emq.push.records.endpoints import Endpoints
 from emq.push.records.keys import Keys
 from emq.push.records.messages import Messages
-from emq.push.records.tables import idempotency
+from emq.push.records.tables import idempotency, replays
 from emq.push.records.tenants import Tenant, TenantSettings
 from emq.push.service.endpoints import EndpointService
 from emq.push.service.parts import Parts
@@ -72,9 +72,21 @@ class TenantService(Tenancy):
             return made, before is None
 
         made, is_new = await self._parts.write(save)
-        if not is_new:
-            await self._endpoints.follow(made)
+        await self._follow(tenant)
         return made, is_new
+
+    async def _follow(self, tenant: str) -> None:
+        """Give the tenant's topic and its endpoints the cap that its row says.
+
+        Looks again after each write: of several who change a tenant at once, the last writer sees the last row.
+        """
+        with contextlib.suppress(NotFound, errors.UnknownTopic):  # the tenant is being deleted
+            while True:
+                now = await self.get(tenant)
+                if (await self._parts.app.catalog.get(tenant)).qps == now.settings.qps:
+                    break
+                await self._parts.app.update_topic(tenant, qps=now.settings.qps)
+            await self._endpoints.follow(now)
 
     async def _topic(self, tenant: str, settings: TenantSettings) -> None:
         app = self._parts.app
@@ -94,7 +106,7 @@ class TenantService(Tenancy):
             raise Invalid("invalid_request", str(exc), "/qps") from exc
 
     async def delete(self, tenant: str, actor: str) -> None:
-        """Delete a tenant with its endpoints, messages, deliveries and keys. Safe to repeat.
+        """Delete a tenant with its endpoints, messages, deliveries, replays and keys. Safe to repeat.
 
         Raises:
             NotFound: there is no such tenant.
@@ -111,8 +123,9 @@ class TenantService(Tenancy):
         def finish(connection: sa.Connection) -> None:
             self._rows.delete(connection, tenant)
             self._keys.delete_of(connection, tenant)
-            mine = (idempotency.c.environment == self._parts.environment, idempotency.c.tenant == tenant)
-            connection.execute(sa.delete(idempotency).where(*mine))
+            for table in (idempotency, replays):
+                mine = (table.c.environment == self._parts.environment, table.c.tenant == tenant)
+                connection.execute(sa.delete(table).where(*mine))
             self._parts.audit(connection, actor, "tenant.deleted", tenant, tenant=tenant)
 
         for endpoint in await self._parts.write(mark):
@@ -120,6 +133,20 @@ class TenantService(Tenancy):
                 await self._endpoints.delete(tenant, endpoint, actor)
         while await self._parts.write(lambda c: self._messages.delete_some_of(c, tenant, SOME)) == SOME:
             pass
-        with contextlib.suppress(errors.UnknownTopic):  # an earlier call has come that far
-            await self._parts.app.admin.delete(tenant, force=True)
+        await self._delete_topics(tenant)
         await self._parts.write(finish)
+
+    async def _delete_topics(self, tenant: str) -> None:
+        """Delete the tenant's topic, and topics of endpoints whose creation was under way, or broke off."""
+        app = self._parts.app
+        for topic in await app.catalog.list(f"{tenant}.*"):
+            if topic.options.attributes.get(ATTRIBUTE) == tenant:
+                with contextlib.suppress(errors.UnknownTopic):  # somebody else deletes it, too
+                    await app.admin.delete(topic.name, force=True)
+        try:
+            await app.admin.delete(tenant, force=True)
+        except errors.UnknownTopic:  # an earlier call has come that far
+            pass
+        except errors.StillNamed:
+            text = f"an endpoint of tenant {tenant!r} is created at this moment; repeat the DELETE"
+            raise Conflict("tenant_busy", text) from None
