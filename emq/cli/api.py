@@ -26,7 +26,7 @@ app = typer.Typer(
     help="Serve the HTTP API of the push service, and make keys for it.",
     pretty_exceptions_enable=False,
 )
-keys = typer.Typer(cls=Room, help="Make bearer keys for the API, list and delete them.")
+keys = typer.Typer(cls=Room, help="Make bearer keys for the API.")
 
 
 def serve(

@@ -80,8 +80,10 @@ class _Surroundings:
     def topic(self, name: str) -> Any:
         return None if self._app.host is None else self._app.host.ownership.topics.get(name)
 
-    def topics(self) -> list[str]:
-        return [] if self._app.host is None else list(self._app.host.ownership.topics)
+    def pushed(self) -> list[str]:
+        """Return the names of the topics that have an endpoint, also a disabled one."""
+        topics = {} if self._app.host is None else self._app.host.ownership.topics
+        return [name for name, topic in topics.items() if "push.url" in topic.options.attributes]
 
     def throttles(self) -> Throttles | None:
         return None if self._app.host is None else self._app.host.throttles
@@ -133,7 +135,7 @@ def _kept_records(app: App, around: _Surroundings) -> AttemptSink:
         return NoSink()
     environment = str(app.settings.environment)
     attempts = AttemptLog(lambda: app.database, environment, around.host)
-    retention = Retention(lambda: app.database, environment, around.topics, app.clock)
+    retention = Retention(lambda: app.database, environment, around.pushed, app.clock)
 
     @app.on_startup(host_only=True)
     async def keep_records() -> AsyncIterator[None]:

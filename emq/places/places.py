@@ -45,24 +45,27 @@ class Places:
         self._crowd: sharing.Crowd[_Tenant] = sharing.Crowd()
         self._looking: asyncio.TimerHandle | None = None
 
+    def take_at_once(self, name: str) -> int | None:
+        """Take a place for the tenant `name` while most places are free; as `take`, without its coroutine.
+
+        Returns:
+            What `take` returns; None if the tenant may have to wait: then call `take`.
+        """
+        tenant = self._tenant(name)
+        if self.used * 4 >= self.capacity or tenant.waiting:
+            return None
+        # Below a quarter no tenant's share is smaller than the free places.
+        return self._give(tenant, self._now_us())
+
     async def take(self, name: str) -> int:
         """Wait for a place for the tenant `name`, and take it. Safe to cancel: then no place is taken.
 
         Returns:
             The time at which the place was taken, in microseconds; pass it to `free`.
         """
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop = loop
-            self._begin()
-        tenant = self._tenants.get(name)
-        if tenant is None:
-            self._forget_some()
-            tenant = self._tenants[name] = _Tenant()
-        if self.used * 4 < self.capacity and not tenant.waiting:
-            # Below a quarter no tenant's share is smaller than the free places.
-            return self._give(tenant, self._now_us())
-        place: asyncio.Future[int] = loop.create_future()
+        tenant = self._tenant(name)
+        assert self._loop is not None
+        place: asyncio.Future[int] = self._loop.create_future()
         tenant.waiting.append(place)
         self.waiting += 1
         self._serve(tenant)
@@ -75,6 +78,17 @@ class Places:
                 tenant.waiting.remove(place)
                 self.waiting -= 1
             raise
+
+    def _tenant(self, name: str) -> _Tenant:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            self._begin()
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            self._forget_some()
+            tenant = self._tenants[name] = _Tenant()
+        return tenant
 
     def free(self, name: str, taken_us: int) -> None:
         """Give back a place that `name` has had since `taken_us`, the time that `take` returned."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Coroutine
+from typing import Any
 
 import aiohttp
 import yarl
@@ -72,11 +74,11 @@ class Connections:
         self._resolver = resolver or build_resolver()
         self._closed = False
 
-    async def post(
+    def post(
         self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
-    ) -> aiohttp.ClientResponse:
+    ) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
         """Send a request; return the answer, of which only the head was read. The caller must release it."""
-        return await self.request("POST", url, body, headers, timeout_s, tls)
+        return self.request("POST", url, body, headers, timeout_s, tls)
 
     async def request(
         self,

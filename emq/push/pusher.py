@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
@@ -22,7 +23,7 @@ from emq.push.endpoint import Endpoint
 from emq.push.health import Healths
 from emq.push.http import BODY_BYTES as BODY_BYTES
 from emq.push.http import Connections, beginning
-from emq.push.oauth2 import Tokens
+from emq.push.oauth2 import OAuth2, Tokens
 from emq.push.outages import Change, Outages
 from emq.push.outcome import Outcome
 
@@ -123,7 +124,9 @@ class Pusher:
 
     async def _send(self, endpoint: Endpoint, messages: Sequence[Message]) -> Outcome:
         """Send messages in one request, once a connection is free."""
-        taken_us = await self._places.take(endpoint.topic)
+        taken_us = self._places.take_at_once(endpoint.topic)
+        if taken_us is None:
+            taken_us = await self._places.take(endpoint.topic)
         try:
             return await self._post(endpoint, messages)
         finally:
@@ -137,7 +140,7 @@ class Pusher:
         failure: verdict.Failure | None
         try:
             self._addresses.check_url(endpoint.url)
-            response = await self._authorized(endpoint, body, head)
+            response = await self._request(endpoint, body, head)
             try:
                 raw = b"" if response.content.at_eof() else await beginning(response.content)
             finally:
@@ -155,11 +158,19 @@ class Pusher:
         self._tell(endpoint, began, status, failure)
         return Outcome(began_us, self._clock.now_us() - began_us, status, answer, failure)
 
-    async def _authorized(self, endpoint: Endpoint, body: bytes, head: dict[str, str]) -> aiohttp.ClientResponse:
-        """Send a request, with a token if the endpoint needs one; once more with another if it refuses this one."""
-        post, timeout_s, credentials = self._connections.post, endpoint.timeout_s, endpoint.oauth2
-        if credentials is None:
-            return await post(endpoint.url, body, head, timeout_s, endpoint.tls)
+    def _request(
+        self, endpoint: Endpoint, body: bytes, head: dict[str, str]
+    ) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
+        """Send a request, with a token if the endpoint needs one."""
+        if endpoint.oauth2 is not None:
+            return self._authorized(endpoint, endpoint.oauth2, body, head)
+        return self._connections.post(endpoint.url, body, head, endpoint.timeout_s, endpoint.tls)
+
+    async def _authorized(
+        self, endpoint: Endpoint, credentials: OAuth2, body: bytes, head: dict[str, str]
+    ) -> aiohttp.ClientResponse:
+        """Send a request with a token; once more with another if the endpoint refuses this one."""
+        post, timeout_s = self._connections.post, endpoint.timeout_s
         head["Authorization"] = used = await self._tokens.authorization(credentials)
         response = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
         if response.status == 401 and self._tokens.refused(credentials, used):

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from emq.topics import shares
+from emq.topics import budgets, shares
 from emq.topics.model import MICRO, Topic
 from emq.trail import events
 from spark.audit import local_rows
@@ -19,7 +19,7 @@ from spark.audit.findings import found_in
 
 
 class Cap(NamedTuple):
-    """The cap on starts of one group, or with `group` -1 of all groups of a topic together.
+    """The cap on starts of one group, of all groups of a topic (`group` -1), or of all topics of a budget (`BUDGET`).
 
     Attributes:
         whole, part, den, phase: the quota is `whole` starts a second plus `part` / `den` of one, dealt out from
@@ -37,6 +37,9 @@ class Cap(NamedTuple):
     phase: int = 0
     since_s: int = 0
 
+
+BUDGET: Final = -2
+"""Stands for all topics that share the budget of a topic, in the place of a group."""
 
 _CAPS: Final = "topic string, `group` int, whole long, part long, most long, den long, phase long, since_s long"
 
@@ -69,6 +72,8 @@ def _of_topic(topic: Topic, borrows: bool, is_resized: bool) -> Iterator[Cap]:
     smooth = topic.options.pacing == "smooth"
     most = math.floor(topic.qps + shares.smooth_burst(division, burst) + 1e-9) if smooth else 0
     yield Cap(topic.name, -1, *divmod(round(topic.qps * MICRO), MICRO), most)
+    if topic.shared_s:
+        yield Cap(topic.name, BUDGET, *divmod(round(topic.qps * MICRO), MICRO), 0)
     for group in range(0 if borrows else topic.groups):
         share = division.share(group)
         if smooth:
@@ -78,6 +83,26 @@ def _of_topic(topic: Topic, borrows: bool, is_resized: bool) -> Iterator[Cap]:
             share = shares.Share(max(share.ceiling, math.ceil(topic.group_qps)), 1, 0)
             most = most and share.num + math.floor(shares.burst_of(topic.qps, burst))
         yield _of_share(topic.name, group, share, most, 0 if is_resized else division.since_s)
+
+
+def charges(catalogs: Sequence[Catalog]) -> list[tuple[str, str]]:
+    """Return each topic with each budget in which its starts count, by the latest catalog that has the topic."""
+    found: dict[str, list[str]] = {}
+    for topics in reversed(catalogs):
+        known = {topic.name: topic for topic in topics}
+        for topic in topics:
+            own = [topic.name] if topic.shared_s else []
+            found[topic.name] = own + budgets.above(topic, known)
+    return sorted((topic, budget) for topic, names in found.items() for budget in names)
+
+
+def with_budgets(spark: SparkSession, rows: DataFrame, charged: Sequence[tuple[str, str]]) -> DataFrame:
+    """Return the rows, and a copy of each for each budget of its topic, as of that topic and the group `BUDGET`."""
+    if not charged:
+        return rows
+    pairs = F.broadcast(local_rows.frame(spark, charged, "topic string, budget string"))
+    copies = rows.join(pairs, "topic").withColumns({"topic": F.col("budget"), "group": F.lit(BUDGET)}).drop("budget")
+    return rows.unionByName(copies)
 
 
 def _of_share(topic: str, group: int, share: shares.Share, most: int, since_s: int) -> Cap:
@@ -129,7 +154,8 @@ def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
         seconds: starts counted by topic, group and second, see `spark.audit.seconds`.
     """
     in_windows = F.broadcast(caps.where(F.col("most") == 0))
-    places = F.explode(F.array("group", F.lit(-1))).alias("group")
+    both, alone = F.array("group", F.lit(-1)), F.array("group")
+    places = F.explode(F.when(F.col("group") == BUDGET, alone).otherwise(both)).alias("group")
     mine = only(seconds, events.STARTED).select("topic", places, "second", "source", "n")
     by_place = mine.groupBy("topic", "group", "second").agg(
         F.sum("n").alias("n"), (F.min("source") < F.max("source")).alias("moved")
@@ -154,7 +180,10 @@ def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
         *("Q", "aligned second", "topic"),
         group=F.when(F.col("group") >= 0, F.col("group")),
         at_us=F.col("second") * MICRO,
-        text=F.format_string("%d started in second %d, %d allowed", "n", "second", "allowed"),
+        text=F.concat(
+            F.format_string("%d started in second %d, %d allowed", "n", "second", "allowed"),
+            F.when(F.col("group") == BUDGET, " to all topics of its budget").otherwise(""),
+        ),
     )
 
 
@@ -175,7 +204,8 @@ def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> Data
 def _near(starts: DataFrame) -> DataFrame:
     """Repeat each start for each second at most two seconds away, by group and by topic (group -1)."""
     by_group = starts.select("topic", "group", "source", "time_us")
-    both = by_group.unionByName(by_group.withColumn("group", F.lit(-1)))
+    by_topic = by_group.where(F.col("group") != BUDGET).withColumn("group", F.lit(-1))
+    both = by_group.unionByName(by_topic)
     beside = F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")
     return both.withColumn("second", F.explode(beside))
 

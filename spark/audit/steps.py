@@ -178,9 +178,12 @@ class Steps:
             return 0
         caps = audit_caps.frame(self._spark, self._caps)
         frames = self._frames
-        over = frames.kept("over", audit_caps.exceeded(frames.seconds, caps))
+        charged = audit_caps.charges(self._catalogs)
+        seconds = audit_caps.with_budgets(self._spark, frames.seconds, charged)
+        over = frames.kept("over", audit_caps.exceeded(seconds, caps))
         if frames.has("over"):
-            self._reports.add(audit_caps.aligned(over, frames.starts, self._options.slack_us))
+            starts = audit_caps.with_budgets(self._spark, frames.starts, charged)
+            self._reports.add(audit_caps.aligned(over, starts, self._options.slack_us))
         return audit_caps.unknown(self._frames.seconds, caps)
 
     # ---------------------------------------------------------------------------------------------------- by message

@@ -133,6 +133,7 @@ async def test_a_tenant_changes_a_rate_pauses_and_resumes_an_endpoint(board: Das
     await page.locator("#backlog tr", has_text="Orders").get_by_role("link", name="Rate").click()
     await page.get_by_label("New rate, a second").fill("20")
     await page.keyboard.press("Enter")
+    await until(page, "h1", "Rate of Orders")
     await until(page, "form", "From 30 to 20 a second")
     assert (await board.app.catalog.get(topic)).qps == 30, "nothing is changed before the confirmation"
     await shoot(page, "rate-confirm")

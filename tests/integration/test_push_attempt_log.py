@@ -228,6 +228,10 @@ async def test_records_leave_when_their_tenant_keeps_them_no_longer(database: Da
     assert DEFAULT_S == 30 * DAY_S
 
 
+async def test_nothing_is_trimmed_where_there_is_no_tenant(database: Database) -> None:
+    assert await Retention(lambda: database, environment(), list, ManualClock(NOW_S)).trim() == 0
+
+
 async def test_one_host_at_a_time_looks_for_old_records(database: Database) -> None:
     clock = ManualClock(NOW_S + os.getpid())
     hosts = [Retention(lambda: database, f"{environment()}-turn-{id(clock)}", list, clock) for _ in range(4)]

@@ -70,3 +70,15 @@ def test_a_host_that_was_killed_and_came_back_under_its_name_was_cut_short_once(
     found = Input(sources={"a-1": first, "a-20": second, "b-1": SourceRun(first_us=2, last_us=50)}, unclosed={"a"})
     assert found.cut_short == [("a", 1, 10)]
     assert [found.last_of("a", us) for us in (5, 10, 15, 95)] == [10, 10, 90, 95]
+
+
+def test_a_budget_has_a_cap_that_its_topics_are_charged_to() -> None:
+    tenant, inner = Topic("tenant", 20, shared_s=1), Topic("a", 5, options=TopicOptions(budget="tenant"), shared_s=1)
+    topics = [*map(split, (tenant, inner, Topic("b", 9, options=TopicOptions(budget="a")))), topic(3)]
+    caps = audit_caps.of_catalogs([topics])
+    assert [cap for cap in caps if cap.group == audit_caps.BUDGET] == [
+        Cap("tenant", audit_caps.BUDGET, 20, 0, 0),
+        Cap("a", audit_caps.BUDGET, 5, 0, 0),
+    ]
+    charged = [("a", "a"), ("a", "tenant"), ("b", "a"), ("b", "tenant"), ("tenant", "tenant")]
+    assert audit_caps.charges([topics, [split(Topic("b", 9))], []]) == charged

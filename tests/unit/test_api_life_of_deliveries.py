@@ -88,8 +88,10 @@ async def test_a_delivery_that_waits_for_its_retry_is_cancelled_for_good(api: Ap
     async with delivering(api):
         waiting = await until(api, delivery, "delayed")
         assert waiting["next_attempt"] is not None
-        lag = await api("GET", f"{T}/lag")
-        assert (lag["sum"]["delayed"], lag["sum"]["ready"]) == (1, 0)
+        async with asyncio.timeout(20):  # the host's next checkpoint says that the message left its queue
+            while (lag := (await api("GET", f"{T}/lag"))["sum"])["ready"]:
+                await asyncio.sleep(0.05)
+        assert (lag["delayed"], lag["dead"]) == (1, 0)
         taken = await api("POST", f"{T}/deliveries/{delivery}:cancel")
         assert taken["state"] == "cancelled"
         assert (await api("GET", f"{T}/lag"))["sum"]["delayed"] == 0

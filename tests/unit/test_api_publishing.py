@@ -14,6 +14,7 @@ from support.push_api import Api, Receiver
 from support.push_api_calls import PATH, endpoint_of, hosting, lag, message, post, states
 
 from emq import errors
+from emq.push.service import publishing
 from emq.push.service.upkeep import Upkeep
 
 
@@ -137,6 +138,21 @@ async def test_a_crash_after_the_commit_loses_nothing(api: Api, monkeypatch: pyt
     assert await api.service.publishing.send_left() == 1
     assert await api.service.publishing.send_left() == 0
     assert await lag(api) == 1
+
+
+async def test_what_was_sent_is_forgotten_by_the_next_transaction(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "FORGET_S", 3600.0)
+    await endpoint_of(api)
+
+    async def unsent() -> int | None:
+        query = "SELECT count(*) FROM emq_push_unsent"
+        return await api.app.database.run(lambda c: c.exec_driver_sql(query).scalar())
+
+    for _ in range(3):
+        await post(api, message())
+        assert await unsent() == 1
+    await api.service.close()
+    assert await unsent() == 0
 
 
 async def test_a_store_that_fails_answers_503_and_a_repeat_sends(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from starlette.responses import Response
 
@@ -16,7 +16,6 @@ from emq.push.records import deliveries
 from emq.push.records.replays import ReplayFilter
 from emq.push.service.refusals import Invalid, NotFound, Refused
 from emq.push.service.replaying import REPLAYABLE, NewReplay
-from emq.push.service.scope import Scope
 from emq.push.service.service import PushService
 
 router = new_router()
@@ -43,17 +42,17 @@ async def ask_replay(tenant: str, screen: View) -> Response:
             return screen.answer("change.html", of=of, change=change)
         except Refused as exc:
             wrong = str(exc)
-    ids = await Scope(screen.service.parts).endpoints(tenant, "", tenant_screen.SHOWN)
+    names = await tenant_screen.endpoint_names(screen.service, of)
     lines = ["Sends deliveries again that are over. First you see how many."]
-    change = Change("Replay", "replay", lines, "Count them", fields=_fields(given, ids), wrong=wrong)
+    change = Change("Replay", "replay", lines, "Count them", fields=_fields(given, names), wrong=wrong)
     return screen.answer("change.html", of=of, change=change)
 
 
-def _fields(given: Mapping[str, str], endpoints: Sequence[str]) -> list[Field]:
+def _fields(given: Mapping[str, str], endpoints: Mapping[str, str]) -> list[Field]:
     states = [(state, state) for state in REPLAYABLE]
     types_hint = "With spaces between; order.* for all of order; empty for all."
     return [
-        Field("endpoint", "Endpoint", given.get("endpoint", ""), choices=[("", "all"), *((e, e) for e in endpoints)]),
+        Field("endpoint", "Endpoint", given.get("endpoint", ""), choices=[("", "all"), *endpoints.items()]),
         Field("states", "State", given.get("states", deliveries.DEAD), choices=states),
         Field("event_types", "Event types", given.get("event_types", ""), hint=types_hint),
         Field("since", "Accepted from (UTC)", given.get("since", ""), "datetime-local"),

@@ -14,9 +14,8 @@ from emq.api.pages.gate import Visitor
 from emq.api.pages.rendering import number
 from emq.api.pages.routing import View, new_router
 from emq.api.pages.tenant_screen import Subject
-from emq.push.records.endpoints import topic_of
 from emq.push.service.refusals import Invalid
-from emq.push.service.scope import Scope, unknown_endpoint
+from emq.push.service.scope import unknown_endpoint
 from emq.push.service.service import PushService
 from emq.topics.model import State, Topic
 
@@ -24,15 +23,17 @@ router = new_router()
 
 
 class Target(NamedTuple):
-    """What a rate or a pause is of: an endpoint of a tenant; with an empty `endpoint` the tenant or topic itself."""
+    """What a rate or a pause is of: an endpoint of a tenant; with an empty `endpoint` the tenant or topic itself.
+
+    Attributes:
+        endpoint: its id.
+        name: what people call it.
+    """
 
     of: Subject
     endpoint: str
+    name: str
     topic: Topic
-
-    @property
-    def name(self) -> str:
-        return f"endpoint {self.endpoint}" if self.endpoint else self.of.name
 
 
 async def _target(service: PushService, visitor: Visitor, tenant: str, endpoint: str) -> Target:
@@ -41,13 +42,12 @@ async def _target(service: PushService, visitor: Visitor, tenant: str, endpoint:
     of = await tenant_screen.subject(service, tenant, any_topic=visitor.sees_all)
     if not endpoint:
         visitor.check_admin()
-        return Target(of, "", of.topic)
-    await Scope(service.parts).check_endpoint(tenant, endpoint)
-    name = topic_of(tenant, endpoint)
-    topic = (await service.parts.app.catalog.some([name])).get(name)
+        return Target(of, "", of.title or of.name, of.topic)
+    found = await service.endpoints.get(tenant, endpoint)
+    topic = (await service.parts.app.catalog.some([found.topic])).get(found.topic)
     if topic is None:
         raise unknown_endpoint(endpoint)
-    return Target(of, endpoint, topic)
+    return Target(of, endpoint, found.settings.description or endpoint, topic)
 
 
 @router.get("/tenants/{tenant}/rate")

@@ -125,7 +125,8 @@ async def delivery(
     of = await subject(screen.service, screen.visitor, tenant)
     shown = await screen.service.reading.delivery(of.name, delivery)
     attempts = await screen.service.reading.attempts(of.name, delivery, ATTEMPTS)
-    context: dict[str, Any] = {"of": of, "shown": shown, "attempts": attempts.rows}
+    names = await tenant_screen.endpoint_names(screen.service, of)
+    context: dict[str, Any] = {"of": of, "shown": shown, "attempts": attempts.rows, "names": names}
     return screen.answer("delivery.html", done=changes.DONE.get(done, ""), **context)
 
 

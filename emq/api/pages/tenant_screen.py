@@ -65,7 +65,7 @@ class Subject(NamedTuple):
 class RateNow(NamedTuple):
     """Attributes:
     used: starts in the last second that all hosts have counted; None if not known.
-    chart: options of the chart; None while no host has counted.
+    chart: options of the chart; None while no host reports.
     limit: what sets the limit now, in one sentence.
     is_bad: True if the sentence names a trouble.
     """
@@ -151,7 +151,8 @@ async def rate_now(service: PushService, of: Subject) -> RateNow:
         return RateNow(cap, None, None, "Not known: no host has reported lately.", True)
     limit, is_bad = _limit(of, facts)
     if watched is None or not watched[1]:
-        return RateNow(cap, states.tenant_use(of.name, facts), None, limit, is_bad)
+        empty = charts.starts(now_ms // 1000, (), cap)
+        return RateNow(cap, states.tenant_use(of.name, facts), empty, limit, is_bad)
     second, counts = watched
     return RateNow(cap, counts[-1], charts.starts(second, counts, cap), limit, is_bad)
 
@@ -165,7 +166,7 @@ def _limit(of: Subject, facts: HostFacts) -> tuple[str, bool]:
     used = states.tenant_use(of.name, facts)
     if used is None:
         return "The hosts are counting; the rate is known in a few seconds.", False
-    if used >= states.AT_CAP * of.topic.qps:
+    if used >= states.AT_CAP * of.topic.qps or any(t.held_by == of.name for t in facts.topics.values()):
         return f"Its own rate of {of.topic.qps:g} a second sets the limit.", False
     return "Its own rate does not limit it now.", False
 

@@ -89,6 +89,11 @@ class Messages:
             count += connection.execute(sa.update(table).where(*where).values(payload=None)).rowcount
         return count
 
+    def has_older(self, connection: sa.Connection, tenant: str, before_us: int) -> bool:
+        """Return True if a message made before a time still has its payload."""
+        where = (self._mine, table.c.tenant == tenant, table.c.created_us < before_us, table.c.payload.is_not(None))
+        return connection.execute(sa.select(sa.literal(1)).where(*where).limit(1)).first() is not None
+
     def erase_older(self, connection: sa.Connection, tenant: str, before_us: int, limit: int) -> int:
         """Delete the payloads of some messages made before a time; return how many there were."""
         return self._erase(connection, tenant, (table.c.created_us < before_us, table.c.payload.is_not(None)), limit)

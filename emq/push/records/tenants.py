@@ -94,6 +94,11 @@ class Tenants:
         found = [_tenant(row) for row in connection.execute(query)]
         return cursors.page(found, limit, lambda tenant: (tenant.id,))
 
+    def changed_since(self, connection: sa.Connection, since_us: int) -> list[Tenant]:
+        """Return the tenants that were changed at a time or later."""
+        query = sa.select(table).where(self._mine, table.c.changed_us >= since_us)
+        return [_tenant(row) for row in connection.execute(query)]
+
     def beginning(self, connection: sa.Connection, text: str, after: str, limit: int) -> list[Tenant]:
         """Return the first tenants by id whose ids begin with a text and come after another id."""
         query = sa.select(table).where(self._mine, table.c.tenant > after).order_by(table.c.tenant).limit(limit)

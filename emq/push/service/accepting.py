@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -25,6 +26,7 @@ IN_PROGRESS = "request_in_progress"
 
 Answer: TypeAlias = Sequence[Receipt] | Refused
 
+_place = operator.itemgetter(0, 1)
 _encode = msgspec.json.Encoder().encode
 _receipts = msgspec.json.Decoder(list[Receipt]).decode
 _PLAIN = _encode(PLAIN).decode()
@@ -110,6 +112,7 @@ class _Transaction:
         self._fresh: set[tuple[str, str]] = set()
         self._repeats: dict[tuple[str, str], Repeat] = {}
         self._new_repeats: dict[tuple[str, str], Repeat] = {}
+        self._has_own_ids = False
         self._unsent: Sequence[Batch] | None = None
         self._again: dict[str, Batch] = {}
         self._new = Sending(Batch(parts.new_id("bat"), self._now_us, {}), [], [])
@@ -126,6 +129,8 @@ class _Transaction:
                 answers.append(self._take(request, plans.get(request.tenant)))
             except Refused as exc:
                 answers.append(exc)
+        if self._has_own_ids:
+            self._messages.sort(key=_place)  # so that two processes with the same ids wait for each other in one order
         self._rows.add_messages(connection, self._messages)
         self._rows.add_deliveries(connection, self._deliveries)
         self._rows.add_repeats(connection, self._new_repeats, self._now_us)
@@ -143,6 +148,7 @@ class _Transaction:
             own = [message.id for message in request.messages if message.id is not None]
             if own:
                 wanted.setdefault(request.tenant, []).extend(own)
+        self._has_own_ids = bool(wanted)
         for tenant, ids in wanted.items():
             for id_, message in self._rows.find(self._connection, tenant, ids).items():
                 self._known[tenant, id_] = message

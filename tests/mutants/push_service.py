@@ -1,0 +1,65 @@
+"""Mistakes of the push service between a request and the queues of its endpoints."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+PUBLISHING = "tests/unit/test_api_publishing.py"
+ENDPOINTS = "tests/unit/test_api_endpoints.py"
+
+MUTANTS = (
+    Mutant(
+        "accepted-without-a-trace",
+        "L",
+        "nothing names what is accepted and not sent, so a crash in between loses it",
+        "emq/push/service/accepting.py",
+        "            self._rows.add_batch(connection, self._new.batch)\n",
+        "",
+        f"{PUBLISHING}::test_a_crash_after_the_commit_loses_nothing",
+    ),
+    Mutant(
+        "failed-send-is-accepted",
+        "L",
+        "a request whose messages the store did not take is answered with 202",
+        "emq/push/service/publishing.py",
+        "if not any((request.tenant, receipt.id) in failed for receipt in answer):",
+        "if True:",
+        f"{PUBLISHING}::test_a_store_that_fails_answers_503_and_a_repeat_sends",
+    ),
+    Mutant(
+        "sent-is-not-forgotten",
+        "D",
+        "what was sent is sent again by the next look for what a crash has left",
+        "emq/push/service/accepting.py",
+        "self._rows.forget_batches(connection, list(self._sent))",
+        "pass",
+        f"{PUBLISHING}::test_what_was_sent_is_forgotten_by_the_next_transaction",
+    ),
+    Mutant(
+        "repeat-is-another-message",
+        "D",
+        "a repeat with the same Idempotency-Key makes another message",
+        "emq/push/service/accepting.py",
+        "if request.key and (repeat := self._repeats.get(place)) is not None:",
+        "if (repeat := self._repeats.get(place)) is not None and place in self._new_repeats:",
+        f"{PUBLISHING}::test_an_idempotency_key_makes_a_repeat_safe",
+    ),
+    Mutant(
+        "plan-is-never-read-again",
+        "I",
+        "a process does not see a change of endpoints that another process has made",
+        "emq/push/service/plans.py",
+        "if plan is None or plan.tenant.changed_us != changed_us:",
+        "if plan is None:",
+        f"{PUBLISHING}::test_a_change_of_endpoints_is_seen_by_the_next_message_on_every_worker",
+    ),
+    Mutant(
+        "key-of-another-tenant",
+        "I",
+        "a key of one tenant reaches another one",
+        "emq/api/access.py",
+        "if self.key.tenant and tenant is not None and tenant != self.key.tenant:",
+        "if False:",
+        f"{ENDPOINTS}::test_the_ids_of_another_tenant_do_not_exist",
+    ),
+)
