@@ -34,22 +34,24 @@ def url(attribute: str, text: str) -> yarl.URL:
         raise ValueError(f"{attribute} is missing; give an http or https URL")
     if len(text) > MAX_URL_LENGTH:
         raise ValueError(f"{attribute} has {len(text)} characters; at most {MAX_URL_LENGTH}")
+    # A value with a password is not named: it would get into logs.
+    named = f"{attribute} with a user or password" if "@" in text else f"{attribute} {text!r}"
     if _SPACES_AND_CONTROLS.search(text):
-        raise ValueError(f"{attribute} {text!r} contains white space or control characters; percent-encode them")
+        raise ValueError(f"{named} contains white space or control characters; percent-encode them")
     try:
         found = yarl.URL(text, encoded=text.isascii())
-        port = found.port
+        host, port = found.host, found.port
     except ValueError as exc:
-        raise ValueError(f"{attribute} {text!r} is not a URL: {exc}") from None
+        why = "its host is not a domain name" if isinstance(exc, UnicodeError) else exc
+        raise ValueError(f"{named} is not a URL: {why}") from None
     if found.scheme not in ("http", "https"):
-        raise ValueError(f"{attribute} {text!r} must start with http:// or https://")
+        raise ValueError(f"{named} must start with http:// or https://")
     if found.raw_user is not None or found.raw_password is not None:
-        # The value is not named: it would carry the password into logs.
         raise ValueError(f"{attribute} must not contain a user or password; use push.basic")
-    if not found.host:
-        raise ValueError(f"{attribute} {text!r} names no host")
+    if not host:
+        raise ValueError(f"{named} names no host")
     if not port:
-        raise ValueError(f"{attribute} {text!r} has port 0; give 1 to 65535")
+        raise ValueError(f"{named} has port 0; give 1 to 65535")
     return found
 
 

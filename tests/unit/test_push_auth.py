@@ -380,3 +380,19 @@ def test_a_header_s_secret_is_masked_also_without_its_scheme() -> None:
     assert basic.masked(f"wrong password passw0rd in {pair}") == "wrong password *** in ***"
     plain = endpoint(url="http://a/", headers__X_Kind="two words")
     assert plain.masked("two words; words") == "***; words"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://u:s3cret@a:99999/", "http://u:s3cret@[::1", "ftp://u:s3cret@a/", "u:s3cret@a b"]
+)
+def test_a_broken_url_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(errors.InvalidTopic) as caught:
+        endpoint(url=url)
+    assert "push.url" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_host_that_cannot_be_a_domain_name_is_named() -> None:
+    with pytest.raises(errors.InvalidTopic) as caught:
+        endpoint(url="http://xn--a/")
+    assert "push.url 'http://xn--a/' is not a URL: its host is not a domain name" in str(caught.value)
