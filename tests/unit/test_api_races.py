@@ -12,6 +12,8 @@ from support import push_api
 from support.push_api import Api
 from support.push_api_calls import endpoint_of
 
+from emq.push.service import upkeep
+
 ENDPOINTS = "/v1/tenants/acme/endpoints"
 
 
@@ -120,3 +122,30 @@ async def test_a_tenant_made_again_does_not_see_the_replays_of_the_former_one(ap
     await api("DELETE", "/v1/tenants/acme", status=204)
     await api("PUT", "/v1/tenants/acme", {"qps": 5}, status=201)
     assert (await api("GET", "/v1/tenants/acme/replays"))["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("loop", "work", "pause"), [("send_left", "publishing.send_left", "LOOK_S"), ("tidy", "tenants.page", "TIDY_S")]
+)
+async def test_a_failure_that_nobody_expected_does_not_end_the_upkeep(
+    api: Api, monkeypatch: pytest.MonkeyPatch, loop: str, work: str, pause: str
+) -> None:
+    looks, second = 0, asyncio.Event()
+
+    async def fail(*_: object) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            second.set()
+        raise RuntimeError("a damaged row")
+
+    part, _, name = work.partition(".")
+    monkeypatch.setattr(getattr(api.service, part), name, fail)
+    monkeypatch.setattr(upkeep, pause, 0.01)
+    task = asyncio.create_task(getattr(upkeep.Upkeep(api.service), loop)())
+    try:
+        async with asyncio.timeout(10):
+            await second.wait()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

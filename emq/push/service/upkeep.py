@@ -67,6 +67,8 @@ class Upkeep:
                     log.warning("sent %d messages that an earlier process had accepted and not sent", count)
             except errors.EMQError as exc:
                 log.warning("messages left unsent wait: %s", exc)
+            except Exception:  # such as a damaged row; the next look must come
+                log.exception("messages left unsent wait")
             await asyncio.sleep(LOOK_S)
 
     async def tidy(self) -> None:
@@ -76,6 +78,8 @@ class Upkeep:
                 await (self.tidy_delivered() if look % ROUND_EVERY else self.tidy_once())
             except errors.EMQError as exc:
                 log.warning("old messages are deleted later: %s", exc)
+            except Exception:  # such as a damaged row; the next look must come
+                log.exception("old messages are deleted later")
             await asyncio.sleep(TIDY_S)
 
     async def tidy_once(self) -> None:
