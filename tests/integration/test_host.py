@@ -287,7 +287,10 @@ async def test_idle_queues_cost_one_look_each_in_two_minutes() -> None:
             reads, claims = store.log.noted("read"), store.lanes.noted("claim")
             before, queries = dict(store.lanes.calls), r.db.calls
             await asyncio.sleep(240)
-            assert {**store.lanes.calls, "claim": 0} == {**before, "claim": 0}
+            # The lag loop counts what lies in the lanes once a minute, all of them in one call.
+            assert store.lanes.calls["inspect"] - before["inspect"] <= 4
+            apart = {"claim": 0, "inspect": 0}
+            assert {**store.lanes.calls, **apart} == {**before, **apart}
             assert sum(map(len, claims)) <= 2 * 40 * 2 + 10
             assert sum(map(len, reads)) <= 2 * 40 * 2 * 3 + 10
             assert r.db.calls - queries <= 240 * 2 + 60  # the catalog's version twice a second, a sign of life

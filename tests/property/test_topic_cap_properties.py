@@ -15,7 +15,7 @@ from emq.quota.borrowing import Sister
 from emq.quota.counter import Counter as GroupCounter
 from emq.topics.changing import divided
 from emq.topics.model import Topic, TopicOptions, split
-from emq.topics.shares import LEARN_S, MICRO, Division, Share, beginning, share_of, smooth_burst
+from emq.topics.shares import LEARN_S, MICRO, Division, Share, beginning, learned_s, share_of, smooth_burst
 
 START = 1_700_000_000
 STEP_S = 0.2
@@ -155,7 +155,7 @@ class World:
         self.known.append((self.now, self.topic))
 
     def create(self, ended_s: float, topic: Topic) -> None:
-        divisions = beginning(topic.division, ended_s, self.now)
+        divisions = beginning(topic.division, learned_s(ended_s), self.now)
         self.topic, self.coming = msgspec.structs.replace(topic, divisions=divisions), None
         begun = self.topic.timeline[-1]
         begun = msgspec.structs.replace(begun, since_s=begun.since_s or int(self.now) + 1)
