@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import enum
+from typing import Annotated, Any
 
 import typer
 
@@ -26,6 +27,17 @@ app = typer.Typer(
     help="Serve the HTTP API of the push service, and make keys for it.",
     pretty_exceptions_enable=False,
 )
+
+
+class Role(enum.StrEnum):
+    """What the holder of a key may do."""
+
+    ADMIN = "admin"
+    READ = "read"
+    SEND = "send"
+    MANAGE = "manage"
+
+
 keys = typer.Typer(cls=Room, help="Make bearer keys for the API.")
 
 
@@ -53,7 +65,7 @@ def serve(
 
 async def create_key(
     session: Session,
-    role: Annotated[Literal["admin", "read", "send", "manage"], typer.Option(help="What the key may do.")] = "admin",
+    role: Annotated[Role, typer.Option(help="What the key may do.")] = Role.ADMIN,
     tenant: Annotated[str, typer.Option(help="The tenant of the key; none for admin.")] = "",
     name: Annotated[str, typer.Option(help="For people, such as who has the key.")] = "",
 ) -> None:
@@ -65,7 +77,7 @@ async def create_key(
         from emq.push.service.service import PushService
     async with session.app(create=True) as opened:
         service = await PushService.open(opened)
-        key, text = await service.keys.create(role, "command line", tenant=tenant, name=name[:200])
+        key, text = await service.keys.create(role.value, "command line", tenant=tenant, name=name[:200])
     session.say(text, {"id": key.id, "role": key.role, "tenant": key.tenant, "name": key.name, "key": text})
 
 

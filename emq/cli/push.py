@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -28,12 +29,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+class Shown(enum.StrEnum):
+    """The states of deliveries; see `emq.push.service.states`, which needs an extra of EMQ."""
+
+    WAITING = "waiting"
+    HELD = "held"
+    DELAYED = "delayed"
+    IN_FLIGHT = "in_flight"
+    DELIVERED = "delivered"
+    PARKED = "parked"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class Ended(enum.StrEnum):
+    """The states from which a delivery can be replayed."""
+
+    DEAD = "dead"
+    DELIVERED = "delivered"
+    CANCELLED = "cancelled"
+
+
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id, of your own.", show_default=False)]
 Endpoint = Annotated[str, typer.Option("--endpoint", metavar="ID", help="Only this endpoint.")]
 Limit = Annotated[int, typer.Option(min=1, max=1_000, help="Most lines to list.")]
 Delivery = Annotated[str, typer.Argument(metavar="DELIVERY", help="As `emq push deliveries` has it.")]
-States = Literal["waiting", "held", "delayed", "in_flight", "delivered", "parked", "dead", "cancelled"]
-Ended = Literal["dead", "delivered", "cancelled"]
 
 
 @contextlib.asynccontextmanager
@@ -161,7 +182,7 @@ async def send(
 async def deliveries(
     session: Session,
     tenant: Tenant,
-    state: Annotated[States | None, typer.Option(help="Only those in this state.")] = None,
+    state: Annotated[Shown | None, typer.Option(help="Only those in this state.")] = None,
     endpoint: Endpoint = "",
     limit: Limit = 50,
 ) -> None:
@@ -174,7 +195,7 @@ async def deliveries(
         from emq.push.service.states import State
 
         await service.tenants.get(tenant)
-        wanted = DeliveryFilter(state=None if state is None else State(state), endpoint=endpoint)
+        wanted = DeliveryFilter(state=None if state is None else State(state.value), endpoint=endpoint)
         page = await service.reading.deliveries(tenant, wanted, limit)
     rows, data = [], []
     for shown in page.rows:
@@ -222,7 +243,7 @@ async def resend(session: Session, tenant: Tenant, delivery: Delivery) -> None:
 async def replay(
     session: Session,
     tenant: Tenant,
-    state: Annotated[Ended, typer.Option(help="Deliveries in this state.")] = "dead",
+    state: Annotated[Ended, typer.Option(help="Deliveries in this state.")] = Ended.DEAD,
     endpoint: Endpoint = "",
     event: Annotated[list[str] | None, typer.Option("--event", metavar="TYPE", help="Only these event types.")] = None,
     since: Annotated[
@@ -241,7 +262,7 @@ async def replay(
 
         await service.tenants.get(tenant)
         since_us = 0 if since is None else times.ago_ms(since, "--since", opened.clock.now()) * 1000
-        chosen = ReplayFilter(endpoint, (state,), tuple(event or ()), max(0, since_us))
+        chosen = ReplayFilter(endpoint, (state.value,), tuple(event or ()), max(0, since_us))
         wanted = NewReplay(chosen, rate)
         if dry_run:
             count = await service.replays.count(tenant, wanted)
