@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -148,31 +148,31 @@ def send_example(
 # ------------------------------------------------------------------------------------------------------------ messages
 
 
-def message(
-    event_type: str,
-    payload: Any,
-    *,
-    id: str | None = None,
-    key: str | None = None,
-    priority: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    delay_s: float | None = None,
-    at: datetime.datetime | None = None,
-    ttl_s: float | None = None,
-) -> dict[str, Any]:
-    """Return a message for `publish_many`; the fields as for `publish`."""
-    fields = {
-        "event_type": event_type,
-        "payload": payload,
-        "id": id,
-        "key": key,
-        "priority": priority,
-        "headers": headers,
-        "delay_s": delay_s,
-        "at": at,
-        "ttl_s": ttl_s,
-    }
-    return {name: value for name, value in fields.items() if value is not None or name == "payload"}
+class MessageFields(TypedDict, total=False):
+    """What a message may have besides its type and its payload.
+
+    Attributes:
+        id: your own; left out, the service makes one.
+        key: messages of one key are delivered one at a time, in order.
+        priority: a name; left out, the middle one.
+        headers: small texts that travel with the payload.
+        delay_s, at: when the first attempt may be made; left out, at once.
+        ttl_s: seconds after which an undelivered message is dead.
+    """
+
+    id: str | None
+    key: str | None
+    priority: str | None
+    headers: Mapping[str, str] | None
+    delay_s: float | None
+    at: datetime.datetime | None
+    ttl_s: float | None
+
+
+def message(event_type: str, payload: Any, **fields: Unpack[MessageFields]) -> dict[str, Any]:
+    """Return a message for `publish_many`; see `MessageFields`."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    return {"event_type": event_type, "payload": payload, **given}
 
 
 def publish(
@@ -180,46 +180,20 @@ def publish(
     event_type: str,
     payload: Any,
     *,
-    id: str | None = None,
-    key: str | None = None,
-    priority: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    delay_s: float | None = None,
-    at: datetime.datetime | None = None,
-    ttl_s: float | None = None,
     idempotency_key: str | None = None,
+    **fields: Unpack[MessageFields],
 ) -> Request[answers.Receipt]:
     """Publish a message to the tenant's endpoints that take its type. It is queued when the answer comes.
 
     Args:
         payload: anything that JSON has.
-        id: your own; left out, the service makes one.
-        key: messages of one key are delivered one at a time, in order.
-        priority: a name; left out, the middle one.
-        headers: small texts that travel with the payload.
-        delay_s, at: when the first attempt may be made; left out, at once.
-        ttl_s: seconds after which an undelivered message is dead.
         idempotency_key: of a publish that you may repeat for 24 hours; left out, the client makes one for its own
             repeats.
+        fields: see `MessageFields`.
     """
-    content = message(
-        event_type,
-        payload,
-        id=id,
-        key=key,
-        priority=priority,
-        headers=headers,
-        delay_s=delay_s,
-        at=at,
-        ttl_s=ttl_s,
-    )
-    return Request(
-        "POST",
-        path("tenants", tenant, "messages"),
-        answers.Receipt,
-        msgspec.json.encode(content),
-        _idempotency(idempotency_key),
-    )
+    content = msgspec.json.encode(message(event_type, payload, **fields))
+    where = path("tenants", tenant, "messages")
+    return Request("POST", where, answers.Receipt, content, _idempotency(idempotency_key))
 
 
 def publish_many(
@@ -325,17 +299,10 @@ def cancel(tenant: str, delivery: str) -> Request[answers.Delivery]:
 # ------------------------------------------------------------------------------------------------------------- replays
 
 
-def _replay(
-    tenant: str, filter: Mapping[str, Any], rate_per_s: float | None, priority: str | None, *, dry_run: bool
-) -> tuple[str, bytes]:
-    content = body(filter=filter, rate_per_s=rate_per_s, priority=priority, dry_run=dry_run)
-    return path("tenants", tenant, "replays"), content
-
-
 def count_replay(tenant: str, filter: Mapping[str, Any]) -> Request[answers.Counted]:
     """Count what a replay would deliver; deliver nothing."""
-    where, content = _replay(tenant, filter, None, None, dry_run=True)
-    return Request("POST", where, answers.Counted, content)
+    content = body(filter=filter, dry_run=True)
+    return Request("POST", path("tenants", tenant, "replays"), answers.Counted, content)
 
 
 def start_replay(
@@ -348,8 +315,8 @@ def start_replay(
         rate_per_s: most messages put back in a second, below the tenant's rate.
         priority: of the replayed messages; left out, each one's own.
     """
-    where, content = _replay(tenant, filter, rate_per_s, priority, dry_run=False)
-    return Request("POST", where, answers.Replay, content, repeatable=False)
+    content = body(filter=filter, rate_per_s=rate_per_s, priority=priority)
+    return Request("POST", path("tenants", tenant, "replays"), answers.Replay, content, repeatable=False)
 
 
 def replay(tenant: str, replay: str) -> Request[answers.Replay]:
