@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ import msgspec
 import uvloop
 
 from emq import standard_output
+from emq.demo.child import Child
 
 Kind = Literal["good", "hang", "refuse", "huge", "drip", "silent-names"]
 """What an endpoint does with a request:
@@ -84,23 +84,13 @@ class Endpoints:
     def __init__(self, kinds: Mapping[str, Kind], work_s: float = WORK_S) -> None:
         self._tenants = _Tenants(dict(kinds), work_s)
         self._addresses = {tenant: address(i) for i, tenant in enumerate(kinds)}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._ports = _Ports(0, 0)
 
     def __enter__(self) -> Self:
         """Start the process and wait until it listens. Raises `RuntimeError` if it ends before."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.support.endpoints"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(msgspec.json.encode(self._tenants) + b"\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            self.stop()
-            raise RuntimeError("the endpoints' process ended before it listened; its error is above")
-        self._ports = msgspec.json.decode(line, type=_Ports)
+        self._child = Child("bench.support.endpoints", msgspec.json.encode(self._tenants))
+        self._ports = msgspec.json.decode(self._child.ready, type=_Ports)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -121,16 +111,8 @@ class Endpoints:
 
     def stop(self) -> list[Arrival]:
         """End the process; return all arrivals at good endpoints in their order. Empty if it has ended before."""
-        process, self._process = self._process, None
-        if process is None:
-            return []
-        try:
-            log, _ = process.communicate(timeout=_STOP_TIMEOUT_S)
-        except BaseException:
-            process.kill()
-            process.communicate()
-            raise
-        return msgspec.json.Decoder(Arrival).decode_lines(log)
+        child, self._child = self._child, None
+        return [] if child is None else msgspec.json.Decoder(Arrival).decode_lines(child.end(_STOP_TIMEOUT_S))
 
 
 def address(number: int) -> str:

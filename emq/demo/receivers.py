@@ -16,7 +16,6 @@ import http.client
 import itertools
 import operator
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ import msgspec
 import uvloop
 
 from emq import errors, standard_output
+from emq.demo.child import Child
 
 HUNG_UP = 0
 """Status of a receipt whose caller closed the connection before the response."""
@@ -108,27 +108,13 @@ class Receivers:
     def __init__(self, behaviours: Mapping[str, str]) -> None:
         self._behaviours = dict(behaviours)
         self._parsed = {tenant: Behaviour.parse(text) for tenant, text in behaviours.items()}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._ports = _Ports(0, 0)
 
     def start(self) -> Receivers:
         """Start the process and wait until it listens. Raise `RuntimeError` if the process ends before."""
-        # A session of its own keeps a terminal's Ctrl-C away from the process: the parent wants the log first.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "emq.demo.receivers"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(msgspec.json.encode(self._behaviours) + b"\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            self.stop()
-            raise RuntimeError("the receivers' process ended before it listened; its error is above")
-        self._ports = msgspec.json.decode(line, type=_Ports)
+        self._child = Child("emq.demo.receivers", msgspec.json.encode(self._behaviours), own_session=True)
+        self._ports = msgspec.json.decode(self._child.ready, type=_Ports)
         return self
 
     def url(self, tenant: str) -> str:
@@ -146,16 +132,8 @@ class Receivers:
 
     def stop(self) -> list[Receipt]:
         """End the process and return all receipts, as `receipts` does; empty if no process runs. Safe to repeat."""
-        process, self._process = self._process, None
-        if process is None:
-            return []
-        try:
-            log, _ = process.communicate(timeout=_STOP_TIMEOUT_S)
-        except BaseException:
-            process.kill()
-            process.communicate()
-            raise
-        return _decode(log)
+        child, self._child = self._child, None
+        return [] if child is None else _decode(child.end(_STOP_TIMEOUT_S))
 
     def __enter__(self) -> Receivers:
         return self.start()
