@@ -77,7 +77,7 @@ FEW = 1_000
 
 _ASK_FOR_LESS = (429, 503)
 _IN_ORDER = (410, 429)
-"""Failures that an endpoint in order answers: 410 sends each message to the dead letters at once."""
+"""Failures that are no sign of a broken endpoint: 410 disables the endpoint at once, 429 asks for a lower rate."""
 
 
 class Health:

@@ -1,6 +1,6 @@
 """The deliveries: one row for each message and endpoint.
 
-Lists are read in pages along an index, so that a page costs the same with a thousand rows and with ten million.
+Lists are read in pages along an index, so that a page costs what the page holds, whatever the size of the table.
 """
 
 from __future__ import annotations
