@@ -45,13 +45,11 @@ class PoolCatalog:
     """
 
     def __init__(self, database: Database, environment: str) -> None:
-        self._database = database
-        self._environment = str(environment)
-        self._has_tables = False
+        self._tables = schema.Tables(database, environment)
+        self._environment = self._tables.environment
 
     async def get(self, name: str) -> Stored:
         """Return a pool. Raises `UnknownPool`."""
-        await self._ready()
 
         def read(connection: sa.Connection) -> Stored:
             row = connection.execute(sa.select(_pools).where(*self._is(name))).one_or_none()
@@ -59,29 +57,26 @@ class PoolCatalog:
                 raise self._unknown(connection, name)
             return _stored(row)
 
-        return await self._database.run(read, read_only=True, deadline_s=QUICK_S)
+        return await self._tables.run(read, read_only=True, deadline_s=QUICK_S)
 
     async def version(self, name: str) -> int:
         """Return the version of a pool, 0 if there is no such pool. Reads one number, so hosts may ask often."""
-        await self._ready()
         query = sa.select(_pools.c.version).where(*self._is(name))
-        found = await self._database.run(
+        found = await self._tables.run(
             lambda c: c.execute(query).scalar_one_or_none(), read_only=True, deadline_s=QUICK_S
         )
         return int(found or 0)
 
     async def versions(self) -> dict[str, int]:
         """Return the version of each pool, by name."""
-        await self._ready()
         query = sa.select(_pools.c.pool, _pools.c.version).where(_pools.c.environment == self._environment)
-        rows = await self._database.run(lambda c: list(c.execute(query)), read_only=True, deadline_s=QUICK_S)
+        rows = await self._tables.run(lambda c: list(c.execute(query)), read_only=True, deadline_s=QUICK_S)
         return {row.pool: int(row.version) for row in rows}
 
     async def list(self) -> list[Stored]:
         """Return all pools by name."""
-        await self._ready()
         query = sa.select(_pools).where(_pools.c.environment == self._environment).order_by(_pools.c.pool)
-        return await self._database.run(lambda c: [_stored(row) for row in c.execute(query)], read_only=True)
+        return await self._tables.run(lambda c: [_stored(row) for row in c.execute(query)], read_only=True)
 
     async def put(self, pool: Pool, version: int | None = None) -> Stored:
         """Create or change a pool.
@@ -94,8 +89,7 @@ class PoolCatalog:
             ChangedMeanwhile: the pool has another version; read it again.
         """
         pool = documents.checked(pool)
-        await self._ready()
-        return await self._database.run(lambda c: self._put(c, pool, version))
+        return await self._tables.run(lambda c: self._put(c, pool, version))
 
     async def change(self, name: str, fn: Callable[[Pool], Pool]) -> Stored:
         """Change a pool as it is now; `fn` returns the changed pool and may be called several times.
@@ -120,27 +114,20 @@ class PoolCatalog:
 
     async def delete(self, name: str) -> None:
         """Delete a pool from the catalog. Its records stay until they are too old. Raises `UnknownPool`."""
-        await self._ready()
 
         def remove(connection: sa.Connection) -> None:
             if connection.execute(sa.delete(_pools).where(*self._is(name))).rowcount == 0:
                 raise self._unknown(connection, name)
             self._note(connection, name, self._last(connection, name) + 1, "")
 
-        await self._database.run(remove)
+        await self._tables.run(remove)
 
     async def history(self, name: str) -> dict[int, Pool]:
         """Return all versions of a pool that are still kept, by number, those before a deletion included."""
-        await self._ready()
         mine = (_versions.c.environment == self._environment, _versions.c.pool == name, _versions.c.body != "")
         query = sa.select(_versions.c.version, _versions.c.body).where(*mine).order_by(_versions.c.version)
-        rows = await self._database.run(lambda c: [tuple(row) for row in c.execute(query)], read_only=True)
+        rows = await self._tables.run(lambda c: [tuple(row) for row in c.execute(query)], read_only=True)
         return {version: _decode(body) for version, body in rows}
-
-    async def _ready(self) -> None:
-        if not self._has_tables:
-            await schema.ensure(self._database)
-            self._has_tables = True
 
     def _is(self, name: str) -> tuple[sa.ColumnElement[bool], ...]:
         return (_pools.c.environment == self._environment, _pools.c.pool == name)
@@ -157,7 +144,7 @@ class PoolCatalog:
             )
         body = _encode(pool).decode()
         number = (found or self._last(connection, pool.name)) + 1
-        now_us = self._database.clock_us(connection)
+        now_us = self._tables.clock_us(connection)
         values = {"body": body, "version": number, "changed_us": now_us}
         if found:
             connection.execute(sa.update(_pools).where(*self._is(pool.name)).values(**values))
@@ -177,7 +164,7 @@ class PoolCatalog:
 
     def _note(self, connection: sa.Connection, name: str, version: int, body: str) -> None:
         own = {"environment": self._environment, "pool": name, "version": version, "body": body}
-        connection.execute(sa.insert(_versions).values(**own, changed_us=self._database.clock_us(connection)))
+        connection.execute(sa.insert(_versions).values(**own, changed_us=self._tables.clock_us(connection)))
 
     def _unknown(self, connection: sa.Connection, name: str) -> errors.UnknownPool:
         query = sa.select(_pools.c.pool).where(_pools.c.environment == self._environment).order_by(_pools.c.pool)
