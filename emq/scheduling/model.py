@@ -92,6 +92,8 @@ class TaskType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     Attributes:
         priority: 0 is the most urgent. A type starts on a resource before all types of a higher number there.
+        near_priority: the priority at which a task competes once its deadline is near; None for its own. There it goes
+            before the tasks whose deadline is not near, or farther away.
         longest_wait_s: the deadline of each task that does not bring its own, in seconds from when it is submitted, and
             the target that waits are compared with; None for no deadline.
         ttl_s: a task that has not started after so many seconds ends as expired; None for never.
@@ -106,6 +108,7 @@ class TaskType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """
 
     priority: int = 1
+    near_priority: int | None = None
     longest_wait_s: float | None = None
     ttl_s: float | None = None
     costs: Costs = {}
