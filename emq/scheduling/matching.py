@@ -25,7 +25,8 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from emq.scheduling.accounts import Accounts, Charge
+from emq.scheduling.accounts import Charge
+from emq.scheduling.keeping import Keeping
 from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Pool, TaskType
 from emq.scheduling.waiting import Level, Line, Waiting, Window
 
@@ -49,6 +50,7 @@ class Start(NamedTuple):
     waiting: Waiting
     resource: str
     charge: Charge
+    costs: Costs
 
 
 class Seat:
@@ -82,14 +84,15 @@ class Matching:
         window: the waiting tasks.
     """
 
-    def __init__(self, pool: Pool, accounts: Accounts, random_: random.Random | None = None) -> None:
-        self._accounts = accounts
+    def __init__(self, pool: Pool, keeping: Keeping, random_: random.Random | None = None) -> None:
+        self._keeping = keeping
+        self._accounts = keeping.accounts
         self._random = random_ or random.Random()
         self._seats: dict[str, Seat] = {}
         self._fresh: set[tuple[int, str]] = set()
         self._woken: dict[str, None] = {}
         self._timers: list[tuple[float, str]] = []
-        self._keeping: list[tuple[float, int, Waiting]] = []
+        self._patient: list[tuple[float, int, Waiting]] = []
         self._count = 0
         self.window = Window(self._weight)
         self.follow(pool)
@@ -124,7 +127,7 @@ class Matching:
             waiting.keeps_to = self._of_key(waiting.task.type, waiting.task.key, now)
             if waiting.keeps_to is not None:
                 self._count += 1
-                heapq.heappush(self._keeping, (now + PATIENCE_S, self._count, waiting))
+                heapq.heappush(self._patient, (now + PATIENCE_S, self._count, waiting))
         near = kind.priority if kind.near_priority is None else kind.near_priority
         self.window.add(waiting, near, kind.duration_s)
         self._fresh.add((waiting.level, waiting.task.type))
@@ -180,7 +183,7 @@ class Matching:
         if not self.window.count:
             return math.inf
         times = [self._timers[0][0]] if self._timers else []
-        times += [self._keeping[0][0]] if self._keeping else []
+        times += [self._patient[0][0]] if self._patient else []
         raise_at = self.window.next_raise()
         times += [raise_at] if raise_at is not None else []
         return max(now, min(times, default=math.inf))
@@ -194,8 +197,8 @@ class Matching:
                 self._woken[name] = None
         for waiting in self.window.raised(now):
             self._fresh.add((waiting.level, waiting.task.type))
-        while self._keeping and (self._keeping[0][2].is_gone or self._keeping[0][0] <= now):
-            waiting = heapq.heappop(self._keeping)[2]
+        while self._patient and (self._patient[0][2].is_gone or self._patient[0][0] <= now):
+            waiting = heapq.heappop(self._patient)[2]
             if not waiting.is_gone:
                 self.window.release(waiting)
                 self._fresh.add((waiting.level, waiting.task.type))
@@ -252,9 +255,9 @@ class Matching:
         if head is None:
             return None
         costs = self._costs_of(head, seat.name)
-        if self._accounts.fits(seat.name, costs, now, number):
+        if self._keeping.fits(seat.name, costs, now, number) and not self._would_delay(seat, number, costs, now):
             return self._start(seat, head, costs, now)
-        until = self._accounts.next_at(seat.name, costs, now, number)
+        until = self._keeping.next_at(seat.name, costs, now, number)
         filler = self._filler(seat, level, number, head, costs, now)
         if filler is None:
             seat.asleep[number] = (until, costs)
@@ -293,13 +296,23 @@ class Matching:
                 own = self._costs_of(waiting, seat.name)
                 if own is costs or not any(own[name] < cost for name, cost in costs.items()):
                     continue
-                if not self._accounts.fits(seat.name, own, now, number):
+                if not self._keeping.fits(seat.name, own, now, number):
                     continue
                 if earliest is None:
                     earliest = self._accounts.next_at(seat.name, costs, now)
                 if self._accounts.earliest(seat.name, costs, now, after=own) <= earliest:
                     return self._start(seat, waiting, own, now)
         return None
+
+    def _would_delay(self, seat: Seat, number: int, costs: Costs, now: float) -> bool:
+        """Return True if a start with these costs would delay a more urgent task for which the resource has no room."""
+        for urgent, (until, wanted) in seat.asleep.items():
+            if urgent < number and now < until < math.inf and (level := self.window.level(urgent)) is not None:
+                if self._head(seat, level) is None:
+                    continue
+                if self._accounts.earliest(seat.name, wanted, now, after=costs) > until:
+                    return True
+        return False
 
     def _owed(self, seat: Seat, now: float) -> Start | None:
         """Start a task of a type whose share is due."""
@@ -313,19 +326,18 @@ class Matching:
             if head is None:
                 continue
             costs = self._costs_of(head[1], seat.name)
-            if self._accounts.fits(seat.name, costs, now, 0):
+            if self._accounts.fits(seat.name, costs, now):
                 seat.credits[kind] = credit - 1.0
                 return self._start(seat, head[1], costs, now)
         return None
 
     def _start(self, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> Start:
-        kind = self._kind(waiting)
-        charge = self._accounts.charge(seat.name, costs, now, kind.priority)
+        charge = self._keeping.charge(seat.name, costs, now, waiting.level)
         self.window.take(waiting, self._units_of(waiting, seat.name, costs))
         for name in seat.credits:
             if name in self.window.by_type:
                 seat.credits[name] = min(MOST_CREDIT, seat.credits[name] + self._shares[name])
-        return Start(waiting, seat.name, charge)
+        return Start(waiting, seat.name, charge, costs)
 
     # -------------------------------------------------------------------------------------------------- small answers
 

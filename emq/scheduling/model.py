@@ -75,6 +75,7 @@ class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         calendar: the name of a calendar of the pool; None for none.
         paused: True to start nothing on it, and on what is below it.
         adapts: lower its limits for a while when it answers that it gets too much, or slowly (`emq.scheduling.health`).
+        attributes: free texts for performers, such as a URL.
     """
 
     parent: str | None = None
@@ -85,6 +86,7 @@ class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     calendar: str | None = None
     paused: bool = False
     adapts: bool = True
+    attributes: dict[str, str] = {}
 
 
 class TaskType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
