@@ -310,6 +310,28 @@ class Accounts:
                 found = at
         return found
 
+    def names(self) -> list[str]:
+        """Return the names of all resources."""
+        return list(self._accounts)
+
+    def meters(self, resource: str) -> list[tuple[str, tuple[str, Period], Meter]]:
+        """Return whose limit, its name and period, and its meter, for all limits of the resource and its parents.
+
+        The meters of limits that remain stay the same when the pool changes; ask again then for new ones.
+        """
+        accounts = self._paths[resource].accounts
+        return [(account.name, key, meter) for account in accounts for key, meter in account.meters.items()]
+
+    def relatives(self, resource: str) -> list[str]:
+        """Return the resources whose room a task on this one takes, and itself: those that share a parent's limits."""
+        if resource not in self._paths:
+            return []
+        found = {resource: None}
+        for account in self._paths[resource].accounts:
+            if account.meters or account.name == resource:
+                found.update(dict.fromkeys(path.accounts[0].name for path in self._below[account.name]))
+        return list(found)
+
     def binding(self, resource: str, now: float, costs: Costs | None = None) -> Binding | None:
         """Return the limit, of the resource or of a parent, that lets the fewest tasks start now.
 

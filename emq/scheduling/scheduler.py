@@ -61,12 +61,17 @@ class Dropped(Exception):
 
 
 class Placement(NamedTuple):
-    """Where and when a task started, in seconds since the epoch, and what it was charged, by limit."""
+    """Where and when a task started, in seconds since the epoch, and what it was charged, by limit.
+
+    Attributes:
+        version: of the pool by which it was charged.
+    """
 
     resource: str
     charge: Charge
     costs: Costs
     at: float
+    version: int
 
 
 class Run:
@@ -110,7 +115,7 @@ class Ended(NamedTuple):
     Attributes:
         at: when it ended, in seconds since the epoch.
         outcome: "done"; "failed" (it is tried again), "dead" (it is not), "moved" (it goes to another resource at
-            once), "cancelled" (the host stopped it, or the machine).
+            once), "stopped" (the host stopped, and another one tries it again).
         error: of an attempt that is not done.
         actual: units that it used, as far as it told.
         result: what the performer returned.
@@ -130,7 +135,7 @@ def outcome_of(failure: BaseException | None, attempt: int, max_attempts: int | 
     if failure is None:
         return "done", None
     if isinstance(failure, asyncio.CancelledError):
-        return "cancelled", "the host stopped"
+        return "stopped", "the host stopped"
     if isinstance(failure, Overloaded | ResourceFailed):
         return "moved", failure.reason
     is_last = isinstance(failure, errors.Reject) or (max_attempts is not None and attempt >= max_attempts)
@@ -152,6 +157,7 @@ class Scheduler:
     Args:
         owns: returns whether this host owns the pool now.
         on_ended: called with each attempt that ran; it may wait to push back.
+        version: of the pool.
     """
 
     def __init__(
@@ -160,9 +166,11 @@ class Scheduler:
         clock: Clock,
         owns: Callable[[], bool],
         on_ended: Callable[[Ended], Awaitable[None]],
+        version: int = 0,
     ) -> None:
         now = clock.now()
         self.pool = pool
+        self.version = version
         self.accounts = Accounts(pool, now)
         self.accounts.begin(now)
         self.keeping = Keeping(self.accounts, now)
@@ -172,6 +180,7 @@ class Scheduler:
         self.running: Counter[str] = Counter()
         self.cancelled: set[str] = set()
         self._waiting: dict[str, Waiting] = {}
+        self._placed_tasks: dict[str, tuple[Task, Placement]] = {}
         self._clock = clock
         self._owns = owns
         self._on_ended = on_ended
@@ -200,10 +209,10 @@ class Scheduler:
                 log.debug("task %s leaves resource %s: %s", task.id, placement.resource, exc)
         raise errors.Retry(f"{MOVES} resources were overloaded or out of order one after another")
 
-    def follow(self, pool: Pool) -> None:
+    def follow(self, pool: Pool, version: int) -> None:
         """Take over a changed pool; what waits and runs goes on."""
         now = self._clock.now()
-        self.pool = pool
+        self.pool, self.version = pool, version
         self.accounts.follow(pool, now)
         self.keeping.follow(now)
         self.matching.follow(pool)
@@ -232,6 +241,15 @@ class Scheduler:
             if name in self.pool.resources:
                 self.apply(name, health, now)
         self._soon()
+
+    def long_running(self, before: float) -> list[tuple[Task, Placement]]:
+        """Return the tasks that started before that time and still run."""
+        found = []
+        for task, placement in self._placed_tasks.values():  # in the order of their starts
+            if placement.at >= before:
+                break
+            found.append((task, placement))
+        return found
 
     def close(self) -> None:
         """Give all waiting tasks back, and start nothing any more."""
@@ -289,6 +307,7 @@ class Scheduler:
         resource = self.pool.resources.get(placement.resource)
         kind = self.pool.types.get(task.type)
         run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs)
+        self._placed_tasks[task.id] = (task, placement)
         result: object = None
         failure: BaseException | None = None
         try:
@@ -298,6 +317,7 @@ class Scheduler:
             failure = exc
         now = self._clock.now()
         self._left(placement.resource)
+        self._placed_tasks.pop(task.id, None)
         placement.charge.end(now, run.actual)
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
@@ -370,7 +390,7 @@ class Scheduler:
     def _started(self, start: Start, now: float) -> None:
         task = start.waiting.task
         future: asyncio.Future[Placement] = start.waiting.holder
-        placement = Placement(start.resource, start.charge, start.costs, now)
+        placement = Placement(start.resource, start.charge, start.costs, now, self.version)
         self.running[start.resource] += 1
         try:
             if future.done():  # cancelled, and not taken out of the window yet

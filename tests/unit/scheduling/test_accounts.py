@@ -152,6 +152,25 @@ def test_nothing_starts_below_a_paused_resource() -> None:
     assert of.next_at("a", {}, NOW) == math.inf
 
 
+def test_relatives_share_a_limit() -> None:
+    of = accounts(
+        provider=resource(),
+        x=resource("requests 6 second", parent="provider"),
+        y=resource(parent="provider"),
+        x1=resource("requests 4 second", parent="x"),
+        x2=resource(parent="x"),
+        y1=resource(parent="y"),
+    )
+    assert set(of.relatives("x1")) == {"x", "x1", "x2"}
+    assert of.relatives("y1") == ["y1"]
+    assert of.relatives("unknown") == []
+    assert of.names() == ["provider", "x", "y", "x1", "x2", "y1"]
+    assert [(whose, key) for whose, key, _ in of.meters("x1")] == [
+        ("x1", ("requests", "second")),
+        ("x", ("requests", "second")),
+    ]
+
+
 def test_the_binding_limit_has_the_least_left() -> None:
     of = accounts(account=resource("tokens 100 minute"), a=resource("requests 10 second", parent="account"))
     of.charge("a", {"tokens": 60}, NOW)
