@@ -284,9 +284,7 @@ class Matching:
                 if (line := level.lines.get(key)) is not None:
                     yield line
 
-    def _filler(
-        self, seat: Seat, level: Level, number: int, head: Waiting, costs: Costs, now: float
-    ) -> Start | None:
+    def _filler(self, seat: Seat, level: Level, number: int, head: Waiting, costs: Costs, now: float) -> Start | None:
         """Start a smaller task that does not delay the one that is next."""
         earliest = None
         for line in self._lines(seat, level):
