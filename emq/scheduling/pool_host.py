@@ -13,13 +13,15 @@ import msgspec
 
 from emq import errors
 from emq.message import Message
-from emq.scheduling import calendars, snapshots, topics
+from emq.scheduling import calendars, topics
 from emq.scheduling.cancels import Cancels
 from emq.scheduling.catalog import PoolCatalog, Stored
 from emq.scheduling.ends import CANCELLED, EXPIRED, RUNNING, End, EndLog, us
+from emq.scheduling.records import Records
 from emq.scheduling.scheduler import Dropped, Ended, Performer, Scheduler
+from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.tasks import Task, task_of
-from emq.scheduling.viewing import snapshot_of
+from emq.scheduling.viewing import Viewer
 from emq.topics.model import Topic
 
 if TYPE_CHECKING:
@@ -66,12 +68,16 @@ class PoolHost:
         self._ends = ends
         self._performer = performer
         self._stored: Stored | None = None
-        self._cancels = Cancels(app.database, app.settings.environment, name)
+        self._viewer: Viewer | None = None
+        environment = app.settings.environment
+        self._cancels = Cancels(app.database, environment)
+        self._asked = self._cancels.reader(name)
+        self._records = Records(app.database, environment)
+        self._snapshots = Snapshots(app.database, environment)
         self._backlog: dict[str, int] = {}
         self._counted_at = -1e9
         self._count_every_s = TICK_S
         self._running: dict[str, End] = {}
-        self._owned = asyncio.Event()
 
     # --------------------------------------------------------------------------------------------------------- tasks
 
@@ -171,11 +177,15 @@ class PoolHost:
 
     async def _take_over(self) -> None:
         self._stored = await self._catalog.get(self.name)
-        cancelled = await self._cancels.all()
+        await self._records.give_up_running(self.name, us(self._app.clock.now()))
+        self._asked = self._cancels.reader(self.name)
+        cancelled = await self._asked.new()
         self.scheduler = Scheduler(
             self._stored.pool, self._app.clock, lambda: self._app.owns(self.name), self._on_ended, self._stored.version
         )
         self.scheduler.cancel(cancelled)
+        self._viewer = Viewer(self.scheduler, self._app.host_name(), self._app.clock.now())
+        self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
 
     def _let_go(self) -> None:
@@ -190,13 +200,12 @@ class PoolHost:
             self._stored = await self._catalog.get(self.name)
             scheduler.follow(self._stored.pool, self._stored.version)
             await self._adapt_topics(scheduler)
-        scheduler.cancel(await self._cancels.newer())
+        scheduler.cancel(await self._asked.new())
         scheduler.sweep()
         self._record_long(scheduler)
         await self._count()
-        host = self._app.host_name()
-        snapshot = snapshot_of(scheduler, self._stored.version, host, self._backlog)
-        await snapshots.save(self._app.database, self._app.settings.environment, snapshot)
+        assert self._viewer is not None
+        await self._snapshots.save(self._viewer.look(self._backlog, self._app.clock.now()))
 
     async def _adapt_topics(self, scheduler: Scheduler) -> None:
         """Give the pool's topics what follows from its limits and types now."""

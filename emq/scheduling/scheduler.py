@@ -242,6 +242,22 @@ class Scheduler:
                 self.apply(name, health, now)
         self._soon()
 
+    def waiting(self, task_type: str) -> int:
+        """Return how many tasks of a type wait here for a resource."""
+        return self.matching.window.by_type.get(task_type, 0)
+
+    def closed(self, now: float) -> dict[str, str]:
+        """Return why resources start nothing now, by resource; also those whose parent starts nothing."""
+        found = {}
+        for name in self.pool.resources:
+            for above in [name, *self.pool.parents(name)]:
+                health = self.healths.get(above)
+                if self.pool.resources[above].paused:
+                    found[name] = "paused" if above == name else f"{above} is paused"
+                elif health is not None and health.closed_until > now:
+                    found[name] = health.reason if above == name else f"{above}: {health.reason}"
+        return found
+
     def long_running(self, before: float) -> list[tuple[Task, Placement]]:
         """Return the tasks that started before that time and still run."""
         found = []
