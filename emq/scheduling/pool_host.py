@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -38,6 +39,9 @@ WATCH_S = 0.1
 COUNT_PART = 0.05
 """The part of the time that counting the backlog may take; it is counted less often if it takes long."""
 
+PREPARE_S = 2.0
+"""Seconds between looks for a pool that does not exist yet."""
+
 TAKING_OVER_S = 0.2
 """Pause of a topic whose tasks come before the pool is taken over."""
 
@@ -69,13 +73,15 @@ class PoolHost:
         self._performer = performer
         self._stored: Stored | None = None
         self._viewer: Viewer | None = None
+        self._is_prepared = False
+        self._prepared_at = -math.inf
         environment = app.settings.environment
         self._cancels = Cancels(app.database, environment)
         self._asked = self._cancels.reader(name)
         self._records = Records(app.database, environment)
         self._snapshots = Snapshots(app.database, environment)
         self._backlog: dict[str, int] = {}
-        self._counted_at = -1e9
+        self._counted_at = -math.inf
         self._count_every_s = TICK_S
         self._running: dict[str, End] = {}
 
@@ -165,6 +171,7 @@ class PoolHost:
     async def _look(self) -> None:
         if not self._app.owns(self.name):
             self._let_go()
+            await self._prepare()
             await asyncio.sleep(WATCH_S)
             return
         if self.scheduler is None:
@@ -174,6 +181,17 @@ class PoolHost:
         began = time.monotonic()
         while self._app.owns(self.name) and time.monotonic() < began + TICK_S:
             await asyncio.sleep(WATCH_S)
+
+    async def _prepare(self) -> None:
+        """Create the topics of the pool once it is there, so that hosts can own it before the first task comes."""
+        now = time.monotonic()
+        if self._is_prepared or now < self._prepared_at + PREPARE_S:
+            return
+        self._prepared_at = now
+        with contextlib.suppress(errors.UnknownPool):
+            pool = (await self._catalog.get(self.name)).pool
+            await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
+            self._is_prepared = True
 
     async def _take_over(self) -> None:
         self._stored = await self._catalog.get(self.name)
