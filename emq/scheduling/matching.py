@@ -284,9 +284,7 @@ class Matching:
                 if (line := level.lines.get(key)) is not None:
                     yield line
 
-    def _filler(
-        self, seat: Seat, level: Level, number: int, head: Waiting, costs: Costs, now: float
-    ) -> Start | None:
+    def _filler(self, seat: Seat, level: Level, number: int, head: Waiting, costs: Costs, now: float) -> Start | None:
         """Start a smaller task that does not delay the one that is next."""
         earliest = None
         for line in self._lines(seat, level):
@@ -321,8 +319,8 @@ class Matching:
                 continue
             number = self._pool.types[kind].priority
             level = self.window.level(number)
-            line = None if level is None else level.lines.get((kind, None))
-            head = None if line is None else line.head()
+            waits = None if level is None else level.lines.get((kind, None))
+            head = None if waits is None else waits.head()
             if head is None:
                 continue
             costs = self._costs_of(head[1], seat.name)

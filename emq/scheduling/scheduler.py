@@ -173,7 +173,7 @@ class Scheduler:
         self.version = version
         self.accounts = Accounts(pool, now)
         self.accounts.begin(now)
-        self.keeping = Keeping(self.accounts, now)
+        self.keeping = Keeping(pool, self.accounts, now)
         self.matching = Matching(pool, self.keeping)
         self.measured = Measured(now)
         self.healths: dict[str, Health] = {}
@@ -214,7 +214,7 @@ class Scheduler:
         now = self._clock.now()
         self.pool, self.version = pool, version
         self.accounts.follow(pool, now)
-        self.keeping.follow(now)
+        self.keeping.follow(pool, now)
         self.matching.follow(pool)
         for name in [name for name in self.healths if name not in pool.resources]:
             del self.healths[name]
@@ -241,6 +241,22 @@ class Scheduler:
             if name in self.pool.resources:
                 self.apply(name, health, now)
         self._soon()
+
+    def waiting(self, task_type: str) -> int:
+        """Return how many tasks of a type wait here for a resource."""
+        return self.matching.window.by_type.get(task_type, 0)
+
+    def closed(self, now: float) -> dict[str, str]:
+        """Return why resources start nothing now, by resource; also those whose parent starts nothing."""
+        found = {}
+        for name in self.pool.resources:
+            for above in [name, *self.pool.parents(name)]:
+                health = self.healths.get(above)
+                if self.pool.resources[above].paused:
+                    found[name] = "paused" if above == name else f"{above} is paused"
+                elif health is not None and health.closed_until > now:
+                    found[name] = health.reason if above == name else f"{above}: {health.reason}"
+        return found
 
     def long_running(self, before: float) -> list[tuple[Task, Placement]]:
         """Return the tasks that started before that time and still run."""
@@ -358,7 +374,7 @@ class Scheduler:
         factor = health.factor(now)
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
-            self.keeping.follow(now)
+            self.keeping.refresh(now)
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)
