@@ -11,12 +11,19 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from emq.scheduling import limits
-from emq.scheduling.limits import DayMeter, InFlightMeter, Meter, Pace
-from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Period, Pool, Resource
+from emq.scheduling import ahead, limits
+from emq.scheduling.calendars import Timetable
+from emq.scheduling.limits import DayMeter, InFlightMeter, Meter, Pace, WindowMeter
+from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Calendar, Costs, Period, Pool, Resource
 
 _Entry = tuple[Meter, str]
 """A meter, and the name of its limit, by which costs are found."""
+
+_GATE = ""
+"""Name by which a task is charged to a gate: no limit has it, so a task costs 1."""
+
+PROBE_FACTOR = 1e-3
+"""The factor of a resource that is tried out again: it gets one task at a time."""
 
 _Key = tuple[str, Period]
 """The name of a limit and its period; a resource has each once."""
@@ -39,53 +46,108 @@ class Binding(NamedTuple):
 
 
 class Account:
-    """The meters of one resource, without those of its parents."""
+    """The meters of one resource, without those of its parents.
 
-    __slots__ = ("factor", "meters", "name", "paces", "paused", "zone")
+    Attributes:
+        meters: of its limits.
+        paces: of its health, by the name of the limit that they keep below.
+        gate: of its health: how many tasks run at a time; None for any number.
+        factor: the part of its limits that it gets.
+        changes_at: when its calendar changes its limits next.
+    """
+
+    __slots__ = ("_amounts", "_ran", "_table", "changes_at", "factor", "gate", "meters", "name", "paces", "paused")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.meters: dict[_Key, Meter] = {}
-        self.paces: dict[str, Pace] = {}  # by the name of the limit
+        self.paces: dict[str, Pace] = {}
+        self.gate: InFlightMeter | None = None
         self.factor = 1.0
         self.paused = False
-        self.zone = "UTC"
+        self.changes_at = math.inf
+        self._amounts: dict[_Key, float] = {}
+        self._ran = 1.0  # number of its tasks in flight when its factor fell below 1
+        self._table: Timetable | None = None
 
-    def follow(self, resource: Resource, zone: str, now: float) -> None:
+    def follow(self, resource: Resource, calendar: Calendar | None, now: float) -> None:
         """Take over the limits of the resource; what was used under those that remain is kept."""
-        self.paused, self.zone = resource.paused, zone
+        self.turn(now)
+        self.paused = resource.paused
+        zone = "UTC" if calendar is None else calendar.zone
+        self._table = None if calendar is None or not calendar.hours else Timetable(zone, calendar.hours)
+        self._amounts = {(limit.name, limit.per): limit.amount for limit in resource.limits}
+        amounts = self.amounts_at(now)
         old, self.meters = self.meters, {}
         for limit in resource.limits:
             key = (limit.name, limit.per)
-            meter = old.get(key)
-            if meter is None:
-                meter = limits.meter_of(limit, zone)
-            else:
-                meter.set_amount(limit.amount, now)
+            meter = self.meters[key] = old.get(key) or limits.meter_of(limit, zone)
             if isinstance(meter, DayMeter) and meter.zone != zone:
                 meter.set_zone(zone, now)
-            self.meters[key] = meter
+            meter.set_amount(amounts[key], now)
+        self.changes_at = self.changes_after(now)
         self.set_factor(self.factor, now)
 
-    def set_factor(self, factor: float, now: float) -> None:
-        """Let the resource have this part of its limits, 0 to 1, without changing what its limits count."""
+    def turn(self, now: float) -> None:
+        """Let the calendar change the limits, if it is time."""
+        if now < self.changes_at:
+            return
+        owes = any(isinstance(meter, WindowMeter) and meter.debt > 0 for meter in self.meters.values())
+        while self.changes_at <= now:
+            at = self.changes_at if owes else now  # debt was paid by the amounts of the time
+            for key, amount in self.amounts_at(at).items():
+                self.meters[key].set_amount(amount, at)
+            self.changes_at = self.changes_after(at)
+        self.set_factor(self.factor, now)
+
+    def amounts_at(self, now: float) -> dict[_Key, float]:
+        """Return the amounts that hold at a time."""
+        if self._table is None:
+            return self._amounts
+        changed = {name: amount for hours in self._table.active(now) for name, amount in hours.amounts.items()}
+        return {(name, per): changed.get(name, amount) for (name, per), amount in self._amounts.items()}
+
+    def is_changing(self, period: Period) -> bool:
+        """Return whether the calendar has amounts for limits of a period."""
+        names = {name for name, per in self._amounts if per == period}
+        return self._table is not None and any(names & each.amounts.keys() for each in self._table.hours)
+
+    def changes_after(self, now: float) -> float:
+        """Return when the calendar changes the amounts next after a time; infinity for never."""
+        return math.inf if self._table is None else self._table.changes_at(now)
+
+    def set_factor(self, factor: float, now: float, in_flight: int = 0) -> None:
+        """Let the resource have this part of its limits, 0 to 1, without changing what its limits count.
+
+        Args:
+            in_flight: number of its tasks that run now; needed where the factor was 1.
+        """
+        if self.factor >= 1:
+            self._ran = max(1.0, float(in_flight))
+        rates = self._rates() if PROBE_FACTOR < factor < 1 else {}
+        is_counted = any(per == "in_flight" for _, per in self.meters) or bool(rates)
+        if factor >= 1 or (factor > PROBE_FACTOR and is_counted):
+            self.gate = None
+        elif factor <= PROBE_FACTOR:
+            self.gate = self.gate if self.factor <= PROBE_FACTOR and self.gate else InFlightMeter(1.0)
+        elif self.gate is None or self.factor <= PROBE_FACTOR:
+            self.gate = InFlightMeter(self._ran)
         self.factor = factor
-        for meter in self.meters.values():
+        for meter in (*self.meters.values(), self.gate):
             if isinstance(meter, InFlightMeter):
                 meter.set_factor(factor)
-        paced = {} if factor >= 1 else self._rates()
-        for name in [name for name in self.paces if name not in paced]:
+        for name in [name for name in self.paces if name not in rates]:
             del self.paces[name]
-        for name, rate in paced.items():
+        for name, rate in rates.items():
             if name in self.paces:
                 self.paces[name].set_amount(rate * factor, now)
             else:
                 self.paces[name] = Pace(rate * factor)
 
     def entries(self) -> list[_Entry]:
-        return [(meter, name) for (name, _), meter in self.meters.items()] + [
-            (pace, name) for name, pace in self.paces.items()
-        ]
+        found: list[_Entry] = [(meter, name) for (name, _), meter in self.meters.items()]
+        found += [(pace, name) for name, pace in self.paces.items()]
+        return found if self.gate is None else [*found, (self.gate, _GATE)]
 
     def _rates(self) -> dict[str, float]:
         """Return units a second by limit name: of the limit with the shortest period, but not of a day."""
@@ -105,20 +167,29 @@ class Path:
         accounts: of the resource and its parents, the nearest first.
         entries: their meters.
         paused: whether one of them is paused, or has the factor 0.
+        changes_at: when a calendar changes one of their limits next.
     """
 
-    __slots__ = ("accounts", "entries", "paused")
+    __slots__ = ("accounts", "changes_at", "entries", "paused")
 
     def __init__(self, accounts: list[Account]) -> None:
         self.accounts = accounts
         self.entries: tuple[_Entry, ...] = ()
         self.paused = False
+        self.changes_at = math.inf
         self.refresh()
 
     def refresh(self) -> None:
         """Take over changed meters of the accounts."""
         self.entries = tuple(entry for account in self.accounts for entry in account.entries())
         self.paused = any(account.paused or account.factor <= 0 for account in self.accounts)
+        self.changes_at = min(account.changes_at for account in self.accounts)
+
+    def turn(self, now: float) -> None:
+        """Let calendars change the limits, if it is time."""
+        for account in self.accounts:
+            account.turn(now)
+        self.refresh()
 
 
 class Charge:
@@ -219,8 +290,7 @@ class Accounts:
         accounts: dict[str, Account] = {}
         for name, resource in pool.resources.items():
             account = accounts[name] = self._accounts.get(name) or Account(name)
-            zone = pool.calendars[resource.calendar].zone if resource.calendar is not None else "UTC"
-            account.follow(resource, zone, now)
+            account.follow(resource, None if resource.calendar is None else pool.calendars[resource.calendar], now)
         self._accounts = accounts
         self._paths = {name: Path([accounts[each] for each in _names(pool, name)]) for name in accounts}
         self._below = {name: [] for name in accounts}
@@ -238,6 +308,8 @@ class Accounts:
             costs: units by limit name; 1 of each limit that is not named.
         """
         path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
         if now < self._begins_at or path.paused:
             return False
         cost = costs.get
@@ -249,6 +321,8 @@ class Accounts:
     def charge(self, resource: str, costs: Costs, now: float) -> Charge | None:
         """Charge a task that starts now to all limits; return None, and charge nothing, if it does not fit."""
         path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
         if now < self._begins_at or path.paused:
             return None
         cost, entries = costs.get, path.entries
@@ -267,6 +341,8 @@ class Accounts:
     def room(self, resource: str, costs: Costs, now: float) -> int:
         """Return how many tasks with these costs may start now; `limits.UNLIMITED` if nothing limits them."""
         path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
         if now < self._begins_at or path.paused:
             return 0
         found = limits.UNLIMITED
@@ -299,6 +375,8 @@ class Accounts:
             on: the other task's resource, if not the same.
         """
         path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
         if path.paused:
             return math.inf
         others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
@@ -308,7 +386,9 @@ class Accounts:
             at = meter.next_at(costs.get(name, DEFAULT_COST), now, other)
             if at > found:
                 found = at
-        return found
+        if found < path.changes_at or path.changes_at == math.inf:
+            return found
+        return max(self._begins_at, ahead.earliest(path, costs, now, after or {}, others))
 
     def names(self) -> list[str]:
         """Return the names of all resources."""
@@ -343,7 +423,10 @@ class Accounts:
         """
         found: Binding | None = None
         least = math.inf
-        for account in self._paths[resource].accounts:
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        for account in path.accounts:
             for (name, per), meter in account.meters.items():
                 if costs is not None:
                     left = meter.room(now) / cost if (cost := costs.get(name, DEFAULT_COST)) > 0 else math.inf
@@ -359,13 +442,17 @@ class Accounts:
 
         Limits in flight are lowered to that part, but not below one task. Of limits with periods, the one with the
         shortest period of each name gets a pace: that part of its amount, spread evenly over the seconds. Quotas of a
-        day stay as they are.
+        day stay as they are. A resource with neither gets that part of the tasks that run when it is lowered first.
 
         Args:
-            factor: 0 to 1; 0 lets nothing start.
+            factor: 0 to 1; 0 lets nothing start, and `PROBE_FACTOR` one task at a time.
         """
-        self._accounts[resource].set_factor(factor, now)
-        for path in self._below[resource]:
+        account, below = self._accounts[resource], self._below[resource]
+        account.turn(now)
+        names = {path.accounts[0].name for path in below}
+        in_flight = sum(charge.resource in names for charge in self._open) if account.factor >= 1 > factor else 0
+        account.set_factor(factor, now, in_flight)
+        for path in below:
             path.refresh()
 
     def factor(self, resource: str) -> float:
@@ -373,7 +460,7 @@ class Accounts:
         return self._accounts[resource].factor
 
     def used(self, now: float) -> dict[str, dict[str, float]]:
-        """Return the units that count now by resource and by limit, such as "requests/minute"."""
+        """Return the units that count now, with debt, by resource and by limit, such as "requests/minute"."""
         return {
             account.name: {f"{name}/{per}": meter.used(now) for (name, per), meter in account.meters.items()}
             for account in self._accounts.values()
@@ -381,6 +468,8 @@ class Accounts:
 
     def amounts(self, now: float) -> dict[str, dict[str, float]]:
         """Return the units allowed now by resource and by limit, such as "requests/minute"."""
+        for account in self._accounts.values():
+            account.turn(now)
         return {
             account.name: {f"{name}/{per}": meter.amount for (name, per), meter in account.meters.items()}
             for account in self._accounts.values()

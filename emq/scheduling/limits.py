@@ -180,9 +180,12 @@ class WindowMeter(Meter):
         return self._starts(self._cell + self._cells)
 
     def set_amount(self, amount: float, now: float) -> None:
-        if now >= self._until:
-            self._advance(now)
+        is_later = now >= self._until
+        if is_later:
+            self._pay_until(self._cell_at(now))  # by the amount that held until now
         super().set_amount(amount, now)
+        if is_later:
+            self._advance(now)
         self._pay()
 
     def copy(self) -> Self:

@@ -173,7 +173,7 @@ class Scheduler:
         self.version = version
         self.accounts = Accounts(pool, now)
         self.accounts.begin(now)
-        self.keeping = Keeping(self.accounts, now)
+        self.keeping = Keeping(pool, self.accounts, now)
         self.matching = Matching(pool, self.keeping)
         self.measured = Measured(now)
         self.healths: dict[str, Health] = {}
@@ -214,7 +214,7 @@ class Scheduler:
         now = self._clock.now()
         self.pool, self.version = pool, version
         self.accounts.follow(pool, now)
-        self.keeping.follow(now)
+        self.keeping.follow(pool, now)
         self.matching.follow(pool)
         for name in [name for name in self.healths if name not in pool.resources]:
             del self.healths[name]
@@ -374,7 +374,7 @@ class Scheduler:
         factor = health.factor(now)
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
-            self.keeping.follow(now)
+            self.keeping.refresh(now)
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)

@@ -253,5 +253,6 @@ class Submitter:
             for _, tenant in missing:
                 if tenant:
                     rules.check_tenant(tenant)
+            missing.update((kind, "") for kind in pool.types)  # a topic starts nothing in the second of its creation
             await topics.ensure(self._app, pool, sorted(missing))
             known.update({pair: topic_of(self.name, *pair) for pair in missing})
