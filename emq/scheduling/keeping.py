@@ -11,9 +11,9 @@ lately, at `rate` units a second, is given to less urgent ones like this:
   urgent tasks will use in the rest of the day.
 - **Released.** From `RELEASE` of a second on nothing is kept of a limit per second, since what is left would be lost.
 
-A limit per second is given to them like this whenever a more urgent type can use it at all, since nothing is lost by it.
-Of the others nothing is kept or spread if no more urgent task was charged within minutes. The most urgent level, and
-limits in flight, are never held back.
+A limit per second is given to them like this whenever a more urgent type can use it at all, since nothing is lost by
+it. Of the others nothing is kept or spread if no more urgent task was charged within minutes. The most urgent level,
+and limits in flight, are never held back.
 """
 
 from __future__ import annotations

@@ -319,8 +319,8 @@ class Matching:
                 continue
             number = self._pool.types[kind].priority
             level = self.window.level(number)
-            line = None if level is None else level.lines.get((kind, None))
-            head = None if line is None else line.head()
+            waits = None if level is None else level.lines.get((kind, None))
+            head = None if waits is None else waits.head()
             if head is None:
                 continue
             costs = self._costs_of(head[1], seat.name)

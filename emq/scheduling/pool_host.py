@@ -119,7 +119,9 @@ class PoolHost:
         now = self._app.clock.now()
         at = calendars.allowed_at(scheduler.pool.types[task.type].hours, task.zone or scheduler.pool.zone, now)
         if at > now:
-            raise errors.Retry(f"the hours of task type {task.type!r} are over; it waits for the next", after_s=at - now)
+            raise errors.Retry(
+                f"the hours of task type {task.type!r} are over; it waits for the next", after_s=at - now
+            )
 
     async def _reply(self, task: Task, result: object) -> None:
         """Publish the result before the task is settled, so that a crash repeats it rather than loses it."""
@@ -178,9 +180,9 @@ class PoolHost:
             await self._take_over()
         else:
             await self._tick()
-        began = time.monotonic()
-        while self._app.owns(self.name) and time.monotonic() < began + TICK_S:
-            await asyncio.sleep(WATCH_S)
+        for _ in range(round(TICK_S / WATCH_S)):
+            if self._app.owns(self.name):
+                await asyncio.sleep(WATCH_S)
 
     async def _prepare(self) -> None:
         """Create the topics of the pool once it is there, so that hosts can own it before the first task comes."""
@@ -213,7 +215,8 @@ class PoolHost:
 
     async def _tick(self) -> None:
         scheduler = self.scheduler
-        assert scheduler is not None and self._stored is not None
+        assert scheduler is not None
+        assert self._stored is not None
         if await self._catalog.version(self.name) not in (self._stored.version, 0):
             self._stored = await self._catalog.get(self.name)
             scheduler.follow(self._stored.pool, self._stored.version)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from emq import errors
@@ -16,15 +17,16 @@ from emq.scheduling.ends import EndLog
 from emq.scheduling.model import Costs
 from emq.scheduling.pool_host import PoolHost
 from emq.scheduling.records import Records, TaskStatus
-from emq.scheduling.scheduler import Performer
+from emq.scheduling.scheduler import Performer, Run
 from emq.scheduling.snapshot import Snapshot
 from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.submitting import Receipt, Submission, Submitter
+from emq.scheduling.tasks import Task
 
 if TYPE_CHECKING:
     from emq.app import App
 
-F = TypeVar("F", bound=Performer)
+F = TypeVar("F", bound=Callable[[Task, Run], Awaitable[object]])
 
 ANY = "*"
 """The type of a performer that does every type of its pool without a performer of its own."""
@@ -73,7 +75,7 @@ class Scheduling:
         rules.check_name("pool", pool)
 
         def bind(function: F) -> F:
-            if not asyncio.iscoroutinefunction(function):
+            if not inspect.iscoroutinefunction(function):
                 raise errors.InvalidSettings(f"performer {function!r} must be `async def`, with a task and a run")
             known = self._performers.get(pool)
             if known is None:
