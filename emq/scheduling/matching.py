@@ -174,6 +174,10 @@ class Matching:
         seat = self._seats.get(resource)
         return 0.0 if seat is None else seat.closed_until
 
+    def asleep(self, resource: str) -> dict[int, Costs]:
+        """Return the costs for which a resource has no room now, by priority."""
+        return {number: costs for number, (_, costs) in self._seats[resource].asleep.items()}
+
     # ---------------------------------------------------------------------------------------------------- the matching
 
     def run(self, now: float, most: int = 64) -> list[Start]:
@@ -299,8 +303,8 @@ class Matching:
             return
         for kind in seat.types:
             for key in ((kind, None), (kind, seat.name)):
-                if (line := level.lines.get(key)) is not None:
-                    yield line
+                if (found := level.lines.get(key)) is not None:
+                    yield found
 
     def _filler(self, seat: Seat, level: Level, number: int, head: Waiting, costs: Costs, now: float) -> Start | None:
         """Start a smaller task that does not delay the one that is next."""
