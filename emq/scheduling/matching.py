@@ -37,6 +37,9 @@ sixteen find the cheaper ones, too."""
 GAP_TRIES = 8
 """Tasks behind the next one that are tried in a gap."""
 
+LEAST_S = 0.001
+"""A resource without room sleeps for at least so many seconds."""
+
 PATIENCE_S = 1.0
 """Seconds for which a task keeps to the resource of its key while that has no room."""
 
@@ -92,6 +95,7 @@ class Matching:
         self._fresh: set[tuple[int, str]] = set()
         self._woken: dict[str, None] = {}
         self._timers: list[tuple[float, str]] = []
+        self._closed: set[str] = set()
         self._patient: list[tuple[float, int, Waiting]] = []
         self._count = 0
         self.window = Window(self._weight)
@@ -114,8 +118,10 @@ class Matching:
         reached = min((seat.turn for seat in self._seats.values() if seat.turn), default=0.0)
         for seat in self._seats.values():
             seat.turn = max(seat.turn, reached)
+        self._closed = {name for name in self._closed if name in self._seats}
         self._paused = {name for name in takers if any(each.paused for each in pool.chain(name))}
         self._woken = dict.fromkeys(self._seats)
+        self._freed_by = _sharing_in_flight(pool)
 
     # -------------------------------------------------------------------------------------------------- what happens
 
@@ -137,9 +143,14 @@ class Matching:
         if not waiting.is_gone:
             self.window.take(waiting)
 
-    def freed(self, resource: str) -> None:
-        """A charge on the resource was settled, so that it and its relatives may have room again."""
-        for name in self._accounts.relatives(resource):
+    def freed(self, resource: str, is_refund: bool) -> None:
+        """A charge on the resource has ended, so that resources may have room again.
+
+        Args:
+            is_refund: it was given back units that it had not used; else only what was in flight.
+        """
+        holders = self._accounts.relatives(resource) if is_refund else self._freed_by.get(resource, ())
+        for name in holders:
             if (seat := self._seats.get(name)) is not None and seat.asleep:
                 seat.asleep.clear()
                 self._woken[name] = None
@@ -150,6 +161,7 @@ class Matching:
         if seat is None:
             return
         seat.closed_until = until
+        self._closed.add(resource)
         seat.asleep.clear()
         self._woken[resource] = None
         if until < math.inf:
@@ -192,6 +204,10 @@ class Matching:
         while self._timers and self._timers[0][0] <= now:
             name = heapq.heappop(self._timers)[1]
             if (seat := self._seats.get(name)) is not None:
+                if name in self._closed and seat.closed_until <= now:
+                    self._closed.discard(name)
+                    # It has not been chosen for a while, and need not make up for it.
+                    seat.turn = max(seat.turn, *(other.turn for other in self._seats.values()))
                 for number in [n for n, (until, _) in seat.asleep.items() if until <= now]:
                     del seat.asleep[number]
                 self._woken[name] = None
@@ -255,9 +271,11 @@ class Matching:
         if head is None:
             return None
         costs = self._costs_of(head, seat.name)
-        if self._keeping.fits(seat.name, costs, now, number) and not self._would_delay(seat, number, costs, now):
-            return self._start(seat, head, costs, now)
-        until = self._keeping.next_at(seat.name, costs, now, number)
+        until = self._delays_until(seat, number, costs, now)
+        if until is None:
+            if self._keeping.fits(seat.name, costs, now, number):
+                return self._start(seat, head, costs, now)
+            until = max(self._keeping.next_at(seat.name, costs, now, number), now + LEAST_S)
         filler = self._filler(seat, level, number, head, costs, now)
         if filler is None:
             seat.asleep[number] = (until, costs)
@@ -296,21 +314,23 @@ class Matching:
                     continue
                 if not self._keeping.fits(seat.name, own, now, number):
                     continue
+                if self._delays_until(seat, number, own, now) is not None:
+                    continue
                 if earliest is None:
                     earliest = self._accounts.next_at(seat.name, costs, now)
                 if self._accounts.earliest(seat.name, costs, now, after=own) <= earliest:
                     return self._start(seat, waiting, own, now)
         return None
 
-    def _would_delay(self, seat: Seat, number: int, costs: Costs, now: float) -> bool:
-        """Return True if a start with these costs would delay a more urgent task for which the resource has no room."""
+    def _delays_until(self, seat: Seat, number: int, costs: Costs, now: float) -> float | None:
+        """Return until when a start with these costs would delay a more urgent task that has no room yet; else None."""
         for urgent, (until, wanted) in seat.asleep.items():
             if urgent < number and now < until < math.inf and (level := self.window.level(urgent)) is not None:
                 if self._head(seat, level) is None:
                     continue
                 if self._accounts.earliest(seat.name, wanted, now, after=costs) > until:
-                    return True
-        return False
+                    return until
+        return None
 
     def _owed(self, seat: Seat, now: float) -> Start | None:
         """Start a task of a type whose share is due."""
@@ -383,3 +403,20 @@ class Matching:
         """
         names = [n for n in self._able[kind] if n not in self._paused and self._seats[n].closed_until <= now]
         return max(names, key=lambda name: zlib.crc32(f"{key}\0{name}".encode()), default=None)
+
+
+def _sharing_in_flight(pool: Pool) -> dict[str, list[str]]:
+    """Return by resource which resources may have room when a task on it ends: those under its limits in flight."""
+    below: dict[str, list[str]] = {}
+    limited = {
+        name for name, resource in pool.resources.items() if any(li.per == "in_flight" for li in resource.limits)
+    }
+    takers = [name for name, resource in pool.resources.items() if resource.takes]
+    for name in takers:
+        for each in (name, *pool.parents(name)):
+            if each in limited:
+                below.setdefault(each, []).append(name)
+    return {
+        name: sorted({other for each in (name, *pool.parents(name)) for other in below.get(each, ())})
+        for name in takers
+    }

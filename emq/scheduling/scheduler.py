@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from emq import errors
 from emq.clock import Clock
+from emq.scheduling import rules
 from emq.scheduling.accounts import Accounts, Charge
 from emq.scheduling.health import Health
 from emq.scheduling.keeping import Keeping
@@ -50,6 +51,10 @@ AGAIN_S = 0.1
 
 NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
+
+
+NO_ROOM_S = 30.0
+"""Seconds after which a task is tried again whose costs are above every limit now; each time is an attempt."""
 
 
 class Dropped(Exception):
@@ -232,10 +237,10 @@ class Scheduler:
         now = self._clock.now()
         for waiting in list(self._waiting.values()):
             kind = self.pool.types.get(waiting.task.type)
-            if kind is None or (kind.ttl_s is not None and now > waiting.task.submitted_us / 1e6 + kind.ttl_s):
+            if kind is None or kind.ttl_s is not None or waiting.costs is not None:
                 try:
                     self._check(waiting.task, now)
-                except (Dropped, errors.GiveBack) as exc:
+                except (Dropped, errors.GiveBack, errors.Retry) as exc:
                     self._drop(waiting, exc)
         for name, health in self.healths.items():
             if name in self.pool.resources:
@@ -313,11 +318,27 @@ class Scheduler:
             raise errors.GiveBack(f"pool {self.pool.name!r} has no task type {task.type!r} now", pause_s=NO_TYPE_S)
         if kind.ttl_s is not None and now > task.submitted_us / 1e6 + kind.ttl_s:
             raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {kind.ttl_s:g}")
+        if task.costs is not None and not self._ever_fits(task):
+            raise errors.Retry("its costs are above what any able resource allows now", after_s=NO_ROOM_S)
+
+    def _ever_fits(self, task: Task) -> bool:
+        """Return True if some able resource would take the task with nothing else running; also if none is able now."""
+        assert task.costs is not None
+        able = self.pool.able(task.type)
+        for name in able:
+            amounts = [
+                (limit.name, rules.most_of(self.pool, owner, limit))
+                for owner in self.pool.chain(name)
+                for limit in owner.limits
+            ]
+            if all(task.costs.get(limit, 0.0) <= amount for limit, amount in amounts):
+                return True
+        return not able
 
     def _undo(self, placement: Placement) -> None:
         self._left(placement.resource)
         placement.charge.undo(self._clock.now())
-        self.matching.freed(placement.resource)
+        self.matching.freed(placement.resource, is_refund=True)
 
     async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
         resource = self.pool.resources.get(placement.resource)
@@ -338,7 +359,7 @@ class Scheduler:
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
         self._note_health(placement, failure, now)
-        self.matching.freed(placement.resource)
+        self.matching.freed(placement.resource, is_refund=bool(run.actual))
         self._soon()
         await self._on_ended(Ended(task, placement, now, outcome, error, run.actual, result))
         if failure is not None:
@@ -412,7 +433,7 @@ class Scheduler:
             if future.done():  # cancelled, and not taken out of the window yet
                 raise Dropped("cancelled", "cancelled")
             self._check(task, now)
-        except (Dropped, errors.GiveBack) as exc:
+        except (Dropped, errors.GiveBack, errors.Retry) as exc:
             self._undo(placement)
             if not future.done():
                 future.set_exception(exc)

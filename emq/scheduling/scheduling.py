@@ -75,7 +75,8 @@ class Scheduling:
         rules.check_name("pool", pool)
 
         def bind(function: F) -> F:
-            if not inspect.iscoroutinefunction(function):
+            is_async = inspect.iscoroutinefunction(function)
+            if not is_async:
                 raise errors.InvalidSettings(f"performer {function!r} must be `async def`, with a task and a run")
             known = self._performers.get(pool)
             if known is None:

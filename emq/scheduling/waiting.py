@@ -118,11 +118,15 @@ class Line:
         return None
 
     def behind(self, most: int) -> Iterator[Waiting]:
-        """Yield the first tasks of the next few tenants, for those that fit where the head does not."""
+        """Yield up to `most` tasks that are next or soon after, for those that fit where the head does not."""
+        left = most
         for _, _, tenant in heapq.nsmallest(most, self._turns):
-            waits = (waiting for _, _, waiting in self._tasks[tenant] if not self._is_stale(waiting))
-            if (first := next(waits, None)) is not None:
-                yield first
+            for _, _, waiting in heapq.nsmallest(left, self._tasks[tenant]):
+                if not self._is_stale(waiting):
+                    yield waiting
+                    left -= 1
+            if left <= 0:
+                return
 
     def _is_stale(self, waiting: Waiting) -> bool:
         return waiting.is_gone or waiting.line is not self
