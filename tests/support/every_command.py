@@ -109,6 +109,7 @@ def fill(emq: Shell, directory: Path) -> None:
 def start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no command start Java, a demonstration or a host."""
     monkeypatch.setattr(demonstration, "main", lambda **_: 0)
+    monkeypatch.setattr(demonstration, "resume", lambda *_, **__: 0)
     monkeypatch.setattr(consuming, "run", lambda *_, **__: None)
     monkeypatch.setattr(serving_api, "run", lambda *_: None)
     monkeypatch.setattr(consuming, "run_many", lambda *_: None)
