@@ -52,14 +52,15 @@ class Reports:
 class Pusher:
     """Delivers messages of any number of topics by HTTP POST; an async handler, and an async context manager.
 
-    Redirects are not followed, cookies not kept, proxy settings of the environment not used. Topics share the
+    Redirects are not followed, cookies not kept, proxy settings of the environment not used; the only proxy is that of
+    `addresses`. Topics share the
     connections (`emq.places.places`), so that those whose endpoints hang leave some to the others.
 
     Args:
         endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of
             the catalog applies to the next one. See `emq.push.endpoint.Endpoints`.
         clock: for `webhook-timestamp` and `Retry-After` dates.
-        addresses: to which addresses it may connect; None for public ones only.
+        addresses: to which addresses it may connect, and through which proxy; None for public ones, directly.
         connections: most requests at once; None for half of the files that the process may have open.
         reports: where it tells what it has seen; None for nowhere.
         resolver: looks names up, and is closed with the pusher; None for the system's name servers.

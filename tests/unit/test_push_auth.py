@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
-import ipaddress
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -13,10 +11,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from support.authority import Authority
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
 
@@ -216,42 +211,6 @@ async def test_a_cancelled_delivery_takes_no_token_from_the_others(server: Serve
 
 
 # ----------------------------------------------------------------------------------------------------------------- TLS
-
-
-class Authority:
-    """Signs certificates; each file holds PEM."""
-
-    def __init__(self) -> None:
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.certificate = self._signed("an authority", self.key.public_key(), is_authority=True)
-
-    @property
-    def pem(self) -> str:
-        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
-
-    def issue(self, name: str) -> tuple[str, str]:
-        """Return a certificate and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        text = key.private_bytes(pem, form, serialization.NoEncryption()).decode()
-        return self._signed(name, key.public_key()).public_bytes(pem).decode(), text
-
-    def _signed(self, name: str, key: ec.EllipticCurvePublicKey, *, is_authority: bool = False) -> x509.Certificate:
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an authority")])
-        now = datetime.datetime.now(datetime.UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        )
-        return builder.sign(self.key, hashes.SHA256())
 
 
 @pytest.fixture
