@@ -23,6 +23,7 @@ from emq.push.endpoint import Endpoint
 from emq.push.health import Healths
 from emq.push.http import BODY_BYTES as BODY_BYTES
 from emq.push.http import Connections, beginning
+from emq.push.masking import Masking, secrets_of
 from emq.push.oauth2 import OAuth2, Tokens
 from emq.push.outages import Change, Outages
 from emq.push.outcome import Outcome
@@ -154,7 +155,7 @@ class Pusher:
             failure = verdict.of_error(exc, endpoint.timeout_s)
         else:
             status, retry_after = response.status, response.headers.get("Retry-After")
-            answer = endpoint.masked(verdict.text_of(raw)) if raw else ""
+            answer = _masked(endpoint, head, verdict.text_of(raw)) if raw else ""
             failure = verdict.of_response(status, retry_after, answer, self._clock.now())
         self._tell(endpoint, began, status, failure)
         return Outcome(began_us, self._clock.now_us() - began_us, status, answer, failure)
@@ -235,3 +236,10 @@ class Pusher:
         )
         if failure is not None:
             raise failure
+
+
+def _masked(endpoint: Endpoint, head: dict[str, str], text: str) -> str:
+    """Return an endpoint's answer without secrets: its own, and the token that it got."""
+    if endpoint.oauth2 is not None:
+        text = Masking(secrets_of(head.get("Authorization", "")))(text)
+    return endpoint.masked(text)

@@ -18,6 +18,8 @@ TOPIC = "shop"
 
 ARGUMENTS = {
     "api key create": "",
+    "api key delete": "key_1 --yes",
+    "api key list": "",
     "api serve": "",
     "audit": "trail",
     "dead list": "",
@@ -55,6 +57,7 @@ ARGUMENTS = {
     "topic create": "made --qps 1 --exist-ok",
     "topic delete": "gone --yes",
     "topic drain": TOPIC,
+    "topic encrypt": "",
     "topic export": "",
     "topic import": "topics.toml",
     "topic list": "",

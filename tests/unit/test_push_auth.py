@@ -134,6 +134,24 @@ async def server() -> AsyncIterator[Server]:
         yield found
 
 
+@pytest.mark.parametrize("said", ["the token {} is unknown", "Bearer {}", "the end: {}"])
+async def test_a_token_that_an_endpoint_repeats_is_masked(said: str) -> None:
+    token = "eyJhbGciOiJub25lIn0.s3cret"
+
+    def answers(request: Request) -> web.Response:
+        if request.path == "/token":
+            return web.json_response({"access_token": token})
+        return web.Response(status=500, text=said.format(token))
+
+    receiver = HttpReceiver(answers)
+    async with receiver.running():
+        credentials = {"oauth2__url": receiver.url("/token"), "oauth2__client_id": "c", "oauth2__secret": "s" * 8}
+        [failure] = await deliver(endpoint(url=receiver.url("/"), **credentials))
+    assert isinstance(failure, errors.Retry)
+    assert "s3cret" not in failure.reason
+    assert "***" in failure.reason
+
+
 async def test_a_token_is_fetched_once_for_many_deliveries(server: Server) -> None:
     server.delay_s = 0.05
     assert await deliver(server.endpoint(), *"abcdef") == [None] * 6
