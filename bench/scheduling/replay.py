@@ -13,6 +13,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from bench.scheduling.counting import Start
 from emq.scheduling.accounts import Accounts, Charge
 from emq.scheduling.keeping import Keeping
 from emq.scheduling.matching import Matching
@@ -96,6 +97,7 @@ class Replay:
         self._ends: list[tuple[float, int, str, Charge]] = []
         self._counter = itertools.count()
         self._replayed = Replayed(pool)
+        self._started: list[Start] = []
 
     def run(self, longest_s: float = math.inf) -> Replayed:
         """Go on until no task waits, or until the time is over."""
@@ -110,12 +112,17 @@ class Replay:
                 since = max(self._at, start.waiting.task.submitted_us / 1e6)
                 self._replayed.waits[kind].append(max(0.0, self._now - since))
                 self._replayed.starts[start.resource] += 1
+                self._started.append(Start(self._now, kind, start.resource))
                 self._held[kind] -= 1
                 ends_at = self._now + self._pool.types[kind].duration_s
                 heapq.heappush(self._ends, (ends_at, next(self._counter), start.resource, start.charge))
             if not starts:
                 self._go_on()
         return self._replayed
+
+    def starts(self) -> list[Start]:
+        """Return all starts in their order."""
+        return self._started
 
     def _feed(self) -> None:
         """Let the matching see the tasks that have come, up to its window."""
@@ -133,4 +140,4 @@ class Replay:
         while self._ends and self._ends[0][0] <= self._now:
             _, _, resource, charge = heapq.heappop(self._ends)
             charge.end(self._now)
-            self._matching.freed(resource)
+            self._matching.freed(resource, is_refund=False)

@@ -19,7 +19,7 @@ KINDS = "abc"
 
 
 def random_pool(seed: int) -> Pool:
-    """Twelve resources under three accounts, with two limits and limits in flight here and there, prices and weights."""
+    """Twelve resources under three accounts, some with two limits or a limit in flight, with prices and weights."""
     chance = random.Random(seed)
     resources: dict[str, Resource] = {}
     for account in range(3):
