@@ -18,6 +18,8 @@ TOPIC = "shop"
 
 ARGUMENTS = {
     "api key create": "",
+    "api key delete": "key_1 --yes",
+    "api key list": "",
     "api serve": "",
     "audit": "trail",
     "dead list": "",
@@ -55,6 +57,7 @@ ARGUMENTS = {
     "topic create": "made --qps 1 --exist-ok",
     "topic delete": "gone --yes",
     "topic drain": TOPIC,
+    "topic encrypt": "",
     "topic export": "",
     "topic import": "topics.toml",
     "topic list": "",
@@ -109,6 +112,7 @@ def fill(emq: Shell, directory: Path) -> None:
 def start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no command start Java, a demonstration or a host."""
     monkeypatch.setattr(demonstration, "main", lambda **_: 0)
+    monkeypatch.setattr(demonstration, "resume", lambda *_, **__: 0)
     monkeypatch.setattr(consuming, "run", lambda *_, **__: None)
     monkeypatch.setattr(serving_api, "run", lambda *_: None)
     monkeypatch.setattr(consuming, "run_many", lambda *_: None)

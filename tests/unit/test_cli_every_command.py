@@ -209,7 +209,15 @@ def test_commands_that_ask_are_told_yes_in_the_same_words() -> None:
 
     asking = {name: found for name, command in COMMANDS.items() if (found := names(command))}
     of_many = {"topic drain", "topic pause", "topic resume", "topic set"}
-    assert asking.keys() == {"dead purge", "drain", "offsets reset", "topic delete", "weight", *of_many}
+    assert asking.keys() == {
+        "api key delete",
+        "dead purge",
+        "drain",
+        "offsets reset",
+        "topic delete",
+        "weight",
+        *of_many,
+    }
     assert {tuple(found) for found in asking.values()} == {(("--yes", "-y"),)}
 
 
