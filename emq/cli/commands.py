@@ -11,6 +11,7 @@ from emq.cli import (
     audit,
     dead,
     demo,
+    encrypting,
     exit_codes,
     host,
     hosts,
@@ -84,6 +85,7 @@ command(app, "plan")(plan.plan)
 command(app, "drain")(orders.drain)
 command(app, "weight")(orders.weight)
 app.add_typer(topics.app, name="topic")
+command(topics.app, "encrypt")(encrypting.encrypt)
 command(app, "publish")(publish.publish)
 command(app, "stats")(watching.stats)
 command(app, "top", endless=True)(watching.top)

@@ -18,6 +18,8 @@ TOPIC = "shop"
 
 ARGUMENTS = {
     "api key create": "",
+    "api key delete": "key_1 --yes",
+    "api key list": "",
     "api serve": "",
     "audit": "trail",
     "dead list": "",
@@ -65,6 +67,7 @@ ARGUMENTS = {
     "topic create": "made --qps 1 --exist-ok",
     "topic delete": "gone --yes",
     "topic drain": TOPIC,
+    "topic encrypt": "",
     "topic export": "",
     "topic import": "topics.toml",
     "topic list": "",
@@ -129,6 +132,7 @@ def fill(emq: Shell, directory: Path) -> None:
 def start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no command start Java, a demonstration or a host."""
     monkeypatch.setattr(demonstration, "main", lambda **_: 0)
+    monkeypatch.setattr(demonstration, "resume", lambda *_, **__: 0)
     monkeypatch.setattr(consuming, "run", lambda *_, **__: None)
     monkeypatch.setattr(serving_api, "run", lambda *_: None)
     monkeypatch.setattr(consuming, "run_many", lambda *_: None)

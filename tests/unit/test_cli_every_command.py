@@ -225,6 +225,7 @@ def test_commands_that_ask_are_told_yes_in_the_same_words() -> None:
     asking = {name: found for name, command in COMMANDS.items() if (found := names(command))}
     of_many = {"topic drain", "topic pause", "topic resume", "topic set"}
     assert asking.keys() == {
+        "api key delete",
         "dead purge",
         "drain",
         "offsets reset",
