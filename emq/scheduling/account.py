@@ -8,12 +8,16 @@ from emq.scheduling import limits
 from emq.scheduling.calendars import Timetable
 from emq.scheduling.limits import DayMeter, InFlightMeter, Meter, Pace, WindowMeter
 from emq.scheduling.model import PERIODS_S, Calendar, Period, Resource
+from emq.scheduling.reserve import Reserve
 
 Entry = tuple[Meter, str]
 """A meter, and the name of its limit, by which costs are found."""
 
 GATE = ""
 """Name by which a task is charged to a gate: no limit has it, so a task costs 1."""
+
+SAVED: tuple[Period, ...] = ("minute", "hour", "day")
+"""Periods that outlast the change of a pool's owner, which takes seconds."""
 
 PROBE_FACTOR = 1e-3
 """The factor of a resource that is tried out again: it gets one task at a time."""
@@ -30,19 +34,35 @@ class Account:
         paces: of its health, by the name of the limit that they keep below.
         gate: of its health: how many tasks run at a time; None for any number.
         factor: the part of its limits that it gets.
+        reserves: of its limits per minute, hour and day, if what they use is saved (`emq.scheduling.usage`).
         changes_at: when its calendar changes its limits next.
     """
 
-    __slots__ = ("_amounts", "_ran", "_table", "changes_at", "factor", "gate", "meters", "name", "paces", "paused")
+    __slots__ = (
+        "_amounts",
+        "_known",
+        "_ran",
+        "_table",
+        "changes_at",
+        "factor",
+        "gate",
+        "meters",
+        "name",
+        "paces",
+        "paused",
+        "reserves",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.meters: dict[Key, Meter] = {}
+        self.reserves: dict[Key, Reserve] = {}
         self.paces: dict[str, Pace] = {}
         self.gate: InFlightMeter | None = None
         self.factor = 1.0
         self.paused = False
         self.changes_at = math.inf
+        self._known: dict[Key, Meter] = {}  # also those of limits that are gone, in case they come back
         self._amounts: dict[Key, float] = {}
         self._ran = 1.0  # number of its tasks in flight when its factor fell below 1
         self._table: Timetable | None = None
@@ -55,15 +75,22 @@ class Account:
         self._table = None if calendar is None or not calendar.hours else Timetable(zone, calendar.hours)
         self._amounts = {(limit.name, limit.per): limit.amount for limit in resource.limits}
         amounts = self.amounts_at(now)
-        old, self.meters = self.meters, {}
+        self.meters = {}
         for limit in resource.limits:
             key = (limit.name, limit.per)
-            meter = self.meters[key] = old.get(key) or limits.meter_of(limit, zone)
+            if key not in self._known:
+                self._known[key] = limits.meter_of(limit, zone)
+            meter = self.meters[key] = self._known[key]
             if isinstance(meter, DayMeter) and meter.zone != zone:
                 meter.set_zone(zone, now)
             meter.set_amount(amounts[key], now)
         self.changes_at = self.changes_after(now)
         self.set_factor(self.factor, now)
+
+    def save(self) -> None:
+        """Let no more start under limits per minute, hour and day than what the database counts as used already."""
+        saved = [key for key in self.meters if key[1] in SAVED]
+        self.reserves = {key: self.reserves.get(key) or Reserve() for key in saved}
 
     def turn(self, now: float) -> None:
         """Let the calendar change the limits, if it is time."""
@@ -124,6 +151,7 @@ class Account:
     def entries(self) -> list[Entry]:
         found: list[Entry] = [(meter, name) for (name, _), meter in self.meters.items()]
         found += [(pace, name) for name, pace in self.paces.items()]
+        found += [(reserve, name) for (name, _), reserve in self.reserves.items()]
         return found if self.gate is None else [*found, (self.gate, GATE)]
 
     def _rates(self) -> dict[str, float]:

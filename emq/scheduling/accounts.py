@@ -114,10 +114,14 @@ class Accounts:
 
     Args:
         pool: has passed `emq.scheduling.rules.check`.
+        saves: True if `emq.scheduling.usage` saves what it counts: under limits per minute, hour and day no more starts
+            than what is saved.
     """
 
-    def __init__(self, pool: Pool, now: float) -> None:
+    def __init__(self, pool: Pool, now: float, *, saves: bool = False) -> None:
         self._accounts: dict[str, Account] = {}
+        self._former: dict[str, Account] = {}  # of resources that are gone, in case they come back
+        self._saves = saves
         self._paths: dict[str, Path] = {}
         self._below: dict[str, list[Path]] = {}  # the paths that a resource is part of
         self._open: dict[Charge, None] = {}
@@ -132,8 +136,11 @@ class Accounts:
         """Take over a changed pool. Lower amounts count at once; what was used is kept, and so is what is in flight."""
         accounts: dict[str, Account] = {}
         for name, resource in pool.resources.items():
-            account = accounts[name] = self._accounts.get(name) or Account(name)
+            account = accounts[name] = self._accounts.get(name) or self._former.pop(name, None) or Account(name)
             account.follow(resource, None if resource.calendar is None else pool.calendars[resource.calendar], now)
+            if self._saves:
+                account.save()
+        self._former |= {name: account for name, account in self._accounts.items() if name not in accounts}
         self._accounts = accounts
         self._paths = {name: Path([accounts[each] for each in _names(pool, name)]) for name in accounts}
         self._below = {name: [] for name in accounts}
@@ -232,6 +239,10 @@ class Accounts:
         if found < path.changes_at or path.changes_at == math.inf:
             return found
         return max(self._begins_at, ahead.earliest(path, costs, now, after or {}, others))
+
+    def account(self, resource: str) -> Account:
+        """Return what the resource itself has used."""
+        return self._accounts[resource]
 
     def names(self) -> list[str]:
         """Return the names of all resources."""

@@ -9,6 +9,9 @@ from typing import Self
 from emq.scheduling import calendars
 from emq.scheduling.meter import TOLERANCE, Meter
 
+MOST_AHEAD_S = 5.0
+"""Most seconds that the clock of a former owner is believed to be ahead."""
+
 _NEVER = 1 << 62
 """The number of a cell that no clock reaches."""
 
@@ -106,6 +109,30 @@ class WindowMeter(Meter):
         if is_later:
             self._advance(now)
         self._pay()
+
+    def held(self, now: float) -> list[tuple[float, float]]:
+        """Return the units in the window, each with the time at which they leave it."""
+        if now >= self._until:
+            self._advance(now)
+        return [(self._starts(int(cell) + self._cells), units) for cell, units in self._held]
+
+    def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
+        """Count, beside what is counted already, what `held` returned at the time `at` to somebody else.
+
+        Nothing fits before the latest of its cells, if the clock of the other was ahead by a little.
+        """
+        latest = self._cell_at(now + MOST_AHEAD_S)
+        cells: dict[int, float] = {}
+        for until, units in [*held, *self.held(now)]:
+            cell = min(self._cell_at(math.nextafter(until, -math.inf)) - self._cells + 1, latest)
+            cells[cell] = cells.get(cell, 0.0) + units
+        debt += self.debt
+        self._held = deque([cell, cells[cell]] for cell in sorted(cells))
+        self._go_to(max([*cells, self._cell_at(min(at, now))]))
+        self.debt = debt
+        self._from, self._until = self._starts(self._cell), self._starts(self._cell + 1)
+        if now >= self._until:
+            self._advance(now)
 
     def copy(self) -> Self:
         made = type(self).__new__(type(self))
