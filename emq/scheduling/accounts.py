@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from emq.scheduling import limits
-from emq.scheduling.limits import DayMeter, InFlightMeter, Meter, Pace
-from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Period, Pool, Resource
+from emq.scheduling import ahead, limits
+from emq.scheduling.account import PROBE_FACTOR, Account, Entry, Path
+from emq.scheduling.limits import InFlightMeter, Meter
+from emq.scheduling.model import DEFAULT_COST, Costs, Period, Pool
 
-_Entry = tuple[Meter, str]
-"""A meter, and the name of its limit, by which costs are found."""
-
-_Key = tuple[str, Period]
-"""The name of a limit and its period; a resource has each once."""
+__all__ = ["PROBE_FACTOR", "Accounts", "Binding", "Charge"]
 
 
 class Binding(NamedTuple):
@@ -38,96 +35,13 @@ class Binding(NamedTuple):
     amount: float
 
 
-class Account:
-    """The meters of one resource, without those of its parents."""
-
-    __slots__ = ("factor", "meters", "name", "paces", "paused", "zone")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.meters: dict[_Key, Meter] = {}
-        self.paces: dict[str, Pace] = {}  # by the name of the limit
-        self.factor = 1.0
-        self.paused = False
-        self.zone = "UTC"
-
-    def follow(self, resource: Resource, zone: str, now: float) -> None:
-        """Take over the limits of the resource; what was used under those that remain is kept."""
-        self.paused, self.zone = resource.paused, zone
-        old, self.meters = self.meters, {}
-        for limit in resource.limits:
-            key = (limit.name, limit.per)
-            meter = old.get(key)
-            if meter is None:
-                meter = limits.meter_of(limit, zone)
-            else:
-                meter.set_amount(limit.amount, now)
-            if isinstance(meter, DayMeter) and meter.zone != zone:
-                meter.set_zone(zone, now)
-            self.meters[key] = meter
-        self.set_factor(self.factor, now)
-
-    def set_factor(self, factor: float, now: float) -> None:
-        """Let the resource have this part of its limits, 0 to 1, without changing what its limits count."""
-        self.factor = factor
-        for meter in self.meters.values():
-            if isinstance(meter, InFlightMeter):
-                meter.set_factor(factor)
-        paced = {} if factor >= 1 else self._rates()
-        for name in [name for name in self.paces if name not in paced]:
-            del self.paces[name]
-        for name, rate in paced.items():
-            if name in self.paces:
-                self.paces[name].set_amount(rate * factor, now)
-            else:
-                self.paces[name] = Pace(rate * factor)
-
-    def entries(self) -> list[_Entry]:
-        return [(meter, name) for (name, _), meter in self.meters.items()] + [
-            (pace, name) for name, pace in self.paces.items()
-        ]
-
-    def _rates(self) -> dict[str, float]:
-        """Return units a second by limit name: of the limit with the shortest period, but not of a day."""
-        found: dict[str, tuple[float, float]] = {}
-        for (name, per), meter in self.meters.items():
-            if per in ("second", "minute", "hour"):
-                period_s = PERIODS_S[per]
-                if name not in found or period_s < found[name][0]:
-                    found[name] = (period_s, meter.amount / period_s)
-        return {name: rate for name, (_, rate) in found.items()}
-
-
-class Path:
-    """A resource and its parents: all meters that a task on it is charged to.
-
-    Attributes:
-        accounts: of the resource and its parents, the nearest first.
-        entries: their meters.
-        paused: whether one of them is paused, or has the factor 0.
-    """
-
-    __slots__ = ("accounts", "entries", "paused")
-
-    def __init__(self, accounts: list[Account]) -> None:
-        self.accounts = accounts
-        self.entries: tuple[_Entry, ...] = ()
-        self.paused = False
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Take over changed meters of the accounts."""
-        self.entries = tuple(entry for account in self.accounts for entry in account.entries())
-        self.paused = any(account.paused or account.factor <= 0 for account in self.accounts)
-
-
 class Charge:
     """What a task was charged. End it, once; until then its units in flight are held."""
 
     __slots__ = ("_accounts", "_charged_at", "_entries", "_units", "resource")
 
     def __init__(
-        self, accounts: Accounts, resource: str, entries: tuple[_Entry, ...], units: list[float], now: float
+        self, accounts: Accounts, resource: str, entries: tuple[Entry, ...], units: list[float], now: float
     ) -> None:
         self._accounts = accounts
         self._entries = entries
@@ -172,14 +86,14 @@ class Charge:
         for (meter, _), units in zip(self._entries, self._units, strict=True):
             meter.refund(units, self._charged_at, now)
 
-    def rebind(self, entries: tuple[_Entry, ...], now: float) -> None:
+    def rebind(self, entries: tuple[Entry, ...], now: float) -> None:
         """Hold the units in flight under changed limits: under new ones, too, and no longer under those that are gone.
 
         Limits with periods that are new to the task do not count it: it started before them.
         """
         now_held = {id(meter) for meter, _ in entries}
         by_name = {name: units for (_, name), units in zip(self._entries, self._units, strict=True)}
-        kept: list[tuple[_Entry, float]] = []
+        kept: list[tuple[Entry, float]] = []
         for entry, units in zip(self._entries, self._units, strict=True):
             if isinstance(entry[0], InFlightMeter) and id(entry[0]) not in now_held:
                 entry[0].refund(units, self._charged_at, now)  # it may limit others still, such as a former parent
@@ -200,10 +114,14 @@ class Accounts:
 
     Args:
         pool: has passed `emq.scheduling.rules.check`.
+        saves: True if `emq.scheduling.usage` saves what it counts: under limits per minute, hour and day no more starts
+            than what is saved.
     """
 
-    def __init__(self, pool: Pool, now: float) -> None:
+    def __init__(self, pool: Pool, now: float, *, saves: bool = False) -> None:
         self._accounts: dict[str, Account] = {}
+        self._former: dict[str, Account] = {}  # of resources that are gone, in case they come back
+        self._saves = saves
         self._paths: dict[str, Path] = {}
         self._below: dict[str, list[Path]] = {}  # the paths that a resource is part of
         self._open: dict[Charge, None] = {}
@@ -218,9 +136,11 @@ class Accounts:
         """Take over a changed pool. Lower amounts count at once; what was used is kept, and so is what is in flight."""
         accounts: dict[str, Account] = {}
         for name, resource in pool.resources.items():
-            account = accounts[name] = self._accounts.get(name) or Account(name)
-            zone = pool.calendars[resource.calendar].zone if resource.calendar is not None else "UTC"
-            account.follow(resource, zone, now)
+            account = accounts[name] = self._accounts.get(name) or self._former.pop(name, None) or Account(name)
+            account.follow(resource, None if resource.calendar is None else pool.calendars[resource.calendar], now)
+            if self._saves:
+                account.save()
+        self._former |= {name: account for name, account in self._accounts.items() if name not in accounts}
         self._accounts = accounts
         self._paths = {name: Path([accounts[each] for each in _names(pool, name)]) for name in accounts}
         self._below = {name: [] for name in accounts}
@@ -238,6 +158,8 @@ class Accounts:
             costs: units by limit name; 1 of each limit that is not named.
         """
         path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
         if now < self._begins_at or path.paused:
             return False
         cost = costs.get
@@ -249,6 +171,8 @@ class Accounts:
     def charge(self, resource: str, costs: Costs, now: float) -> Charge | None:
         """Charge a task that starts now to all limits; return None, and charge nothing, if it does not fit."""
         path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
         if now < self._begins_at or path.paused:
             return None
         cost, entries = costs.get, path.entries
@@ -267,6 +191,8 @@ class Accounts:
     def room(self, resource: str, costs: Costs, now: float) -> int:
         """Return how many tasks with these costs may start now; `limits.UNLIMITED` if nothing limits them."""
         path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
         if now < self._begins_at or path.paused:
             return 0
         found = limits.UNLIMITED
@@ -299,6 +225,8 @@ class Accounts:
             on: the other task's resource, if not the same.
         """
         path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
         if path.paused:
             return math.inf
         others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
@@ -308,7 +236,13 @@ class Accounts:
             at = meter.next_at(costs.get(name, DEFAULT_COST), now, other)
             if at > found:
                 found = at
-        return found
+        if found < path.changes_at or path.changes_at == math.inf:
+            return found
+        return max(self._begins_at, ahead.earliest(path, costs, now, after or {}, others))
+
+    def account(self, resource: str) -> Account:
+        """Return what the resource itself has used."""
+        return self._accounts[resource]
 
     def names(self) -> list[str]:
         """Return the names of all resources."""
@@ -343,7 +277,10 @@ class Accounts:
         """
         found: Binding | None = None
         least = math.inf
-        for account in self._paths[resource].accounts:
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        for account in path.accounts:
             for (name, per), meter in account.meters.items():
                 if costs is not None:
                     left = meter.room(now) / cost if (cost := costs.get(name, DEFAULT_COST)) > 0 else math.inf
@@ -359,13 +296,17 @@ class Accounts:
 
         Limits in flight are lowered to that part, but not below one task. Of limits with periods, the one with the
         shortest period of each name gets a pace: that part of its amount, spread evenly over the seconds. Quotas of a
-        day stay as they are.
+        day stay as they are. A resource with neither gets that part of the tasks that run when it is lowered first.
 
         Args:
-            factor: 0 to 1; 0 lets nothing start.
+            factor: 0 to 1; 0 lets nothing start, and `PROBE_FACTOR` one task at a time.
         """
-        self._accounts[resource].set_factor(factor, now)
-        for path in self._below[resource]:
+        account, below = self._accounts[resource], self._below[resource]
+        account.turn(now)
+        names = {path.accounts[0].name for path in below}
+        in_flight = sum(charge.resource in names for charge in self._open) if account.factor >= 1 > factor else 0
+        account.set_factor(factor, now, in_flight)
+        for path in below:
             path.refresh()
 
     def factor(self, resource: str) -> float:
@@ -373,7 +314,7 @@ class Accounts:
         return self._accounts[resource].factor
 
     def used(self, now: float) -> dict[str, dict[str, float]]:
-        """Return the units that count now by resource and by limit, such as "requests/minute"."""
+        """Return the units that count now, with debt, by resource and by limit, such as "requests/minute"."""
         return {
             account.name: {f"{name}/{per}": meter.used(now) for (name, per), meter in account.meters.items()}
             for account in self._accounts.values()
@@ -381,6 +322,8 @@ class Accounts:
 
     def amounts(self, now: float) -> dict[str, dict[str, float]]:
         """Return the units allowed now by resource and by limit, such as "requests/minute"."""
+        for account in self._accounts.values():
+            account.turn(now)
         return {
             account.name: {f"{name}/{per}": meter.amount for (name, per), meter in account.meters.items()}
             for account in self._accounts.values()

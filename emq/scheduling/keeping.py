@@ -11,8 +11,9 @@ lately, at `rate` units a second, is given to less urgent ones like this:
   urgent tasks will use in the rest of the day.
 - **Released.** From `RELEASE` of a second on nothing is kept of a limit per second, since what is left would be lost.
 
-Where no more urgent task was charged within minutes, nothing is kept and nothing is spread. The most urgent level, and
-limits in flight, are never held back.
+A limit per second is given to them like this whenever a more urgent type can use it at all, since nothing is lost by
+it. Of the others nothing is kept or spread if no more urgent task was charged within minutes. The most urgent level,
+and limits in flight, are never held back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 from emq.scheduling.accounts import Accounts, Charge
 from emq.scheduling.limits import DayMeter, Meter
-from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Period
+from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Period, Pool
 
 RELEASE = 0.98
 """Part of a second from which on nothing is kept: two hundredths are enough to start what was kept."""
@@ -62,18 +63,20 @@ class Rate:
 class Spread:
     """One limit of one account: what each level uses of it, and the token bucket of the less urgent."""
 
-    __slots__ = ("_at", "_began", "_meter", "_per", "_rates", "_tokens")
+    __slots__ = ("_at", "_began", "_meter", "_most_urgent", "_per", "_rates", "_tokens")
 
     def __init__(self, meter: Meter, per: Period, now: float) -> None:
         self._meter = meter
         self._per = per
+        self._most_urgent: float = math.inf
         self._rates: dict[int, Rate] = {}
         self._tokens = 0.0
         self._at = now
         self._began = now
 
-    def follow(self, meter: Meter) -> None:
-        self._meter = meter
+    def follow(self, meter: Meter, most_urgent: float) -> None:
+        """Take over the meter, and the level of the most urgent type that may be charged to it."""
+        self._meter, self._most_urgent = meter, most_urgent
 
     def count(self, level: int, units: float, now: float) -> None:
         """Count a start of a level."""
@@ -87,13 +90,17 @@ class Spread:
 
     def wait_s(self, level: int, units: float, now: float) -> float:
         """Return 0 if a task of the level may use `units`, which fit; else the seconds after which to ask again."""
+        if level <= self._most_urgent:
+            return 0.0
         rate = size = 0.0
         for other, of in self._rates.items():
             if other < level and (value := of.value(now)) > LEAST:
                 rate += value
                 size = max(size, of.size)
         if rate <= LEAST:
-            return 0.0
+            if self._per != "second":
+                return 0.0
+            size = min(units, DEFAULT_COST)
         room = self._meter.room(now)
         if isinstance(self._meter, DayMeter):
             left_s = max(0.0, self._meter.next_at(self._meter.amount, now) - now)
@@ -140,16 +147,24 @@ class Keeping:
 
     Args:
         accounts: what holds for all levels.
+        now: seconds since the epoch.
     """
 
-    def __init__(self, accounts: Accounts, now: float) -> None:
+    def __init__(self, pool: Pool, accounts: Accounts, now: float) -> None:
         self.accounts = accounts
+        self._pool = pool
         self._spreads: dict[tuple[str, str, str], Spread] = {}
         self._places: dict[str, tuple[_Place, ...]] = {}
-        self.follow(now)
+        self.follow(pool, now)
 
-    def follow(self, now: float) -> None:
-        """Take over changed limits; `Accounts.follow` comes first."""
+    def follow(self, pool: Pool, now: float) -> None:
+        """Take over a changed pool; `Accounts.follow` comes first."""
+        self._pool = pool
+        self.refresh(now)
+
+    def refresh(self, now: float) -> None:
+        """Take over changed meters of the accounts."""
+        urgent = self._most_urgent()
         spreads: dict[tuple[str, str, str], Spread] = {}
         self._places = {}
         for resource in self.accounts.names():
@@ -160,7 +175,7 @@ class Keeping:
                 key = (owner, name, per)
                 if key not in spreads:
                     spread = spreads[key] = self._spreads.get(key) or Spread(meter, per, now)
-                    spread.follow(meter)
+                    spread.follow(meter, urgent.get(owner, math.inf))
                 places.append(_Place(spreads[key], name))
             self._places[resource] = tuple(places)
         self._spreads = spreads
@@ -182,6 +197,15 @@ class Keeping:
             if units := costs.get(name, DEFAULT_COST):
                 spread.count(level, units, now)
         return charge
+
+    def _most_urgent(self) -> dict[str, float]:
+        """Return the priority of the most urgent type that a resource, or what is below it, takes; by resource."""
+        found: dict[str, float] = {}
+        for name, resource in self._pool.resources.items():
+            level = min((self._pool.types[kind].priority for kind in resource.takes), default=math.inf)
+            for each in (name, *self._pool.parents(name)):
+                found[each] = min(found.get(each, math.inf), level)
+        return found
 
     def _wait_s(self, resource: str, costs: Costs, now: float, level: int) -> float:
         longest = 0.0

@@ -37,6 +37,9 @@ sixteen find the cheaper ones, too."""
 GAP_TRIES = 8
 """Tasks behind the next one that are tried in a gap."""
 
+LEAST_S = 0.001
+"""A resource without room sleeps for at least so many seconds."""
+
 PATIENCE_S = 1.0
 """Seconds for which a task keeps to the resource of its key while that has no room."""
 
@@ -92,6 +95,7 @@ class Matching:
         self._fresh: set[tuple[int, str]] = set()
         self._woken: dict[str, None] = {}
         self._timers: list[tuple[float, str]] = []
+        self._closed: set[str] = set()
         self._patient: list[tuple[float, int, Waiting]] = []
         self._count = 0
         self.window = Window(self._weight)
@@ -114,8 +118,10 @@ class Matching:
         reached = min((seat.turn for seat in self._seats.values() if seat.turn), default=0.0)
         for seat in self._seats.values():
             seat.turn = max(seat.turn, reached)
+        self._closed = {name for name in self._closed if name in self._seats}
         self._paused = {name for name in takers if any(each.paused for each in pool.chain(name))}
         self._woken = dict.fromkeys(self._seats)
+        self._freed_by = _sharing_in_flight(pool)
 
     # -------------------------------------------------------------------------------------------------- what happens
 
@@ -137,9 +143,14 @@ class Matching:
         if not waiting.is_gone:
             self.window.take(waiting)
 
-    def freed(self, resource: str) -> None:
-        """A charge on the resource was settled, so that it and its relatives may have room again."""
-        for name in self._accounts.relatives(resource):
+    def freed(self, resource: str, is_refund: bool) -> None:
+        """A charge on the resource has ended, so that resources may have room again.
+
+        Args:
+            is_refund: it was given back units that it had not used; else only what was in flight.
+        """
+        holders = self._accounts.relatives(resource) if is_refund else self._freed_by.get(resource, ())
+        for name in holders:
             if (seat := self._seats.get(name)) is not None and seat.asleep:
                 seat.asleep.clear()
                 self._woken[name] = None
@@ -150,6 +161,7 @@ class Matching:
         if seat is None:
             return
         seat.closed_until = until
+        self._closed.add(resource)
         seat.asleep.clear()
         self._woken[resource] = None
         if until < math.inf:
@@ -161,6 +173,10 @@ class Matching:
             return math.inf
         seat = self._seats.get(resource)
         return 0.0 if seat is None else seat.closed_until
+
+    def asleep(self, resource: str) -> dict[int, Costs]:
+        """Return the costs for which a resource has no room now, by priority."""
+        return {number: costs for number, (_, costs) in self._seats[resource].asleep.items()}
 
     # ---------------------------------------------------------------------------------------------------- the matching
 
@@ -192,6 +208,10 @@ class Matching:
         while self._timers and self._timers[0][0] <= now:
             name = heapq.heappop(self._timers)[1]
             if (seat := self._seats.get(name)) is not None:
+                if name in self._closed and seat.closed_until <= now:
+                    self._closed.discard(name)
+                    # It has not been chosen for a while, and need not make up for it.
+                    seat.turn = max(seat.turn, *(other.turn for other in self._seats.values()))
                 for number in [n for n, (until, _) in seat.asleep.items() if until <= now]:
                     del seat.asleep[number]
                 self._woken[name] = None
@@ -255,9 +275,11 @@ class Matching:
         if head is None:
             return None
         costs = self._costs_of(head, seat.name)
-        if self._keeping.fits(seat.name, costs, now, number) and not self._would_delay(seat, number, costs, now):
-            return self._start(seat, head, costs, now)
-        until = self._keeping.next_at(seat.name, costs, now, number)
+        until = self._delays_until(seat, number, costs, now)
+        if until is None:
+            if self._keeping.fits(seat.name, costs, now, number):
+                return self._start(seat, head, costs, now)
+            until = max(self._keeping.next_at(seat.name, costs, now, number), now + LEAST_S)
         filler = self._filler(seat, level, number, head, costs, now)
         if filler is None:
             seat.asleep[number] = (until, costs)
@@ -267,36 +289,43 @@ class Matching:
 
     def _head(self, seat: Seat, level: Level) -> Waiting | None:
         best: tuple[tuple[float, float, int], Waiting] | None = None
-        for line in self._lines(seat, level):
+        for line, _ in self._lines_by_type(seat, level):
             head = line.head()
             if head is not None and (best is None or head[0] < best[0]):
                 best = head
         return None if best is None else best[1]
 
-    def _lines(self, seat: Seat, level: Level) -> Iterable[Line]:
+    def _lines_by_type(self, seat: Seat, level: Level) -> Iterable[tuple[Line, str]]:
+        """Yield the lines of a level whose tasks the resource may start, with their types."""
         if len(level.lines) < len(seat.types):
             for (kind, keeps_to), line in level.lines.items():
                 if kind in seat.types and (keeps_to is None or keeps_to == seat.name):
-                    yield line
+                    yield line, kind
             return
         for kind in seat.types:
             for key in ((kind, None), (kind, seat.name)):
-                if (line := level.lines.get(key)) is not None:
-                    yield line
+                if (found := level.lines.get(key)) is not None:
+                    yield found, kind
 
-    def _filler(
-        self, seat: Seat, level: Level, number: int, head: Waiting, costs: Costs, now: float
-    ) -> Start | None:
+    @staticmethod
+    def _is_smaller(costs: Costs, other: Costs) -> bool:
+        return costs is not other and any(costs[name] < cost for name, cost in other.items())
+
+    def _filler(self, seat: Seat, level: Level, number: int, head: Waiting, costs: Costs, now: float) -> Start | None:
         """Start a smaller task that does not delay the one that is next."""
         earliest = None
-        for line in self._lines(seat, level):
+        for line, kind in self._lines_by_type(seat, level):
+            if not line.with_costs and not self._is_smaller(self._of_type(kind, seat.name), costs):
+                continue
             for waiting in line.behind(GAP_TRIES):
                 if waiting is head or waiting.is_near:
                     continue
                 own = self._costs_of(waiting, seat.name)
-                if own is costs or not any(own[name] < cost for name, cost in costs.items()):
+                if not self._is_smaller(own, costs):
                     continue
                 if not self._keeping.fits(seat.name, own, now, number):
+                    continue
+                if self._delays_until(seat, number, own, now) is not None:
                     continue
                 if earliest is None:
                     earliest = self._accounts.next_at(seat.name, costs, now)
@@ -304,15 +333,15 @@ class Matching:
                     return self._start(seat, waiting, own, now)
         return None
 
-    def _would_delay(self, seat: Seat, number: int, costs: Costs, now: float) -> bool:
-        """Return True if a start with these costs would delay a more urgent task for which the resource has no room."""
+    def _delays_until(self, seat: Seat, number: int, costs: Costs, now: float) -> float | None:
+        """Return until when a start with these costs would delay a more urgent task that has no room yet; else None."""
         for urgent, (until, wanted) in seat.asleep.items():
             if urgent < number and now < until < math.inf and (level := self.window.level(urgent)) is not None:
                 if self._head(seat, level) is None:
                     continue
                 if self._accounts.earliest(seat.name, wanted, now, after=costs) > until:
-                    return True
-        return False
+                    return until
+        return None
 
     def _owed(self, seat: Seat, now: float) -> Start | None:
         """Start a task of a type whose share is due."""
@@ -321,8 +350,8 @@ class Matching:
                 continue
             number = self._pool.types[kind].priority
             level = self.window.level(number)
-            line = None if level is None else level.lines.get((kind, None))
-            head = None if line is None else line.head()
+            waits = None if level is None else level.lines.get((kind, None))
+            head = None if waits is None else waits.head()
             if head is None:
                 continue
             costs = self._costs_of(head[1], seat.name)
@@ -348,11 +377,14 @@ class Matching:
         known = self._pool.tenants.get(tenant)
         return 1.0 if known is None else known.weight
 
-    def _costs_of(self, waiting: Waiting, resource: str) -> Costs:
-        key = (waiting.task.type, resource)
-        costs = self._costs.get(key)
+    def _of_type(self, kind: str, resource: str) -> Costs:
+        costs = self._costs.get((kind, resource))
         if costs is None:
-            costs = self._costs[key] = self._pool.costs(*key)
+            costs = self._costs[kind, resource] = self._pool.costs(kind, resource)
+        return costs
+
+    def _costs_of(self, waiting: Waiting, resource: str) -> Costs:
+        costs = self._of_type(waiting.task.type, resource)
         if waiting.costs is None:
             return costs
         return {name: waiting.costs.get(name, cost) for name, cost in costs.items()}
@@ -385,3 +417,20 @@ class Matching:
         """
         names = [n for n in self._able[kind] if n not in self._paused and self._seats[n].closed_until <= now]
         return max(names, key=lambda name: zlib.crc32(f"{key}\0{name}".encode()), default=None)
+
+
+def _sharing_in_flight(pool: Pool) -> dict[str, list[str]]:
+    """Return by resource which resources may have room when a task on it ends: those under its limits in flight."""
+    below: dict[str, list[str]] = {}
+    limited = {
+        name for name, resource in pool.resources.items() if any(li.per == "in_flight" for li in resource.limits)
+    }
+    takers = [name for name, resource in pool.resources.items() if resource.takes]
+    for name in takers:
+        for each in (name, *pool.parents(name)):
+            if each in limited:
+                below.setdefault(each, []).append(name)
+    return {
+        name: sorted({other for each in (name, *pool.parents(name)) for other in below.get(each, ())})
+        for name in takers
+    }

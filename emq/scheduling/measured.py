@@ -62,6 +62,7 @@ class Measured:
         self.failed: Counter[str] = Counter()
         self.running: Counter[str] = Counter()
         self._came: Counter[str] = Counter()
+        self._left: Counter[str] = Counter()
         self._cells: dict[str, deque[_Cell]] = {}
         self._starts: dict[str, deque[tuple[int, int]]] = {}
 
@@ -80,6 +81,7 @@ class Measured:
                 cells.popleft()
         cells[-1].add(wait_s, task.deadline is not None and now > task.deadline)
         self.running[task.type] += 1
+        self._left[task.type] += task.attempt == 1
         starts = self._starts.setdefault(resource, deque(maxlen=STARTED_S + 2))
         if starts and starts[-1][0] == int(now):
             starts[-1] = (int(now), starts[-1][1] + 1)
@@ -100,6 +102,11 @@ class Measured:
     def dropped(self, task_type: str, outcome: str) -> None:
         """Count a task that ended without a start."""
         self.outcomes[task_type, outcome] += 1
+        self._left[task_type] += 1
+
+    def left(self, task_type: str) -> int:
+        """Return how many tasks of a type waited no more, since the beginning."""
+        return self._left[task_type]
 
     def came(self, task_type: str) -> int:
         """Return how many tasks of a type came to this host since the beginning."""

@@ -148,14 +148,18 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     calendars: dict[str, Calendar] = {}
     tenants: dict[str, Tenant] = {}
 
-    def chain(self, resource: str) -> list[Resource]:
-        """Return the resource and its parents, the nearest first. The pool must have passed `rules.check`."""
+    def parents(self, resource: str) -> list[str]:
+        """Return the names of the parents of a resource, the nearest first. The pool must have passed `rules.check`."""
         found = []
-        at: str | None = resource
+        at = self.resources[resource].parent
         while at is not None:
-            found.append(self.resources[at])
+            found.append(at)
             at = self.resources[at].parent
         return found
+
+    def chain(self, resource: str) -> list[Resource]:
+        """Return the resource and its parents, the nearest first. The pool must have passed `rules.check`."""
+        return [self.resources[name] for name in (resource, *self.parents(resource))]
 
     def costs(self, task_type: str, resource: str) -> Costs:
         """Return what a task of the type costs on the resource, by the names of all limits there and above it."""

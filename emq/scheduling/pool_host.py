@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,13 +14,15 @@ import msgspec
 
 from emq import errors
 from emq.message import Message
-from emq.scheduling import calendars, snapshots, topics
+from emq.scheduling import calendars, topics
 from emq.scheduling.cancels import Cancels
 from emq.scheduling.catalog import PoolCatalog, Stored
 from emq.scheduling.ends import CANCELLED, EXPIRED, RUNNING, End, EndLog, us
+from emq.scheduling.records import Records
 from emq.scheduling.scheduler import Dropped, Ended, Performer, Scheduler
+from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.tasks import Task, task_of
-from emq.scheduling.viewing import snapshot_of
+from emq.scheduling.viewing import Viewer
 from emq.topics.model import Topic
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ WATCH_S = 0.1
 
 COUNT_PART = 0.05
 """The part of the time that counting the backlog may take; it is counted less often if it takes long."""
+
+PREPARE_S = 2.0
+"""Seconds between looks for a pool that does not exist yet."""
 
 TAKING_OVER_S = 0.2
 """Pause of a topic whose tasks come before the pool is taken over."""
@@ -66,12 +72,18 @@ class PoolHost:
         self._ends = ends
         self._performer = performer
         self._stored: Stored | None = None
-        self._cancels = Cancels(app.database, app.settings.environment, name)
+        self._viewer: Viewer | None = None
+        self._is_prepared = False
+        self._prepared_at = -math.inf
+        environment = app.settings.environment
+        self._cancels = Cancels(app.database, environment)
+        self._asked = self._cancels.reader(name)
+        self._records = Records(app.database, environment)
+        self._snapshots = Snapshots(app.database, environment)
         self._backlog: dict[str, int] = {}
-        self._counted_at = -1e9
+        self._counted_at = -math.inf
         self._count_every_s = TICK_S
         self._running: dict[str, End] = {}
-        self._owned = asyncio.Event()
 
     # --------------------------------------------------------------------------------------------------------- tasks
 
@@ -107,7 +119,9 @@ class PoolHost:
         now = self._app.clock.now()
         at = calendars.allowed_at(scheduler.pool.types[task.type].hours, task.zone or scheduler.pool.zone, now)
         if at > now:
-            raise errors.Retry(f"the hours of task type {task.type!r} are over; it waits for the next", after_s=at - now)
+            raise errors.Retry(
+                f"the hours of task type {task.type!r} are over; it waits for the next", after_s=at - now
+            )
 
     async def _reply(self, task: Task, result: object) -> None:
         """Publish the result before the task is settled, so that a crash repeats it rather than loses it."""
@@ -159,23 +173,39 @@ class PoolHost:
     async def _look(self) -> None:
         if not self._app.owns(self.name):
             self._let_go()
+            await self._prepare()
             await asyncio.sleep(WATCH_S)
             return
         if self.scheduler is None:
             await self._take_over()
         else:
             await self._tick()
-        began = time.monotonic()
-        while self._app.owns(self.name) and time.monotonic() < began + TICK_S:
-            await asyncio.sleep(WATCH_S)
+        for _ in range(round(TICK_S / WATCH_S)):
+            if self._app.owns(self.name):
+                await asyncio.sleep(WATCH_S)
+
+    async def _prepare(self) -> None:
+        """Create the topics of the pool once it is there, so that hosts can own it before the first task comes."""
+        now = time.monotonic()
+        if self._is_prepared or now < self._prepared_at + PREPARE_S:
+            return
+        self._prepared_at = now
+        with contextlib.suppress(errors.UnknownPool):
+            pool = (await self._catalog.get(self.name)).pool
+            await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
+            self._is_prepared = True
 
     async def _take_over(self) -> None:
         self._stored = await self._catalog.get(self.name)
-        cancelled = await self._cancels.all()
+        await self._records.give_up_running(self.name, us(self._app.clock.now()))
+        self._asked = self._cancels.reader(self.name)
+        cancelled = await self._asked.new()
         self.scheduler = Scheduler(
             self._stored.pool, self._app.clock, lambda: self._app.owns(self.name), self._on_ended, self._stored.version
         )
         self.scheduler.cancel(cancelled)
+        self._viewer = Viewer(self.scheduler, self._app.host_name(), self._app.clock.now())
+        self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
 
     def _let_go(self) -> None:
@@ -185,18 +215,18 @@ class PoolHost:
 
     async def _tick(self) -> None:
         scheduler = self.scheduler
-        assert scheduler is not None and self._stored is not None
+        assert scheduler is not None
+        assert self._stored is not None
         if await self._catalog.version(self.name) not in (self._stored.version, 0):
             self._stored = await self._catalog.get(self.name)
             scheduler.follow(self._stored.pool, self._stored.version)
             await self._adapt_topics(scheduler)
-        scheduler.cancel(await self._cancels.newer())
+        scheduler.cancel(await self._asked.new())
         scheduler.sweep()
         self._record_long(scheduler)
         await self._count()
-        host = self._app.host_name()
-        snapshot = snapshot_of(scheduler, self._stored.version, host, self._backlog)
-        await snapshots.save(self._app.database, self._app.settings.environment, snapshot)
+        assert self._viewer is not None
+        await self._snapshots.save(self._viewer.look(self._backlog, self._app.clock.now()))
 
     async def _adapt_topics(self, scheduler: Scheduler) -> None:
         """Give the pool's topics what follows from its limits and types now."""

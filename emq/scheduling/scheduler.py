@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from emq import errors
 from emq.clock import Clock
+from emq.scheduling import rules
 from emq.scheduling.accounts import Accounts, Charge
 from emq.scheduling.health import Health
 from emq.scheduling.keeping import Keeping
@@ -52,6 +53,10 @@ NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
 
 
+NO_ROOM_S = 30.0
+"""Seconds after which a task is tried again whose costs are above every limit now; each time is an attempt."""
+
+
 class Dropped(Exception):
     """A task ends without having started: its `outcome` is "cancelled" or "expired"."""
 
@@ -81,13 +86,15 @@ class Run:
         resource: name of the resource on which the task runs.
         attributes: those of the resource.
         charged: units charged at the start, by limit.
+        at: when it started, in seconds since the epoch; limits count it in the second of this time.
         actual: units that the attempt really used, as far as `used` has told.
     """
 
-    __slots__ = ("actual", "attributes", "charged", "resource")
+    __slots__ = ("actual", "at", "attributes", "charged", "resource")
 
-    def __init__(self, resource: str, attributes: dict[str, str], charged: Costs) -> None:
+    def __init__(self, resource: str, attributes: dict[str, str], charged: Costs, at: float) -> None:
         self.resource = resource
+        self.at = at
         self.attributes = attributes
         self.charged = charged
         self.actual: Costs = {}
@@ -173,7 +180,7 @@ class Scheduler:
         self.version = version
         self.accounts = Accounts(pool, now)
         self.accounts.begin(now)
-        self.keeping = Keeping(self.accounts, now)
+        self.keeping = Keeping(pool, self.accounts, now)
         self.matching = Matching(pool, self.keeping)
         self.measured = Measured(now)
         self.healths: dict[str, Health] = {}
@@ -214,7 +221,7 @@ class Scheduler:
         now = self._clock.now()
         self.pool, self.version = pool, version
         self.accounts.follow(pool, now)
-        self.keeping.follow(now)
+        self.keeping.follow(pool, now)
         self.matching.follow(pool)
         for name in [name for name in self.healths if name not in pool.resources]:
             del self.healths[name]
@@ -232,15 +239,31 @@ class Scheduler:
         now = self._clock.now()
         for waiting in list(self._waiting.values()):
             kind = self.pool.types.get(waiting.task.type)
-            if kind is None or (kind.ttl_s is not None and now > waiting.task.submitted_us / 1e6 + kind.ttl_s):
+            if kind is None or kind.ttl_s is not None or waiting.costs is not None:
                 try:
                     self._check(waiting.task, now)
-                except (Dropped, errors.GiveBack) as exc:
+                except (Dropped, errors.GiveBack, errors.Retry) as exc:
                     self._drop(waiting, exc)
         for name, health in self.healths.items():
             if name in self.pool.resources:
                 self.apply(name, health, now)
         self._soon()
+
+    def waiting(self, task_type: str) -> int:
+        """Return how many tasks of a type wait here for a resource."""
+        return self.matching.window.by_type.get(task_type, 0)
+
+    def closed(self, now: float) -> dict[str, str]:
+        """Return why resources start nothing now, by resource; also those whose parent starts nothing."""
+        found = {}
+        for name in self.pool.resources:
+            for above in [name, *self.pool.parents(name)]:
+                health = self.healths.get(above)
+                if self.pool.resources[above].paused:
+                    found[name] = "paused" if above == name else f"{above} is paused"
+                elif health is not None and health.closed_until > now:
+                    found[name] = health.reason if above == name else f"{above}: {health.reason}"
+        return found
 
     def long_running(self, before: float) -> list[tuple[Task, Placement]]:
         """Return the tasks that started before that time and still run."""
@@ -297,16 +320,32 @@ class Scheduler:
             raise errors.GiveBack(f"pool {self.pool.name!r} has no task type {task.type!r} now", pause_s=NO_TYPE_S)
         if kind.ttl_s is not None and now > task.submitted_us / 1e6 + kind.ttl_s:
             raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {kind.ttl_s:g}")
+        if task.costs is not None and not self._ever_fits(task):
+            raise errors.Retry("its costs are above what any able resource allows now", after_s=NO_ROOM_S)
+
+    def _ever_fits(self, task: Task) -> bool:
+        """Return True if some able resource would take the task with nothing else running; also if none is able now."""
+        assert task.costs is not None
+        able = self.pool.able(task.type)
+        for name in able:
+            amounts = [
+                (limit.name, rules.most_of(self.pool, owner, limit))
+                for owner in self.pool.chain(name)
+                for limit in owner.limits
+            ]
+            if all(task.costs.get(limit, 0.0) <= amount for limit, amount in amounts):
+                return True
+        return not able
 
     def _undo(self, placement: Placement) -> None:
         self._left(placement.resource)
         placement.charge.undo(self._clock.now())
-        self.matching.freed(placement.resource)
+        self.matching.freed(placement.resource, is_refund=True)
 
     async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
         resource = self.pool.resources.get(placement.resource)
         kind = self.pool.types.get(task.type)
-        run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs)
+        run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs, placement.at)
         self._placed_tasks[task.id] = (task, placement)
         result: object = None
         failure: BaseException | None = None
@@ -322,7 +361,7 @@ class Scheduler:
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
         self._note_health(placement, failure, now)
-        self.matching.freed(placement.resource)
+        self.matching.freed(placement.resource, is_refund=bool(run.actual))
         self._soon()
         await self._on_ended(Ended(task, placement, now, outcome, error, run.actual, result))
         if failure is not None:
@@ -358,7 +397,7 @@ class Scheduler:
         factor = health.factor(now)
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
-            self.keeping.follow(now)
+            self.keeping.refresh(now)
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)
@@ -396,7 +435,7 @@ class Scheduler:
             if future.done():  # cancelled, and not taken out of the window yet
                 raise Dropped("cancelled", "cancelled")
             self._check(task, now)
-        except (Dropped, errors.GiveBack) as exc:
+        except (Dropped, errors.GiveBack, errors.Retry) as exc:
             self._undo(placement)
             if not future.done():
                 future.set_exception(exc)

@@ -54,6 +54,13 @@ tasks = sa.Table(
         comment="of the attempt; when the task ended if it never started",
     ),
     sa.Column("task", sa.Text, primary_key=True, comment="its id"),
+    sa.Column(
+        "attempt",
+        sa.Integer,
+        primary_key=True,
+        autoincrement=False,
+        comment="from 1; 0 if the task never started",
+    ),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("tenant", sa.Text, nullable=False, comment="empty for none"),
     sa.Column("resource", sa.Text, nullable=False, comment="empty if the task never started"),
@@ -62,7 +69,6 @@ tasks = sa.Table(
     sa.Column("deadline_us", sa.BigInteger, nullable=False, comment="0: none"),
     sa.Column("ended_us", sa.BigInteger, nullable=False, comment="0 while the attempt runs"),
     sa.Column("outcome", sa.Text, nullable=False, comment="see emq.scheduling.ends"),
-    sa.Column("attempt", sa.Integer, nullable=False, comment="from 1; 0 if the task never started"),
     sa.Column("version", sa.BigInteger, nullable=False, comment="of the pool by which the attempt was charged"),
     sa.Column("costs", sa.Text, nullable=False, comment="JSON: units charged at the start, by limit name"),
     sa.Column("actual", sa.Text, nullable=False, comment="JSON: units really used; empty if as charged"),
@@ -91,5 +97,16 @@ snapshots = sa.Table(
     _pool(),
     sa.Column("body", sa.Text, nullable=False, comment="JSON, see emq.scheduling.snapshot"),
     sa.Column("at_us", sa.BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+usage = sa.Table(
+    "emq_scheduling_usage",
+    metadata,
+    _environment(),
+    _pool(),
+    sa.Column("resource", sa.Text, primary_key=True, comment="empty in the row that names the owner"),
+    sa.Column("body", sa.Text, nullable=False, comment="JSON, see emq.scheduling.usage; or the owner"),
+    sa.Column("number", sa.BigInteger, nullable=False, comment="of the owner's latest save, in its row; else 0"),
     sqlite_with_rowid=False,
 )

@@ -2,9 +2,9 @@
 
 import math
 
-from emq.scheduling.accounts import Accounts, Binding
+from emq.scheduling.accounts import PROBE_FACTOR, Accounts, Binding
 from emq.scheduling.limits import UNLIMITED
-from emq.scheduling.model import Limit, Pool, Resource
+from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource
 
 NOW = 1_000_000.0
 
@@ -247,3 +247,114 @@ def test_a_factor_of_zero_lets_nothing_start_below_it() -> None:
     assert of.next_at("a", {}, NOW) == math.inf
     of.set_factor("account", 0.1, NOW)
     assert of.room("a", {}, NOW) == 1
+
+
+def by_day(
+    amounts: dict[str, float], *limits: str, start: str = "08:00", end: str = "20:00", zone: str = "UTC"
+) -> Pool:
+    """Return a pool of a resource "a" below "up", whose calendar sets amounts in some hours."""
+    calendar = Calendar(zone, (Hours(start, end, amounts=amounts),))
+    a = Resource(parent="up", limits=tuple(limit(each) for each in limits), calendar="hours")
+    return Pool("sms", resources={"up": resource(), "a": a}, calendars={"hours": calendar})
+
+
+MIDNIGHT = 1_785_542_400.0  # 2026-08-01 in UTC
+EIGHT, TWENTY = MIDNIGHT + 8 * 3_600, MIDNIGHT + 20 * 3_600
+
+
+def test_the_calendar_changes_limits_at_the_minute() -> None:
+    of = Accounts(by_day({"requests": 10}, "requests 2 second"), MIDNIGHT)
+    assert starts(of, "a", EIGHT - 0.1) == 2
+    assert starts(of, "a", EIGHT) == 10
+    assert of.amounts(EIGHT)["a"] == {"requests/second": 10}
+    assert starts(of, "a", TWENTY - 0.1) == 10
+    assert of.room("a", {}, TWENTY) == 2
+    assert of.binding("a", TWENTY + 86_400 - 0.1) == Binding("a", "requests", "second", 0, 10)
+
+
+def test_next_at_looks_beyond_the_next_changes() -> None:
+    of = Accounts(by_day({"requests": 10}, "requests 0 second"), MIDNIGHT)
+    assert of.next_at("a", {}, MIDNIGHT) == EIGHT
+    assert of.next_at("a", {}, TWENTY) == EIGHT + 86_400
+    assert of.next_at("a", {"requests": 11}, MIDNIGHT) == math.inf
+    of = Accounts(by_day({"requests": 10}, "requests 0 second"), MIDNIGHT)
+    assert of.charge("a", {"requests": 10}, TWENTY - 0.5) is not None
+    assert of.next_at("a", {"requests": 1}, TWENTY - 0.5) == EIGHT + 86_400
+    of = Accounts(by_day({"requests": 10}, "requests 0 second"), MIDNIGHT)
+    assert of.earliest("a", {"requests": 5}, TWENTY - 1.5, after={"requests": 6}) == TWENTY - 1
+    assert of.earliest("a", {"requests": 5}, TWENTY - 0.5, after={"requests": 6}) == EIGHT + 86_400
+
+
+def test_next_at_needs_the_window_free_and_the_hours_open() -> None:
+    of = Accounts(by_day({"tokens": 0}, "tokens 100 hour", start="08:00", end="08:30"), MIDNIGHT)
+    assert of.charge("a", {"tokens": 100}, EIGHT - 2_700) is not None
+    assert of.next_at("a", {"tokens": 1}, EIGHT - 60) == EIGHT + 1_800, "the hour is over at 08:15"
+    late = Accounts(by_day({"tokens": 0}, "tokens 100 hour", start="08:00", end="08:10"), MIDNIGHT)
+    assert late.charge("a", {"tokens": 100}, EIGHT - 2_700) is not None
+    assert late.next_at("a", {"tokens": 1}, EIGHT - 60) == EIGHT + 900, "the hours are over at 08:10"
+
+
+def test_a_days_quota_ends_at_midnight_in_the_zone_of_the_calendar() -> None:
+    of = Accounts(by_day({"quota": 5}, "quota 3 day", zone="Asia/Tokyo", start="00:00", end="12:00"), MIDNIGHT)
+    tokyo_midnight = MIDNIGHT + 15 * 3_600
+    assert starts(of, "a", tokyo_midnight - 1) == 3
+    assert of.next_at("a", {}, tokyo_midnight - 1) == tokyo_midnight
+    assert starts(of, "a", tokyo_midnight) == 5
+    assert of.room("a", {}, tokyo_midnight + 12 * 3_600) == 0
+    assert of.next_at("a", {}, tokyo_midnight + 12 * 3_600) == tokyo_midnight + 86_400
+
+
+def test_debt_is_paid_by_the_amounts_that_hold_at_the_time() -> None:
+    of = Accounts(by_day({"tokens": 0}, "tokens 10 second"), MIDNIGHT)
+    charge = of.charge("a", {"tokens": 10}, EIGHT - 2)
+    assert charge is not None
+    charge.end(EIGHT - 2, {"tokens": 35})
+    assert of.next_at("a", {"tokens": 1}, EIGHT - 2) == TWENTY + 1, "10 at 07:59:59, 10 at 20:00:00, 5 at 20:00:01"
+    assert of.used(EIGHT + 86_300)["a"] == {"tokens/second": 0}
+    twin = Accounts(by_day({"tokens": 0}, "tokens 10 second"), MIDNIGHT)
+    charge = twin.charge("a", {"tokens": 10}, EIGHT - 2)
+    assert charge is not None
+    charge.end(EIGHT - 2, {"tokens": 35})
+    assert not twin.fits("a", {"tokens": 6}, TWENTY + 1), "also when nobody asked in between"
+    assert twin.fits("a", {"tokens": 5}, TWENTY + 1)
+
+
+def test_a_full_resource_is_looked_at_again_when_its_calendar_lets_more_in_flight() -> None:
+    of = Accounts(by_day({"slots": 5}, "slots 2 in_flight", "requests 9 second"), MIDNIGHT)
+    assert starts(of, "a", MIDNIGHT) == 2
+    assert of.next_at("a", {}, MIDNIGHT) == EIGHT
+    assert of.room("a", {}, EIGHT) == 3
+    other = Accounts(by_day({"requests": 5}, "slots 2 in_flight", "requests 9 second"), MIDNIGHT)
+    assert starts(other, "a", MIDNIGHT) == 2
+    assert other.next_at("a", {}, MIDNIGHT) == math.inf
+
+
+def test_a_resource_that_is_tried_out_gets_one_task_at_a_time() -> None:
+    of = accounts(account=resource("requests 10 second"), a=resource(parent="account"), b=resource(parent="account"))
+    before = of.charge("a", {}, NOW)
+    of.set_factor("a", PROBE_FACTOR, NOW)
+    probe = of.charge("a", {}, NOW)
+    assert probe is not None
+    assert of.charge("a", {}, NOW) is None
+    assert of.charge("b", {}, NOW) is not None
+    assert before is not None
+    before.end(NOW + 1)
+    assert not of.fits("a", {}, NOW + 1), "the probe is still running"
+    probe.end(NOW + 2)
+    assert of.room("a", {}, NOW + 2) == 1
+
+
+def test_a_resource_without_limits_gets_a_part_of_what_ran() -> None:
+    of = accounts(account=resource("requests 100 second"), a=resource(parent="account"))
+    running = [of.charge("a", {}, NOW) for _ in range(20)]
+    of.set_factor("a", PROBE_FACTOR, NOW)
+    of.set_factor("a", 0.1, NOW + 1)
+    assert starts(of, "a", NOW + 1) == 2
+    of.set_factor("a", 0.5, NOW + 2)
+    assert starts(of, "a", NOW + 2) == 8
+    for charge in running:
+        assert charge is not None
+        charge.end(NOW + 3)
+    assert not of.fits("a", {}, NOW + 3)
+    of.set_factor("a", 1, NOW + 3)
+    assert of.room("a", {}, NOW + 3) == 100

@@ -1,4 +1,4 @@
-"""Pools, their versions, records of tasks, cancels, snapshots."""
+"""Pools, their versions, records of tasks, cancels, snapshots, usage."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -38,6 +38,13 @@ def upgrade() -> None:
             comment="of the attempt; when the task ended if it never started",
         ),
         sa.Column("task", sa.Text, primary_key=True, comment="its id"),
+        sa.Column(
+            "attempt",
+            sa.Integer,
+            primary_key=True,
+            autoincrement=False,
+            comment="from 1; 0 if the task never started",
+        ),
         sa.Column("type", sa.Text, nullable=False),
         sa.Column("tenant", sa.Text, nullable=False, comment="empty for none"),
         sa.Column("resource", sa.Text, nullable=False, comment="empty if the task never started"),
@@ -46,7 +53,6 @@ def upgrade() -> None:
         sa.Column("deadline_us", sa.BigInteger, nullable=False, comment="0: none"),
         sa.Column("ended_us", sa.BigInteger, nullable=False, comment="0 while the attempt runs"),
         sa.Column("outcome", sa.Text, nullable=False, comment="see emq.scheduling.ends"),
-        sa.Column("attempt", sa.Integer, nullable=False, comment="from 1; 0 if the task never started"),
         sa.Column("version", sa.BigInteger, nullable=False, comment="of the pool by which the attempt was charged"),
         sa.Column("costs", sa.Text, nullable=False, comment="JSON: units charged at the start, by limit name"),
         sa.Column("actual", sa.Text, nullable=False, comment="JSON: units really used; empty if as charged"),
@@ -71,6 +77,15 @@ def upgrade() -> None:
         sa.Column("at_us", sa.BigInteger, nullable=False),
         sqlite_with_rowid=False,
     )
+    op.create_table(
+        "emq_scheduling_usage",
+        sa.Column("environment", sa.Text, primary_key=True),
+        sa.Column("pool", sa.Text, primary_key=True),
+        sa.Column("resource", sa.Text, primary_key=True, comment="empty in the row that names the owner"),
+        sa.Column("body", sa.Text, nullable=False, comment="JSON, see emq.scheduling.usage; or the owner"),
+        sa.Column("number", sa.BigInteger, nullable=False, comment="of the owner's latest save, in its row; else 0"),
+        sqlite_with_rowid=False,
+    )
     op.create_index("emq_scheduling_tasks_task", "emq_scheduling_tasks", ["environment", "pool", "task"])
     op.create_index("emq_scheduling_cancels_asked", "emq_scheduling_cancels", ["environment", "pool", "asked_us"])
 
@@ -81,3 +96,4 @@ def downgrade() -> None:
     op.drop_table("emq_scheduling_tasks")
     op.drop_table("emq_scheduling_cancels")
     op.drop_table("emq_scheduling_snapshots")
+    op.drop_table("emq_scheduling_usage")
