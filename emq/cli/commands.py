@@ -23,6 +23,7 @@ from emq.cli import (
     push,
     run,
     schedule,
+    scheduling,
     settings,
     topics,
     trace,
@@ -92,6 +93,7 @@ command(app, "lag")(watching.lag)
 command(app, "trace", cls=TakesIds)(trace.trace)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(scheduling.app, name="scheduling")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(trail.app, name="trail")
 command(app, "audit")(audit.audit)

@@ -51,6 +51,16 @@ ARGUMENTS = {
     "schedule list": "",
     "schedule recall": f"{TOPIC} some-id",
     "schedule show": f"{TOPIC} some-id",
+    "scheduling cancel": "sms some-id",
+    "scheduling delete": "gone --yes",
+    "scheduling export": "sms",
+    "scheduling import": "pool.toml",
+    "scheduling pools": "",
+    "scheduling set": "sms resource acme weight=2",
+    "scheduling show": "sms",
+    "scheduling status": "sms some-id",
+    "scheduling submit": "sms code payload",
+    "scheduling verify": "sms",
     "settings": "",
     "stats": "",
     "top": "--count 1",
@@ -73,6 +83,14 @@ ARGUMENTS = {
     "weight": "some-host 2",
 }
 """By command."""
+
+POOL = """
+name = "sms"
+types.code = {}
+[resources.acme]
+limits = [{name = "requests", amount = 5, per = "second"}]
+takes = ["code"]
+"""
 
 SPARK = ("audit", "load", "trial")
 
@@ -106,6 +124,8 @@ def fill(emq: Shell, directory: Path) -> None:
     emq("topic export -o topics.toml")
     (directory / "trail").mkdir()
     (directory / "latin.txt").write_bytes(b"qps = 1 # caf\xe9\n")
+    (directory / "pool.toml").write_text(POOL)
+    emq("scheduling import pool.toml")
     (directory / "plan.toml").write_text('duration_s = 5\n[[tenants]]\ntopics = ["shop"]\nrate_per_s = 1\n')
 
 
