@@ -36,13 +36,15 @@ def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None 
     """The connection pool. Connections are not limited here: a `Pusher` shares them among topics.
 
     Args:
-        addresses: to which of them a connection may be made; asked for each one, also for a URL without a name.
+        addresses: to which of them a connection may be made; asked for each one, also for a URL without a name. With a
+            proxy all connections go to it, so there is nothing to ask.
         resolver: looks names up; the caller closes it.
     """
 
     def socket_for(info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info
-        addresses.check(str(address[0]))
+        if addresses.proxy is None:
+            addresses.check(str(address[0]))
         return socket.socket(family, kind, protocol)
 
     return aiohttp.TCPConnector(
@@ -89,9 +91,18 @@ class Connections:
         timeout_s: float,
         tls: ssl.SSLContext | None = None,
     ) -> aiohttp.ClientResponse:
-        """Do the same as `post` with another method. Raises `RuntimeError` after `close`."""
-        session = self._session or self._open()
-        return await session.request(
+        """Do the same as `post` with another method; through the proxy, if there is one.
+
+        Raises:
+            RuntimeError: after `close`.
+            ProxyFailed: nothing is known of the endpoint, see `emq.push.proxy`.
+            ForbiddenAddress: the filter refuses the address.
+        """
+        session, proxy, for_proxy = self._session or self._open(), self._addresses.proxy, None
+        if proxy is not None:
+            self._addresses.check_literal(url.host or "")
+            headers, for_proxy = proxy.headers(url, headers)
+        sent = session.request(
             method,
             url,
             data=body,
@@ -99,7 +110,10 @@ class Connections:
             timeout=self._timeout(timeout_s),
             allow_redirects=False,
             ssl=tls or True,
+            proxy=None if proxy is None else proxy.url,
+            proxy_headers=for_proxy,
         )
+        return await (sent if proxy is None else proxy.through(sent, url))
 
     async def close(self) -> None:
         """Close all connections; requests under way fail. Safe to repeat."""

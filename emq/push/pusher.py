@@ -23,6 +23,7 @@ from emq.push.endpoint import Endpoint
 from emq.push.health import Healths
 from emq.push.http import BODY_BYTES as BODY_BYTES
 from emq.push.http import Connections, beginning
+from emq.push.masking import Masking, secrets_of
 from emq.push.oauth2 import OAuth2, Tokens
 from emq.push.outages import Change, Outages
 from emq.push.outcome import Outcome
@@ -52,14 +53,15 @@ class Reports:
 class Pusher:
     """Delivers messages of any number of topics by HTTP POST; an async handler, and an async context manager.
 
-    Redirects are not followed, cookies not kept, proxy settings of the environment not used. Topics share the
+    Redirects are not followed, cookies not kept, proxy settings of the environment not used; the only proxy is that of
+    `addresses`. Topics share the
     connections (`emq.places.places`), so that those whose endpoints hang leave some to the others.
 
     Args:
         endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of
             the catalog applies to the next one. See `emq.push.endpoint.Endpoints`.
         clock: for `webhook-timestamp` and `Retry-After` dates.
-        addresses: to which addresses it may connect; None for public ones only.
+        addresses: to which addresses it may connect, and through which proxy; None for public ones, directly.
         connections: most requests at once; None for half of the files that the process may have open.
         reports: where it tells what it has seen; None for nowhere.
         resolver: looks names up, and is closed with the pusher; None for the system's name servers.
@@ -153,7 +155,7 @@ class Pusher:
             failure = verdict.of_error(exc, endpoint.timeout_s)
         else:
             status, retry_after = response.status, response.headers.get("Retry-After")
-            answer = endpoint.masked(verdict.text_of(raw)) if raw else ""
+            answer = _masked(endpoint, head, verdict.text_of(raw)) if raw else ""
             failure = verdict.of_response(status, retry_after, answer, self._clock.now())
         self._tell(endpoint, began, status, failure)
         return Outcome(began_us, self._clock.now_us() - began_us, status, answer, failure)
@@ -234,3 +236,10 @@ class Pusher:
         )
         if failure is not None:
             raise failure
+
+
+def _masked(endpoint: Endpoint, head: dict[str, str], text: str) -> str:
+    """Return an endpoint's answer without secrets: its own, and the token that it got."""
+    if endpoint.oauth2 is not None:
+        text = Masking(secrets_of(head.get("Authorization", "")))(text)
+    return endpoint.masked(text)

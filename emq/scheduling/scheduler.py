@@ -86,13 +86,15 @@ class Run:
         resource: name of the resource on which the task runs.
         attributes: those of the resource.
         charged: units charged at the start, by limit.
+        at: when it started, in seconds since the epoch; limits count it in the second of this time.
         actual: units that the attempt really used, as far as `used` has told.
     """
 
-    __slots__ = ("actual", "attributes", "charged", "resource")
+    __slots__ = ("actual", "at", "attributes", "charged", "resource")
 
-    def __init__(self, resource: str, attributes: dict[str, str], charged: Costs) -> None:
+    def __init__(self, resource: str, attributes: dict[str, str], charged: Costs, at: float) -> None:
         self.resource = resource
+        self.at = at
         self.attributes = attributes
         self.charged = charged
         self.actual: Costs = {}
@@ -163,6 +165,8 @@ class Scheduler:
         owns: returns whether this host owns the pool now.
         on_ended: called with each attempt that ran; it may wait to push back.
         version: of the pool.
+        saves: whether a `UsageKeeper` saves what the accounts count; without it, nothing starts under limits per
+            minute, hour and day.
     """
 
     def __init__(
@@ -172,11 +176,12 @@ class Scheduler:
         owns: Callable[[], bool],
         on_ended: Callable[[Ended], Awaitable[None]],
         version: int = 0,
+        saves: bool = True,
     ) -> None:
         now = clock.now()
         self.pool = pool
         self.version = version
-        self.accounts = Accounts(pool, now)
+        self.accounts = Accounts(pool, now, saves=saves)
         self.accounts.begin(now)
         self.keeping = Keeping(pool, self.accounts, now)
         self.matching = Matching(pool, self.keeping)
@@ -343,7 +348,7 @@ class Scheduler:
     async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
         resource = self.pool.resources.get(placement.resource)
         kind = self.pool.types.get(task.type)
-        run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs)
+        run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs, placement.at)
         self._placed_tasks[task.id] = (task, placement)
         result: object = None
         failure: BaseException | None = None
@@ -396,6 +401,7 @@ class Scheduler:
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
             self.keeping.refresh(now)
+            self.matching.freed(name, is_refund=True)  # what sleeps until never may have room now
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)

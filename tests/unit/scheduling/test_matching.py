@@ -185,7 +185,7 @@ def test_small_tasks_use_a_gap_and_do_not_delay_the_large_one() -> None:
     bench.add("small", 6)
     assert types_of(bench.run()) == ["small"] * 2, "a third would be in the window when the large one could start"
     starts = bench.until(1061.0)
-    assert [start.waiting for _, start in starts][0] is large
+    assert starts[0][1].waiting is large
     assert starts[0][0] == pytest.approx(1060.0, abs=0.01)
 
 
