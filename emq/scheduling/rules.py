@@ -155,6 +155,8 @@ def _written(hours: Hours) -> str:
 
 def _check_type(pool: Pool, kind: TaskType) -> None:
     _number("priority", kind.priority)
+    if kind.near_priority is not None and not 0 <= kind.near_priority <= kind.priority:
+        raise errors.InvalidPool(f"near_priority {kind.near_priority} must be from 0 to its priority, {kind.priority}")
     for what, seconds in (
         ("longest_wait_s", kind.longest_wait_s),
         ("ttl_s", kind.ttl_s),

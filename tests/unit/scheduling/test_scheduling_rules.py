@@ -64,6 +64,8 @@ LIMIT = {"name": "requests", "amount": 10, "per": "second"}
         ({"zone": "../etc/passwd"}, "zone '../etc/passwd' is not known"),
         ({"types__a*b": {}}, "type 'a*b': name 'a*b' contains '*'"),
         ({"types__verification__priority": -1}, "type 'verification': priority -1 must be 0 or more"),
+        ({"types__marketing__near_priority": 3}, "near_priority 3 must be from 0 to its priority, 2"),
+        ({"types__marketing__near_priority": -1}, "near_priority -1 must be from 0"),
         ({"types__verification__longest_wait_s": 0}, "longest_wait_s 0 must be above 0"),
         ({"types__verification__ttl_s": -3}, "ttl_s -3 must be above 0"),
         ({"types__verification__duration_s": float("inf")}, "duration_s inf must be a finite number"),
