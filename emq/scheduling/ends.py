@@ -60,7 +60,8 @@ COLUMNS = (
 )
 _LATER = ("ended_us", "outcome", "actual", "error", "result")
 _SAVE = """INSERT INTO emq_scheduling_tasks ({}) VALUES ({})
-ON CONFLICT (environment, pool, started_us, task, attempt, resource) DO UPDATE SET {} WHERE excluded.outcome <> 'running'"""
+ON CONFLICT (environment, pool, started_us, task, attempt, resource)
+DO UPDATE SET {} WHERE excluded.outcome <> 'running'"""
 """A repeated write changes nothing, and a record that an attempt runs never replaces the record of its end."""
 
 
