@@ -22,7 +22,7 @@ from emq.scheduling.records import Records
 from emq.scheduling.scheduler import Dropped, Ended, Performer, Scheduler
 from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.tasks import Task, task_of
-from emq.scheduling.usage_keeper import UsageKeeper, UsageTable
+from emq.scheduling.usage_keeper import Saving, UsageTable
 from emq.scheduling.viewing import Viewer
 from emq.topics.model import Topic
 
@@ -74,8 +74,6 @@ class PoolHost:
         self._performer = performer
         self._stored: Stored | None = None
         self._viewer: Viewer | None = None
-        self._keeper: UsageKeeper | None = None
-        self._saving: asyncio.Task[None] | None = None
         self._is_prepared = False
         self._prepared_at = -math.inf
         environment = app.settings.environment
@@ -83,7 +81,7 @@ class PoolHost:
         self._asked = self._cancels.reader(name)
         self._records = Records(app.database, environment)
         self._snapshots = Snapshots(app.database, environment)
-        self._usage = UsageTable(app.database, environment)
+        self._saving = Saving(UsageTable(app.database, environment), name, app.clock)
         self._backlog: dict[str, int] = {}
         self._counted_at = -math.inf
         self._count_every_s = TICK_S
@@ -200,38 +198,36 @@ class PoolHost:
             self._is_prepared = True
 
     async def _take_over(self) -> None:
-        """Begin to schedule the pool: with its present version, what its limits have used, and what is cancelled."""
-        clock = self._app.clock
-        stored = self._stored = await self._catalog.get(self.name)
-        await self._records.give_up_running(self.name, us(clock.now()))
+        self._stored = await self._catalog.get(self.name)
+        await self._records.give_up_running(self.name, us(self._app.clock.now()))
         self._asked = self._cancels.reader(self.name)
         cancelled = await self._asked.new()
         scheduler = Scheduler(
-            stored.pool, clock, lambda: self._app.owns(self.name), self._on_ended, version=stored.version
+            self._stored.pool,
+            self._app.clock,
+            lambda: self._app.owns(self.name),
+            self._on_ended,
+            self._stored.version,
+            saves=True,
         )
         scheduler.cancel(cancelled)
-        keeper = UsageKeeper(self._usage, self.name, scheduler.accounts, clock)
-        await keeper.begin()
-        self._keeper, self._saving = keeper, asyncio.create_task(keeper.run(), name=f"emq use of pool {self.name}")
-        self._viewer = Viewer(scheduler, self._app.host_name(), clock.now())
-        self._running.clear()
+        await self._saving.begin(scheduler.accounts)
         self.scheduler = scheduler
+        self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
+        self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
 
     async def _let_go(self) -> None:
         """Start nothing more; save what was used, once the tasks that run have told what they used."""
-        scheduler, keeper, saving = self.scheduler, self._keeper, self._saving
-        self.scheduler = self._keeper = self._saving = None
-        if scheduler is None or keeper is None or saving is None:
+        scheduler, self.scheduler = self.scheduler, None
+        if scheduler is None:
             return
         scheduler.close()
         for _ in range(round(self._app.settings.drain_s / WATCH_S)):
             if not scheduler.running:
                 break
             await asyncio.sleep(WATCH_S)
-        saving.cancel()
-        await asyncio.gather(saving, return_exceptions=True)
-        await keeper.end()
+        await self._saving.end()
 
     async def _tick(self) -> None:
         scheduler = self.scheduler

@@ -165,8 +165,7 @@ class Scheduler:
         owns: returns whether this host owns the pool now.
         on_ended: called with each attempt that ran; it may wait to push back.
         version: of the pool.
-        saves: whether a `UsageKeeper` saves what the accounts count; without it, nothing starts under limits per
-            minute, hour and day.
+        saves: True if a `UsageKeeper` saves what `accounts` count.
     """
 
     def __init__(
@@ -176,7 +175,8 @@ class Scheduler:
         owns: Callable[[], bool],
         on_ended: Callable[[Ended], Awaitable[None]],
         version: int = 0,
-        saves: bool = True,
+        *,
+        saves: bool = False,
     ) -> None:
         now = clock.now()
         self.pool = pool
@@ -363,7 +363,7 @@ class Scheduler:
         placement.charge.end(now, run.actual)
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
-        self._note_health(placement, failure, now)
+        self._note_health(task.type, placement, failure, now)
         self.matching.freed(placement.resource, is_refund=bool(run.actual))
         self._soon()
         await self._on_ended(Ended(task, placement, now, outcome, error, run.actual, result))
@@ -376,7 +376,7 @@ class Scheduler:
         if not self.running[resource]:
             del self.running[resource]
 
-    def _note_health(self, placement: Placement, failure: BaseException | None, now: float) -> None:
+    def _note_health(self, kind: str, placement: Placement, failure: BaseException | None, now: float) -> None:
         """Let the resource have less, or close it, by how the attempt ended."""
         name = placement.resource
         resource = self.pool.resources.get(name)
@@ -386,7 +386,7 @@ class Scheduler:
         if health is None:
             health = self.healths[name] = Health()
         if failure is None or isinstance(failure, errors.Reject):
-            health.succeeded(placement.at, now)
+            health.succeeded(placement.at, now, kind)
         elif isinstance(failure, Overloaded):
             health.too_much(placement.at, now, failure.reason, failure.after_s)
         elif isinstance(failure, ResourceFailed):
@@ -401,7 +401,6 @@ class Scheduler:
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
             self.keeping.refresh(now)
-            self.matching.freed(name, is_refund=True)  # what sleeps until never may have room now
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)

@@ -15,7 +15,7 @@ import msgspec
 from emq.push.client import answers
 from emq.push.client.requests import Request, body, path
 
-Role = Literal["admin", "read", "send", "manage"]
+Role = Literal["admin", "submit", "read", "send", "manage"]
 
 # ------------------------------------------------------------------------------------------------------------- tenants
 
