@@ -204,6 +204,9 @@ class EndLog:
                     self._said = str(exc)
                     log.warning("records of tasks wait: %s", exc)
                 await asyncio.sleep(AGAIN_S)
+            except Exception:
+                log.exception("records of tasks wait")
+                await asyncio.sleep(AGAIN_S)
 
     async def _write(self) -> int:
         """Write one batch, which leaves the buffer once it is written; return its length."""
@@ -215,6 +218,7 @@ class EndLog:
         if batch:
             if self._tables is None:
                 self._tables = schema.Tables(self._database(), self._environment)
+            await self._tables.ready()
             try:
                 await self._tables.run(functools.partial(self._save, batch=batch))
                 self.written += len(batch)

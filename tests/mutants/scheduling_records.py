@@ -25,7 +25,7 @@ MUTANTS = (
         "emq/scheduling/ends.py",
         "            self._room.clear()\n",
         "",
-        f"{RECORDS}::test_while_the_database_is_away_nothing_is_dropped_and_a_full_log_pushes_back[sqlite]",
+        f"{RECORDS}::test_while_the_database_is_away_nothing_is_dropped_and_a_full_log_pushes_back[sqlite-away]",
     ),
     Mutant(
         "running-replaces-the-end",

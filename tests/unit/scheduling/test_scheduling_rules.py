@@ -108,6 +108,7 @@ LIMIT = {"name": "requests", "amount": 10, "per": "second"}
         ({"resources__acme_1__takes": {"marketing": {"requests": 21}}}, "costs 21 of 'requests', but the limit is ne"),
         ({"resources__acme__limits": [{**LIMIT, "amount": 2}]}, "but the limit of 'acme' is never above 2 per second"),
         ({"resources__a\nb": {}}, "has control characters"),
+        ({"resources__none": {}}, "resource 'none': name 'none' means no value in files and commands"),
         ({"tenants__a/b": {}}, "tenant 'a/b' contains '/'"),
         ({"tenants__shop__weight": 0}, "tenant 'shop': weight 0 must be above 0"),
         ({"resources__acme__limit": []}, "resource 'acme': there is no key 'limit'; the keys are parent, limits"),
