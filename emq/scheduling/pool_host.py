@@ -22,6 +22,7 @@ from emq.scheduling.records import Records
 from emq.scheduling.scheduler import Dropped, Ended, Performer, Scheduler
 from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.tasks import Task, task_of
+from emq.scheduling.usage_keeper import Saving, UsageTable
 from emq.scheduling.viewing import Viewer
 from emq.topics.model import Topic
 
@@ -80,6 +81,7 @@ class PoolHost:
         self._asked = self._cancels.reader(name)
         self._records = Records(app.database, environment)
         self._snapshots = Snapshots(app.database, environment)
+        self._saving = Saving(UsageTable(app.database, environment), name, app.clock)
         self._backlog: dict[str, int] = {}
         self._counted_at = -math.inf
         self._count_every_s = TICK_S
@@ -168,11 +170,11 @@ class PoolHost:
                     log.warning("pool %r: %s; trying again", self.name, exc)
                     await asyncio.sleep(TICK_S)
         finally:
-            self._let_go()
+            await self._let_go()
 
     async def _look(self) -> None:
         if not self._app.owns(self.name):
-            self._let_go()
+            await self._let_go()
             await self._prepare()
             await asyncio.sleep(WATCH_S)
             return
@@ -200,18 +202,32 @@ class PoolHost:
         await self._records.give_up_running(self.name, us(self._app.clock.now()))
         self._asked = self._cancels.reader(self.name)
         cancelled = await self._asked.new()
-        self.scheduler = Scheduler(
-            self._stored.pool, self._app.clock, lambda: self._app.owns(self.name), self._on_ended, self._stored.version
+        scheduler = Scheduler(
+            self._stored.pool,
+            self._app.clock,
+            lambda: self._app.owns(self.name),
+            self._on_ended,
+            self._stored.version,
+            saves=True,
         )
-        self.scheduler.cancel(cancelled)
-        self._viewer = Viewer(self.scheduler, self._app.host_name(), self._app.clock.now())
+        scheduler.cancel(cancelled)
+        await self._saving.begin(scheduler.accounts)
+        self.scheduler = scheduler
+        self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
         self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
 
-    def _let_go(self) -> None:
-        if self.scheduler is not None:
-            self.scheduler.close()
-            self.scheduler = None
+    async def _let_go(self) -> None:
+        """Start nothing more; save what was used, once the tasks that run have told what they used."""
+        scheduler, self.scheduler = self.scheduler, None
+        if scheduler is None:
+            return
+        scheduler.close()
+        for _ in range(round(self._app.settings.drain_s / WATCH_S)):
+            if not scheduler.running:
+                break
+            await asyncio.sleep(WATCH_S)
+        await self._saving.end()
 
     async def _tick(self) -> None:
         scheduler = self.scheduler

@@ -165,6 +165,7 @@ class Scheduler:
         owns: returns whether this host owns the pool now.
         on_ended: called with each attempt that ran; it may wait to push back.
         version: of the pool.
+        saves: True if a `UsageKeeper` saves what `accounts` count.
     """
 
     def __init__(
@@ -174,11 +175,13 @@ class Scheduler:
         owns: Callable[[], bool],
         on_ended: Callable[[Ended], Awaitable[None]],
         version: int = 0,
+        *,
+        saves: bool = False,
     ) -> None:
         now = clock.now()
         self.pool = pool
         self.version = version
-        self.accounts = Accounts(pool, now)
+        self.accounts = Accounts(pool, now, saves=saves)
         self.accounts.begin(now)
         self.keeping = Keeping(pool, self.accounts, now)
         self.matching = Matching(pool, self.keeping)
@@ -360,7 +363,7 @@ class Scheduler:
         placement.charge.end(now, run.actual)
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
-        self._note_health(placement, failure, now)
+        self._note_health(task.type, placement, failure, now)
         self.matching.freed(placement.resource, is_refund=bool(run.actual))
         self._soon()
         await self._on_ended(Ended(task, placement, now, outcome, error, run.actual, result))
@@ -373,7 +376,7 @@ class Scheduler:
         if not self.running[resource]:
             del self.running[resource]
 
-    def _note_health(self, placement: Placement, failure: BaseException | None, now: float) -> None:
+    def _note_health(self, kind: str, placement: Placement, failure: BaseException | None, now: float) -> None:
         """Let the resource have less, or close it, by how the attempt ended."""
         name = placement.resource
         resource = self.pool.resources.get(name)
@@ -383,7 +386,7 @@ class Scheduler:
         if health is None:
             health = self.healths[name] = Health()
         if failure is None or isinstance(failure, errors.Reject):
-            health.succeeded(placement.at, now)
+            health.succeeded(placement.at, now, kind)
         elif isinstance(failure, Overloaded):
             health.too_much(placement.at, now, failure.reason, failure.after_s)
         elif isinstance(failure, ResourceFailed):
