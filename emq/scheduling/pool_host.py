@@ -22,6 +22,7 @@ from emq.scheduling.records import Records
 from emq.scheduling.scheduler import Dropped, Ended, Performer, Scheduler
 from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.tasks import Task, task_of
+from emq.scheduling.usage_keeper import UsageKeeper, UsageTable
 from emq.scheduling.viewing import Viewer
 from emq.topics.model import Topic
 
@@ -73,6 +74,8 @@ class PoolHost:
         self._performer = performer
         self._stored: Stored | None = None
         self._viewer: Viewer | None = None
+        self._keeper: UsageKeeper | None = None
+        self._saving: asyncio.Task[None] | None = None
         self._is_prepared = False
         self._prepared_at = -math.inf
         environment = app.settings.environment
@@ -80,6 +83,7 @@ class PoolHost:
         self._asked = self._cancels.reader(name)
         self._records = Records(app.database, environment)
         self._snapshots = Snapshots(app.database, environment)
+        self._usage = UsageTable(app.database, environment)
         self._backlog: dict[str, int] = {}
         self._counted_at = -math.inf
         self._count_every_s = TICK_S
@@ -168,11 +172,11 @@ class PoolHost:
                     log.warning("pool %r: %s; trying again", self.name, exc)
                     await asyncio.sleep(TICK_S)
         finally:
-            self._let_go()
+            await self._let_go()
 
     async def _look(self) -> None:
         if not self._app.owns(self.name):
-            self._let_go()
+            await self._let_go()
             await self._prepare()
             await asyncio.sleep(WATCH_S)
             return
@@ -196,22 +200,38 @@ class PoolHost:
             self._is_prepared = True
 
     async def _take_over(self) -> None:
-        self._stored = await self._catalog.get(self.name)
-        await self._records.give_up_running(self.name, us(self._app.clock.now()))
+        """Begin to schedule the pool: with its present version, what its limits have used, and what is cancelled."""
+        clock = self._app.clock
+        stored = self._stored = await self._catalog.get(self.name)
+        await self._records.give_up_running(self.name, us(clock.now()))
         self._asked = self._cancels.reader(self.name)
         cancelled = await self._asked.new()
-        self.scheduler = Scheduler(
-            self._stored.pool, self._app.clock, lambda: self._app.owns(self.name), self._on_ended, self._stored.version
+        scheduler = Scheduler(
+            stored.pool, clock, lambda: self._app.owns(self.name), self._on_ended, version=stored.version
         )
-        self.scheduler.cancel(cancelled)
-        self._viewer = Viewer(self.scheduler, self._app.host_name(), self._app.clock.now())
+        scheduler.cancel(cancelled)
+        keeper = UsageKeeper(self._usage, self.name, scheduler.accounts, clock)
+        await keeper.begin()
+        self._keeper, self._saving = keeper, asyncio.create_task(keeper.run(), name=f"emq use of pool {self.name}")
+        self._viewer = Viewer(scheduler, self._app.host_name(), clock.now())
         self._running.clear()
+        self.scheduler = scheduler
         log.info("pool %r is scheduled on this host", self.name)
 
-    def _let_go(self) -> None:
-        if self.scheduler is not None:
-            self.scheduler.close()
-            self.scheduler = None
+    async def _let_go(self) -> None:
+        """Start nothing more; save what was used, once the tasks that run have told what they used."""
+        scheduler, keeper, saving = self.scheduler, self._keeper, self._saving
+        self.scheduler = self._keeper = self._saving = None
+        if scheduler is None or keeper is None or saving is None:
+            return
+        scheduler.close()
+        for _ in range(round(self._app.settings.drain_s / WATCH_S)):
+            if not scheduler.running:
+                break
+            await asyncio.sleep(WATCH_S)
+        saving.cancel()
+        await asyncio.gather(saving, return_exceptions=True)
+        await keeper.end()
 
     async def _tick(self) -> None:
         scheduler = self.scheduler

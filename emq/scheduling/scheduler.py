@@ -165,6 +165,8 @@ class Scheduler:
         owns: returns whether this host owns the pool now.
         on_ended: called with each attempt that ran; it may wait to push back.
         version: of the pool.
+        saves: whether a `UsageKeeper` saves what the accounts count; without it, nothing starts under limits per
+            minute, hour and day.
     """
 
     def __init__(
@@ -174,11 +176,12 @@ class Scheduler:
         owns: Callable[[], bool],
         on_ended: Callable[[Ended], Awaitable[None]],
         version: int = 0,
+        saves: bool = True,
     ) -> None:
         now = clock.now()
         self.pool = pool
         self.version = version
-        self.accounts = Accounts(pool, now)
+        self.accounts = Accounts(pool, now, saves=saves)
         self.accounts.begin(now)
         self.keeping = Keeping(pool, self.accounts, now)
         self.matching = Matching(pool, self.keeping)
@@ -398,6 +401,7 @@ class Scheduler:
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
             self.keeping.refresh(now)
+            self.matching.freed(name, is_refund=True)  # what sleeps until never may have room now
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)

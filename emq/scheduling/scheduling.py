@@ -17,6 +17,7 @@ from emq.scheduling.ends import EndLog
 from emq.scheduling.model import Costs
 from emq.scheduling.pool_host import PoolHost
 from emq.scheduling.records import Records, TaskStatus
+from emq.scheduling.retention import Retention
 from emq.scheduling.scheduler import Performer, Run
 from emq.scheduling.snapshot import Snapshot
 from emq.scheduling.snapshots import Snapshots
@@ -105,7 +106,8 @@ class Scheduling:
         async with contextlib.AsyncExitStack() as stack:
             ends = EndLog(lambda: app.database, app.settings.environment, app.host_name)
             self._ends = await stack.enter_async_context(ends.running())
-            tasks = []
+            retention = Retention(lambda: app.database, app.settings.environment, app.clock)
+            tasks = [asyncio.create_task(retention.run(), name="emq scheduling retention")]
             for name, performers in self._performers.items():
                 choose = lambda kind, known=performers: known.get(kind) or known.get(ANY)  # noqa: E731
                 host = self._hosts[name] = PoolHost(app, name, catalog, ends, choose)
