@@ -20,6 +20,9 @@ _pools, _versions = tables.pools, tables.versions
 TRIES = 20
 """Attempts of `change` before it gives up because others change the pool as well."""
 
+Also = Callable[[sa.Connection], None]
+"""What to write in the transaction of a change, such as an entry of an audit log."""
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Pool, strict=False).decode
 
@@ -73,23 +76,37 @@ class PoolCatalog:
         rows = await self._tables.run(lambda c: list(c.execute(query)), read_only=True, deadline_s=QUICK_S)
         return {row.pool: int(row.version) for row in rows}
 
-    async def list(self) -> list[Stored]:
-        """Return all pools by name."""
-        query = sa.select(_pools).where(_pools.c.environment == self._environment).order_by(_pools.c.pool)
+    async def list(self, after: str = "", limit: int | None = None) -> list[Stored]:
+        """Return pools by name.
+
+        Args:
+            after: only those whose names come after this one.
+            limit: most pools; None for all.
+        """
+        mine = (_pools.c.environment == self._environment, _pools.c.pool > after)
+        query = sa.select(_pools).where(*mine).order_by(_pools.c.pool).limit(limit)
         return await self._tables.run(lambda c: [_stored(row) for row in c.execute(query)], read_only=True)
 
-    async def put(self, pool: Pool, version: int | None = None) -> Stored:
+    async def put(self, pool: Pool, version: int | None = None, *, also: Also | None = None) -> Stored:
         """Create or change a pool.
 
         Args:
             version: the one that the pool must have now; 0 if there must be no such pool; None to overwrite any.
+            also: called in the transaction of the change; raises nothing.
 
         Raises:
             InvalidPool: a value is wrong; the text names it.
             ChangedMeanwhile: the pool has another version; read it again.
         """
         pool = documents.checked(pool)
-        return await self._tables.run(lambda c: self._put(c, pool, version))
+
+        def save(connection: sa.Connection) -> Stored:
+            stored = self._put(connection, pool, version)
+            if also is not None:
+                also(connection)
+            return stored
+
+        return await self._tables.run(save)
 
     async def change(self, name: str, fn: Callable[[Pool], Pool]) -> Stored:
         """Change a pool as it is now; `fn` returns the changed pool and may be called several times.
@@ -112,13 +129,19 @@ class PoolCatalog:
                 continue
         raise errors.ChangedMeanwhile(f"pool {name!r} was changed by others {TRIES} times meanwhile; try again")
 
-    async def delete(self, name: str) -> None:
-        """Delete a pool from the catalog. Its records stay until they are too old. Raises `UnknownPool`."""
+    async def delete(self, name: str, *, also: Also | None = None) -> None:
+        """Delete a pool from the catalog. Its records stay until they are too old. Raises `UnknownPool`.
+
+        Args:
+            also: called in the transaction of the deletion; raises nothing.
+        """
 
         def remove(connection: sa.Connection) -> None:
             if connection.execute(sa.delete(_pools).where(*self._is(name))).rowcount == 0:
                 raise self._unknown(connection, name)
             self._note(connection, name, self._last(connection, name) + 1, "")
+            if also is not None:
+                also(connection)
 
         await self._tables.run(remove)
 

@@ -218,10 +218,16 @@ class PoolHost:
         log.info("pool %r is scheduled on this host", self.name)
 
     async def _let_go(self) -> None:
-        if self.scheduler is not None:
-            self.scheduler.close()
-            self.scheduler = None
-            await self._saving.end()
+        """Start nothing more; save what was used, once the tasks that run have told what they used."""
+        scheduler, self.scheduler = self.scheduler, None
+        if scheduler is None:
+            return
+        scheduler.close()
+        for _ in range(round(self._app.settings.drain_s / WATCH_S)):
+            if not scheduler.running:
+                break
+            await asyncio.sleep(WATCH_S)
+        await self._saving.end()
 
     async def _tick(self) -> None:
         scheduler = self.scheduler

@@ -196,6 +196,13 @@ async def test_all_rows_come_in_order_of_starts_page_by_page(
     assert len(await records.latest("sms", task_type="code", before_us=NOW_US + 5_000_000)) == 2
 
 
+async def test_the_latest_go_on_after_a_row_and_are_chosen_by_their_outcome(log: EndLog, records: Records) -> None:
+    await written(log, *(end(f"t{i}", started_s=1) for i in range(3)), end("other", ends.FAILED, started_s=2))
+    assert [each.task for each in await records.latest("sms", outcome="failed")] == ["other"]
+    rest = await records.latest("sms", before_us=NOW_US + 1_000_000, before_task="t2")
+    assert [each.task for each in rest] == ["t1", "t0"], "of equal starts the rest, none twice"
+
+
 async def test_what_ran_on_a_host_that_is_gone_is_noted_as_lost(log: EndLog, records: Records) -> None:
     await written(log, end("gone", ends.RUNNING), end("there"), end("other", ends.RUNNING, pool="voice"))
     assert await records.give_up_running("sms", NOW_US + 9) == 1
