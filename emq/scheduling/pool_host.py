@@ -185,6 +185,9 @@ class PoolHost:
                 except errors.EMQError as exc:
                     log.warning("pool %r: %s; trying again", self.name, exc)
                     await asyncio.sleep(TICK_S)
+                except Exception:
+                    log.exception("pool %r: a look failed; trying again", self.name)
+                    await asyncio.sleep(TICK_S)
         finally:
             await self._let_go()
 

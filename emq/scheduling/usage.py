@@ -15,6 +15,7 @@ This is the pure part; `emq.scheduling.usage_keeper` reads and writes the databa
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 import msgspec
 
@@ -81,7 +82,7 @@ class Usage:
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
-        self._courses: dict[tuple[str, Key], _Course] = {}
+        self._courses: defaultdict[tuple[str, Key], _Course] = defaultdict(_Course)
         self._watched: list[Reserve] = []
 
     def restore(self, saved: dict[str, SavedUse], now: float) -> None:
@@ -144,7 +145,7 @@ class Usage:
             return {}
 
     def _is_due(self, name: str, key: Key, reserve: Reserve, now: float) -> bool:
-        course = self._courses.setdefault((name, key), _Course())
+        course = self._courses[name, key]
         if reserve.asked or course.saved_at == -math.inf:
             return True
         if not reserve.charged and reserve.left >= 0:
