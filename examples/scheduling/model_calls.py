@@ -24,15 +24,17 @@ import drawing
 import evidence
 from evidence import Facts
 
-from emq import App, Settings
+from emq import App, Settings, errors
 from emq.clock import SystemClock
-from emq.scheduling import Overloaded, Run, Scheduling, Submission, Task, documents
+from emq.scheduling import Overloaded, Receipt, Run, Scheduling, Submission, Task, documents
 from emq.trail.writer import Trail
 
 HERE = Path(__file__).parent
-CONVERSATIONS_PER_S = 1.2
+CONVERSATIONS_PER_S = 0.8
 TURNS = (2, 6)
 BATCHES = 350
+BATCH_AT = 0.2
+"""The batch comes after this part of the time."""
 MODELS = ("north-large", "north-small", "south-medium")
 DRAIN_S = 300.0
 WIDTH = 60
@@ -56,24 +58,27 @@ class Models:
 
 
 class Caller:
-    """Chats that come and go, and a batch that waits from the beginning."""
+    """Chats that come and go, and a batch that comes all at once."""
 
     def __init__(self, scheduling: Scheduling, seconds: float) -> None:
-        self.submitted = 0
+        self.submitted = self.refused = 0
         self._scheduling = scheduling
         self._seconds = seconds
         self._random = random.Random(3)
 
     async def run(self) -> None:
-        batch = [Submission("batch", self._prompt(900, 500), costs=None) for _ in range(BATCHES)]
-        await self._submit(batch)
         ends_at = time.monotonic() + self._seconds
         number = 0
-        async with asyncio.TaskGroup() as chats:
+        async with asyncio.TaskGroup() as callers:
+            callers.create_task(self._batch())
             while time.monotonic() < ends_at:
                 number += 1
-                chats.create_task(self._chat(f"chat-{number}", ends_at))
+                callers.create_task(self._chat(f"chat-{number}", ends_at))
                 await asyncio.sleep(self._random.expovariate(CONVERSATIONS_PER_S))
+
+    async def _batch(self) -> None:
+        await asyncio.sleep(BATCH_AT * self._seconds)
+        await self._submit([Submission("batch", self._prompt(900, 250)) for _ in range(BATCHES)])
 
     async def _chat(self, key: str, ends_at: float) -> None:
         """Submit the turns of a chat one after another; each prompt holds what was said before."""
@@ -91,16 +96,19 @@ class Caller:
 
     async def _submit(self, tasks: list[Submission]) -> None:
         for outcome in await self._scheduling.submit_many("models", tasks):
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, Receipt):
+                self.submitted += 1
+            elif isinstance(outcome, errors.TaskRefused):  # it could not be done in time
+                self.refused += 1
+            else:
                 raise outcome
-        self.submitted += len(tasks)
 
     def _prompt(self, mean: int, spread: int) -> str:
         return json.dumps({"tokens": max(100, int(self._random.gauss(mean, spread)))})
 
 
-async def play(directory: Path, seconds: float, say: Any) -> tuple[Facts, int]:
-    """Run chats and batch on an SQLite file in a directory; return what became of them, and their number."""
+async def play(directory: Path, seconds: float, say: Any) -> tuple[Facts, Caller]:
+    """Run chats and batch on an SQLite file in a directory; return what became of them, and who made them."""
     trail = Trail.open(directory / "trail", "models", SystemClock())
     app = App(options=Settings(store=f"sqlite:///{directory / 'emq.db'}"), trail=trail)
     scheduling = Scheduling(app)
@@ -124,7 +132,7 @@ async def play(directory: Path, seconds: float, say: Any) -> tuple[Facts, int]:
                 await caller.run()
                 await drained(scheduling, caller)
                 telling.cancel()
-            return await Facts.read(scheduling, app, "models", began_us), caller.submitted
+            return await Facts.read(scheduling, app, "models", began_us), caller
     finally:
         trail.close()
 
@@ -156,12 +164,13 @@ async def tell(scheduling: Scheduling, say: Any) -> None:
             say(f"waiting: {waiting}   tokens of the last minute: {used}")
 
 
-def report(directory: Path, facts: Facts, submitted: int) -> dict[str, Any]:
+def report(directory: Path, facts: Facts, caller: Caller) -> dict[str, Any]:
     """Return all figures, fit for JSON."""
     estimates = {kind: [t.costs["tokens"] for t in facts.tasks if t.type == kind] for kind in facts.pool.types}
     actuals = {kind: [_tokens(t) for t in facts.tasks if t.type == kind] for kind in facts.pool.types}
     return {
         "seconds": facts.seconds,
+        "refused": caller.refused,
         "waits": evidence.waits_of(facts),
         "tokens": {
             kind: {"estimated": round(sum(estimates[kind])), "used": round(sum(actuals[kind]))} for kind in estimates
@@ -179,7 +188,7 @@ def report(directory: Path, facts: Facts, submitted: int) -> dict[str, Any]:
         ],
         "same_model": same_model(facts),
         "calls": dict(Counter(task.resource for task in facts.tasks)),
-        "verdict": evidence.verdict_of(facts, evidence.proof_of(directory / "trail"), submitted),
+        "verdict": evidence.verdict_of(facts, evidence.proof_of(directory / "trail"), caller.submitted),
     }
 
 
@@ -260,8 +269,9 @@ def lines(facts: Facts, told: dict[str, Any]) -> list[str]:
         )
     same = told["same_model"]
     found += [
-        f"{told['more_than_estimated']} calls used more than their estimate: the difference was debt, paid before "
-        "anything else started",
+        f"{told['refused']} calls refused at once, since they would have been too late",
+        f"{told['more_than_estimated']} calls used more than their estimate; the difference was charged at their end, "
+        "as debt where the minute had no room",
         f"{same['same']} of {same['turns']} later turns of chats ({same['part']:.0%}) ran on the model of the turn "
         f"before; by chance {same['by_chance']:.0%}",
     ]
@@ -279,8 +289,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="emq-models-", ignore_cleanup_errors=True) as temporary:
         directory = args.keep or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
-        facts, submitted = asyncio.run(play(directory, args.seconds, say))
-        told = report(directory, facts, submitted)
+        facts, caller = asyncio.run(play(directory, args.seconds, say))
+        told = report(directory, facts, caller)
     draw(facts, told, args.chart)
     if args.json:
         sys.stdout.write(json.dumps(told) + "\n")
