@@ -15,21 +15,12 @@ from multidict import istr
 
 from emq.push.addresses import AddressFilter
 from emq.push.resolver import build_resolver
+from emq.push.wires import CONNECT_TIMEOUT_S, KEEPALIVE_S, USER_AGENT, Wires
 
-CONNECT_TIMEOUT_S = 5.0
-"""Most seconds for name look-up, connection and TLS; an endpoint's longer time-out applies after that."""
-KEEPALIVE_S = 4.0
-"""Seconds after which idle connections are dropped. Below the 5 s at which common servers drop theirs: a POST sent into
-a connection that is just being closed fails, and must not be repeated unseen."""
 DNS_TTL_S = 30
-BODY_BYTES = 1024
-"""Most bytes read of an answer's body, for the reason; an answer with a longer body costs its connection."""
-BODY_TIMEOUT_S = 1.0
-"""Most seconds to wait for the body once the status is there."""
 HEAD_BYTES = 8_190
 """Most bytes of one line of an answer's head, and of one header; a longer one is no answer."""
 _READ_BUFFER_BYTES = 4096
-_USER_AGENT = "emq-push"
 
 
 def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None = None) -> aiohttp.BaseConnector:
@@ -65,7 +56,11 @@ class _Request(aiohttp.ClientRequest):
 
 
 class Connections:
-    """One client for all requests of a pusher; opened with the first of them."""
+    """One client for all requests of a pusher; opened with the first of them.
+
+    Attributes:
+        wires: sends deliveries, over connections that this client makes.
+    """
 
     def __init__(self, addresses: AddressFilter, resolver: AbstractResolver | None = None) -> None:
         self._addresses = addresses
@@ -73,11 +68,15 @@ class Connections:
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         self._resolver = resolver or build_resolver()
         self._closed = False
+        self.wires = Wires(self._connect)
 
     def post(
         self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
     ) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
-        """Send a request; return the answer, of which only the head was read. The caller must release it."""
+        """Send a request that is no delivery; return the answer, of which only the head was read.
+
+        The caller must release it.
+        """
         return self.request("POST", url, body, headers, timeout_s, tls)
 
     async def request(
@@ -105,9 +104,17 @@ class Connections:
         """Close all connections; requests under way fail. Safe to repeat."""
         self._closed = True
         session, self._session = self._session, None
+        self.wires.close()
         if session is not None:
             await session.close()
         await self._resolver.close()
+
+    async def _connect(self, url: yarl.URL, tls: ssl.SSLContext | None) -> aiohttp.connector.Connection:
+        session = self._session or self._open()
+        connector = session.connector
+        assert connector is not None
+        request = _Request("POST", url, loop=asyncio.get_running_loop(), session=session, ssl=tls or True)
+        return await connector.connect(request, [], aiohttp.ClientTimeout(total=None))
 
     def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
         timeout = self._timeouts.get(timeout_s)
@@ -130,19 +137,7 @@ class Connections:
             read_bufsize=_READ_BUFFER_BYTES,
             max_line_size=HEAD_BYTES,
             max_field_size=HEAD_BYTES,
-            headers={"User-Agent": _USER_AGENT},
+            headers={"User-Agent": USER_AGENT},
             request_class=_Request,
         )
         return self._session
-
-
-async def beginning(content: aiohttp.StreamReader) -> bytes:
-    """Read up to `BODY_BYTES`. A body that breaks off or drips does not change what the status said."""
-    body = b""
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            while len(body) < BODY_BYTES and not content.at_eof():
-                body += await content.read(BODY_BYTES - len(body))
-    except (aiohttp.ClientError, OSError):
-        pass
-    return body
