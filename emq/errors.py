@@ -95,11 +95,43 @@ class StillConsumed(EMQError):
 
 
 class ChangedMeanwhile(EMQError):
-    """The topic is no longer as the caller has read it. Read the topic again, and repeat the change."""
+    """The topic or pool is no longer as the caller has read it. Read it again, and repeat the change."""
 
 
 class StillNamed(EMQError):
     """Other topics name the topic as their budget. Delete those topics first."""
+
+
+class InvalidPool(EMQError, ValueError):
+    """A pool of resources cannot be as given (an unknown name, a value out of range). Correct the value."""
+
+
+class UnknownPool(EMQError, LookupError):
+    """The environment has no pool of that name. Import the pool first, or correct the name."""
+
+
+class UnknownTask(EMQError, LookupError):
+    """Nothing is known of a task of that id: it waits, or its record is too old. Correct the id, or ask again later."""
+
+
+class TasksWaiting(EMQError):
+    """Tasks of the pool wait. Let them end, or delete the pool with force."""
+
+
+class TaskRefused(EMQError):
+    """The pool does not take the task, so nothing was submitted. `code` says why.
+
+    Args:
+        text: one line that names the task type, the reason and the remedy.
+        code: "unknown_type"; "no_able_resource": no resource takes the type; "cost_above_limit": the task costs more
+            than a limit ever allows; "deadline": the task would not be done in time; "queue_full": too many wait.
+        wait_s: predicted seconds until the task would have started; None if unknown.
+    """
+
+    def __init__(self, text: str, *, code: str, wait_s: float | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.wait_s = wait_s
 
 
 class WrongState(EMQError, RuntimeError):

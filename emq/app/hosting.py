@@ -62,6 +62,14 @@ class HostingApp(HookedApp):
             raise errors.InvalidSettings("this app runs no host now; use app.throttles while app.run() runs")
         return self.host.throttles
 
+    def owns(self, topic: str) -> bool:
+        """Return True while this host may start messages of the topic's first group.
+
+        For a handler that makes messages wait before it acts on them: once this is False, another host may soon act on
+        the messages of the topic and of all topics below it as a budget. Raise `GiveBack` then.
+        """
+        return self.host is not None and self.host.owns(topic)
+
     @overload
     def handler(self, pattern: str) -> Callable[[OneHandler], OneHandler]: ...
 

@@ -26,7 +26,7 @@ HELP = (
 )
 """For the end of `emq --help`."""
 
-_WRONG = (errors.InvalidTopic, errors.InvalidMessage, errors.InvalidSettings)
+_WRONG = (errors.InvalidTopic, errors.InvalidMessage, errors.InvalidPool, errors.InvalidSettings)
 _UNREACHABLE = (errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable, errors.ClusterUnavailable)
 
 

@@ -113,7 +113,8 @@ class Host(HostEvents):
         self._stop = asyncio.Event()
         self._last_steps = LastSteps()
 
-        context = HostContext(clock, self, trail, membership.lease, self._gauge, services.deliveries)
+        self._lease = membership.lease
+        context = HostContext(clock, self, trail, self._lease, self._gauge, services.deliveries)
         self.readiness = Readiness()
         self.puller = Puller(store.log, self.readiness, context)
         self.lanes = LaneClaimer(store.lanes, context)
@@ -267,6 +268,11 @@ class Host(HostEvents):
     def is_member(self) -> bool:
         """True from the time when the host has joined its cluster until it begins to leave."""
         return self._is_member
+
+    def owns(self, topic: str) -> bool:
+        """Return True while this host may start messages of the topic's first group; False once it lets go of it."""
+        group = self.ownership.groups.get(f"{topic}/0")
+        return group is not None and not group.stopping and self._clock.now() < self._lease.until
 
     @property
     def catalog_version(self) -> int:

@@ -171,16 +171,20 @@ class Ownership:
     async def abandon(self, group: OwnedGroup, drain_s: float = DRAIN_S) -> None:
         """Let go of a group whose store has lost messages; save nothing, since its progress counts the lost messages.
 
-        Waits up to `drain_s` seconds for messages in flight, so that the messages of a key stay serial.
+        Waits up to `drain_s` seconds for messages in flight, so that the messages of a key stay serial. Then waits for
+        a save that is under way: it may hold the lost progress. The host acquires the group again under the same epoch,
+        so no fence would refuse this save if it reached the database after the rewound checkpoint.
         """
         group.stopping = group.lost = True
         deadline = asyncio.get_running_loop().time() + drain_s  # the host's clock may jump, the loop's does not
-        while self.groups.get(group.name) is group:
-            if not self.loops.unsettled(group) or asyncio.get_running_loop().time() >= deadline:
-                self._takeover.abandoned(group)
-                self._forget(group)
-                return
+        while self.groups.get(group.name) is group and self.loops.unsettled(group):
+            if asyncio.get_running_loop().time() >= deadline:
+                break
             await asyncio.sleep(DRAIN_STEP_S)
+        await self.loops.checkpointer.until_idle()
+        if self.groups.get(group.name) is group:
+            self._takeover.abandoned(group)
+            self._forget(group)
 
     async def release(self, names: Iterable[str], drain_s: float = DRAIN_S) -> None:
         """Stop consuming groups: start nothing more, wait up to `drain_s` for messages in flight, save progress."""

@@ -135,6 +135,11 @@ class Checkpointer:
         async with self._saving:
             await self._save()
 
+    async def until_idle(self) -> None:
+        """Wait until the saves that are under way have ended, whether or not they succeeded."""
+        async with self._saving:
+            pass
+
     async def _save(self) -> None:
         queues, self._dirty = [queue for queue in self._dirty if not queue.group.lost], []
         if not queues:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import pytest
 from support.doubles import FaultyStore
@@ -207,6 +208,38 @@ async def test_a_former_owner_cannot_bring_back_the_checkpoint_that_was_taken_ba
         assert await r.checkpoints.rewind([Checkpoint(queue, 6, 10)]) == []
         assert await r.checkpoints.save([Checkpoint(queue, 5, 100)]) == [queue]
         assert (await r.checkpoints.load([queue]))[queue] == Checkpoint(queue, 6, 10)
+
+
+@virtual
+async def test_a_save_under_way_when_the_store_is_emptied_does_not_bring_the_former_checkpoint_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The host takes the group again under the same epoch, so no fence would refuse the save."""
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=100, priorities=("p",))
+        sent, arrives, save = asyncio.Event(), asyncio.Event(), r.checkpoints.save
+
+        async def slow_save(batch: Sequence[Checkpoint]) -> list[str]:
+            if any(checkpoint.watermark > 1 for checkpoint in batch) and not sent.is_set():
+                sent.set()
+                await arrives.wait()
+            return await save(batch)
+
+        monkeypatch.setattr(r.checkpoints, "save", slow_save)
+        seen = Seen()
+        async with r.consuming(seen):
+            await publish(r, "orders", 0, 50)
+            await sent.wait()
+            r.world.restore(None)
+            after = await publish(r, "orders", 100, 5)
+            await asyncio.sleep(2)
+            arrives.set()
+            await until(lambda: after <= set(seen.payloads))
+            await asyncio.sleep(1)
+            assert await r.checkpointed("orders/0/p") == 6
+        async with r.consuming(again := Seen()) as host:
+            await asyncio.sleep(1)
+            assert (host.ownership.shrunk_queues, again.payloads) == (0, [])
 
 
 @virtual

@@ -178,6 +178,16 @@ MUTANTS = (
         "test_a_live_host_delivers_what_comes_after_a_loss_though_the_store_has_grown_past_it",
     ),
     Mutant(
+        "lost-progress-comes-late",
+        "M",
+        "a save under way brings back the checkpoint of messages that the store has lost",
+        "emq/host/ownership.py",
+        "        await self.loops.checkpointer.until_idle()\n",
+        "",
+        "tests/integration/test_store_losses.py::"
+        "test_a_save_under_way_when_the_store_is_emptied_does_not_bring_the_former_checkpoint_back",
+    ),
+    Mutant(
         "rewound-ranges-stay",
         "L",
         "a checkpoint taken back keeps finished ranges of messages that the store has lost",

@@ -239,6 +239,23 @@ def test_a_message_that_starts_late_with_quota_left_is_found(at: float, found: s
     assert broken(story) == found
 
 
+@pytest.mark.parametrize(("published", "at", "found"), [(31.05, 31.31, set()), (31.4, 31.7, {"delay"})])
+def test_what_is_late_is_late_by_the_clock_of_its_host_also_while_that_slows_down(
+    published: float, at: float, found: set[str]
+) -> None:
+    """The quota allows a start in every other second. By the host's clock, such a second begins at 31.303."""
+
+    def start(at: float, name: str) -> None:
+        story.start(at, name, started_us=round((BEGAN_S + 1.0 + 0.99 * (at - 1.0)) * 1e6))
+
+    story = Story(LOG, Division(0, 0.5, 8.0, 1))
+    story.publish(1.0, "first")
+    start(1.0, "first")
+    story.publish(published, "one")
+    start(at, "one")
+    assert broken(story, calm=[(0.0, 40.0)]) == found
+
+
 def test_a_message_that_waits_for_its_quota_is_not_late() -> None:
     story = Story()
     story.publish(2.0, "1", "2", "3", "4")

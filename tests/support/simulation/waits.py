@@ -75,9 +75,18 @@ class Waits:
                 yield Wait(start, since, self._by_clock(start, since))
 
     def _by_clock(self, start: Start, at: float) -> int:
-        """A true time by the clock of the start's host; which may be slow, so the start itself is too far off."""
+        """A true time, before the start, by the clock of the start's host.
+
+        Between two starts the clock is taken to go evenly. It does not go with the true time: a host that is seconds
+        ahead of its environment slows its clock by a hundredth until it is not. A host that starts little is then
+        tenths of a second off a reading that goes by its last start alone.
+        """
         times = self._clocks[start.host]
-        time_s, us = times[max(0, bisect_right(times, (at, MICRO * MICRO * MICRO)) - 1)]
+        later = bisect_right(times, (at, MICRO * MICRO * MICRO))
+        time_s, us = times[max(0, later - 1)]
+        if 0 < later < len(times):
+            next_s, next_us = times[later]
+            return us + round((at - time_s) * (next_us - us) / (next_s - time_s))
         return us + round((at - time_s) * 1e6)
 
     def is_excused(self, wait: Wait, begin: float, end: float) -> bool:

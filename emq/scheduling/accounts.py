@@ -1,0 +1,497 @@
+"""The accounts of a pool: what each resource has used, and what fits under all limits of it and of its parents.
+
+A task is charged to every limit of its resource and of all parents above, or to none. Health lowers what a resource
+gets below its limits (`set_factor`): the task is then charged to a pace as well, which only slows starts down.
+
+Pure and synchronous; times are seconds since the epoch, passed in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from emq.scheduling import ahead, limits
+from emq.scheduling.calendars import Timetable
+from emq.scheduling.limits import DayMeter, InFlightMeter, Meter, Pace, WindowMeter
+from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Calendar, Costs, Period, Pool, Resource
+
+_Entry = tuple[Meter, str]
+"""A meter, and the name of its limit, by which costs are found."""
+
+_GATE = ""
+"""Name by which a task is charged to a gate: no limit has it, so a task costs 1."""
+
+PROBE_FACTOR = 1e-3
+"""The factor of a resource that is tried out again: it gets one task at a time."""
+
+_Key = tuple[str, Period]
+"""The name of a limit and its period; a resource has each once."""
+
+
+class Binding(NamedTuple):
+    """The limit that lets the fewest tasks start.
+
+    Attributes:
+        resource: whose limit it is: the resource or one of its parents.
+        limit, per: the limit.
+        used, amount: units that count now, with debt; and the units allowed.
+    """
+
+    resource: str
+    limit: str
+    per: Period
+    used: float
+    amount: float
+
+
+class Account:
+    """The meters of one resource, without those of its parents.
+
+    Attributes:
+        meters: of its limits.
+        paces: of its health, by the name of the limit that they keep below.
+        gate: of its health: how many tasks run at a time; None for any number.
+        factor: the part of its limits that it gets.
+        changes_at: when its calendar changes its limits next.
+    """
+
+    __slots__ = ("_amounts", "_ran", "_table", "changes_at", "factor", "gate", "meters", "name", "paces", "paused")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.meters: dict[_Key, Meter] = {}
+        self.paces: dict[str, Pace] = {}
+        self.gate: InFlightMeter | None = None
+        self.factor = 1.0
+        self.paused = False
+        self.changes_at = math.inf
+        self._amounts: dict[_Key, float] = {}
+        self._ran = 1.0  # number of its tasks in flight when its factor fell below 1
+        self._table: Timetable | None = None
+
+    def follow(self, resource: Resource, calendar: Calendar | None, now: float) -> None:
+        """Take over the limits of the resource; what was used under those that remain is kept."""
+        self.turn(now)
+        self.paused = resource.paused
+        zone = "UTC" if calendar is None else calendar.zone
+        self._table = None if calendar is None or not calendar.hours else Timetable(zone, calendar.hours)
+        self._amounts = {(limit.name, limit.per): limit.amount for limit in resource.limits}
+        amounts = self.amounts_at(now)
+        old, self.meters = self.meters, {}
+        for limit in resource.limits:
+            key = (limit.name, limit.per)
+            meter = self.meters[key] = old.get(key) or limits.meter_of(limit, zone)
+            if isinstance(meter, DayMeter) and meter.zone != zone:
+                meter.set_zone(zone, now)
+            meter.set_amount(amounts[key], now)
+        self.changes_at = self.changes_after(now)
+        self.set_factor(self.factor, now)
+
+    def turn(self, now: float) -> None:
+        """Let the calendar change the limits, if it is time."""
+        if now < self.changes_at:
+            return
+        owes = any(isinstance(meter, WindowMeter) and meter.debt > 0 for meter in self.meters.values())
+        while self.changes_at <= now:
+            at = self.changes_at if owes else now  # debt was paid by the amounts of the time
+            for key, amount in self.amounts_at(at).items():
+                self.meters[key].set_amount(amount, at)
+            self.changes_at = self.changes_after(at)
+        self.set_factor(self.factor, now)
+
+    def amounts_at(self, now: float) -> dict[_Key, float]:
+        """Return the amounts that hold at a time."""
+        if self._table is None:
+            return self._amounts
+        changed = {name: amount for hours in self._table.active(now) for name, amount in hours.amounts.items()}
+        return {(name, per): changed.get(name, amount) for (name, per), amount in self._amounts.items()}
+
+    def is_changing(self, period: Period) -> bool:
+        """Return whether the calendar has amounts for limits of a period."""
+        names = {name for name, per in self._amounts if per == period}
+        return self._table is not None and any(names & each.amounts.keys() for each in self._table.hours)
+
+    def changes_after(self, now: float) -> float:
+        """Return when the calendar changes the amounts next after a time; infinity for never."""
+        return math.inf if self._table is None else self._table.changes_at(now)
+
+    def set_factor(self, factor: float, now: float, in_flight: int = 0) -> None:
+        """Let the resource have this part of its limits, 0 to 1, without changing what its limits count.
+
+        Args:
+            in_flight: number of its tasks that run now; needed where the factor was 1.
+        """
+        if self.factor >= 1:
+            self._ran = max(1.0, float(in_flight))
+        rates = self._rates() if PROBE_FACTOR < factor < 1 else {}
+        is_counted = any(per == "in_flight" for _, per in self.meters) or bool(rates)
+        if factor >= 1 or (factor > PROBE_FACTOR and is_counted):
+            self.gate = None
+        elif factor <= PROBE_FACTOR:
+            self.gate = self.gate if self.factor <= PROBE_FACTOR and self.gate else InFlightMeter(1.0)
+        elif self.gate is None or self.factor <= PROBE_FACTOR:
+            self.gate = InFlightMeter(self._ran)
+        self.factor = factor
+        for meter in (*self.meters.values(), self.gate):
+            if isinstance(meter, InFlightMeter):
+                meter.set_factor(factor)
+        for name in [name for name in self.paces if name not in rates]:
+            del self.paces[name]
+        for name, rate in rates.items():
+            if name in self.paces:
+                self.paces[name].set_amount(rate * factor, now)
+            else:
+                self.paces[name] = Pace(rate * factor)
+
+    def entries(self) -> list[_Entry]:
+        found: list[_Entry] = [(meter, name) for (name, _), meter in self.meters.items()]
+        found += [(pace, name) for name, pace in self.paces.items()]
+        return found if self.gate is None else [*found, (self.gate, _GATE)]
+
+    def _rates(self) -> dict[str, float]:
+        """Return units a second by limit name: of the limit with the shortest period, but not of a day."""
+        found: dict[str, tuple[float, float]] = {}
+        for (name, per), meter in self.meters.items():
+            if per in ("second", "minute", "hour"):
+                period_s = PERIODS_S[per]
+                if name not in found or period_s < found[name][0]:
+                    found[name] = (period_s, meter.amount / period_s)
+        return {name: rate for name, (_, rate) in found.items()}
+
+
+class Path:
+    """A resource and its parents: all meters that a task on it is charged to.
+
+    Attributes:
+        accounts: of the resource and its parents, the nearest first.
+        entries: their meters.
+        paused: whether one of them is paused, or has the factor 0.
+        changes_at: when a calendar changes one of their limits next.
+    """
+
+    __slots__ = ("accounts", "changes_at", "entries", "paused")
+
+    def __init__(self, accounts: list[Account]) -> None:
+        self.accounts = accounts
+        self.entries: tuple[_Entry, ...] = ()
+        self.paused = False
+        self.changes_at = math.inf
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take over changed meters of the accounts."""
+        self.entries = tuple(entry for account in self.accounts for entry in account.entries())
+        self.paused = any(account.paused or account.factor <= 0 for account in self.accounts)
+        self.changes_at = min(account.changes_at for account in self.accounts)
+
+    def turn(self, now: float) -> None:
+        """Let calendars change the limits, if it is time."""
+        for account in self.accounts:
+            account.turn(now)
+        self.refresh()
+
+
+class Charge:
+    """What a task was charged. End it, once; until then its units in flight are held."""
+
+    __slots__ = ("_accounts", "_charged_at", "_entries", "_units", "resource")
+
+    def __init__(
+        self, accounts: Accounts, resource: str, entries: tuple[_Entry, ...], units: list[float], now: float
+    ) -> None:
+        self._accounts = accounts
+        self._entries = entries
+        self._units = units
+        self._charged_at = now
+        self.resource = resource
+
+    def settle(self, actual: Costs, now: float) -> None:
+        """Charge what the task really used instead of its estimate.
+
+        A difference above the estimate is charged now, even above the limits, as debt; one below is given back to the
+        period in which the task started. May be called again with later figures.
+
+        Args:
+            actual: units by limit name, in all; limits that it does not name keep what was charged.
+        """
+        for index, (meter, name) in enumerate(self._entries):
+            units = actual.get(name)
+            if units is None:
+                continue
+            more = units - self._units[index]
+            self._units[index] = units
+            if more > 0:
+                meter.owe(more, now)
+            elif more < 0:
+                meter.refund(-more, self._charged_at, now)
+
+    def end(self, now: float, actual: Costs | None = None) -> None:
+        """Give back what the task held in flight, and settle it if `actual` is given. A second call does nothing."""
+        if not self._accounts._forget(self):
+            return
+        if actual:
+            self.settle(actual, now)
+        for (meter, _), units in zip(self._entries, self._units, strict=True):
+            if isinstance(meter, InFlightMeter):
+                meter.refund(units, self._charged_at, now)
+
+    def undo(self, now: float) -> None:
+        """Give back everything: the task did not start. After `end` or `undo` this does nothing."""
+        if not self._accounts._forget(self):
+            return
+        for (meter, _), units in zip(self._entries, self._units, strict=True):
+            meter.refund(units, self._charged_at, now)
+
+    def rebind(self, entries: tuple[_Entry, ...], now: float) -> None:
+        """Hold the units in flight under changed limits: under new ones, too, and no longer under those that are gone.
+
+        Limits with periods that are new to the task do not count it: it started before them.
+        """
+        now_held = {id(meter) for meter, _ in entries}
+        by_name = {name: units for (_, name), units in zip(self._entries, self._units, strict=True)}
+        kept: list[tuple[_Entry, float]] = []
+        for entry, units in zip(self._entries, self._units, strict=True):
+            if isinstance(entry[0], InFlightMeter) and id(entry[0]) not in now_held:
+                entry[0].refund(units, self._charged_at, now)  # it may limit others still, such as a former parent
+            else:
+                kept.append((entry, units))
+        known = {id(entry[0]) for entry, _ in kept}
+        for meter, name in entries:
+            if isinstance(meter, InFlightMeter) and id(meter) not in known:
+                units = by_name.get(name, DEFAULT_COST)
+                meter.owe(units, now)
+                kept.append(((meter, name), units))
+        self._entries = tuple(entry for entry, _ in kept)
+        self._units = [units for _, units in kept]
+
+
+class Accounts:
+    """What all resources of a pool have used. It starts empty.
+
+    Args:
+        pool: has passed `emq.scheduling.rules.check`.
+    """
+
+    def __init__(self, pool: Pool, now: float) -> None:
+        self._accounts: dict[str, Account] = {}
+        self._paths: dict[str, Path] = {}
+        self._below: dict[str, list[Path]] = {}  # the paths that a resource is part of
+        self._open: dict[Charge, None] = {}
+        self._begins_at = -math.inf
+        self.follow(pool, now)
+
+    def begin(self, now: float) -> None:
+        """Let nothing start in the second of `now`: a former owner of the pool may have used it."""
+        self._begins_at = math.floor(now) + 1.0
+
+    def follow(self, pool: Pool, now: float) -> None:
+        """Take over a changed pool. Lower amounts count at once; what was used is kept, and so is what is in flight."""
+        accounts: dict[str, Account] = {}
+        for name, resource in pool.resources.items():
+            account = accounts[name] = self._accounts.get(name) or Account(name)
+            account.follow(resource, None if resource.calendar is None else pool.calendars[resource.calendar], now)
+        self._accounts = accounts
+        self._paths = {name: Path([accounts[each] for each in _names(pool, name)]) for name in accounts}
+        self._below = {name: [] for name in accounts}
+        for path in self._paths.values():
+            for account in path.accounts:
+                self._below[account.name].append(path)
+        for charge in self._open:
+            if charge.resource in self._paths:
+                charge.rebind(self._paths[charge.resource].entries, now)
+
+    def fits(self, resource: str, costs: Costs, now: float) -> bool:
+        """Return True if a task with these costs may start on the resource now.
+
+        Args:
+            costs: units by limit name; 1 of each limit that is not named.
+        """
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        if now < self._begins_at or path.paused:
+            return False
+        cost = costs.get
+        for meter, name in path.entries:  # noqa: SIM110 - twice as fast as all(), and this is the inner loop
+            if not meter.fits(cost(name, DEFAULT_COST), now):
+                return False
+        return True
+
+    def charge(self, resource: str, costs: Costs, now: float) -> Charge | None:
+        """Charge a task that starts now to all limits; return None, and charge nothing, if it does not fit."""
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        if now < self._begins_at or path.paused:
+            return None
+        cost, entries = costs.get, path.entries
+        for meter, name in entries:
+            if not meter.fits(cost(name, DEFAULT_COST), now):
+                return None
+        units = []
+        for meter, name in entries:
+            each = cost(name, DEFAULT_COST)
+            meter.charge(each, now)
+            units.append(each)
+        made = Charge(self, resource, entries, units, now)
+        self._open[made] = None
+        return made
+
+    def room(self, resource: str, costs: Costs, now: float) -> int:
+        """Return how many tasks with these costs may start now; `limits.UNLIMITED` if nothing limits them."""
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        if now < self._begins_at or path.paused:
+            return 0
+        found = limits.UNLIMITED
+        for meter, name in path.entries:
+            count = meter.count(costs.get(name, DEFAULT_COST), now)
+            if count < found:
+                if count <= 0:
+                    return 0
+                found = count
+        return found
+
+    def next_at(self, resource: str, costs: Costs, now: float) -> float:
+        """Return the earliest time from `now` on at which the task fits if nothing else is charged until then.
+
+        Returns:
+            infinity if it never fits, or if only the end of a task in flight, or a change of the pool or of a factor
+            makes room.
+        """
+        return self.earliest(resource, costs, now)
+
+    def earliest(
+        self, resource: str, costs: Costs, now: float, after: Costs | None = None, on: str | None = None
+    ) -> float:
+        """Return the earliest time at which a task fits if another one is charged first, now.
+
+        So if this is not later than `next_at`, the other task does not delay this one.
+
+        Args:
+            after: what the other task costs; None for no other.
+            on: the other task's resource, if not the same.
+        """
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        if path.paused:
+            return math.inf
+        others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
+        found = max(now, self._begins_at)
+        for meter, name in path.entries:
+            other = after.get(name, DEFAULT_COST) if after is not None and id(meter) in others else 0.0
+            at = meter.next_at(costs.get(name, DEFAULT_COST), now, other)
+            if at > found:
+                found = at
+        if found < path.changes_at or path.changes_at == math.inf:
+            return found
+        return max(self._begins_at, ahead.earliest(path, costs, now, after or {}, others))
+
+    def names(self) -> list[str]:
+        """Return the names of all resources."""
+        return list(self._accounts)
+
+    def meters(self, resource: str) -> list[tuple[str, tuple[str, Period], Meter]]:
+        """Return whose limit, its name and period, and its meter, for all limits of the resource and its parents.
+
+        The meters of limits that remain stay the same when the pool changes; ask again then for new ones.
+        """
+        accounts = self._paths[resource].accounts
+        return [(account.name, key, meter) for account in accounts for key, meter in account.meters.items()]
+
+    def relatives(self, resource: str) -> list[str]:
+        """Return the resources whose room a task on this one takes, and itself: those that share a parent's limits."""
+        if resource not in self._paths:
+            return []
+        found = {resource: None}
+        for account in self._paths[resource].accounts:
+            if account.meters or account.name == resource:
+                found.update(dict.fromkeys(path.accounts[0].name for path in self._below[account.name]))
+        return list(found)
+
+    def binding(self, resource: str, now: float, costs: Costs | None = None) -> Binding | None:
+        """Return the limit, of the resource or of a parent, that lets the fewest tasks start now.
+
+        Args:
+            costs: of the task; None for the limit with the smallest part of its amount left.
+
+        Returns:
+            None if the resource has no limits.
+        """
+        found: Binding | None = None
+        least = math.inf
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        for account in path.accounts:
+            for (name, per), meter in account.meters.items():
+                if costs is not None:
+                    left = meter.room(now) / cost if (cost := costs.get(name, DEFAULT_COST)) > 0 else math.inf
+                else:
+                    left = meter.room(now) / meter.amount if meter.amount > 0 else 0.0
+                if found is None or left < least:
+                    least = left
+                    found = Binding(account.name, name, per, meter.used(now), meter.amount)
+        return found
+
+    def set_factor(self, resource: str, factor: float, now: float) -> None:
+        """Let a resource, and what is below it, have only a part of its limits, for as long as its health asks for it.
+
+        Limits in flight are lowered to that part, but not below one task. Of limits with periods, the one with the
+        shortest period of each name gets a pace: that part of its amount, spread evenly over the seconds. Quotas of a
+        day stay as they are. A resource with neither gets that part of the tasks that run when it is lowered first.
+
+        Args:
+            factor: 0 to 1; 0 lets nothing start, and `PROBE_FACTOR` one task at a time.
+        """
+        account, below = self._accounts[resource], self._below[resource]
+        account.turn(now)
+        names = {path.accounts[0].name for path in below}
+        in_flight = sum(charge.resource in names for charge in self._open) if account.factor >= 1 > factor else 0
+        account.set_factor(factor, now, in_flight)
+        for path in below:
+            path.refresh()
+
+    def factor(self, resource: str) -> float:
+        """Return the factor of the resource itself."""
+        return self._accounts[resource].factor
+
+    def used(self, now: float) -> dict[str, dict[str, float]]:
+        """Return the units that count now, with debt, by resource and by limit, such as "requests/minute"."""
+        return {
+            account.name: {f"{name}/{per}": meter.used(now) for (name, per), meter in account.meters.items()}
+            for account in self._accounts.values()
+        }
+
+    def amounts(self, now: float) -> dict[str, dict[str, float]]:
+        """Return the units allowed now by resource and by limit, such as "requests/minute"."""
+        for account in self._accounts.values():
+            account.turn(now)
+        return {
+            account.name: {f"{name}/{per}": meter.amount for (name, per), meter in account.meters.items()}
+            for account in self._accounts.values()
+        }
+
+    @property
+    def in_flight(self) -> int:
+        """Number of charges that have not ended."""
+        return len(self._open)
+
+    def _forget(self, charge: Charge) -> bool:
+        if charge not in self._open:
+            return False
+        del self._open[charge]
+        return True
+
+
+def _names(pool: Pool, resource: str) -> list[str]:
+    """Return the names of the resource and of its parents, the nearest first."""
+    found: list[str] = []
+    at: str | None = resource
+    while at is not None:
+        found.append(at)
+        at = pool.resources[at].parent
+    return found

@@ -1,0 +1,1 @@
+"""Migrations of the tables of resource scheduling, run by `emq.database.schema`."""

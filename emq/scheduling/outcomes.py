@@ -1,0 +1,33 @@
+"""What performers raise to say how an attempt ended. Any other exception is a failed attempt, which is tried again.
+
+`emq.Retry`, `emq.Reject` are honoured as in every handler.
+"""
+
+from __future__ import annotations
+
+
+class Overloaded(Exception):
+    """Raised by a performer: the resource asks for less, as with the answer 429. The task goes to another resource.
+
+    The attempt does not count. The resource gets less for a while.
+
+    Args:
+        reason: in words for an operator.
+        after_s: seconds for which the resource asked to be left alone (`Retry-After`); None if it did not say.
+    """
+
+    def __init__(self, reason: str = "the resource asks for less", *, after_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.after_s = after_s
+
+
+class ResourceFailed(Exception):
+    """Raised by a performer: the resource is out of order, and did nothing. The task goes to another resource.
+
+    The attempt does not count. The resource is closed at once, and probed by single tasks later.
+    """
+
+    def __init__(self, reason: str = "the resource is out of order") -> None:
+        super().__init__(reason)
+        self.reason = reason

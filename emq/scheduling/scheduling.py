@@ -1,0 +1,207 @@
+"""The public face: pools of resources on an app, performers, and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from emq import errors
+from emq.message import Message
+from emq.scheduling import rules
+from emq.scheduling.cancels import Cancels
+from emq.scheduling.catalog import PoolCatalog
+from emq.scheduling.ends import EndLog
+from emq.scheduling.model import Costs
+from emq.scheduling.pool_host import PoolHost
+from emq.scheduling.records import Records, TaskStatus
+from emq.scheduling.scheduler import Performer, Run
+from emq.scheduling.snapshot import Snapshot
+from emq.scheduling.snapshots import Snapshots
+from emq.scheduling.submitting import Receipt, Submission, Submitter
+from emq.scheduling.tasks import Task
+
+if TYPE_CHECKING:
+    from emq.app import App
+
+F = TypeVar("F", bound=Callable[[Task, Run], Awaitable[object]])
+
+ANY = "*"
+"""The type of a performer that does every type of its pool without a performer of its own."""
+
+
+class Scheduling:
+    """Pools of resources on an app.
+
+    Make it before the app is opened, and bind performers for the pools that this program's hosts are to schedule. A
+    program that only submits binds none.
+
+        app = emq.App("sqlite:///sms.db")
+        scheduling = Scheduling(app)
+
+        @scheduling.performer("sms")
+        async def send(task: Task, run: Run) -> None:
+            await channels[run.resource].send(task.payload)
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._performers: dict[str, dict[str, Performer]] = {}
+        self._submitters: dict[str, Submitter] = {}
+        self._hosts: dict[str, PoolHost] = {}
+        self._ends: EndLog | None = None
+        app.on_startup(host_only=True)(self._hosting)
+        app.on_shutdown(self._close)
+
+    # --------------------------------------------------------------------------------------------------------- hosts
+
+    def performer(self, pool: str, task_type: str = ANY) -> Callable[[F], F]:
+        """Decorate a function that does the tasks of a pool: `async def send(task: Task, run: Run) -> object`.
+
+        The function does the task on the resource `run.resource`, and returns its result: bytes, or what JSON can
+        hold, of which the records keep the first 4 KiB. An exception is a failed attempt, which is tried again by the
+        type's `backoff_s`; see `emq.scheduling.outcomes` for those that say more. It may be called twice for a task,
+        after a crash.
+
+        Args:
+            task_type: one type of the pool, or "*" for all that have no performer of their own.
+
+        Raises:
+            InvalidPool: the name cannot be that of a pool.
+            InvalidSettings: the pool has a performer for this type already, or the function is not `async def`.
+        """
+        rules.check_name("pool", pool)
+
+        def bind(function: F) -> F:
+            is_async = inspect.iscoroutinefunction(function)
+            if not is_async:
+                raise errors.InvalidSettings(f"performer {function!r} must be `async def`, with a task and a run")
+            known = self._performers.get(pool)
+            if known is None:
+                known = self._performers[pool] = {}
+                self._app.handler(f"{pool}.*")(self._handler(pool))
+            if task_type in known:
+                raise errors.InvalidSettings(f"pool {pool!r} has a performer for type {task_type!r} already; bind one")
+            known[task_type] = function
+            return function
+
+        return bind
+
+    def _handler(self, pool: str) -> Callable[[Message], object]:
+        async def handle(message: Message) -> None:
+            host = self._hosts.get(pool)
+            if host is None:
+                raise errors.GiveBack(f"pool {pool!r} is not scheduled here yet", pause_s=0.2)
+            await host.handle(message)
+
+        return handle
+
+    async def _hosting(self) -> AsyncIterator[None]:
+        """The hook of hosts: schedule pools until the host has let go of all groups."""
+        app = self._app
+        catalog = self.pools
+        async with contextlib.AsyncExitStack() as stack:
+            ends = EndLog(lambda: app.database, app.settings.environment, app.host_name)
+            self._ends = await stack.enter_async_context(ends.running())
+            tasks = []
+            for name, performers in self._performers.items():
+                choose = lambda kind, known=performers: known.get(kind) or known.get(ANY)  # noqa: E731
+                host = self._hosts[name] = PoolHost(app, name, catalog, ends, choose)
+                tasks.append(asyncio.create_task(host.run(), name=f"emq pool {name}"))
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                self._hosts.clear()
+
+    # --------------------------------------------------------------------------------------------------------- tasks
+
+    async def submit(
+        self,
+        pool: str,
+        task_type: str,
+        payload: bytes | str,
+        *,
+        tenant: str = "",
+        key: str | None = None,
+        task_id: str | None = None,
+        deadline_s: float | None = None,
+        zone: str | None = None,
+        costs: Costs | None = None,
+        keep: bool = False,
+        reply_to: str | None = None,
+    ) -> Receipt:
+        """Submit a task. When this returns, the task is stored.
+
+        Args:
+            tenant: tenants with waiting tasks share the resources by their weights; empty for none.
+            key: tasks of one type, tenant and key run one at a time, in order.
+            task_id: an id of the caller's; None for a new one.
+            deadline_s: seconds within which the task must have been done, instead of the type's `longest_wait_s`.
+            zone: the recipient's time zone, by which the hours of the type count.
+            costs: units by limit name that it is charged at its start, instead of those of its type.
+            keep: let tasks of the key keep to one resource while that has room within a second.
+            reply_to: a topic to which the result is published, as JSON, before the task is settled.
+
+        Raises:
+            TaskRefused: the pool cannot do the task, or not in time; `code` and the text say why. Nothing is stored.
+            UnknownPool: there is no such pool.
+            InvalidMessage, InvalidPool: an argument is out of range.
+            OutcomeUnknown: it may be stored; submit it again with the same `task_id`.
+        """
+        given = Submission(task_type, payload, tenant, key, task_id, deadline_s, zone, costs, keep, reply_to)
+        [outcome] = await self._submitter(pool).submit([given])
+        if isinstance(outcome, Receipt):
+            return outcome
+        raise outcome
+
+    async def submit_many(self, pool: str, tasks: Iterable[Submission]) -> list[Receipt | errors.EMQError]:
+        """Submit many tasks at once; return the receipt or the error of each, in order."""
+        return await self._submitter(pool).submit(list(tasks))
+
+    async def cancel(self, pool: str, *ids: str) -> None:
+        """Ask for tasks not to be started. Within about a second those that wait end as cancelled; `status` tells."""
+        await Cancels(self._app.database, self._app.settings.environment).ask(pool, ids)
+
+    async def status(self, pool: str, task_id: str) -> TaskStatus:
+        """Return what is known of a task. Raises `UnknownTask` if it has not started, or never was."""
+        return await Records(self._app.database, self._app.settings.environment).status(pool, task_id)
+
+    async def result(self, pool: str, task_id: str, *, timeout_s: float = 30.0, poll_s: float = 0.2) -> TaskStatus:
+        """Wait until a task has ended, and return its status.
+
+        Raises:
+            TimeoutError: it has not ended in time; it goes on.
+        """
+        async with asyncio.timeout(timeout_s):
+            while True:
+                with contextlib.suppress(errors.UnknownTask):
+                    status = await self.status(pool, task_id)
+                    if status.state in ("done", "dead", "expired", "cancelled"):
+                        return status
+                await asyncio.sleep(poll_s)
+
+    async def snapshot(self, pool: str) -> Snapshot | None:
+        """Return what the owner of the pool saw within the last seconds; None if no host ever scheduled it."""
+        return await Snapshots(self._app.database, self._app.settings.environment).load(pool)
+
+    @property
+    def pools(self) -> PoolCatalog:
+        """The catalog of pools, to read and change them."""
+        return PoolCatalog(self._app.database, self._app.settings.environment)
+
+    def _submitter(self, pool: str) -> Submitter:
+        found = self._submitters.get(pool)
+        if found is None:
+            snapshots = Snapshots(self._app.database, self._app.settings.environment)
+            found = self._submitters[pool] = Submitter(self._app, pool, self.pools, snapshots)
+        return found
+
+    async def _close(self) -> None:
+        for submitter in self._submitters.values():
+            await submitter.close()
+        self._submitters.clear()

@@ -1,0 +1,258 @@
+"""Submitting tasks: is there a resource for the task, can it be done in time, and where does it wait.
+
+A task is not bound to a resource when it is submitted; see `emq.scheduling.scheduler`. What is predicted here is when
+the pool will come to it: the owner of the pool tells once a second how long a task of each type would wait, and tasks
+that this process has submitted since then are counted on top.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from emq import errors
+from emq.producer.outgoing import Outgoing
+from emq.scheduling import calendars, rules, topics
+from emq.scheduling.catalog import PoolCatalog, Stored
+from emq.scheduling.model import Costs, Pool, TaskType
+from emq.scheduling.snapshot import Snapshot
+from emq.scheduling.snapshots import Snapshots
+from emq.scheduling.tasks import Carried, headers_of, topic_of
+from emq.topics.inputs import shown
+
+if TYPE_CHECKING:
+    from emq.app import App
+
+REFRESH_S = 1.0
+"""Seconds for which what is known of a pool is used; then it is read again, while tasks go on with the former."""
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """What `submit` returns.
+
+    Attributes:
+        id: of the task, for `status` and `cancel`.
+        wait_s: predicted seconds until it starts; None while no host schedules the pool.
+    """
+
+    id: str
+    wait_s: float | None = None
+
+
+class Submission(msgspec.Struct, frozen=True, gc=False):
+    """One task to submit; fields as for `Scheduling.submit`."""
+
+    type: str
+    payload: bytes | str
+    tenant: str = ""
+    key: str | None = None
+    id: str | None = None
+    deadline_s: float | None = None
+    zone: str | None = None
+    costs: Costs | None = None
+    keep: bool = False
+    reply_to: str | None = None
+
+
+class Submitter:
+    """Submits tasks to one pool.
+
+    Raises, in `known` and `submit`:
+        UnknownPool: there is no such pool.
+    """
+
+    def __init__(self, app: App, name: str, catalog: PoolCatalog, snapshots: Snapshots) -> None:
+        self.name = name
+        self._app = app
+        self._catalog = catalog
+        self._snapshots = snapshots
+        self._stored: Stored | None = None
+        self._snapshot: Snapshot | None = None
+        self._read_at = -math.inf
+        self._reading: asyncio.Task[None] | None = None
+        self._topics: dict[tuple[str, str], str] = {}
+        self._since: Counter[str] = Counter()
+        self._rates: dict[str, float] = {}
+        self._reasons: dict[str, errors.TaskRefused] = {}
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
+        """Submit tasks; return the receipt or the error of each, in order."""
+        pool = await self.known()
+        outcomes: list[Receipt | errors.EMQError | None] = []
+        outgoing: list[Outgoing] = []
+        now = self._app.clock.now()
+        for each in submissions:
+            try:
+                wait_s = self._admit(pool, each, now)
+                outgoing.append(self._outgoing(pool, each, now))
+            except (errors.TaskRefused, errors.InvalidMessage, errors.InvalidPool) as exc:
+                outcomes.append(exc)
+            else:
+                outcomes.append(Receipt("", wait_s))
+        await self._ensure(pool, submissions)
+        sent = iter(await self._app.send(outgoing))
+        found: list[Receipt | errors.EMQError] = []
+        for each, outcome in zip(submissions, outcomes, strict=True):
+            if isinstance(outcome, Receipt):
+                got = next(sent)
+                if isinstance(got, str):
+                    self._since[each.type] += 1
+                    found.append(Receipt(got, outcome.wait_s))
+                else:
+                    found.append(got)
+            else:
+                assert outcome is not None
+                found.append(outcome)
+        return found
+
+    async def known(self) -> Pool:
+        """Return the pool as this process knows it; read it again in the background if that is old."""
+        now = time.monotonic()
+        if self._stored is None:
+            await self._read()
+        elif now > self._read_at + REFRESH_S and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._read_again(), name="emq scheduling refresh")
+        assert self._stored is not None
+        return self._stored.pool
+
+    async def close(self) -> None:
+        """End reading in the background."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read_again(self) -> None:
+        try:
+            await self._read()
+        except errors.UnknownPool:
+            self._stored = None
+        except errors.EMQError:
+            self._read_at = time.monotonic()  # go on with what is known
+
+    async def _read(self) -> None:
+        if self._stored is None or await self._catalog.version(self.name) != self._stored.version:
+            self._stored = await self._catalog.get(self.name)
+            self._topics.clear()
+            self._rates = {kind: topics.rate(self._stored.pool, kind) for kind in self._stored.pool.types}
+            self._reasons = {}
+        snapshot = await self._snapshots.load(self.name)
+        if snapshot is not None and snapshot.is_stale(self._app.clock.now()):
+            snapshot = None
+        if snapshot is None or self._snapshot is None or snapshot.at != self._snapshot.at:
+            self._since.clear()
+        self._snapshot = snapshot
+        self._read_at = time.monotonic()
+
+    # ---------------------------------------------------------------------------------------------------- one task
+
+    def _admit(self, pool: Pool, each: Submission, now: float) -> float | None:
+        """Return the predicted wait; raise `TaskRefused` if the pool does not take the task."""
+        kind = pool.types.get(each.type)
+        if kind is None:
+            raise self._unknown(pool, each.type)
+        if each.costs is not None:
+            self._check_costs(pool, each)
+        elif (reason := self._reasons.get(each.type)) is not None:
+            raise reason
+        elif each.type not in self._rates or self._rates[each.type] <= 0:
+            raise self._no_resource(pool, each.type)
+        wait_s = self._predicted(each.type)
+        allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
+        if allowed_s is not None and wait_s is not None and wait_s > allowed_s - self._duration(kind, each.type):
+            raise errors.TaskRefused(
+                f"task type {each.type!r} of pool {self.name!r}: a task submitted now would start in about "
+                f"{wait_s:.3g} s and take {self._duration(kind, each.type):.3g} s, and its deadline is in "
+                f"{allowed_s:.3g} s; submit fewer, add a resource, or give it more time",
+                code="deadline",
+                wait_s=wait_s,
+            )
+        return wait_s
+
+    def _predicted(self, task_type: str) -> float | None:
+        snapshot = self._snapshot
+        view = None if snapshot is None else snapshot.types.get(task_type)
+        if view is None:
+            return None
+        base = math.inf if view.predicted_wait_s is None else view.predicted_wait_s
+        if base == 0.0 and self._since[task_type] <= self._rates[task_type]:
+            return 0.0
+        return base + self._since[task_type] / max(self._rates[task_type], 1e-9)
+
+    def _duration(self, kind: TaskType, name: str) -> float:
+        snapshot = self._snapshot
+        measured = None if snapshot is None else snapshot.state.durations.get(name)
+        return kind.duration_s if measured is None else measured
+
+    def _unknown(self, pool: Pool, task_type: str) -> errors.TaskRefused:
+        known = ", ".join(list(pool.types)[:8]) or "none"
+        return errors.TaskRefused(
+            f"pool {self.name!r} has no task type {shown(task_type)}; it has {known}", code="unknown_type"
+        )
+
+    def _no_resource(self, pool: Pool, task_type: str) -> errors.TaskRefused:
+        able = pool.able(task_type)
+        why = f"of {', '.join(able[:4])} the limits are 0" if able else "no resource takes it"
+        self._reasons[task_type] = errors.TaskRefused(
+            f"task type {task_type!r} of pool {self.name!r}: {why}; add it to `takes` of a resource, or raise a limit",
+            code="no_able_resource",
+        )
+        return self._reasons[task_type]
+
+    def _check_costs(self, pool: Pool, each: Submission) -> None:
+        """Refuse a task that costs more than every able resource ever allows."""
+        assert each.costs is not None
+        for name, number in each.costs.items():
+            if not (isinstance(number, int | float) and number >= 0 and math.isfinite(number)):
+                raise errors.InvalidMessage(f"costs {name}={number!r} must be a finite number of units, 0 or more")
+        able = pool.able(each.type)
+        if not able:
+            raise self._no_resource(pool, each.type)
+        least: tuple[str, float, float] | None = None
+        for resource in able:
+            over = [
+                (limit.name, each.costs[limit.name], rules.most_of(pool, owner, limit))
+                for owner in pool.chain(resource)
+                for limit in owner.limits
+                if limit.name in each.costs and each.costs[limit.name] > rules.most_of(pool, owner, limit)
+            ]
+            if not over:
+                return
+            if least is None or over[0][2] > least[2]:
+                least = over[0]
+        assert least is not None
+        raise errors.TaskRefused(
+            f"task type {each.type!r} of pool {self.name!r}: costs {least[0]}={least[1]:g} are above {least[2]:g}, the "
+            "most that any able resource allows; split the task, or raise the limit",
+            code="cost_above_limit",
+        )
+
+    def _outgoing(self, pool: Pool, each: Submission, now: float) -> Outgoing:
+        carried: dict[str, str] | None = None
+        if each.deadline_s is not None or each.zone or each.costs is not None or each.keep or each.reply_to:
+            deadline = None if each.deadline_s is None else now + each.deadline_s
+            carried = headers_of(Carried(deadline, each.zone, each.costs, each.keep, each.reply_to))
+        at = None
+        kind = pool.types[each.type]
+        if kind.hours:
+            allowed = calendars.allowed_at(kind.hours, each.zone or pool.zone, now)
+            at = allowed if allowed > now else None
+        topic = topic_of(self.name, each.type, each.tenant)
+        return Outgoing(topic, each.payload, each.id, key=each.key, headers=carried, at=at)
+
+    async def _ensure(self, pool: Pool, submissions: Iterable[Submission]) -> None:
+        """Create the topics that are not known to exist."""
+        known = self._topics
+        missing = {(s.type, s.tenant) for s in submissions if (s.type, s.tenant) not in known and s.type in pool.types}
+        if missing:
+            for _, tenant in missing:
+                if tenant:
+                    rules.check_tenant(tenant)
+            missing.update((kind, "") for kind in pool.types)  # a topic starts nothing in the second of its creation
+            await topics.ensure(self._app, pool, sorted(missing))
+            known.update({pair: topic_of(self.name, *pair) for pair in missing})

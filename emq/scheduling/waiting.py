@@ -1,0 +1,281 @@
+"""The tasks that wait in the window, in the order in which resources take them.
+
+A *level* holds the tasks of one priority. Within a level, tasks whose deadline is near go first, the nearest first.
+Then tenants take turns by weight, by stride scheduling (Waldspurger and Weihl, 1995): each start moves its tenant's
+*turn* on by its units divided by the tenant's weight of that moment, and the tenant with the lowest turn is next. As
+with deficit round robin, tenants with a backlog get their parts within one task at all times. Of one tenant, the task
+goes first that was submitted first.
+
+A level has a *line* for each task type, and one more for each resource to which tasks of the type keep by their key.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from emq.scheduling.model import Costs
+from emq.scheduling.tasks import Task
+
+NEAR = 0.25
+"""A deadline is near when this part of the time from submission to deadline is left, or less than the task takes."""
+
+
+REMEMBERED = 1_000
+"""Tenants without a waiting task whose turns are remembered: those that are ahead of the others."""
+
+
+class Waiting:
+    """A task in the window.
+
+    Attributes:
+        task: the task.
+        costs: its own costs, which go before those of its type; None for none.
+        level: the priority at which it competes now.
+        keeps_to: the resource to which it keeps for a while, because of its key; None for any.
+        deadline: seconds since the epoch; None for none.
+        is_near: the deadline is near.
+        is_gone: it has been started, or taken out of the window.
+        order: tasks of a tenant and line go in this order, microseconds since the epoch.
+        line: where it waits now; entries for it elsewhere are stale.
+        holder: what the caller wants to find again, such as a future.
+    """
+
+    __slots__ = ("costs", "deadline", "holder", "is_gone", "is_near", "keeps_to", "level", "line", "order", "task")
+
+    def __init__(self, task: Task, level: int, holder: Any = None) -> None:
+        self.task = task
+        self.costs: Costs | None = task.costs
+        self.level = level
+        self.keeps_to: str | None = None
+        self.deadline = task.deadline
+        self.is_near = False
+        self.is_gone = False
+        self.order = task.submitted_us
+        self.line: Line | None = None
+        self.holder = holder
+
+
+class Turn:
+    """When a tenant is next in a level: the units that it started, divided by its weights."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+
+class Line:
+    """Tasks of one type in one level, for any resource or for one."""
+
+    __slots__ = ("_count", "_level", "_near", "_tasks", "_turns", "count")
+
+    def __init__(self, level: Level, counter: Iterator[int]) -> None:
+        self._level = level
+        self._count = counter
+        self._near: list[tuple[float, int, Waiting]] = []
+        self._tasks: dict[str, list[tuple[int, int, Waiting]]] = {}
+        self._turns: list[tuple[float, int, str]] = []
+        self.count = 0
+
+    def add(self, waiting: Waiting) -> None:
+        self.count += 1
+        waiting.line = self
+        if waiting.is_near and waiting.deadline is not None:
+            heapq.heappush(self._near, (waiting.deadline, next(self._count), waiting))
+            return
+        tenant = waiting.task.tenant
+        tasks = self._tasks.get(tenant)
+        if tasks is None:
+            tasks = self._tasks[tenant] = []
+            heapq.heappush(self._turns, (self._level.turn(tenant).at, next(self._count), tenant))
+        heapq.heappush(tasks, (waiting.order, next(self._count), waiting))
+
+    def head(self) -> tuple[tuple[float, float, int], Waiting] | None:
+        """Return the task that is next and its place in the order among the heads of all lines; None without tasks."""
+        near = self._near
+        while near and self._is_stale(near[0][2]):
+            heapq.heappop(near)
+        if near:
+            return (-1.0, near[0][0], near[0][1]), near[0][2]
+        turns = self._turns
+        while turns:
+            at, _, tenant = turns[0]
+            tasks = self._tasks[tenant]
+            while tasks and (self._is_stale(tasks[0][2]) or tasks[0][2].is_near):
+                heapq.heappop(tasks)
+            if not tasks:
+                heapq.heappop(turns)
+                del self._tasks[tenant]
+                continue
+            now_at = self._level.turn(tenant).at
+            if now_at != at:  # it has started tasks of another type meanwhile
+                heapq.heapreplace(turns, (now_at, next(self._count), tenant))
+                continue
+            return (now_at, float(tasks[0][0]), tasks[0][1]), tasks[0][2]
+        return None
+
+    def behind(self, most: int) -> Iterator[Waiting]:
+        """Yield up to `most` tasks that are next or soon after, for those that fit where the head does not."""
+        left = most
+        for _, _, tenant in heapq.nsmallest(most, self._turns):
+            for _, _, waiting in heapq.nsmallest(left, self._tasks[tenant]):
+                if not self._is_stale(waiting):
+                    yield waiting
+                    left -= 1
+            if left <= 0:
+                return
+
+    def _is_stale(self, waiting: Waiting) -> bool:
+        return waiting.is_gone or waiting.line is not self
+
+
+class Level:
+    """The tasks of one priority.
+
+    Args:
+        weight: returns the weight of a tenant now.
+    """
+
+    def __init__(self, weight: Callable[[str], float], counter: Iterator[int]) -> None:
+        self._weight = weight
+        self._counter = counter
+        self._turns: dict[str, Turn] = {}
+        self._reached = 0.0
+        self._tenants: dict[str, int] = {}
+        self.lines: dict[tuple[str, str | None], Line] = {}
+        self.count = 0
+
+    def add(self, waiting: Waiting) -> None:
+        tenant = waiting.task.tenant
+        held = self._tenants.get(tenant, 0)
+        self._tenants[tenant] = held + 1
+        if not held:  # one that comes back gets no credit for the time in which it had nothing to do
+            turn = self._turns.get(tenant)
+            if turn is None:
+                self._turns[tenant] = Turn(self._reached)
+            else:
+                turn.at = max(turn.at, self._reached)
+        key = (waiting.task.type, waiting.keeps_to)
+        line = self.lines.get(key)
+        if line is None:
+            line = self.lines[key] = Line(self, self._counter)
+        line.add(waiting)
+        self.count += 1
+
+    def take(self, waiting: Waiting, units: float | None) -> None:
+        """Take a task out; `units`: those that its start uses, or None if it does not start."""
+        key, tenant = (waiting.task.type, waiting.keeps_to), waiting.task.tenant
+        line = self.lines[key]
+        line.count -= 1
+        self.count -= 1
+        if not line.count:
+            del self.lines[key]
+        turn = self._turns[tenant]
+        if units is not None:
+            self._reached = max(self._reached, turn.at)
+            turn.at += units / self._weight(tenant)
+        left = self._tenants[tenant] - 1
+        if left:
+            self._tenants[tenant] = left
+            return
+        del self._tenants[tenant]
+        if turn.at <= self._reached or not self._tenants:
+            del self._turns[tenant]
+        if len(self._turns) > 2 * len(self._tenants) + REMEMBERED:
+            self._turns = {t: turn for t, turn in self._turns.items() if t in self._tenants or turn.at > self._reached}
+
+    def turn(self, tenant: str) -> Turn:
+        return self._turns[tenant]
+
+
+class Window:
+    """All tasks that wait for a resource on this host.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    def __init__(self, weight: Callable[[str], float]) -> None:
+        """Args:
+        weight: returns the weight of a tenant now, so that a change counts for the backlog, too.
+        """
+        self._weight = weight
+        self._counter = itertools.count()
+        self._levels: dict[int, Level] = {}
+        self._nearing: list[tuple[float, int, Waiting, int]] = []
+        self.count = 0
+        self.by_type: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, waiting: Waiting, near_level: int, duration_s: float) -> None:
+        """Add a task.
+
+        Args:
+            near_level: the level at which it competes once its deadline is near.
+            duration_s: time that it will take.
+        """
+        self.count += 1
+        self.by_type[waiting.task.type] = self.by_type.get(waiting.task.type, 0) + 1
+        self._level(waiting.level).add(waiting)
+        if waiting.deadline is not None:
+            left_s = waiting.deadline - waiting.task.submitted_us / 1e6
+            at = waiting.deadline - max(duration_s, NEAR * left_s)
+            heapq.heappush(self._nearing, (at, next(self._counter), waiting, near_level))
+
+    def take(self, waiting: Waiting, units: float | None = None) -> None:
+        """Take a task out of the window; `units` as for `Level.take`."""
+        level = self._levels[waiting.level]
+        waiting.is_gone = True
+        level.take(waiting, units)
+        self.count -= 1
+        left = self.by_type[waiting.task.type] - 1
+        if left:
+            self.by_type[waiting.task.type] = left
+        else:
+            del self.by_type[waiting.task.type]
+        if len(self._nearing) > 2 * self.count + 64:  # most of them have started
+            self._nearing = [entry for entry in self._nearing if not entry[2].is_gone]
+            heapq.heapify(self._nearing)
+
+    def raised(self, now: float) -> list[Waiting]:
+        """Raise the tasks whose deadline has become near; return them."""
+        found = []
+        while self._nearing and (self._nearing[0][2].is_gone or self._nearing[0][0] <= now):
+            _, _, waiting, level = heapq.heappop(self._nearing)
+            if not waiting.is_gone:
+                self._levels[waiting.level].take(waiting, None)
+                waiting.is_near, waiting.level = True, min(level, waiting.level)
+                self._level(waiting.level).add(waiting)
+                found.append(waiting)
+        return found
+
+    def release(self, waiting: Waiting) -> None:
+        """Let a task that kept to a resource go to any."""
+        self._levels[waiting.level].take(waiting, None)
+        waiting.keeps_to = None
+        self._level(waiting.level).add(waiting)
+
+    def next_raise(self) -> float | None:
+        """Return when the next deadline becomes near; None if none does."""
+        while self._nearing and self._nearing[0][2].is_gone:
+            heapq.heappop(self._nearing)
+        return self._nearing[0][0] if self._nearing else None
+
+    def levels(self) -> list[tuple[int, Level]]:
+        """Return the levels that have tasks, the most urgent first."""
+        return sorted((number, level) for number, level in self._levels.items() if level.count)
+
+    def level(self, number: int) -> Level | None:
+        """Return a level; None if it never had a task."""
+        return self._levels.get(number)
+
+    def _level(self, number: int) -> Level:
+        level = self._levels.get(number)
+        if level is None:
+            level = self._levels[number] = Level(self._weight, self._counter)
+        return level

@@ -1,0 +1,213 @@
+"""Meters and accounts under arbitrary use, recounted independently: no period is over, and no debt is lost."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emq.scheduling.accounts import Accounts, Charge
+from emq.scheduling.limits import Meter, WindowMeter, meter_of
+from emq.scheduling.model import Limit, Period, Pool, Resource
+
+CELLS: dict[Period, tuple[int, int]] = {"second": (1, 1), "minute": (1, 60), "hour": (60, 60), "day": (86_400, 1)}
+"""Seconds of a cell, and cells in a window, of each period in UTC."""
+
+periods = st.sampled_from(["second", "minute", "hour", "day"])
+gaps_ms = st.one_of(st.integers(0, 300), st.integers(0, 90_000), st.integers(0, 200_000_000))
+steps = st.lists(st.tuples(gaps_ms, st.integers(1, 12)), min_size=1, max_size=60)
+
+
+class Model:
+    """A window recounted in exact fractions, cell by cell, with debt paid before anything starts."""
+
+    def __init__(self, amount: int, per: Period) -> None:
+        self.amount = amount
+        self.cell_s, self.n = CELLS[per]
+        self.held: dict[int, Fraction] = defaultdict(Fraction)
+        self.debt = Fraction()
+        self.cell = 0
+
+    def go(self, cell: int) -> None:
+        while self.cell < cell and self.debt > 0:
+            self.cell += 1
+            self._pay()
+        self.cell = cell
+        self._pay()
+
+    def room(self) -> Fraction:
+        window = sum((self.held.get(self.cell - back, Fraction()) for back in range(self.n)), Fraction())
+        return self.amount - window - self.debt
+
+    def owe(self, units: Fraction) -> None:
+        self.debt += units
+        self._pay()
+
+    def _pay(self) -> None:
+        paid = min(self.debt, self.room() + self.debt)
+        if paid > 0:
+            self.held[self.cell] += paid
+            self.debt -= paid
+
+
+@given(periods, st.integers(1, 20), steps)
+def test_no_window_is_over_its_amount_wherever_it_begins(
+    per: Period, amount: int, wanted: list[tuple[int, int]]
+) -> None:
+    meter, starts, ms = meter_of(Limit("requests", amount, per), "UTC"), [], 0
+    for gap_ms, units in wanted:
+        ms += gap_ms
+        if meter.fits(units, ms / 1000):
+            meter.charge(units, ms / 1000)
+            starts.append((ms, units))
+    cell_s, n = CELLS[per]
+    for began_ms, _ in starts:
+        first = began_ms // (cell_s * 1000)
+        assert sum(units for ms, units in starts if 0 <= ms // (cell_s * 1000) - first < n) <= amount
+
+
+@given(periods, st.integers(1, 20), st.lists(st.tuples(gaps_ms, st.integers(1, 4), st.integers(0, 100)), max_size=40))
+@settings(deadline=None)
+def test_debt_and_room_are_those_of_an_exact_recount(
+    per: Period, amount: int, wanted: list[tuple[int, int, int]]
+) -> None:
+    meter, model, ms = meter_of(Limit("requests", amount, per), "UTC"), Model(amount, per), 0
+    for gap_ms, units, owed in wanted:
+        ms += gap_ms
+        model.go(ms // (model.cell_s * 1000))
+        now = ms / 1000
+        assert meter.room(now) == max(0, model.room())
+        assert meter.used(now) == amount - model.room()
+        assert meter.fits(units, now) == (units <= model.room())
+        if meter.fits(units, now):
+            meter.charge(units, now)
+            model.held[model.cell] += units
+        meter.owe(owed, now)
+        model.owe(Fraction(owed))
+
+
+def _meter(per: Period, amount: int, past: list[tuple[int, int, int]]) -> tuple[Meter, float]:
+    meter, ms = meter_of(Limit("requests", amount, per), "UTC"), 0
+    for gap_ms, units, owed in past:
+        ms += gap_ms
+        if meter.fits(units, ms / 1000):
+            meter.charge(units, ms / 1000)
+        meter.owe(owed, ms / 1000)
+    return meter, ms / 1000
+
+
+@given(
+    periods,
+    st.integers(1, 20),
+    st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 4), st.integers(0, 5)), max_size=20),
+    st.integers(1, 22),
+    st.integers(0, 20),
+)
+@settings(deadline=None)
+def test_next_at_is_the_first_time_at_which_it_fits(
+    per: Period, amount: int, past: list[tuple[int, int, int]], units: int, after: int
+) -> None:
+    meter, now = _meter(per, amount, past)
+    if after and not meter.fits(after, now):
+        after = 0
+    at = meter.next_at(units, now, after)
+    assert meter.copy().next_at(units, now, after) == at
+    if after:
+        meter.charge(after, now)
+        assert meter.next_at(units, now) == at
+    assert (at == math.inf) == (units > amount)
+    if at < math.inf:
+        assert at >= now
+        assert meter.copy().fits(units, at)
+        assert at == now or not meter.copy().fits(units, math.nextafter(at, 0))
+
+
+@given(periods, st.integers(1, 12), st.integers(1, 3), st.data())
+def test_a_backlog_uses_all_of_an_amount(per: Period, amount: int, units: int, data: st.DataObject) -> None:
+    """Under a backlog the scheduler sleeps until `next_at`; each full window then holds all that the costs can fill."""
+    meter = meter_of(Limit("requests", amount, per), "UTC")
+    cell_s, n = CELLS[per]
+    now, starts = data.draw(st.integers(0, 200_000)) / 1000, []
+    first = now
+    while now < first + 3 * n * cell_s and (at := meter.next_at(units, now)) < math.inf:
+        now = at
+        meter.charge(units, now)
+        starts.append(now)
+    begins = (first // cell_s + n) * cell_s
+    used = units * sum(begins <= at < begins + n * cell_s for at in starts)
+    assert used == amount // units * units
+
+
+@given(st.integers(1, 60), st.lists(st.tuples(st.integers(-400, 900), st.integers(1, 3)), max_size=80))
+def test_a_clock_that_goes_back_a_little_uses_no_second_twice(amount: int, wanted: list[tuple[int, int]]) -> None:
+    meter, ms, used = WindowMeter(amount, 1, 1), 5_000, defaultdict(int)
+    for gap_ms, units in wanted:
+        ms = max(0, ms + gap_ms)
+        at = meter.next_at(units, ms / 1000)
+        assert at >= ms / 1000
+        if meter.fits(units, ms / 1000):
+            meter.charge(units, ms / 1000)
+            used[ms // 1000] += units
+    assert all(each <= amount for each in used.values())
+
+
+TREE = {"provider": None, "x": "provider", "y": "provider", "x1": "x", "x2": "x", "y1": "y"}
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(sorted(TREE)), st.sampled_from(["requests", "tokens"]), periods),
+        st.integers(0, 15),
+        max_size=8,
+    ),
+    st.dictionaries(st.sampled_from(sorted(TREE)), st.integers(0, 4), max_size=3),
+    st.lists(
+        st.tuples(st.sampled_from(["x1", "x2", "y1", "x"]), gaps_ms, st.integers(0, 4), st.integers(0, 4)), max_size=60
+    ),
+    st.data(),
+)
+@settings(deadline=None)
+def test_no_limit_of_a_resource_or_a_parent_is_ever_over(
+    amounts: dict[tuple[str, str, Period], int],
+    slots: dict[str, int],
+    wanted: list[tuple[str, int, int, int]],
+    data: st.DataObject,
+) -> None:
+    limits: dict[str, list[Limit]] = defaultdict(list)
+    for (name, what, per), amount in amounts.items():
+        limits[name].append(Limit(what, amount, per))
+    for name, amount in slots.items():
+        limits[name].append(Limit("slots", amount, "in_flight"))
+    pool = Pool("p", resources={n: Resource(parent=up, limits=tuple(limits[n])) for n, up in TREE.items()})
+    of, ms = Accounts(pool, 0.0), 0
+    started: list[tuple[int, str, dict[str, float]]] = []
+    running: list[tuple[str, Charge]] = []
+    for name, gap_ms, requests, tokens in wanted:
+        ms += gap_ms
+        costs = {"requests": float(requests), "tokens": float(tokens)}
+        if running and data.draw(st.booleans()):
+            running.pop(data.draw(st.integers(0, len(running) - 1)))[1].end(ms / 1000)
+        fits, room = of.fits(name, costs, ms / 1000), of.room(name, costs, ms / 1000)
+        at = of.next_at(name, costs, ms / 1000)
+        charge = of.charge(name, costs, ms / 1000)
+        assert (charge is not None) == fits == (room > 0) == (at == ms / 1000)
+        if charge is not None:
+            started.append((ms, name, costs))
+            running.append((name, charge))
+        for at, amount in slots.items():
+            assert sum(_is_below(each, at) for each, _ in running) <= amount
+    for (name, what, per), amount in amounts.items():
+        cell_s, n = CELLS[per]
+        below = [(at // (cell_s * 1000), costs[what]) for at, each, costs in started if _is_below(each, name)]
+        for first, _ in below:
+            assert sum(units for cell, units in below if 0 <= cell - first < n) <= amount
+
+
+def _is_below(name: str, above: str) -> bool:
+    at: str | None = name
+    while at is not None and at != above:
+        at = TREE[at]
+    return at == above

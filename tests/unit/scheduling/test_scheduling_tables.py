@@ -1,0 +1,25 @@
+"""The tables of resource scheduling: migrations lead to them, and they stand beside those of the catalog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import test_catalog
+
+from emq.database import Database
+from emq.scheduling import schema
+
+
+def test_migrations_lead_to_the_tables_of_today(tmp_path: Path) -> None:
+    test_catalog.check_migrations(schema.SCHEDULING, tmp_path)
+
+
+async def test_the_tables_stand_beside_those_of_the_catalog() -> None:
+    database = await Database.open("sqlite://")
+    try:
+        await schema.ensure(database)
+        await schema.ensure(database)
+        tables = await database.run(lambda c: set(c.exec_driver_sql("SELECT name FROM sqlite_master").scalars()))
+        assert {"emq_topics", "emq_scheduling_pools", "emq_scheduling_revision"} <= tables
+    finally:
+        await database.close()
