@@ -44,7 +44,8 @@ $(READY_OLDEST): $(PINNED) constraints-oldest.txt
 	@touch $@
 
 demo: $(READY_FOR_DEMO) ## see EMQ work; installs only what the demonstration needs (DEMO_ARGS=...)
-	@$(BIN)/emq demo $(DEMO_ARGS)
+	@rm -rf .demo
+	@$(BIN)/emq demo --keep .demo $(DEMO_ARGS)
 
 test: setup ## run every test, with three workers a core, at most 6 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
 	@$(PYTEST) $(SHARED) $(TEST_ARGS)
@@ -92,5 +93,5 @@ docs: $(READY_FOR_DOCS) ## build the documentation site into site/; then open si
 	@echo "docs: site/index.html is ready"
 
 clean: ## remove .venv, caches and build products
-	rm -rf .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
+	rm -rf .venv .venv-oldest .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

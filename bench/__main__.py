@@ -36,6 +36,7 @@ NAMES = {
     "allocation": "cluster",
     "handoff": "cluster",
     "scale": "cluster",
+    "scheduling": "scheduling",
     "audit": "spark",
     "load": "spark",
     "source": "spark",

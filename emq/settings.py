@@ -64,6 +64,8 @@ DESCRIPTIONS = {
     "push_attempts": "Keep a record of each attempt to push a message in the database, for its tenant to see.",
     "push_https_only": "Push to https URLs only.",
     "push_ports": "Ports to which push may connect, with commas between them, such as 443,8443; empty: all ports.",
+    "push_proxy_url": "Forward proxy through which all pushes go out, such as http://127.0.0.1:4750, with "
+    "USER:PASSWORD@ if it asks for them. The proxy then decides which addresses are reached. Empty: none.",
     "secret_key": "Key that encrypts the secrets of endpoints in the database: base64 of 32 bytes. Several, with "
     "spaces between them, for a change: the first encrypts, all decrypt. Empty: secrets are kept as they are.",
     "secret_key_file": "File with more of these keys, such as one that a secret manager writes.",
@@ -105,6 +107,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     push_attempts: bool = True
     push_https_only: bool = False
     push_ports: str = ""
+    push_proxy_url: str = ""
     secret_key: str = ""
     secret_key_file: str = ""
     lua_folds: bool = False

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from typing import Annotated, Any
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from emq.cli import output
 from emq.cli.entry import Room
 from emq.cli.extras import needing
 from emq.cli.log_options import LogFormat, LogLevel
-from emq.cli.session import Session, command
+from emq.cli.session import Session, Yes, command
+
+if TYPE_CHECKING:
+    from emq.app import App
+    from emq.push.records.keys import Key
+    from emq.push.service.service import PushService
 
 
 class ServesByItself(Room):
@@ -38,7 +46,10 @@ class Role(enum.StrEnum):
     MANAGE = "manage"
 
 
-keys = typer.Typer(cls=Room, help="Make bearer keys for the API.")
+ACTOR = "command line"
+"""What the audit log has for changes by these commands."""
+
+keys = typer.Typer(cls=Room, help="Make, list and delete bearer keys for the API.")
 
 
 def serve(
@@ -73,14 +84,74 @@ async def create_key(
 
     Example: emq api key create --name ops
     """
+    async with _opened(session, create=True) as (_, service):
+        key, text = await service.keys.create(role.value, ACTOR, tenant=tenant, name=name[:200])
+    session.say(text, {"id": key.id, "role": key.role, "tenant": key.tenant, "name": key.name, "key": text})
+
+
+async def list_keys(
+    session: Session,
+    tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant. (default: all keys)")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Most lines to list.")] = 100,
+) -> None:
+    """List bearer keys in the order of their making, with those of people who are signed in to the dashboard.
+
+    Example: emq api key list --tenant acme
+    """
+    async with _opened(session) as (opened, service):
+        page = await service.keys.page(limit, "", tenant)
+        now_us = opened.clock.now_us()
+    rows = [_row(key, now_us) for key in page.rows]
+    data = [
+        {"id": key.id, "role": key.role, "tenant": key.tenant, "name": key.name, **_times(key)} for key in page.rows
+    ]
+    if session.json:
+        session.show(data, str)
+    elif not rows:
+        session.out.print(f"no keys in the {opened.place}", soft_wrap=True)
+    else:
+        made = output.zoned("made", (key.created_us / 1000 for key in page.rows))
+        session.out.print(output.table("", ("key", "role", "tenant", "name", made, "ends"), rows))
+        if page.next:
+            session.out.print("these are the first; --limit shows more")
+
+
+async def delete_key(
+    session: Session,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id, as `emq api key list` has it: key_...")],
+    yes: Yes = False,
+) -> None:
+    """Delete a bearer key. Processes that serve the API take it for a second more. It signs out who came with it.
+
+    Example: emq api key delete key_0660f39739c8a50000atHA3ho0C
+    """
+    async with _opened(session) as (_, service):
+        session.confirm(f"Delete key {key}? Who uses it is refused from then on.", yes)
+        await service.keys.delete(key, ACTOR)
+    session.say(f"deleted {key}", {"id": key})
+
+
+@contextlib.asynccontextmanager
+async def _opened(session: Session, *, create: bool = False) -> AsyncIterator[tuple[App, PushService]]:
     with needing("the push service", "push"):
         from emq.push.service.service import PushService
-    async with session.app(create=True) as opened:
-        service = await PushService.open(opened)
-        key, text = await service.keys.create(role.value, "command line", tenant=tenant, name=name[:200])
-    session.say(text, {"id": key.id, "role": key.role, "tenant": key.tenant, "name": key.name, "key": text})
+    async with session.app(create=create) as opened:
+        yield opened, await PushService.open(opened)
+
+
+def _row(key: Key, now_us: int) -> tuple[str, ...]:
+    ends = "never" if not key.expires_us else output.when_briefly(key.expires_us / 1000)
+    if 0 < key.expires_us <= now_us:
+        ends = "has ended"
+    return (key.id, key.role, key.tenant, key.name, output.when_briefly(key.created_us / 1000), ends)
+
+
+def _times(key: Key) -> dict[str, float | None]:
+    return {"created": key.created_us / 1e6, "expires": key.expires_us / 1e6 if key.expires_us else None}
 
 
 command(app, "serve", json=False, endless=True)(serve)
 command(keys, "create")(create_key)
+command(keys, "list")(list_keys)
+command(keys, "delete")(delete_key)
 app.add_typer(keys, name="key")

@@ -11,6 +11,7 @@ from emq.cli import (
     audit,
     dead,
     demo,
+    encrypting,
     exit_codes,
     host,
     hosts,
@@ -22,6 +23,7 @@ from emq.cli import (
     push,
     run,
     schedule,
+    scheduling,
     settings,
     topics,
     trace,
@@ -83,6 +85,7 @@ command(app, "plan")(plan.plan)
 command(app, "drain")(orders.drain)
 command(app, "weight")(orders.weight)
 app.add_typer(topics.app, name="topic")
+command(topics.app, "encrypt")(encrypting.encrypt)
 command(app, "publish")(publish.publish)
 command(app, "stats")(watching.stats)
 command(app, "top", endless=True)(watching.top)
@@ -90,6 +93,7 @@ command(app, "lag")(watching.lag)
 command(app, "trace", cls=TakesIds)(trace.trace)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(scheduling.app, name="scheduling")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(trail.app, name="trail")
 command(app, "audit")(audit.audit)

@@ -12,6 +12,7 @@ from rich.text import Text
 from emq import plurals
 from emq.demo import measures, view
 from emq.demo.measures import TrailFigures, Wait
+from emq.demo.page import Page
 from emq.demo.scenario import Scenario, Tenant
 from emq.demo.verdict import Evidence, Verdict
 
@@ -22,6 +23,7 @@ class Report(NamedTuple):
     Attributes:
         seconds: duration of the whole run, in seconds.
         kept: the directory with store and trail, if they stay; else None.
+        page: the dashboard that the run had; None if it had none.
     """
 
     scenario: Scenario
@@ -31,6 +33,7 @@ class Report(NamedTuple):
     verdict: Verdict
     seconds: float
     kept: str | None
+    page: Page | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return one object of plain values for JSON; waits in milliseconds."""

@@ -4,16 +4,21 @@ Whoever chooses an endpoint's URL chooses where this host connects to. Without a
 database beside it, or the metadata service of a cloud, which hands out credentials. The filter looks at the address of
 each connection just before it is made. So a name that resolves to another address later, or to several, is no way
 around it.
+
+With a forward proxy (`emq.push.proxy`) the proxy looks names up and connects. What is left to the filter are addresses
+that stand in a URL itself.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Sequence
 
 import yarl
 
 from emq import errors
+from emq.push.proxy import Proxy
 from emq.settings import Settings
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -58,6 +63,7 @@ class AddressFilter:
     Args:
         https_only: refuse http URLs.
         ports: the only ports to connect to; none for all.
+        proxy: through which all requests go; None for none.
         allowed: networks (`10.1.0.0/16`), addresses, or `*` for all, to which push may connect besides public ones.
             Names of hosts are no use here: whoever owns a name decides on its address.
 
@@ -66,8 +72,14 @@ class AddressFilter:
     """
 
     def __init__(
-        self, allowed: Sequence[str] = (), *, https_only: bool = False, ports: frozenset[int] = frozenset()
+        self,
+        allowed: Sequence[str] = (),
+        *,
+        https_only: bool = False,
+        ports: frozenset[int] = frozenset(),
+        proxy: Proxy | None = None,
     ) -> None:
+        self.proxy = proxy
         self._https_only = https_only
         self._ports = ports
         self._all = EVERYTHING in allowed
@@ -80,13 +92,14 @@ class AddressFilter:
 
     @classmethod
     def of_settings(cls, settings: Settings) -> AddressFilter:
-        """Return the filter of the settings `push_allow`, `push_https_only` and `push_ports`.
+        """Return the filter of the settings `push_allow`, `push_https_only`, `push_ports` and `push_proxy_url`.
 
         Raises:
             InvalidSettings: a part of them is none.
         """
         ports = frozenset(map(_port, _parts(settings.push_ports)))
-        return cls(_parts(settings.push_allow), https_only=settings.push_https_only, ports=ports)
+        proxy = Proxy.of_setting(settings.push_proxy_url)
+        return cls(_parts(settings.push_allow), https_only=settings.push_https_only, ports=ports, proxy=proxy)
 
     def check_url(self, url: yarl.URL) -> None:
         """Raise `ForbiddenAddress` if the settings forbid the URL's scheme or port; its address is not looked at."""
@@ -118,16 +131,22 @@ class AddressFilter:
         if (refusal := self.refusal(address)) is not None:
             raise ForbiddenAddress(f"{refusal} is not allowed; allow it with the setting push_allow")
 
+    def check_literal(self, host: str) -> None:
+        """Raise `ForbiddenAddress` if the host of a URL is an address, in any notation, that push does not connect to.
+
+        For requests through a proxy, which looks at names, and of which not every one reads addresses as this host.
+        """
+        if (address := _address_in(host)) is not None:
+            self.check(address)
+
     def check_host(self, host: str) -> None:
         """Refuse the host of a URL that is an address, or a name of this machine; other names say nothing yet.
 
         Raises:
             ValueError: push would not connect to it.
         """
-        name = host.rstrip(".").lower()
-        is_here = name == "localhost" or name.endswith(".localhost")
-        address = "127.0.0.1" if is_here else host
-        if not _is_address(address):
+        address = _address_in(host)
+        if address is None:
             return
         if (refusal := self.refusal(address)) is not None:
             network = f"{address}/{32 if ':' not in address else 128}"
@@ -176,9 +195,16 @@ def _carried(address: IPAddress) -> list[IPAddress]:
     ]
 
 
-def _is_address(text: str) -> bool:
+def _address_in(host: str) -> str | None:
+    """Return the address that the host of a URL is, also in the old notations of IPv4; None for a name to look up."""
+    name = host.rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return "127.0.0.1"
     try:
-        ipaddress.ip_address(text.partition("%")[0])
+        ipaddress.ip_address(name.partition("%")[0])
     except ValueError:
-        return False
-    return True
+        try:
+            return socket.inet_ntoa(socket.inet_aton(name))
+        except (OSError, UnicodeError):
+            return None
+    return name

@@ -15,6 +15,7 @@ from multidict import istr
 
 from emq.push.addresses import AddressFilter
 from emq.push.resolver import build_resolver
+from emq.push.wire import BODY_BYTES, BODY_TIMEOUT_S, Answer
 from emq.push.wires import CONNECT_TIMEOUT_S, KEEPALIVE_S, USER_AGENT, Wires
 
 DNS_TTL_S = 30
@@ -27,13 +28,15 @@ def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None 
     """The connection pool. Connections are not limited here: a `Pusher` shares them among topics.
 
     Args:
-        addresses: to which of them a connection may be made; asked for each one, also for a URL without a name.
+        addresses: to which of them a connection may be made; asked for each one, also for a URL without a name. With a
+            proxy all connections go to it, so there is nothing to ask.
         resolver: looks names up; the caller closes it.
     """
 
     def socket_for(info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info
-        addresses.check(str(address[0]))
+        if addresses.proxy is None:
+            addresses.check(str(address[0]))
         return socket.socket(family, kind, protocol)
 
     return aiohttp.TCPConnector(
@@ -56,11 +59,7 @@ class _Request(aiohttp.ClientRequest):
 
 
 class Connections:
-    """One client for all requests of a pusher; opened with the first of them.
-
-    Attributes:
-        wires: sends deliveries, over connections that this client makes.
-    """
+    """One client for all requests of a pusher; opened with the first of them."""
 
     def __init__(self, addresses: AddressFilter, resolver: AbstractResolver | None = None) -> None:
         self._addresses = addresses
@@ -68,15 +67,31 @@ class Connections:
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         self._resolver = resolver or build_resolver()
         self._closed = False
-        self.wires = Wires(self._connect)
+        self._wires = Wires(self._connect)
+
+    def deliver(
+        self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> Coroutine[Any, Any, Answer]:
+        """Send a delivery; return the answer, with the beginning of its body. Raises as `request` does."""
+        if self._addresses.proxy is None:
+            return self._wires.post(url, body, headers, timeout_s, tls)
+        return self._deliver_through_proxy(url, body, headers, timeout_s, tls)
+
+    async def _deliver_through_proxy(
+        self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None
+    ) -> Answer:
+        response = await self.post(url, body, headers, timeout_s, tls)
+        try:
+            found = b"" if response.content.at_eof() else await _beginning(response.content)
+        finally:
+            # Returns the connection to the pool if the answer was read to its end, else closes it.
+            response.release()
+        return Answer(response.status, response.headers.get("Retry-After"), found)
 
     def post(
         self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
     ) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
-        """Send a request that is no delivery; return the answer, of which only the head was read.
-
-        The caller must release it.
-        """
+        """Send a request; return the answer, of which only the head was read. The caller must release it."""
         return self.request("POST", url, body, headers, timeout_s, tls)
 
     async def request(
@@ -88,9 +103,18 @@ class Connections:
         timeout_s: float,
         tls: ssl.SSLContext | None = None,
     ) -> aiohttp.ClientResponse:
-        """Do the same as `post` with another method. Raises `RuntimeError` after `close`."""
-        session = self._session or self._open()
-        return await session.request(
+        """Do the same as `post` with another method; through the proxy, if there is one.
+
+        Raises:
+            RuntimeError: after `close`.
+            ProxyFailed: nothing is known of the endpoint, see `emq.push.proxy`.
+            ForbiddenAddress: the filter refuses the address.
+        """
+        session, proxy, for_proxy = self._session or self._open(), self._addresses.proxy, None
+        if proxy is not None:
+            self._addresses.check_literal(url.host or "")
+            headers, for_proxy = proxy.headers(url, headers)
+        sent = session.request(
             method,
             url,
             data=body,
@@ -98,13 +122,16 @@ class Connections:
             timeout=self._timeout(timeout_s),
             allow_redirects=False,
             ssl=tls or True,
+            proxy=None if proxy is None else proxy.url,
+            proxy_headers=for_proxy,
         )
+        return await (sent if proxy is None else proxy.through(sent, url))
 
     async def close(self) -> None:
         """Close all connections; requests under way fail. Safe to repeat."""
         self._closed = True
         session, self._session = self._session, None
-        self.wires.close()
+        self._wires.close()
         if session is not None:
             await session.close()
         await self._resolver.close()
@@ -141,3 +168,15 @@ class Connections:
             request_class=_Request,
         )
         return self._session
+
+
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """Read up to `BODY_BYTES`. A body that breaks off or drips does not change what the status said."""
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while len(body) < BODY_BYTES and not content.at_eof():
+                body += await content.read(BODY_BYTES - len(body))
+    except (aiohttp.ClientError, OSError):
+        pass
+    return body

@@ -22,6 +22,7 @@ from emq.push.attempts import Attempt, AttemptSink
 from emq.push.endpoint import Endpoint
 from emq.push.health import Healths
 from emq.push.http import Connections
+from emq.push.masking import Masking, secrets_of
 from emq.push.oauth2 import OAuth2, Tokens
 from emq.push.outages import Change, Outages
 from emq.push.outcome import Outcome
@@ -52,14 +53,15 @@ class Reports:
 class Pusher:
     """Delivers messages of any number of topics by HTTP POST; an async handler, and an async context manager.
 
-    Redirects are not followed, cookies not kept, proxy settings of the environment not used. Topics share the
-    connections (`emq.places.places`), so that those whose endpoints hang leave some to the others.
+    Redirects are not followed, cookies not kept, proxy settings of the environment not used; the only proxy is that of
+    `addresses`. Topics share the connections (`emq.places.places`), so that those whose endpoints hang leave some to
+    the others.
 
     Args:
         endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of
             the catalog applies to the next one. See `emq.push.endpoint.Endpoints`.
         clock: for `webhook-timestamp` and `Retry-After` dates.
-        addresses: to which addresses it may connect; None for public ones only.
+        addresses: to which addresses it may connect, and through which proxy; None for public ones, directly.
         connections: most requests at once; None for half of the files that the process may have open.
         reports: where it tells what it has seen; None for nowhere.
         resolver: looks names up, and is closed with the pusher; None for the system's name servers.
@@ -148,7 +150,7 @@ class Pusher:
             failure = verdict.of_error(exc, endpoint.timeout_s)
         else:
             status, retry_after = found.status, found.retry_after
-            answer = endpoint.masked(verdict.text_of(found.body)) if found.body else ""
+            answer = _masked(endpoint, head, verdict.text_of(found.body)) if found.body else ""
             failure = verdict.of_response(status, retry_after, answer, self._clock.now())
         self._tell(endpoint, began, status, failure)
         return Outcome(began_us, self._clock.now_us() - began_us, status, answer, failure)
@@ -157,11 +159,11 @@ class Pusher:
         """Send a request, with a token if the endpoint needs one."""
         if endpoint.oauth2 is not None:
             return self._authorized(endpoint, endpoint.oauth2, body, head)
-        return self._connections.wires.post(endpoint.url, body, head, endpoint.timeout_s, endpoint.tls)
+        return self._connections.deliver(endpoint.url, body, head, endpoint.timeout_s, endpoint.tls)
 
     async def _authorized(self, endpoint: Endpoint, credentials: OAuth2, body: bytes, head: dict[str, str]) -> Answer:
         """Send a request with a token; once more with another if the endpoint refuses this one."""
-        post, timeout_s = self._connections.wires.post, endpoint.timeout_s
+        post, timeout_s = self._connections.deliver, endpoint.timeout_s
         head["Authorization"] = used = await self._tokens.authorization(credentials)
         answer = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
         if answer.status == 401 and self._tokens.refused(credentials, used):
@@ -224,3 +226,10 @@ class Pusher:
         )
         if failure is not None:
             raise failure
+
+
+def _masked(endpoint: Endpoint, head: dict[str, str], text: str) -> str:
+    """Return an endpoint's answer without secrets: its own, and the token that it got."""
+    if endpoint.oauth2 is not None:
+        text = Masking(secrets_of(head.get("Authorization", "")))(text)
+    return endpoint.masked(text)

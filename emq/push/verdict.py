@@ -8,7 +8,7 @@
 - other 4xx: retry. Nearly always the endpoint is half deployed or misconfigured (401, 404) and gets fixed within the
   hours that the retries last; otherwise the message ends in the dead letters, from where it can be replayed.
 - no answer (connection, TLS or name error, time-out, bytes that are not HTTP): retry.
-- a failure of this host or its network: give back. It is charged neither to the endpoint nor to the message.
+- a failure of this host, its network or its proxy: give back. It is charged neither to the endpoint nor to the message.
 
 `Retry-After` is honoured with every status that is retried. Nothing here does I/O.
 """
@@ -22,6 +22,7 @@ import ssl
 import aiohttp
 
 from emq import errors
+from emq.push.proxy import ProxyFailed
 from emq.push.resolver import NoNameServer
 
 MIN_RETRY_AFTER_S = 1.0
@@ -95,7 +96,7 @@ def is_ours(exc: BaseException) -> bool:
 
 
 def _is_of_this_host(exc: BaseException) -> bool:
-    return isinstance(exc, OSError) and (exc.errno in _OURS or isinstance(exc, NoNameServer))
+    return isinstance(exc, OSError) and (exc.errno in _OURS or isinstance(exc, NoNameServer | ProxyFailed))
 
 
 def retry_after_s(value: str | None, now_s: float) -> float | None:

@@ -2,3 +2,53 @@
 
 A user of the public API of `emq`. `docs/scheduling.md` is its page.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
+    from emq.scheduling.outcomes import Overloaded, ResourceFailed
+    from emq.scheduling.records import TaskStatus
+    from emq.scheduling.scheduler import Run
+    from emq.scheduling.scheduling import Scheduling
+    from emq.scheduling.submitting import Receipt, Submission
+    from emq.scheduling.tasks import Task
+
+__all__ = [
+    "Calendar",
+    "Hours",
+    "Limit",
+    "Overloaded",
+    "Pool",
+    "Receipt",
+    "Resource",
+    "ResourceFailed",
+    "Run",
+    "Scheduling",
+    "Submission",
+    "Task",
+    "TaskStatus",
+    "TaskType",
+    "Tenant",
+]
+
+_HOMES = {
+    "model": ("Calendar", "Hours", "Limit", "Pool", "Resource", "TaskType", "Tenant"),
+    "outcomes": ("Overloaded", "ResourceFailed"),
+    "records": ("TaskStatus",),
+    "scheduler": ("Run",),
+    "scheduling": ("Scheduling",),
+    "submitting": ("Receipt", "Submission"),
+    "tasks": ("Task",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: the command line starts without loading SQLAlchemy."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

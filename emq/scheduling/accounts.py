@@ -12,21 +12,11 @@ import math
 from typing import NamedTuple
 
 from emq.scheduling import ahead, limits
-from emq.scheduling.calendars import Timetable
-from emq.scheduling.limits import DayMeter, InFlightMeter, Meter, Pace, WindowMeter
-from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Calendar, Costs, Period, Pool, Resource
+from emq.scheduling.account import PROBE_FACTOR, Account, Entry, Path
+from emq.scheduling.limits import InFlightMeter, Meter
+from emq.scheduling.model import DEFAULT_COST, Costs, Period, Pool
 
-_Entry = tuple[Meter, str]
-"""A meter, and the name of its limit, by which costs are found."""
-
-_GATE = ""
-"""Name by which a task is charged to a gate: no limit has it, so a task costs 1."""
-
-PROBE_FACTOR = 1e-3
-"""The factor of a resource that is tried out again: it gets one task at a time."""
-
-_Key = tuple[str, Period]
-"""The name of a limit and its period; a resource has each once."""
+__all__ = ["PROBE_FACTOR", "Accounts", "Binding", "Charge"]
 
 
 class Binding(NamedTuple):
@@ -45,160 +35,13 @@ class Binding(NamedTuple):
     amount: float
 
 
-class Account:
-    """The meters of one resource, without those of its parents.
-
-    Attributes:
-        meters: of its limits.
-        paces: of its health, by the name of the limit that they keep below.
-        gate: of its health: how many tasks run at a time; None for any number.
-        factor: the part of its limits that it gets.
-        changes_at: when its calendar changes its limits next.
-    """
-
-    __slots__ = ("_amounts", "_ran", "_table", "changes_at", "factor", "gate", "meters", "name", "paces", "paused")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.meters: dict[_Key, Meter] = {}
-        self.paces: dict[str, Pace] = {}
-        self.gate: InFlightMeter | None = None
-        self.factor = 1.0
-        self.paused = False
-        self.changes_at = math.inf
-        self._amounts: dict[_Key, float] = {}
-        self._ran = 1.0  # number of its tasks in flight when its factor fell below 1
-        self._table: Timetable | None = None
-
-    def follow(self, resource: Resource, calendar: Calendar | None, now: float) -> None:
-        """Take over the limits of the resource; what was used under those that remain is kept."""
-        self.turn(now)
-        self.paused = resource.paused
-        zone = "UTC" if calendar is None else calendar.zone
-        self._table = None if calendar is None or not calendar.hours else Timetable(zone, calendar.hours)
-        self._amounts = {(limit.name, limit.per): limit.amount for limit in resource.limits}
-        amounts = self.amounts_at(now)
-        old, self.meters = self.meters, {}
-        for limit in resource.limits:
-            key = (limit.name, limit.per)
-            meter = self.meters[key] = old.get(key) or limits.meter_of(limit, zone)
-            if isinstance(meter, DayMeter) and meter.zone != zone:
-                meter.set_zone(zone, now)
-            meter.set_amount(amounts[key], now)
-        self.changes_at = self.changes_after(now)
-        self.set_factor(self.factor, now)
-
-    def turn(self, now: float) -> None:
-        """Let the calendar change the limits, if it is time."""
-        if now < self.changes_at:
-            return
-        owes = any(isinstance(meter, WindowMeter) and meter.debt > 0 for meter in self.meters.values())
-        while self.changes_at <= now:
-            at = self.changes_at if owes else now  # debt was paid by the amounts of the time
-            for key, amount in self.amounts_at(at).items():
-                self.meters[key].set_amount(amount, at)
-            self.changes_at = self.changes_after(at)
-        self.set_factor(self.factor, now)
-
-    def amounts_at(self, now: float) -> dict[_Key, float]:
-        """Return the amounts that hold at a time."""
-        if self._table is None:
-            return self._amounts
-        changed = {name: amount for hours in self._table.active(now) for name, amount in hours.amounts.items()}
-        return {(name, per): changed.get(name, amount) for (name, per), amount in self._amounts.items()}
-
-    def is_changing(self, period: Period) -> bool:
-        """Return whether the calendar has amounts for limits of a period."""
-        names = {name for name, per in self._amounts if per == period}
-        return self._table is not None and any(names & each.amounts.keys() for each in self._table.hours)
-
-    def changes_after(self, now: float) -> float:
-        """Return when the calendar changes the amounts next after a time; infinity for never."""
-        return math.inf if self._table is None else self._table.changes_at(now)
-
-    def set_factor(self, factor: float, now: float, in_flight: int = 0) -> None:
-        """Let the resource have this part of its limits, 0 to 1, without changing what its limits count.
-
-        Args:
-            in_flight: number of its tasks that run now; needed where the factor was 1.
-        """
-        if self.factor >= 1:
-            self._ran = max(1.0, float(in_flight))
-        rates = self._rates() if PROBE_FACTOR < factor < 1 else {}
-        is_counted = any(per == "in_flight" for _, per in self.meters) or bool(rates)
-        if factor >= 1 or (factor > PROBE_FACTOR and is_counted):
-            self.gate = None
-        elif factor <= PROBE_FACTOR:
-            self.gate = self.gate if self.factor <= PROBE_FACTOR and self.gate else InFlightMeter(1.0)
-        elif self.gate is None or self.factor <= PROBE_FACTOR:
-            self.gate = InFlightMeter(self._ran)
-        self.factor = factor
-        for meter in (*self.meters.values(), self.gate):
-            if isinstance(meter, InFlightMeter):
-                meter.set_factor(factor)
-        for name in [name for name in self.paces if name not in rates]:
-            del self.paces[name]
-        for name, rate in rates.items():
-            if name in self.paces:
-                self.paces[name].set_amount(rate * factor, now)
-            else:
-                self.paces[name] = Pace(rate * factor)
-
-    def entries(self) -> list[_Entry]:
-        found: list[_Entry] = [(meter, name) for (name, _), meter in self.meters.items()]
-        found += [(pace, name) for name, pace in self.paces.items()]
-        return found if self.gate is None else [*found, (self.gate, _GATE)]
-
-    def _rates(self) -> dict[str, float]:
-        """Return units a second by limit name: of the limit with the shortest period, but not of a day."""
-        found: dict[str, tuple[float, float]] = {}
-        for (name, per), meter in self.meters.items():
-            if per in ("second", "minute", "hour"):
-                period_s = PERIODS_S[per]
-                if name not in found or period_s < found[name][0]:
-                    found[name] = (period_s, meter.amount / period_s)
-        return {name: rate for name, (_, rate) in found.items()}
-
-
-class Path:
-    """A resource and its parents: all meters that a task on it is charged to.
-
-    Attributes:
-        accounts: of the resource and its parents, the nearest first.
-        entries: their meters.
-        paused: whether one of them is paused, or has the factor 0.
-        changes_at: when a calendar changes one of their limits next.
-    """
-
-    __slots__ = ("accounts", "changes_at", "entries", "paused")
-
-    def __init__(self, accounts: list[Account]) -> None:
-        self.accounts = accounts
-        self.entries: tuple[_Entry, ...] = ()
-        self.paused = False
-        self.changes_at = math.inf
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Take over changed meters of the accounts."""
-        self.entries = tuple(entry for account in self.accounts for entry in account.entries())
-        self.paused = any(account.paused or account.factor <= 0 for account in self.accounts)
-        self.changes_at = min(account.changes_at for account in self.accounts)
-
-    def turn(self, now: float) -> None:
-        """Let calendars change the limits, if it is time."""
-        for account in self.accounts:
-            account.turn(now)
-        self.refresh()
-
-
 class Charge:
     """What a task was charged. End it, once; until then its units in flight are held."""
 
     __slots__ = ("_accounts", "_charged_at", "_entries", "_units", "resource")
 
     def __init__(
-        self, accounts: Accounts, resource: str, entries: tuple[_Entry, ...], units: list[float], now: float
+        self, accounts: Accounts, resource: str, entries: tuple[Entry, ...], units: list[float], now: float
     ) -> None:
         self._accounts = accounts
         self._entries = entries
@@ -243,14 +86,14 @@ class Charge:
         for (meter, _), units in zip(self._entries, self._units, strict=True):
             meter.refund(units, self._charged_at, now)
 
-    def rebind(self, entries: tuple[_Entry, ...], now: float) -> None:
+    def rebind(self, entries: tuple[Entry, ...], now: float) -> None:
         """Hold the units in flight under changed limits: under new ones, too, and no longer under those that are gone.
 
         Limits with periods that are new to the task do not count it: it started before them.
         """
         now_held = {id(meter) for meter, _ in entries}
         by_name = {name: units for (_, name), units in zip(self._entries, self._units, strict=True)}
-        kept: list[tuple[_Entry, float]] = []
+        kept: list[tuple[Entry, float]] = []
         for entry, units in zip(self._entries, self._units, strict=True):
             if isinstance(entry[0], InFlightMeter) and id(entry[0]) not in now_held:
                 entry[0].refund(units, self._charged_at, now)  # it may limit others still, such as a former parent
@@ -271,10 +114,14 @@ class Accounts:
 
     Args:
         pool: has passed `emq.scheduling.rules.check`.
+        saves: True if `emq.scheduling.usage` saves what it counts: under limits per minute, hour and day no more starts
+            than what is saved.
     """
 
-    def __init__(self, pool: Pool, now: float) -> None:
+    def __init__(self, pool: Pool, now: float, *, saves: bool = False) -> None:
         self._accounts: dict[str, Account] = {}
+        self._former: dict[str, Account] = {}  # of resources that are gone, in case they come back
+        self._saves = saves
         self._paths: dict[str, Path] = {}
         self._below: dict[str, list[Path]] = {}  # the paths that a resource is part of
         self._open: dict[Charge, None] = {}
@@ -289,8 +136,11 @@ class Accounts:
         """Take over a changed pool. Lower amounts count at once; what was used is kept, and so is what is in flight."""
         accounts: dict[str, Account] = {}
         for name, resource in pool.resources.items():
-            account = accounts[name] = self._accounts.get(name) or Account(name)
+            account = accounts[name] = self._accounts.get(name) or self._former.pop(name, None) or Account(name)
             account.follow(resource, None if resource.calendar is None else pool.calendars[resource.calendar], now)
+            if self._saves:
+                account.save()
+        self._former |= {name: account for name, account in self._accounts.items() if name not in accounts}
         self._accounts = accounts
         self._paths = {name: Path([accounts[each] for each in _names(pool, name)]) for name in accounts}
         self._below = {name: [] for name in accounts}
@@ -389,6 +239,10 @@ class Accounts:
         if found < path.changes_at or path.changes_at == math.inf:
             return found
         return max(self._begins_at, ahead.earliest(path, costs, now, after or {}, others))
+
+    def account(self, resource: str) -> Account:
+        """Return what the resource itself has used."""
+        return self._accounts[resource]
 
     def names(self) -> list[str]:
         """Return the names of all resources."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from emq.scheduling.account import Path
 from emq.scheduling.calendars import LOOK_AHEAD_DAYS
 from emq.scheduling.limits import InFlightMeter, Meter
 from emq.scheduling.model import DEFAULT_COST, Costs
-
-if TYPE_CHECKING:
-    from emq.scheduling.accounts import Path
 
 LOOK_AHEAD_S = LOOK_AHEAD_DAYS * 86_400.0
 

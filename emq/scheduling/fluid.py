@@ -21,6 +21,9 @@ from emq.scheduling.model import PERIODS_S, TaskType
 from emq.scheduling.snapshot import PoolState
 from emq.scheduling.waiting import NEAR
 
+UNKNOWN_S = 1.0
+"""Seconds in which the first tasks of a type are taken to have come if no others come."""
+
 
 class Backlog:
     """The waiting tasks of one type, the oldest first.
@@ -40,7 +43,7 @@ class Backlog:
         self.duration_s = max(duration_s, 1e-6)
         self.gone = self.expired = 0.0
         # Nobody knows how old the first tasks are: they are taken to have come at the rate at which others come now.
-        self._age_s = waiting / rate if rate > 0 else 0.0
+        self._age_s = waiting / rate if rate > 0 else UNKNOWN_S
 
     def submitted(self, number: float) -> float:
         """Return when the task of that number was submitted: below 0 for those that waited at the beginning."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import random
 
-from emq.scheduling.accounts import PROBE_FACTOR
+from emq.scheduling.account import PROBE_FACTOR
 
 LESS = 0.5
 """Factor when a resource asks for less, or is slow."""

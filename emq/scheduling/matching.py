@@ -174,6 +174,10 @@ class Matching:
         seat = self._seats.get(resource)
         return 0.0 if seat is None else seat.closed_until
 
+    def asleep(self, resource: str) -> dict[int, Costs]:
+        """Return the costs for which a resource has no room now, by priority."""
+        return {number: costs for number, (_, costs) in self._seats[resource].asleep.items()}
+
     # ---------------------------------------------------------------------------------------------------- the matching
 
     def run(self, now: float, most: int = 64) -> list[Start]:
@@ -285,32 +289,39 @@ class Matching:
 
     def _head(self, seat: Seat, level: Level) -> Waiting | None:
         best: tuple[tuple[float, float, int], Waiting] | None = None
-        for line in self._lines(seat, level):
+        for line, _ in self._lines_by_type(seat, level):
             head = line.head()
             if head is not None and (best is None or head[0] < best[0]):
                 best = head
         return None if best is None else best[1]
 
-    def _lines(self, seat: Seat, level: Level) -> Iterable[Line]:
+    def _lines_by_type(self, seat: Seat, level: Level) -> Iterable[tuple[Line, str]]:
+        """Yield the lines of a level whose tasks the resource may start, with their types."""
         if len(level.lines) < len(seat.types):
             for (kind, keeps_to), line in level.lines.items():
                 if kind in seat.types and (keeps_to is None or keeps_to == seat.name):
-                    yield line
+                    yield line, kind
             return
         for kind in seat.types:
             for key in ((kind, None), (kind, seat.name)):
-                if (line := level.lines.get(key)) is not None:
-                    yield line
+                if (found := level.lines.get(key)) is not None:
+                    yield found, kind
+
+    @staticmethod
+    def _is_smaller(costs: Costs, other: Costs) -> bool:
+        return costs is not other and any(costs[name] < cost for name, cost in other.items())
 
     def _filler(self, seat: Seat, level: Level, number: int, head: Waiting, costs: Costs, now: float) -> Start | None:
         """Start a smaller task that does not delay the one that is next."""
         earliest = None
-        for line in self._lines(seat, level):
+        for line, kind in self._lines_by_type(seat, level):
+            if not line.with_costs and not self._is_smaller(self._of_type(kind, seat.name), costs):
+                continue
             for waiting in line.behind(GAP_TRIES):
                 if waiting is head or waiting.is_near:
                     continue
                 own = self._costs_of(waiting, seat.name)
-                if own is costs or not any(own[name] < cost for name, cost in costs.items()):
+                if not self._is_smaller(own, costs):
                     continue
                 if not self._keeping.fits(seat.name, own, now, number):
                     continue
@@ -366,11 +377,14 @@ class Matching:
         known = self._pool.tenants.get(tenant)
         return 1.0 if known is None else known.weight
 
-    def _costs_of(self, waiting: Waiting, resource: str) -> Costs:
-        key = (waiting.task.type, resource)
-        costs = self._costs.get(key)
+    def _of_type(self, kind: str, resource: str) -> Costs:
+        costs = self._costs.get((kind, resource))
         if costs is None:
-            costs = self._costs[key] = self._pool.costs(*key)
+            costs = self._costs[kind, resource] = self._pool.costs(kind, resource)
+        return costs
+
+    def _costs_of(self, waiting: Waiting, resource: str) -> Costs:
+        costs = self._of_type(waiting.task.type, resource)
         if waiting.costs is None:
             return costs
         return {name: waiting.costs.get(name, cost) for name, cost in costs.items()}

@@ -19,6 +19,7 @@ import datetime
 import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -71,15 +72,14 @@ class _Count:
         self.zone = zone
         self.held = 0.0  # in flight
         self.debt = 0.0
+        self.most = 0.0  # the largest amount since the last look
         self._cells: deque[list[float]] = deque()
         self._total = 0.0
         self._last_over_s = -1
 
-    def advance(self, now_us: int, amount: float) -> None:
-        """Go to a time; pay debt in the cells before it, as far as an amount has room."""
-        if self.told.per == "in_flight":
-            return
-        cell = self._cell(now_us)
+    def advance(self, now_us: int) -> None:
+        """Go to a time; pay debt in the cells before it, as far as the largest amount has room."""
+        cell, amount = self._cell(now_us), self.most
         while self.debt > 0 and self._cells and self._cells[-1][0] < cell:
             before = self.debt
             following = int(self._cells[0][0]) + self._width if self._total >= amount else int(self._cells[-1][0]) + 1
@@ -111,11 +111,21 @@ class _Count:
                 self._last_over_s = now_us // 1_000_000
                 told.over_s += 1
 
-    def owe(self, now_us: int, units: float, amount: float) -> None:
+    def raise_to(self, amount: float, at_us: int) -> None:
+        """Let debt be paid up to a larger amount from a time on; a smaller one changes nothing yet."""
+        if amount > self.most:
+            if self.debt > 0:
+                self.advance(at_us)
+            self.most = amount
+            if self.debt > 0:
+                self._pay(self._cell(at_us), amount)
+
+    def owe(self, now_us: int, units: float) -> None:
         """Count units beyond what a task was charged."""
+        self.advance(now_us)
         self.told.units += units
         self.debt += units
-        self._pay(self._cell(now_us), amount)
+        self._pay(self._cell(now_us), self.most)
         self.told.most_debt = max(self.told.most_debt, self.debt)
 
     def move_to(self, zone: str, now_us: int) -> None:
@@ -154,6 +164,30 @@ class _Count:
             self._total = sum(units for _, units in self._cells)
 
 
+class _Charged(NamedTuple):
+    """A limit that a task is charged to.
+
+    Attributes:
+        owner: the resource, or its parent, whose limit it is.
+        most: the largest amount by the calendar.
+    """
+
+    owner: str
+    limit: Limit
+    most: float
+
+
+class _Running(NamedTuple):
+    """Attributes:
+    counts: of the limits by period that it was charged to.
+    held: of the limits in flight that it is held under now.
+    """
+
+    row: Attempt
+    counts: Sequence[_Count]
+    held: Sequence[_Count]
+
+
 class Recount:
     """Counts the rows of a pool again. Add them in the order of their starts, then ask for the result.
 
@@ -168,10 +202,11 @@ class Recount:
     def __init__(self, versions: Mapping[int, Pool]) -> None:
         self._versions = versions
         self._version = 0
+        self._at_us = 0  # the last start
         self._counts: dict[Key, _Count] = {}
         self._gone: list[_Count] = []
-        self._chains: dict[str, Sequence[tuple[str, Limit]]] = {}
-        self._running: dict[int, tuple[Attempt, Sequence[_Count]]] = {}
+        self._chains: dict[str, Sequence[_Charged]] = {}
+        self._running: dict[int, _Running] = {}
         self._ends: list[tuple[int, int]] = []
         self._amounts: dict[tuple[str, int], Mapping[str, float]] = {}
         self.attempts = self.unproven = 0
@@ -181,15 +216,17 @@ class Recount:
         if not row.resource:
             return
         self.attempts += 1
-        self._end_until(row.started_us)
         pool = self._versions.get(row.version)
         if pool is None or row.resource not in pool.resources:
             self.unproven += 1
             return
-        if row.version > self._version:
-            self._follow(row.version, pool, row.started_us)
-        # A start of an earlier version than the last one's: a host that had not read the change yet.
+        # The owner followed a change at some time since the last start; of two amounts the larger one counts.
+        for version in range(self._version + 1, row.version + 1):
+            if (followed := self._versions.get(version)) is not None:
+                self._follow(version, followed, row.started_us)
+        self._end_until(row.started_us)
         self._start(pool, row)
+        self._at_us = row.started_us
 
     def result(self) -> list[LimitProof]:
         """Return what the rows tell, limit by limit, those of one resource together."""
@@ -201,59 +238,66 @@ class Recount:
         return [found[key] for key in sorted(found)]
 
     def _start(self, pool: Pool, row: Attempt) -> None:
+        counts: list[_Count] = []
         held: list[_Count] = []
-        for owner, limit in self._chain(pool, row.resource):
+        for owner, limit, most in self._chain(pool, row.resource):
             count = self._count(pool, owner, limit)
-            amount = self._amount(pool, owner, limit, row.started_us)
-            count.advance(row.started_us, rules.most_of(pool, pool.resources[owner], limit))
-            count.start(row.started_us, _at_start(row, limit.name), amount)
             if limit.per == "in_flight":
                 held.append(count)
-        self._running[self.attempts] = row, held
+            else:
+                counts.append(count)
+                count.most = max(count.most, most)
+                count.advance(row.started_us)
+                count.most = most
+            count.start(row.started_us, _at_start(row, limit.name), self._amount(pool, owner, limit, row.started_us))
+        self._running[self.attempts] = _Running(row, counts, held)
         if row.ended_us:
             heapq.heappush(self._ends, (row.ended_us, self.attempts))
 
     def _end_until(self, now_us: int) -> None:
         while self._ends and self._ends[0][0] <= now_us:
             ended_us, number = heapq.heappop(self._ends)
-            row, held = self._running.pop(number)
+            row, counts, held = self._running.pop(number)
             for count in held:
                 count.held -= _at_start(row, count.told.limit)
-            if row.actual:
-                self._owe(row, row.actual, ended_us)
-
-    def _owe(self, row: Attempt, actual: Mapping[str, float], ended_us: int) -> None:
-        pool = self._versions[row.version]
-        for owner, limit in self._chain(pool, row.resource):
-            more = actual.get(limit.name, 0.0) - row.costs.get(limit.name, DEFAULT_COST)
-            count = self._counts.get((owner, limit.name, limit.per))
-            if more > 0 and limit.per != "in_flight" and count is not None:
-                most = rules.most_of(pool, pool.resources[owner], limit)
-                count.advance(ended_us, most)
-                count.owe(ended_us, more, most)
+            for count in counts if row.actual else ():
+                name = count.told.limit
+                charged = row.costs.get(name, DEFAULT_COST)
+                more = (row.actual or {}).get(name, charged) - charged
+                if more > 0:
+                    count.owe(ended_us, more)
 
     def _follow(self, version: int, pool: Pool, now_us: int) -> None:
         """Take over a changed pool as its owner did: what was used under limits that remain is kept."""
         self._version = version
         self._chains, self._amounts = {}, {}
-        there = {(n, limit.name, limit.per) for n, r in pool.resources.items() for limit in r.limits}
+        there: dict[Key, Limit] = {
+            (name, limit.name, limit.per): limit for name, each in pool.resources.items() for limit in each.limits
+        }
         for key in [key for key in self._counts if key not in there]:
             self._gone.append(self._counts.pop(key))
-        for (owner, _, per), count in self._counts.items():
+        for key, count in self._counts.items():
+            owner, _, per = key
+            count.raise_to(rules.most_of(pool, pool.resources[owner], there[key]), self._at_us)
             if per == "day" and (zone := _zone(pool, owner)) != count.zone:
                 count.move_to(zone, now_us)
-        for number, (row, held) in self._running.items():
-            if row.resource in pool.resources:
-                for count in held:
-                    count.held -= _at_start(row, count.told.limit)
-                chain = self._chain(pool, row.resource)
-                held = [self._count(pool, owner, limit) for owner, limit in chain if limit.per == "in_flight"]
-                for count in held:
-                    count.held += _at_start(row, count.told.limit)
-                self._running[number] = row, held
+        for number, running in self._running.items():
+            if running.row.resource in pool.resources:
+                self._running[number] = self._rebound(pool, running)
 
-    def _chain(self, pool: Pool, resource: str) -> Sequence[tuple[str, Limit]]:
-        """Return the limits that a task on the resource is charged to, with their owners."""
+    def _rebound(self, pool: Pool, running: _Running) -> _Running:
+        """Hold an attempt that runs under the limits in flight of a changed pool."""
+        row = running.row
+        for count in running.held:
+            count.held -= _at_start(row, count.told.limit)
+        chain = self._chain(pool, row.resource)
+        held = [self._count(pool, owner, limit) for owner, limit, _ in chain if limit.per == "in_flight"]
+        for count in held:
+            count.held += _at_start(row, count.told.limit)
+        return running._replace(held=held)
+
+    def _chain(self, pool: Pool, resource: str) -> Sequence[_Charged]:
+        """Return the limits that a task on the resource is charged to."""
         if pool is not self._versions.get(self._version):
             return list(_limits(pool, resource))
         found = self._chains.get(resource)
@@ -287,11 +331,11 @@ def _at_start(row: Attempt, name: str) -> float:
     return charged if row.actual is None else min(charged, row.actual.get(name, charged))
 
 
-def _limits(pool: Pool, resource: str) -> Iterable[tuple[str, Limit]]:
+def _limits(pool: Pool, resource: str) -> Iterable[_Charged]:
     at: str | None = resource
     while at is not None:
         for limit in pool.resources[at].limits:
-            yield at, limit
+            yield _Charged(at, limit, rules.most_of(pool, pool.resources[at], limit))
         at = pool.resources[at].parent
 
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.database import Database
+from emq.database.database import LONG_S
 from emq.scheduling import ends, schema, tables
 from emq.topics.inputs import shown
 
@@ -136,6 +137,25 @@ class Records:
             if len(page) < PAGE:
                 return
             after = page[-1].started_us, page[-1].task
+
+    async def ended_twice(self, pool: str, limit: int = 10) -> tuple[int, list[str]]:
+        """Return how many tasks ended more than once, and the ids of some of them."""
+        where = (*self._of_pool(pool), _tasks.c.outcome.in_(ends.FINAL))
+        twice = sa.select(_tasks.c.task).where(*where).group_by(_tasks.c.type, _tasks.c.tenant, _tasks.c.task)
+        found = twice.having(sa.func.count() > 1).subquery()
+
+        def read(connection: sa.Connection) -> tuple[int, list[str]]:
+            n = int(connection.execute(sa.select(sa.func.count()).select_from(found)).scalar_one())
+            some = sa.select(found.c.task).order_by(found.c.task).limit(limit)
+            return n, list(connection.execute(some).scalars()) if n else []
+
+        return await self._tables.run(read, read_only=True, deadline_s=LONG_S)
+
+    async def outcomes(self, pool: str) -> dict[str, int]:
+        """Return the number of rows by outcome."""
+        query = sa.select(_tasks.c.outcome, sa.func.count()).where(*self._of_pool(pool)).group_by(_tasks.c.outcome)
+        rows = await self._tables.run(lambda c: list(c.execute(query)), read_only=True, deadline_s=LONG_S)
+        return {outcome: int(n) for outcome, n in sorted(tuple(row) for row in rows)}
 
     async def give_up_running(self, pool: str, now_us: int) -> int:
         """Note that the attempts which run by the records were lost with their host; return their number.

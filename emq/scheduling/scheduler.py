@@ -86,13 +86,15 @@ class Run:
         resource: name of the resource on which the task runs.
         attributes: those of the resource.
         charged: units charged at the start, by limit.
+        at: when it started, in seconds since the epoch; limits count it in the second of this time.
         actual: units that the attempt really used, as far as `used` has told.
     """
 
-    __slots__ = ("actual", "attributes", "charged", "resource")
+    __slots__ = ("actual", "at", "attributes", "charged", "resource")
 
-    def __init__(self, resource: str, attributes: dict[str, str], charged: Costs) -> None:
+    def __init__(self, resource: str, attributes: dict[str, str], charged: Costs, at: float) -> None:
         self.resource = resource
+        self.at = at
         self.attributes = attributes
         self.charged = charged
         self.actual: Costs = {}
@@ -343,7 +345,7 @@ class Scheduler:
     async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
         resource = self.pool.resources.get(placement.resource)
         kind = self.pool.types.get(task.type)
-        run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs)
+        run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs, placement.at)
         self._placed_tasks[task.id] = (task, placement)
         result: object = None
         failure: BaseException | None = None

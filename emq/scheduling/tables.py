@@ -99,3 +99,14 @@ snapshots = sa.Table(
     sa.Column("at_us", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
+
+usage = sa.Table(
+    "emq_scheduling_usage",
+    metadata,
+    _environment(),
+    _pool(),
+    sa.Column("resource", sa.Text, primary_key=True, comment="empty in the row that names the owner"),
+    sa.Column("body", sa.Text, nullable=False, comment="JSON, see emq.scheduling.usage; or the owner"),
+    sa.Column("number", sa.BigInteger, nullable=False, comment="of the owner's latest save, in its row; else 0"),
+    sqlite_with_rowid=False,
+)

@@ -68,9 +68,14 @@ class Turn:
 
 
 class Line:
-    """Tasks of one type in one level, for any resource or for one."""
+    """Tasks of one type in one level, for any resource or for one.
 
-    __slots__ = ("_count", "_level", "_near", "_tasks", "_turns", "count")
+    Attributes:
+        count: how many there are.
+        with_costs: how many of them have costs of their own.
+    """
+
+    __slots__ = ("_count", "_level", "_near", "_tasks", "_turns", "count", "with_costs")
 
     def __init__(self, level: Level, counter: Iterator[int]) -> None:
         self._level = level
@@ -78,10 +83,11 @@ class Line:
         self._near: list[tuple[float, int, Waiting]] = []
         self._tasks: dict[str, list[tuple[int, int, Waiting]]] = {}
         self._turns: list[tuple[float, int, str]] = []
-        self.count = 0
+        self.count = self.with_costs = 0
 
     def add(self, waiting: Waiting) -> None:
         self.count += 1
+        self.with_costs += waiting.costs is not None
         waiting.line = self
         if waiting.is_near and waiting.deadline is not None:
             heapq.heappush(self._near, (waiting.deadline, next(self._count), waiting))
@@ -118,10 +124,10 @@ class Line:
         return None
 
     def behind(self, most: int) -> Iterator[Waiting]:
-        """Yield up to `most` tasks that are next or soon after, for those that fit where the head does not."""
+        """Yield up to `most` tasks of those that are soon next, in no exact order: they are to fill a gap."""
         left = most
-        for _, _, tenant in heapq.nsmallest(most, self._turns):
-            for _, _, waiting in heapq.nsmallest(left, self._tasks[tenant]):
+        for _, _, tenant in self._turns[:most]:
+            for _, _, waiting in self._tasks.get(tenant, ())[:left]:  # a heap begins with its smallest items
                 if not self._is_stale(waiting):
                     yield waiting
                     left -= 1
@@ -170,6 +176,7 @@ class Level:
         key, tenant = (waiting.task.type, waiting.keeps_to), waiting.task.tenant
         line = self.lines[key]
         line.count -= 1
+        line.with_costs -= waiting.costs is not None
         self.count -= 1
         if not line.count:
             del self.lines[key]

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from emq.storage.durability import Durability
+from emq.topics.secret_names import masked
 
 DEFAULT_BACKOFF_S = (10.0, 30.0, *(60.0 * m for m in range(1, 11)), 1200.0, 1800.0, 3600.0, 7200.0)
 """10 s, 30 s, 1 m ... 10 m, 20 m, 30 m, 1 h, 2 h: sixteen waits, RocketMQ's customary retry levels."""
@@ -177,6 +178,11 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     prepare_timeout_s: Annotated[
         float, means("Time after which a message that a lost consumer claimed is given to another one.", "s")
     ] = 60.0
+
+    def __repr__(self) -> str:
+        """Show all options, and no secret: a repr gets into logs and reports of errors."""
+        values = {**msgspec.structs.asdict(self), "attributes": masked(self.attributes)}
+        return f"TopicOptions({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
 
 class Described(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import io
@@ -11,11 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from rich.console import Console
 
@@ -80,6 +82,84 @@ def test_every_message_is_accounted_for_and_every_promise_held(store: str, plan:
     assert outcome["lost"] == outcome["duplicates"] == outcome["cap_violations"] == outcome["priority_inversions"] == 0
     assert len(outcome["tenants"]) == 16
     assert all(t["peak_starts"] <= t["limit"] for t in outcome["tenants"])
+
+
+@contextlib.contextmanager
+def run_demo(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    program = [sys.executable, "-m", "emq.cli", "demo", *arguments]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(program, text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_link(process: subprocess.Popen[str]) -> str:
+    """Return the next address of a page that the demonstration names."""
+    assert process.stdout
+    for line in process.stdout:
+        if found := re.search(r"http://\S+#emqk_\S+", line):
+            return found[0]
+    raise AssertionError("the demonstration named no address of its page")
+
+
+@contextlib.contextmanager
+def pages_at(link: str) -> Iterator[httpx.Client]:
+    """Sign in with the key of a link."""
+    where, _, key = link.partition("#")
+    with httpx.Client(base_url=where.removesuffix("/sign-in"), timeout=TIMEOUT_S) as client:
+        assert client.post("/sign-in", data={"key": key}).status_code == 303
+        yield client
+
+
+def wait_for(client: httpx.Client, path: str, *texts: str) -> None:
+    deadline = time.monotonic() + 20
+    while not all(text in client.get(path).text for text in texts):
+        assert time.monotonic() < deadline, f"{path} does not show {texts}: {client.get(path).text}"
+        time.sleep(0.2)
+
+
+def test_the_page_of_the_run_is_at_the_named_address_meanwhile_and_afterwards(plan: Scenario) -> None:
+    with run_demo("--seconds", "6", "--stay") as process:
+        with pages_at(next_link(process)) as during:
+            wait_for(during, "/tenants", *(f">{t.carrier}</a>" for t in plan.tenants))
+            wait_for(during, "/", "Flowing")
+        with pages_at(next_link(process)) as after:
+            wait_for(after, "/", "Flowing", f">{scenario.FLOODED}</a>", "gets more than its rate")
+            wait_for(after, f"/tenants/{scenario.FLOODED}", "Rate against the cap", "Held by rate")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert err == ""
+    assert process.returncode in (0, 1)  # the verdict, which two busy seconds may spoil
+
+
+def test_a_run_outside_of_a_terminal_ends_and_names_the_command_that_shows_it_again(
+    plan: Scenario, tmp_path: Path
+) -> None:
+    with run_demo("--seconds", "4", "--store", "redis", "--keep", str(tmp_path / "kept")) as process:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert err == ""
+    command, first = out.splitlines()[-2:]
+    found = re.search(r"demo --resume (\S+)", command)
+    assert found is not None
+    with run_demo("--resume", found[1]) as process:
+        where = next_link(process).partition("#")[0]  # another program may have taken the port
+        with pages_at(f"{where}#{first.partition('#')[2]}") as again:
+            wait_for(again, "/", "Flowing", f">{scenario.FLOODED}</a>")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0
+
+
+def test_a_run_that_is_not_kept_says_how_to_keep_its_page(plan: Scenario) -> None:
+    with run_demo("--seconds", "4", "--store", "memory") as process:
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+    assert "demo --stay keeps it up" in out.splitlines()[-1]
+
+
+def test_a_directory_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.resume(tmp_path) == run.WRONG
+    assert "has no run that can go on" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_it_with_one_line_and_nothing_left(plan: Scenario) -> None:

@@ -18,6 +18,8 @@ TOPIC = "shop"
 
 ARGUMENTS = {
     "api key create": "",
+    "api key delete": "key_1 --yes",
+    "api key list": "",
     "api serve": "",
     "audit": "trail",
     "dead list": "",
@@ -49,12 +51,23 @@ ARGUMENTS = {
     "schedule list": "",
     "schedule recall": f"{TOPIC} some-id",
     "schedule show": f"{TOPIC} some-id",
+    "scheduling cancel": "sms some-id",
+    "scheduling delete": "gone --yes",
+    "scheduling export": "sms",
+    "scheduling import": "pool.toml",
+    "scheduling pools": "",
+    "scheduling set": "sms resource acme weight=2",
+    "scheduling show": "sms",
+    "scheduling status": "sms some-id",
+    "scheduling submit": "sms code payload",
+    "scheduling verify": "sms",
     "settings": "",
     "stats": "",
     "top": "--count 1",
     "topic create": "made --qps 1 --exist-ok",
     "topic delete": "gone --yes",
     "topic drain": TOPIC,
+    "topic encrypt": "",
     "topic export": "",
     "topic import": "topics.toml",
     "topic list": "",
@@ -70,6 +83,14 @@ ARGUMENTS = {
     "weight": "some-host 2",
 }
 """By command."""
+
+POOL = """
+name = "sms"
+types.code = {}
+[resources.acme]
+limits = [{name = "requests", amount = 5, per = "second"}]
+takes = ["code"]
+"""
 
 SPARK = ("audit", "load", "trial")
 
@@ -103,12 +124,15 @@ def fill(emq: Shell, directory: Path) -> None:
     emq("topic export -o topics.toml")
     (directory / "trail").mkdir()
     (directory / "latin.txt").write_bytes(b"qps = 1 # caf\xe9\n")
+    (directory / "pool.toml").write_text(POOL)
+    emq("scheduling import pool.toml")
     (directory / "plan.toml").write_text('duration_s = 5\n[[tenants]]\ntopics = ["shop"]\nrate_per_s = 1\n')
 
 
 def start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no command start Java, a demonstration or a host."""
     monkeypatch.setattr(demonstration, "main", lambda **_: 0)
+    monkeypatch.setattr(demonstration, "resume", lambda *_, **__: 0)
     monkeypatch.setattr(consuming, "run", lambda *_, **__: None)
     monkeypatch.setattr(serving_api, "run", lambda *_: None)
     monkeypatch.setattr(consuming, "run_many", lambda *_: None)

@@ -104,6 +104,16 @@ def test_a_store_out_of_reach_is_one_line_and_4(name: str, emq: Shell) -> None:
         "schedule recall shop id",
         "schedule show none id",
         "schedule show shop id",
+        "scheduling cancel none id",
+        "scheduling delete none --yes",
+        "scheduling export none",
+        "scheduling set none resource acme weight=2",
+        "scheduling show none",
+        "scheduling status none id",
+        "scheduling status sms id",
+        "scheduling submit none code x",
+        "scheduling submit sms none x",
+        "scheduling verify none",
         "topic delete none --yes",
         "topic drain none",
         "topic list none",
@@ -197,6 +207,11 @@ def test_java_does_not_start_for_wrong_arguments(line: str, emq: Shell) -> None:
         ("dead purge shop", "--yes"),
         ("topic delete shop", "--yes"),
         ("offsets reset shop", "--yes"),
+        ("scheduling delete sms", "--yes"),
+        ("scheduling set sms resource acme weight=0", "weight 0 must be above 0"),
+        ("scheduling set sms resource acme wait=1", "did you mean 'weight'?"),
+        ("scheduling submit sms code x --deadline soon", "--deadline"),
+        ("scheduling submit sms code x --cost requests", "LIMIT=UNITS"),
     ],
 )
 def test_a_wrong_value_is_one_line_and_2(line: str, said: str, emq: Shell) -> None:
@@ -209,7 +224,16 @@ def test_commands_that_ask_are_told_yes_in_the_same_words() -> None:
 
     asking = {name: found for name, command in COMMANDS.items() if (found := names(command))}
     of_many = {"topic drain", "topic pause", "topic resume", "topic set"}
-    assert asking.keys() == {"dead purge", "drain", "offsets reset", "topic delete", "weight", *of_many}
+    assert asking.keys() == {
+        "api key delete",
+        "dead purge",
+        "drain",
+        "offsets reset",
+        "scheduling delete",
+        "topic delete",
+        "weight",
+        *of_many,
+    }
     assert {tuple(found) for found in asking.values()} == {(("--yes", "-y"),)}
 
 
@@ -220,7 +244,7 @@ def test_a_pattern_is_optional(name: str, emq: Shell) -> None:
 
 
 def test_a_group_without_a_command_shows_its_help_as_wrong_usage(emq: Shell) -> None:
-    for group in ("", "topic", "dead", "schedule", "offsets", "trail"):
+    for group in ("", "topic", "dead", "schedule", "scheduling", "offsets", "trail"):
         assert "Usage: emq" in emq(group, code=exit_codes.WRONG)
 
 

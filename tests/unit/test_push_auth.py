@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
-import ipaddress
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -13,10 +11,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from support.authority import Authority
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
 
@@ -139,6 +134,24 @@ async def server() -> AsyncIterator[Server]:
         yield found
 
 
+@pytest.mark.parametrize("said", ["the token {} is unknown", "Bearer {}", "the end: {}"])
+async def test_a_token_that_an_endpoint_repeats_is_masked(said: str) -> None:
+    token = "eyJhbGciOiJub25lIn0.s3cret"
+
+    def answers(request: Request) -> web.Response:
+        if request.path == "/token":
+            return web.json_response({"access_token": token})
+        return web.Response(status=500, text=said.format(token))
+
+    receiver = HttpReceiver(answers)
+    async with receiver.running():
+        credentials = {"oauth2__url": receiver.url("/token"), "oauth2__client_id": "c", "oauth2__secret": "s" * 8}
+        [failure] = await deliver(endpoint(url=receiver.url("/"), **credentials))
+    assert isinstance(failure, errors.Retry)
+    assert "s3cret" not in failure.reason
+    assert "***" in failure.reason
+
+
 async def test_a_token_is_fetched_once_for_many_deliveries(server: Server) -> None:
     server.delay_s = 0.05
     assert await deliver(server.endpoint(), *"abcdef") == [None] * 6
@@ -216,42 +229,6 @@ async def test_a_cancelled_delivery_takes_no_token_from_the_others(server: Serve
 
 
 # ----------------------------------------------------------------------------------------------------------------- TLS
-
-
-class Authority:
-    """Signs certificates; each file holds PEM."""
-
-    def __init__(self) -> None:
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.certificate = self._signed("an authority", self.key.public_key(), is_authority=True)
-
-    @property
-    def pem(self) -> str:
-        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
-
-    def issue(self, name: str) -> tuple[str, str]:
-        """Return a certificate and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        text = key.private_bytes(pem, form, serialization.NoEncryption()).decode()
-        return self._signed(name, key.public_key()).public_bytes(pem).decode(), text
-
-    def _signed(self, name: str, key: ec.EllipticCurvePublicKey, *, is_authority: bool = False) -> x509.Certificate:
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an authority")])
-        now = datetime.datetime.now(datetime.UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        )
-        return builder.sign(self.key, hashes.SHA256())
 
 
 @pytest.fixture

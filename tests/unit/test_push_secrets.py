@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from support.emq_shell import Shell, shell
 
-from emq import errors
+from emq import App, errors
 from emq.push.endpoint import Endpoint
+from emq.push.reencryption import reencrypt
 from emq.push.secrets import Secrets
+from emq.push.service.endpoint_topics import Auth, Credentials
 from emq.settings import load, shown
 from emq.topics import catalog_file, model, secret_attributes
 
@@ -162,3 +164,80 @@ def test_masks_stand_for_what_the_topic_has() -> None:
     assert secret_attributes.unmasked(masked, topic) == topic
     [loaded] = catalog_file.load(catalog_file.dump([topic], "json"), "json")
     assert loaded.options.attributes["push.basic"] == "***"
+
+
+# ----------------------------------------------------------------------------------------------------- a changed key
+
+
+def created(emq: Shell) -> None:
+    emq("topic create shop --qps 5")
+    emq("topic set shop", *SET)
+
+
+def stored() -> dict[str, str]:
+    attributes: dict[str, str] = json.loads(kept())["options"]["attributes"]
+    return attributes
+
+
+def test_secrets_are_encrypted_again_after_the_key_has_changed(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    created(emq)
+    monkeypatch.setenv("EMQ_SECRET_KEY", KEYS[0])
+    assert "encrypted 3 secrets of 1 topic;" in emq("topic encrypt")
+    assert all(text not in kept() for text in SECRETS)
+    assert "encrypted 0 secrets of 0 topics; 1 topic looked at" in emq("topic encrypt shop*")
+    monkeypatch.setenv("EMQ_SECRET_KEY", f"{KEYS[1]} {KEYS[0]}")
+    assert emq.json("topic encrypt") == {"topics": 1, "changed": 1, "secrets": 3, "failed": {}}
+    alone = secrets(KEYS[1])
+    assert [alone.decrypt(stored()[name]) for name in ("push.secret", "push.basic", "push.headers.X-Key")] == [
+        SECRET,
+        "user:hunter22",
+        "hunter33",
+    ]
+    assert stored()["push.url"] == "http://shop.example/"
+
+
+def test_a_secret_under_a_key_that_is_missing_is_named_and_kept(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMQ_SECRET_KEY", KEYS[0])
+    created(emq)
+    before = kept()
+    monkeypatch.setenv("EMQ_SECRET_KEY", KEYS[1])
+    emq("topic encrypt", code=1)
+    assert "topic 'shop': push.secret is encrypted with another key" in emq.error
+    assert kept() == before
+
+
+def test_without_a_key_nothing_is_encrypted_again(emq: Shell) -> None:
+    created(emq)
+    assert "there is no key; set secret_key" in emq.refused("topic encrypt", code=2)
+
+
+async def test_a_secret_that_somebody_sets_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = secrets(KEYS[0])
+    async with App("memory:") as app:
+        await app.create_topic("t", 1, attributes={"push.url": "http://a/", "push.secret": SECRET})
+        before = await app.catalog.get("t")
+        await app.update_topic("t", attributes={"push.url": "http://a/", "push.secret": one.encrypt("whsec_bmV3ZXI=")})
+
+        async def outdated(name: str) -> model.Topic:
+            return before
+
+        monkeypatch.setattr(app.catalog, "get", outdated)
+        assert await reencrypt(app.catalog, "t", one) == 0
+        [topic] = await app.catalog.list()
+        assert one.decrypt(topic.options.attributes["push.secret"]) == "whsec_bmV3ZXI="
+
+
+# ------------------------------------------------------------------------------------------------------------- repr
+
+
+def test_no_repr_shows_a_secret() -> None:
+    attributes = {"push.url": "http://a/", "push.secret": SECRET, "push.headers.X-Key": "hunter33"}
+    topic = model.Topic("t", 1.0, options=model.TopicOptions(attributes=attributes, backoff_s=(1.0,)))
+    for text in (repr(topic), str(topic), f"{topic.options}", repr([topic])):
+        assert SECRET not in text
+        assert "hunter33" not in text
+    assert "'push.url': 'http://a/'" in repr(topic)
+    assert "backoff_s=(1.0,)" in repr(topic)
+    auth = Auth("bearer", token="hunter44")
+    assert "hunter44" not in repr(auth)
+    assert "hunter44" not in repr(Credentials("hunter44", {"a": "hunter44"}, auth))

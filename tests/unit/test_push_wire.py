@@ -61,7 +61,7 @@ class Server:
             url = yarl.URL(f"http://127.0.0.1:{port}/hook")
 
             def post(body: bytes = b"{}", timeout_s: float = 5.0, **headers: str) -> asyncio.Future[Answer]:
-                return asyncio.ensure_future(connections.wires.post(url, body, headers, timeout_s))
+                return asyncio.ensure_future(connections.deliver(url, body, headers, timeout_s))
 
             try:
                 yield post
@@ -164,7 +164,7 @@ async def test_a_greeting_before_the_request_is_no_answer() -> None:
     connections = Connections(AddressFilter(("*",)))
     async with served(greet) as port:
         with pytest.raises(NotHTTP):
-            await connections.wires.post(yarl.URL(f"http://127.0.0.1:{port}/"), b"", {}, 1.0)
+            await connections.deliver(yarl.URL(f"http://127.0.0.1:{port}/"), b"", {}, 1.0)
         await connections.close()
 
 
@@ -194,7 +194,7 @@ async def test_a_reset_is_told_from_an_orderly_end() -> None:
     connections = Connections(AddressFilter(("*",)))
     async with served(reset) as port:
         with pytest.raises(ConnectionResetError) as caught:
-            await connections.wires.post(yarl.URL(f"http://127.0.0.1:{port}/"), b"x", {}, 1.0)
+            await connections.deliver(yarl.URL(f"http://127.0.0.1:{port}/"), b"x", {}, 1.0)
         assert verdict.of_error(caught.value, 1.0).reason == "connection reset"
         await connections.close()
     async with Server(b"", hangs_up=True).asked() as post:
@@ -214,7 +214,7 @@ async def test_an_answer_before_the_end_of_the_request_costs_the_connection() ->
     client = Connections(AddressFilter(("*",)))
     async with served(refuse) as port:
         for _ in range(2):
-            answer = await client.wires.post(yarl.URL(f"http://127.0.0.1:{port}/"), bytes(50_000_000), {}, 5.0)
+            answer = await client.deliver(yarl.URL(f"http://127.0.0.1:{port}/"), bytes(50_000_000), {}, 5.0)
             assert answer.status == 413
         await client.close()
     assert connections == 2
@@ -257,14 +257,14 @@ async def test_at_the_end_requests_under_way_fail() -> None:
     connections = Connections(AddressFilter(("*",)))
     async with served(server.serve) as port:
         url = yarl.URL(f"http://127.0.0.1:{port}/")
-        posting = asyncio.ensure_future(connections.wires.post(url, b"", {}, 5.0))
+        posting = asyncio.ensure_future(connections.deliver(url, b"", {}, 5.0))
         while not server.requests:
             await asyncio.sleep(0.01)
         await connections.close()
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await posting
         with pytest.raises(RuntimeError, match="the pusher is closed"):
-            await connections.wires.post(url, b"", {}, 5.0)
+            await connections.deliver(url, b"", {}, 5.0)
 
 
 async def test_a_slow_connection_has_its_own_time_out(monkeypatch: pytest.MonkeyPatch) -> None:

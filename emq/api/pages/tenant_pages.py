@@ -17,6 +17,7 @@ from emq.push.service.refusals import Invalid
 from emq.push.service.replaying import shown_state
 from emq.push.service.service import PushService
 from emq.push.service.states import State
+from emq.topics.model import Topic
 
 DELIVERIES = 20
 """Deliveries on a page."""
@@ -64,9 +65,11 @@ class ReplayRow(NamedTuple):
 
 @router.get("/tenants")
 async def tenants(screen: AdminView, find: str = "", after: str = "") -> Response:
-    rows = await screen.service.tenants.find(find.strip()[:64], TENANTS + 1, after)
+    begin = find.strip()[:64]
+    rows = await screen.service.tenants.find(begin, TENANTS + 1, after)
     more = rows[TENANTS - 1].id if len(rows) > TENANTS else ""
-    return screen.answer("tenants.html", rows=rows[:TENANTS], find=find, next=more)
+    plain = [] if rows or after else await _plain_topics(screen.service, begin)
+    return screen.answer("tenants.html", rows=rows[:TENANTS], plain=plain, find=find, next=more)
 
 
 @router.get("/tenants/{tenant}")
@@ -128,6 +131,14 @@ async def delivery(
     names = await tenant_screen.endpoint_names(screen.service, of)
     context: dict[str, Any] = {"of": of, "shown": shown, "attempts": attempts.rows, "names": names}
     return screen.answer("delivery.html", done=changes.DONE.get(done, ""), **context)
+
+
+async def _plain_topics(service: PushService, begin: str) -> list[Topic]:
+    """Return the first topics of a name: for an installation that has topics, and no tenants."""
+    catalog = service.parts.app.catalog
+    names = sorted(name for name in await catalog.names() if name.startswith(begin))[:TENANTS]
+    topics = await catalog.some(names)
+    return [topics[name] for name in names if name in topics]
 
 
 async def subject(service: PushService, visitor: Visitor, name: str) -> Subject:

@@ -37,6 +37,10 @@ class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     value: str = ""
 
+    def __repr__(self) -> str:
+        """Show the type alone: a repr gets into logs and error reports."""
+        return f"Auth(type={self.type!r})"
+
     def header(self) -> tuple[str, str] | None:
         """Return the header, None if there is none. Raises `Invalid`."""
         needed = {"bearer": ("token",), "basic": ("username", "password"), "header": ("name", "value")}
@@ -70,6 +74,9 @@ class Credentials(msgspec.Struct, frozen=True):
     secrets: str
     headers: Mapping[str, str] | None = None
     auth: Auth | None = None
+
+    def __repr__(self) -> str:
+        return "Credentials(***)"
 
 
 def attributes(

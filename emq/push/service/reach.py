@@ -44,6 +44,8 @@ class Reach:
             self._addresses.check_host(host)
         except (ValueError, ForbiddenAddress) as exc:
             raise Invalid("forbidden_address", str(exc).replace("push.url", "url"), "/url") from exc
+        if self._addresses.proxy is not None:
+            return []  # the proxy looks names up, and this host may have no way to do so
         if self._resolver is None:
             self._resolver = build_resolver()
         try:

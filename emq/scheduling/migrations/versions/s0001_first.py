@@ -1,4 +1,4 @@
-"""Pools, their versions, records of tasks, cancels, snapshots."""
+"""Pools, their versions, records of tasks, cancels, snapshots, usage."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -77,6 +77,15 @@ def upgrade() -> None:
         sa.Column("at_us", sa.BigInteger, nullable=False),
         sqlite_with_rowid=False,
     )
+    op.create_table(
+        "emq_scheduling_usage",
+        sa.Column("environment", sa.Text, primary_key=True),
+        sa.Column("pool", sa.Text, primary_key=True),
+        sa.Column("resource", sa.Text, primary_key=True, comment="empty in the row that names the owner"),
+        sa.Column("body", sa.Text, nullable=False, comment="JSON, see emq.scheduling.usage; or the owner"),
+        sa.Column("number", sa.BigInteger, nullable=False, comment="of the owner's latest save, in its row; else 0"),
+        sqlite_with_rowid=False,
+    )
     op.create_index("emq_scheduling_tasks_task", "emq_scheduling_tasks", ["environment", "pool", "task"])
     op.create_index("emq_scheduling_cancels_asked", "emq_scheduling_cancels", ["environment", "pool", "asked_us"])
 
@@ -87,3 +96,4 @@ def downgrade() -> None:
     op.drop_table("emq_scheduling_tasks")
     op.drop_table("emq_scheduling_cancels")
     op.drop_table("emq_scheduling_snapshots")
+    op.drop_table("emq_scheduling_usage")

@@ -1,0 +1,114 @@
+"""An app with a pool, a performer that notes each start, and the other side: a process that submits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+import emq
+from bench.scheduling.counting import Start
+from bench.support.stage import Stage
+from emq.scheduling.model import Pool
+from emq.scheduling.scheduler import Run
+from emq.scheduling.scheduling import Scheduling
+from emq.scheduling.submitting import Receipt, Submission
+from emq.scheduling.tasks import Task
+
+PAYLOAD = b"x" * 100
+BATCH = 2_000
+"""Tasks in one `submit_many`."""
+
+Work = Callable[[Task, Run], Awaitable[None]]
+
+
+class Rig:
+    """One pool on an app.
+
+    Attributes:
+        starts: all starts, in the order in which their performers began.
+        begun: attempts by task id.
+        done: attempts that ended well, by task id.
+    """
+
+    def __init__(self, app: emq.App, scheduling: Scheduling, pool: Pool) -> None:
+        self.app = app
+        self.scheduling = scheduling
+        self.pool = pool
+        self.starts: list[Start] = []
+        self.begun: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
+
+    async def until(self, at: float) -> None:
+        """Wait until a time of the app's clock, in seconds since the epoch."""
+        while (left_s := at - self.app.clock.now()) > 0:
+            await asyncio.sleep(left_s)
+
+    def next_second(self, after_s: float = 0.0) -> float:
+        """Return the beginning of the first whole second after so many seconds."""
+        return math.ceil(self.app.clock.now() + after_s)
+
+    async def drained(self, count: int, most_s: float) -> None:
+        """Wait until so many tasks are done, or the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                while len(self.done) < count:
+                    await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def opened(stage: Stage, pool: Pool, work: Work | None = None) -> AsyncIterator[Rig]:
+    """Open an app with the pool in its catalog; `app.running()` schedules it.
+
+    Args:
+        work: what a task does; None to sleep for as long as its type takes.
+    """
+    app = stage.app()
+    rig = Rig(app, Scheduling(app), pool)
+
+    async def perform(task: Task, run: Run) -> None:
+        rig.starts.append(Start(run.at, task.type, run.resource))
+        rig.begun[task.id] += 1
+        await (_sleep(pool, task) if work is None else work(task, run))
+        rig.done[task.id] += 1
+
+    rig.scheduling.performer(pool.name)(perform)
+    async with app:
+        await rig.scheduling.pools.put(pool)
+        yield rig
+
+
+async def _sleep(pool: Pool, task: Task) -> None:
+    await asyncio.sleep(pool.types[task.type].duration_s)
+
+
+@contextlib.asynccontextmanager
+async def submitting(url: str, database: str) -> AsyncIterator[Scheduling]:
+    """Open an app of its own that only submits."""
+    app = emq.App(url, database=database)
+    scheduling = Scheduling(app)
+    async with app:
+        yield scheduling
+
+
+async def fill(url: str, database: str, pool: str, counts: Mapping[tuple[str, str], int]) -> list[str]:
+    """Submit so many tasks by (type, tenant); return their ids."""
+    async with submitting(url, database) as scheduling:
+        ids: list[str] = []
+        for (kind, tenant), count in counts.items():
+            for first in range(0, count, BATCH):
+                some = [Submission(kind, PAYLOAD, tenant)] * min(BATCH, count - first)
+                ids += await accepted(scheduling, pool, some)
+        return ids
+
+
+async def accepted(scheduling: Scheduling, pool: str, tasks: Sequence[Submission]) -> list[str]:
+    """Submit tasks; return their ids. Raises the first error."""
+    ids = []
+    for outcome in await scheduling.submit_many(pool, tasks):
+        if not isinstance(outcome, Receipt):
+            raise outcome
+        ids.append(outcome.id)
+    return ids

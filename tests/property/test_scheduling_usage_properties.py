@@ -1,0 +1,91 @@
+"""Owners that crash at any time, with saves that fail or whose outcome nobody knows: no period is over its limit."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emq.scheduling.accounts import Accounts
+from emq.scheduling.model import Limit, Period, Pool, Resource
+from emq.scheduling.usage import SavedUse, Usage
+
+CELLS: dict[Period, tuple[int, int]] = {"minute": (1, 60), "hour": (60, 60), "day": (86_400, 1)}
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["start", "start", "save", "save", "unsaved", "doubtful", "crash", "crash", "fill", "undo"]),
+        st.one_of(st.integers(0, 3_000), st.integers(0, 25_000), st.integers(0, 1_500_000)),
+        st.integers(1, 3),
+        st.integers(0, 12),
+    ),
+    min_size=4,
+    max_size=40,
+)
+
+
+class World:
+    """A database, and the owner that a pool has at the time.
+
+    Attributes:
+        starts: milliseconds and units of each start by all owners.
+    """
+
+    def __init__(self, per: Period, amount: int) -> None:
+        self._pool = Pool("p", resources={"a": Resource(limits=(Limit("requests", amount, per),))})
+        self._saved: dict[str, SavedUse] = {}
+        self.starts: list[tuple[int, int]] = []
+        self.own(0)
+
+    def own(self, ms: int) -> None:
+        """Let a new owner take over; the former one has crashed."""
+        self._accounts = Accounts(self._pool, ms / 1000, saves=True)
+        self._accounts.begin(ms / 1000)
+        self._usage = Usage(self._accounts)
+        self._usage.restore(self._saved, ms / 1000)
+
+    def start(self, ms: int, units: int, n: int) -> None:
+        for _ in range(n):
+            if self._accounts.charge("a", {"requests": units}, ms / 1000):
+                self.starts.append((ms, units))
+
+    def undo(self, ms: int, units: int) -> None:
+        """Let a task be charged, and not start."""
+        if charge := self._accounts.charge("a", {"requests": units}, ms / 1000):
+            charge.undo(ms / 1000)
+
+    def save(self, ms: int, units: int, n: int, *, is_written: bool, is_known: bool) -> None:
+        """Save, while tasks start."""
+        plan = self._usage.plan(ms / 1000)
+        self.start(ms, units, n)
+        if is_written:
+            self._saved |= plan
+        if is_known and is_written:
+            self._usage.saved(plan)
+        else:
+            self._usage.doubtful(plan)
+
+
+@given(st.sampled_from(["minute", "hour", "day"]), st.integers(6, 30), events)
+@settings(deadline=None, max_examples=500)
+def test_no_period_is_over_its_limit_across_owners(
+    per: Period, amount: int, steps: list[tuple[str, int, int, int]]
+) -> None:
+    world, ms = World(per, amount), 0
+    for what, gap_ms, units, n in steps:
+        ms += gap_ms * {"minute": 1, "hour": 60, "day": 60}[per]
+        if what == "start":
+            world.start(ms, units, n)
+        elif what == "undo":
+            world.undo(ms, units)
+        elif what == "crash":
+            world.own(ms)
+        elif what == "fill":
+            for _ in range(6):
+                world.save(ms, units, 30, is_written=True, is_known=True)
+        else:
+            is_written = what == "save" or (what == "doubtful" and n % 2 == 0)
+            world.save(ms, units, n, is_written=is_written, is_known=what == "save")
+    cell_s, cells = CELLS[per]
+    for began, _ in world.starts:
+        first = began // (cell_s * 1000)
+        assert sum(units for at, units in world.starts if 0 <= at // (cell_s * 1000) - first < cells) <= amount

@@ -1,0 +1,351 @@
+"""Which task starts where and when: cases by hand, and random pools whose starts are counted again by the test."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections import Counter
+
+import pytest
+
+from emq.scheduling.accounts import Accounts
+from emq.scheduling.keeping import RELEASE, Keeping
+from emq.scheduling.matching import Matching, Start
+from emq.scheduling.model import Costs, Limit, Pool, Resource, TaskType, Tenant
+from emq.scheduling.tasks import Task
+from emq.scheduling.waiting import Waiting
+
+EACH = {"requests": 1.0}
+
+
+class Bench:
+    """A matching on a virtual clock, which starts at the beginning of a second."""
+
+    def __init__(self, pool: Pool, now: float = 1000.0, seed: int = 1) -> None:
+        self.pool = pool
+        self.now = now
+        self.accounts = Accounts(pool, now)
+        self.keeping = Keeping(pool, self.accounts, now)
+        self.matching = Matching(pool, self.keeping, random.Random(seed))
+        self._ids = itertools.count()
+
+    def add(
+        self,
+        kind: str,
+        count: int = 1,
+        *,
+        tenant: str = "",
+        deadline: float | None = None,
+        costs: Costs | None = None,
+        key: str | None = None,
+        at: float | None = None,
+    ) -> list[Waiting]:
+        added = []
+        for _ in range(count):
+            number = next(self._ids)
+            submitted_us = int((self.now if at is None else at) * 1e6) + number
+            task = Task(
+                f"{kind}-{number}",
+                "p",
+                kind,
+                tenant,
+                key,
+                b"",
+                1,
+                submitted_us,
+                deadline=deadline,
+                costs=costs,
+                keep=key is not None,
+            )
+            added.append(Waiting(task, 0))
+            self.matching.add(added[-1], self.now)
+        return added
+
+    def run(self) -> list[Start]:
+        """Start all that may start now."""
+        found: list[Start] = []
+        while some := self.matching.run(self.now, 16):
+            found += some
+        return found
+
+    def until(self, end: float) -> list[tuple[float, Start]]:
+        """Go on until then; return the starts with their times."""
+        found = [(self.now, start) for start in self.run()]
+        while (at := self.matching.next_at(self.now)) < end:
+            self.now = max(at, self.now + 1e-6)
+            found += [(self.now, start) for start in self.run()]
+        self.now = end
+        return found
+
+
+def types_of(starts: list[Start]) -> list[str]:
+    return [start.waiting.task.type for start in starts]
+
+
+def limited(amount: float, *types: str, **given: object) -> Resource:
+    own = {kind: {} for kind in types}
+    return Resource(limits=(Limit("requests", amount, "second"),), takes=own, **given)  # type: ignore[arg-type]
+
+
+def test_the_urgent_go_first_also_through_a_shared_parent() -> None:
+    pool = Pool(
+        "p",
+        resources={
+            "account": limited(4),
+            "marketing only": Resource(parent="account", takes={"marketing": {}}),
+            "all": Resource(parent="account", takes={"marketing": {}, "code": {}}),
+        },
+        types={"code": TaskType(priority=0), "marketing": TaskType(priority=2)},
+    )
+    bench = Bench(pool)
+    bench.add("marketing", 20)
+    bench.add("code", 4)
+    assert types_of(bench.run()) == ["code"] * 4
+
+
+def test_room_is_kept_for_the_urgent_until_the_second_ends_and_is_then_used() -> None:
+    pool = Pool(
+        "p",
+        resources={"r": limited(50, "code", "marketing")},
+        types={"code": TaskType(priority=0), "marketing": TaskType(priority=2)},
+    )
+    bench = Bench(pool)
+    bench.add("marketing", 500)
+    early = bench.until(1000.0 + RELEASE - 0.01)
+    assert 35 <= len(early) <= 49, "spread over the second, with room left"
+    bench.add("code")
+    assert types_of(bench.run()) == ["code"]
+    late = bench.until(1001.0 - 1e-6)
+    assert len(early) + 1 + len(late) == 50, "nothing of the second is lost"
+
+
+def test_a_share_is_given_although_the_more_urgent_have_a_backlog() -> None:
+    pool = Pool(
+        "p",
+        resources={"r": limited(40, "code", "marketing")},
+        types={"code": TaskType(priority=0), "marketing": TaskType(priority=2, share=0.25)},
+    )
+    bench = Bench(pool)
+    bench.add("code", 200)
+    bench.add("marketing", 200)
+    counts = Counter(types_of([start for _, start in bench.until(1002.0)]))
+    assert counts["marketing"] == pytest.approx(20, abs=2)
+    assert counts.total() == 80
+
+
+def test_tenants_share_by_weight_and_a_change_counts_for_the_backlog() -> None:
+    tenants = {"a": Tenant(1.0), "b": Tenant(3.0)}
+    pool = Pool("p", resources={"r": limited(80, "t")}, types={"t": TaskType()}, tenants=tenants)
+    bench = Bench(pool)
+    for tenant in ("a", "b"):
+        bench.add("t", 400, tenant=tenant)
+    counts = Counter(start.waiting.task.tenant for _, start in bench.until(1001.0))
+    assert counts == {"a": 20, "b": 60}
+    changed = Pool("p", resources=pool.resources, types=pool.types, tenants={"a": Tenant(3.0), "b": Tenant(1.0)})
+    bench.matching.follow(changed)
+    counts = Counter(start.waiting.task.tenant for _, start in bench.until(1002.0))
+    assert counts["a"] == pytest.approx(60, abs=1)
+
+
+def test_a_tenant_that_comes_late_is_not_behind_the_backlog_of_others() -> None:
+    pool = Pool("p", resources={"r": limited(10, "t")}, types={"t": TaskType()})
+    bench = Bench(pool)
+    bench.add("t", 400, tenant="a")
+    bench.until(1003.0)
+    bench.add("t", 5, tenant="b")
+    counts = Counter(start.waiting.task.tenant for _, start in bench.until(1004.0))
+    assert counts == {"a": 5, "b": 5}
+
+
+def test_a_near_deadline_goes_before_other_tenants_and_may_raise_the_priority() -> None:
+    types = {"code": TaskType(priority=0), "notice": TaskType(priority=2, near_priority=0)}
+    pool = Pool("p", resources={"r": limited(2, "code", "notice")}, types=types)
+    bench = Bench(pool)
+    bench.add("code", 40)
+    [far] = bench.add("notice", deadline=1100.0)
+    [soon] = bench.add("notice", deadline=1004.0)
+    bench.run()
+    assert not soon.is_gone
+    starts = bench.until(1004.0)
+    assert soon.is_gone, "three quarters of its time were over"
+    assert not far.is_gone
+    assert next(at for at, start in starts if start.waiting is soon) == pytest.approx(1003.0, abs=0.1)
+
+
+def test_small_tasks_use_a_gap_and_do_not_delay_the_large_one() -> None:
+    resource = Resource(limits=(Limit("units", 10, "minute"),), takes={"large": {"units": 8}, "small": {"units": 1}})
+    pool = Pool("p", resources={"r": resource}, types={"large": TaskType(priority=0), "small": TaskType(priority=1)})
+    bench = Bench(pool)
+    bench.add("small", 4)
+    assert types_of(bench.run()) == ["small"] * 4
+    [large] = bench.add("large")
+    bench.now = 1010.0
+    bench.add("small", 6)
+    assert types_of(bench.run()) == ["small"] * 2, "a third would be in the window when the large one could start"
+    starts = bench.until(1061.0)
+    assert starts[0][1].waiting is large
+    assert starts[0][0] == pytest.approx(1060.0, abs=0.01)
+
+
+def test_a_gap_that_closes_before_the_large_task_could_start_is_used() -> None:
+    resource = Resource(limits=(Limit("units", 10, "second"),), takes={"large": {"units": 8}, "small": {"units": 1}})
+    pool = Pool("p", resources={"r": resource}, types={"large": TaskType(priority=0), "small": TaskType(priority=0)})
+    bench = Bench(pool)
+    bench.add("large", 2)
+    bench.add("small", 5)
+    assert types_of(bench.run()) == ["large", "small", "small"]
+
+
+def test_a_task_too_large_for_now_does_not_stop_what_comes_behind() -> None:
+    resource = Resource(limits=(Limit("units", 10, "second"),), takes={"t": {}})
+    bench = Bench(Pool("p", resources={"r": resource}, types={"t": TaskType()}))
+    bench.add("t", 3, costs={"units": 50})
+    bench.add("t", 4)
+    assert len(bench.run()) == 4
+
+
+def test_the_cheaper_resource_is_used_first_and_weights_share_the_rest() -> None:
+    resources = {
+        "cheap": limited(2, "t"),
+        "heavy": limited(100, "t", price=1.0, weight=3.0),
+        "light": limited(100, "t", price=1.0),
+    }
+    bench = Bench(Pool("p", resources=resources, types={"t": TaskType()}))
+    bench.add("t", 42)
+    counts = Counter(start.resource for start in bench.run())
+    assert counts == {"cheap": 2, "heavy": 30, "light": 10}
+
+
+def test_tasks_of_a_key_keep_to_their_resource_but_not_for_long() -> None:
+    resources = {f"r{i}": limited(1, "t") for i in range(4)}
+    bench = Bench(Pool("p", resources=resources, types={"t": TaskType()}))
+    bench.add("t", 3, key="k")
+    starts = bench.until(1001.5)
+    own = starts[0][1].resource
+    assert [(at, start.resource == own) for at, start in starts if at < 1001.0] == [(1000.0, True)]
+    assert len(starts) == 3, "the third goes elsewhere after a second"
+    bench.until(1002.0)
+    bench.matching.close(own, math.inf)
+    bench.add("t", key="k")
+    assert [start.resource != own for start in bench.run()] == [True]
+
+
+def test_a_closed_resource_starts_nothing_and_owes_nothing_later() -> None:
+    resources = {"a": limited(10, "t"), "b": limited(10, "t")}
+    bench = Bench(Pool("p", resources=resources, types={"t": TaskType()}))
+    bench.matching.close("a", 1005.0)
+    bench.add("t", 50)
+    assert {start.resource for _, start in bench.until(1004.99)} == {"b"}
+    bench.add("t", 100)
+    counts = Counter(start.resource for _, start in bench.until(1006.0))
+    assert counts == {"a": 10, "b": 10}
+
+
+def test_a_parent_in_flight_wakes_all_below_it_when_a_task_ends() -> None:
+    parent = Resource(limits=(Limit("calls", 1, "in_flight"),))
+    resources = {"p": parent, "a": Resource(parent="p", takes={"t": {}}), "b": Resource(parent="p", takes={"u": {}})}
+    bench = Bench(Pool("p", resources=resources, types={"t": TaskType(), "u": TaskType()}))
+    bench.add("t")
+    bench.add("u")
+    [first] = bench.run()
+    assert bench.run() == []
+    first.charge.end(bench.now)
+    bench.matching.freed(first.resource, is_refund=False)
+    [second] = bench.run()
+    assert {first.resource, second.resource} == {"a", "b"}
+
+
+def test_a_task_taken_out_does_not_start() -> None:
+    bench = Bench(Pool("p", resources={"r": limited(2, "t")}, types={"t": TaskType()}))
+    added = bench.add("t", 3)
+    bench.matching.remove(added[0])
+    assert [start.waiting for start in bench.run()] == added[1:]
+    assert len(bench.matching.window) == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_pools_keep_every_limit_and_leave_nothing_idle(seed: int) -> None:
+    rng = random.Random(seed)
+    pool = _random_pool(rng)
+    bench = Bench(pool, 1000.3, seed)
+    bench.accounts.begin(bench.now)
+    ends: list[tuple[float, int, Start]] = []
+    starts: list[tuple[float, Start]] = []
+    added = 0
+    while bench.now < 1012.0:
+        if rng.random() < 0.2:
+            kind, tenant = rng.choice(list(pool.types)), rng.choice(["", "a", "b"])
+            costs = {"tokens": rng.choice([1.0, 100.0, 400.0])} if rng.random() < 0.1 else None
+            deadline = bench.now + 5 * rng.random() if rng.random() < 0.2 else None
+            added += len(bench.add(kind, rng.randint(1, 40), tenant=tenant, deadline=deadline, costs=costs))
+        for start in bench.run():
+            starts.append((bench.now, start))
+            heapq.heappush(ends, (bench.now + 0.5 * rng.random(), len(starts), start))
+        _check_nothing_idle(bench)
+        at = min(bench.matching.next_at(bench.now), ends[0][0] if ends else math.inf, bench.now + 0.1 * rng.random())
+        bench.now = max(at, bench.now + 1e-6)
+        while ends and ends[0][0] <= bench.now:
+            ended = heapq.heappop(ends)[2]
+            ended.charge.end(bench.now)
+            bench.matching.freed(ended.resource, is_refund=False)
+    assert starts
+    assert min(at for at, _ in starts) >= 1001.0, "a former owner may have used the second of the beginning"
+    assert len({start.waiting.task.id for _, start in starts}) == len(starts)
+    assert len(starts) + len(bench.matching.window) == added
+    _check_limits(pool, starts)
+
+
+def _random_pool(rng: random.Random) -> Pool:
+    types = {
+        f"t{i}": TaskType(priority=rng.choice([0, 1, 2]), share=rng.choice([0, 0, 0, 0.2]))
+        for i in range(rng.randint(1, 5))
+    }
+    resources: dict[str, Resource] = {}
+    parents: list[str | None] = [None]
+    for i in range(rng.randint(0, 3)):
+        limits = [Limit("requests", rng.randint(5, 60), "second")]
+        if rng.random() < 0.3:
+            limits.append(Limit("requests", rng.randint(3, 9), "in_flight"))
+        resources[f"a{i}"] = Resource(parent=rng.choice(parents), limits=tuple(limits))
+        parents.append(f"a{i}")
+    for i in range(rng.randint(1, 12)):
+        limits = [Limit("requests", rng.randint(1, 20), "second")]
+        if rng.random() < 0.3:
+            limits.append(Limit("tokens", rng.randint(500, 3000), "minute"))
+        if rng.random() < 0.3:
+            limits.append(Limit("requests", rng.randint(1, 4), "in_flight"))
+        takes = {kind: {"tokens": float(rng.randint(1, 30))} for kind in types if rng.random() < 0.6} or {"t0": {}}
+        weight, price = rng.choice([1.0, 2.0]), rng.choice([0.0, 0.0, 1.0])
+        resources[f"r{i}"] = Resource(rng.choice(parents), tuple(limits), takes, weight, price)
+    return Pool("p", resources=resources, types=types)
+
+
+def _check_nothing_idle(bench: Bench) -> None:
+    """No task that is next waits while an able resource has room that nothing keeps from it."""
+    matching = bench.matching
+    for number, level in matching.window.levels():
+        for (kind, _), line in level.lines.items():
+            head = line.head()
+            assert head is not None
+            for name in bench.pool.able(kind):
+                costs = bench.pool.costs(kind, name) | (head[1].costs or {})
+                wants = [wanted for other, wanted in matching.asleep(name).items() if other < number]
+                if wants or not bench.keeping.fits(name, costs, bench.now, number):
+                    continue
+                assert not bench.accounts.fits(name, costs, bench.now) or matching.asleep(name), (kind, name, bench.now)
+
+
+def _check_limits(pool: Pool, starts: list[tuple[float, Start]]) -> None:
+    used: Counter[tuple[str, str, str, int]] = Counter()
+    for at, start in starts:
+        for name in (start.resource, *pool.parents(start.resource)):
+            for limit in pool.resources[name].limits:
+                if limit.per == "second":
+                    used[name, limit.name, limit.per, int(at)] += start.costs[limit.name]  # type: ignore[assignment]
+                elif limit.per == "minute":  # the whole run is shorter than a minute
+                    used[name, limit.name, limit.per, 0] += start.costs[limit.name]  # type: ignore[assignment]
+    for (name, of, per, _), units in used.items():
+        amount = next(li.amount for li in pool.resources[name].limits if (li.name, li.per) == (of, per))
+        assert units <= amount + 1e-6, (name, of, per)

@@ -1,0 +1,244 @@
+"""`emq scheduling`: pools as operators see and change them, and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from support.emq_shell import Shell, shell
+
+from emq.cli import exit_codes
+from emq.database import Database
+from emq.scheduling.cancels import Cancels
+from emq.scheduling.ends import End, EndLog
+from emq.scheduling.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq.scheduling.snapshots import Snapshots
+
+POOL = """
+name = "sms"
+
+[types.code]
+priority = 0
+longest_wait_s = 5
+
+[types.notice]
+
+[resources.acme]
+limits = [{name = "requests", amount = 50, per = "second"}]
+
+[resources.acme-1]
+parent = "acme"
+limits = [{name = "requests", amount = 10, per = "second"}, {name = "slots", amount = 4, per = "in_flight"}]
+takes = ["code", "notice"]
+"""
+
+
+@pytest.fixture
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    made = shell(tmp_path, monkeypatch)
+    (tmp_path / "sms.toml").write_text(POOL)
+    made("scheduling import sms.toml")
+    return made
+
+
+def in_database(*writes: Snapshot | End) -> None:
+    async def write() -> None:
+        database = await Database.open("sqlite:///emq.db")
+        log = EndLog(lambda: database, "online", lambda: "host-1")
+        for each in writes:
+            if isinstance(each, Snapshot):
+                await Snapshots(database, "online").save(each)
+            else:
+                log.add(each)
+        await log.flush()
+        await database.close()
+
+    asyncio.run(write())
+
+
+def test_a_pool_is_listed_exported_and_imported_again(emq: Shell, tmp_path: Path) -> None:
+    [line] = emq.json("scheduling pools")
+    assert line == {
+        "pool": "sms",
+        "version": 1,
+        "resources": 2,
+        "types": 2,
+        "waiting": None,
+        "running": None,
+        "host": None,
+    }
+    emq("scheduling export sms -o again.toml")
+    assert emq("scheduling export sms") == (tmp_path / "again.toml").read_text()
+    assert emq.json("scheduling import again.toml")["version"] == 2
+    (tmp_path / "again.json").write_text(emq("scheduling export sms --format json"))
+    emq("scheduling import again.json")
+    assert emq("scheduling export sms") == (tmp_path / "again.toml").read_text()
+
+
+def test_a_wrong_file_changes_nothing(emq: Shell, tmp_path: Path) -> None:
+    (tmp_path / "wrong.toml").write_text(POOL.replace('parent = "acme"', 'parent = "acne"'))
+    said = emq.refused("scheduling import wrong.toml", code=exit_codes.WRONG)
+    assert "pool 'sms': resource 'acme-1': parent 'acne' is not known; did you mean 'acme'" in said
+    assert "nowhere" in emq.refused("scheduling import nowhere.toml")
+    assert emq.json("scheduling pools")[0]["version"] == 1
+
+
+def test_a_change_is_live_and_warns_of_what_it_leaves_without_a_resource(emq: Shell) -> None:
+    for i in range(3):
+        emq(f"scheduling submit sms notice payload-{i}")
+    text = emq("scheduling set sms resource acme-1 takes=code limits.slots=8")
+    assert text == "pool 'sms': changed takes, limits.slots of resource 'acme-1'; version 2\n"
+    assert emq.error == "warning: no resource takes type 'notice'; 3 tasks of it wait, and nothing is lost\n"
+    pool = emq.json("scheduling show sms")["pool"]
+    assert pool["resources"]["acme-1"]["limits"][1] == {"name": "slots", "amount": 8, "per": "in_flight"}
+
+
+def test_taking_a_resource_away_loses_no_task(emq: Shell, tmp_path: Path) -> None:
+    task = emq.json("scheduling submit sms notice payload")["id"]
+    (tmp_path / "less.toml").write_text('name = "sms"\n[types.notice]\n[types.code]')
+    found = emq.json("scheduling import less.toml")
+    assert "no resource takes type 'notice'; 1 task of it waits, and nothing is lost" in found["warnings"]
+    assert emq.json(f"scheduling status sms {task}")["state"] == "waiting"
+    (tmp_path / "none.toml").write_text('name = "sms"')
+    assert emq.json("scheduling import none.toml")["warnings"] == [
+        "the pool has no type 'notice'; 1 task of it waits, and nothing is lost"
+    ]
+    assert emq.json(f"scheduling status sms {task}")["state"] == "waiting"
+
+
+def test_a_task_that_no_resource_can_do_is_refused_with_the_reason(emq: Shell) -> None:
+    emq("scheduling set sms resource acme-1 takes=code")
+    assert "no resource takes it" in emq.refused("scheduling submit sms notice x", code=exit_codes.FAILED)
+    said = emq.refused("scheduling submit sms code x --cost requests=11", code=exit_codes.FAILED)
+    assert "costs requests=11 are above 10" in said
+    assert "has no task type 'other'" in emq.refused("scheduling submit sms other x", code=exit_codes.FAILED)
+
+
+def test_a_waiting_task_is_found_and_cancelled(emq: Shell) -> None:
+    task = emq.json("scheduling submit sms code payload --id mine --tenant shop")["id"]
+    assert task == "mine"
+    assert emq("scheduling status sms mine") == "task mine: waiting\nit waits in topic 'sms.code.shop'\n"
+    emq("scheduling cancel sms mine")
+    assert "task mine: waiting; somebody asked to cancel it" in emq("scheduling status sms mine")
+
+    async def asked() -> list[str]:
+        database = await Database.open("sqlite:///emq.db")
+        found = await Cancels(database, "online").reader("sms").new()
+        await database.close()
+        return found
+
+    assert asyncio.run(asked()) == ["mine"]
+
+
+def attempt(task: str, started_us: int, outcome: str = "done", **fields: object) -> End:
+    given: dict[str, object] = {"version": 1, "costs": {"requests": 1.0}, "ended_us": started_us + 250_000, **fields}
+    return End("sms", task, "code", "", "", started_us - 1_500_000, started_us, "acme-1", outcome=outcome, **given)  # type: ignore[arg-type]
+
+
+def test_the_attempts_of_a_task_are_shown(emq: Shell) -> None:
+    in_database(
+        attempt("t1", 1_700_000_000_000_000, "failed", error="HTTP 500"),
+        attempt("t1", 1_700_000_009_000_000, attempt=2, result=b"sent", actual={"requests": 2}),
+    )
+    text = emq("scheduling status sms t1")
+    for part in ("task t1: done", "HTTP 500", "1.5 s", "250 ms", "result: sent", "requests 2"):
+        assert part in text
+    found = emq.json("scheduling status sms t1")
+    assert [each["outcome"] for each in found["attempts"]] == ["failed", "done"]
+    assert found["attempts"][1]["result"] == "sent"
+
+
+def test_the_proof_passes_or_names_the_limit_that_was_exceeded(emq: Shell) -> None:
+    assert "there is nothing to prove" in emq("scheduling verify sms")
+    base = 1_700_000_000_000_000
+    in_database(*(attempt(f"t{i}", base + i * 1000, ended_us=base + i * 1000 + 500) for i in range(10)))
+    text = emq("scheduling verify sms")
+    assert "limits exceeded in 0 seconds; tasks ended twice: 0" in text
+    in_database(attempt("t10", base + 999_999), attempt("t0", base + 5_000_000))
+    found = emq.json("scheduling verify sms --duplicates 1", code=exit_codes.FAILED)
+    over = {f"{each['limit']} of {each['resource']}": each["over_s"] for each in found["limits"]}
+    assert over == {"requests of acme": 0, "requests of acme-1": 1, "slots of acme-1": 0}
+    assert found["twice"] == ["t0"]
+
+
+def test_a_task_that_ended_twice_fails_the_proof_unless_it_is_allowed(emq: Shell) -> None:
+    in_database(attempt("t0", 1_700_000_000_000_000), attempt("t0", 1_700_000_005_000_000))
+    assert "tasks ended twice: 1\nsuch as t0" in emq("scheduling verify sms", code=exit_codes.FAILED)
+    emq("scheduling verify sms --duplicates 1")
+
+
+def test_starts_that_nobody_can_judge_make_the_proof_incomplete(emq: Shell) -> None:
+    in_database(attempt("t0", 1_700_000_000_000_000, version=7))
+    assert "not proved: 1 start" in emq("scheduling verify sms", code=exit_codes.VOID)
+
+
+def snapshot(at: float) -> Snapshot:
+    limits = (LimitView("requests", "second", 5, 10, 4.0), LimitView("slots", "in_flight", 4, 4, 1.0))
+    code = TypeView(waiting=1234, running=1, predicted_wait_s=7.5, waits=Waits(300, 50, 1, 0.9, 4.25, 9, 2))
+    return Snapshot(
+        *("sms", 1, "host-1", PoolState(at, waiting={"code": 1234, "notice": 0})),
+        since=at - 60,
+        resources={"acme-1": ResourceView(limits, 1, 3.5, "requests/second of acme-1", factor=0.5)},
+        types={"code": code, "notice": TypeView(predicted_wait_s=None)},
+    )
+
+
+def test_a_pool_is_shown_as_its_host_sees_it(emq: Shell) -> None:
+    in_database(snapshot(time.time()))
+    text = " ".join(emq("scheduling show sms").split())
+    for part in (
+        *("host-1, since", "code 0 1,234 1 7.5 s 5 s 900 ms 4.25 s 2 1", "notice 1 0 0 never - - - - 1"),
+        *("requests 4 of 5 (of 10) a second, slots 1 of 4 in flight", "requests/second of acme-1", "slowed to 50%"),
+    ):
+        assert part in text
+    [line] = emq.json("scheduling pools")
+    assert (line["waiting"], line["running"], line["host"]) == (1234, 1, "host-1")
+
+
+def test_an_old_snapshot_does_not_pass_for_the_present(emq: Shell) -> None:
+    in_database(snapshot(time.time() - 60))
+    text = emq("scheduling show sms")
+    assert "none now; host-1 did until" in text
+    assert "1,234" not in text
+    assert emq.json("scheduling show sms")["snapshot"] is None
+    assert emq.json("scheduling pools")[0]["host"] is None
+
+
+def test_a_pool_with_waiting_tasks_is_deleted_only_by_force(emq: Shell) -> None:
+    for tenant in ("", "--tenant shop"):
+        emq(f"scheduling submit sms code payload {tenant}")
+    said = emq.refused("scheduling delete sms --yes", code=exit_codes.FAILED)
+    assert "2 tasks of pool 'sms' wait or run (code 2); let them end, or delete the pool with force" in said
+    emq("scheduling show sms")
+    assert emq("scheduling delete sms --force --yes") == "deleted pool 'sms' and 2 tasks\n"
+    assert emq.json("scheduling pools") == []
+    assert emq.json("topic list") == []
+
+
+def test_topics_of_other_pools_stay(emq: Shell, tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(POOL.replace('"sms"', '"sms-2"'))
+    emq("scheduling import other.toml")
+    emq("scheduling submit sms-2 code payload")
+    emq("topic create sms.news --qps 1")
+    emq("scheduling delete sms --yes")
+    left = {topic["name"] for topic in emq.json("topic list")}
+    assert left >= {"sms-2", "sms-2.code", "sms.news"}
+    assert left.isdisjoint({"sms", "sms.code", "sms.notice"})
+
+
+def test_a_task_that_comes_during_a_deletion_keeps_the_pool(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    emq("scheduling submit sms code payload")
+
+    async def nothing(*_: object) -> dict[str, int]:
+        return {}
+
+    from emq.scheduling import administering
+
+    with monkeypatch.context() as patch:
+        patch.setattr(administering, "waiting", nothing)
+        emq.refused("scheduling delete sms --yes", code=exit_codes.FAILED)
+    assert emq.json("scheduling pools")[0]["version"] > 1
+    emq("scheduling submit sms code payload")
+    assert "2 tasks" in emq.refused("scheduling delete sms --yes", code=exit_codes.FAILED)

@@ -1,0 +1,38 @@
+"""`emq api key`: make, list and delete bearer keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.emq_shell import Shell, shell
+
+
+@pytest.fixture
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return shell(tmp_path, monkeypatch)
+
+
+def test_keys_are_listed_without_what_they_open_and_deleted(emq: Shell) -> None:
+    text = emq("api key create --name ops").strip()
+    emq("push tenant acme --qps 5")
+    emq("api key create --role read --tenant acme --name portal")
+    listed = emq("api key list")
+    assert "ops" in listed
+    assert "never" in listed
+    assert text not in listed
+    keys = emq.json("api key list")
+    assert [(key["role"], key["tenant"], key["name"]) for key in keys] == [
+        ("admin", "", "ops"),
+        ("read", "acme", "portal"),
+    ]
+    assert [key["name"] for key in emq.json("api key list --tenant acme")] == ["portal"]
+    assert emq(f"api key delete {keys[0]['id']} --yes").strip() == f"deleted {keys[0]['id']}"
+    assert [key["name"] for key in emq.json("api key list")] == ["portal"]
+    assert "these are the first" not in emq("api key list --limit 1")
+
+
+def test_an_unknown_key_and_a_missing_yes_are_named(emq: Shell) -> None:
+    emq("api key create")
+    assert "there is no key 'key_none'" in emq.refused("api key delete key_none --yes")
+    assert "Add --yes" in emq.refused("api key delete key_none", code=2)
