@@ -16,14 +16,14 @@ import sqlalchemy as sa
 from emq import errors, plurals
 from emq.database import Database, statements
 from emq.push.attempts import Attempt
-from emq.push.records import schema
+from emq.push.records import schema, tables
 
 log = logging.getLogger(__name__)
 
 FLUSH_S = 0.5
 """Most seconds that a record waits to be written, while the database answers."""
 
-BATCH = 2_000
+BATCH = 4_000
 """Most records of one transaction, and their number from which on the log does not wait for more."""
 
 MOST = 100_000
@@ -35,6 +35,9 @@ CLOSE_S = 5.0
 
 _PACKAGE = "emq.push.records"
 _encode = msgspec.json.Encoder().encode
+_ANY_DELIVERY = (
+    sa.select(tables.deliveries.c.topic).where(tables.deliveries.c.environment == sa.bindparam("environment")).limit(1)
+)
 
 
 class AttemptLog:
@@ -162,7 +165,8 @@ class AttemptLog:
         last = rows if len(latest) == len(batch) else _encode(list(latest.values())).decode()
         mine = {"environment": self._environment}
         connection.execute(_statement(connection, "attempts_add"), {"rows": rows, "host": self._host(), **mine})
-        connection.execute(_statement(connection, "deliveries_follow"), {"rows": last, **mine})
+        if connection.execute(_ANY_DELIVERY, mine).first():  # none are there without the API
+            connection.execute(_statement(connection, "deliveries_follow"), {"rows": last, **mine})
 
 
 def _statement(connection: sa.Connection, name: str) -> sa.TextClause:
