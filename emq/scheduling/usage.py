@@ -144,7 +144,9 @@ class Usage:
             return {}
 
     def _is_due(self, name: str, key: Key, reserve: Reserve, now: float) -> bool:
-        course = self._courses.setdefault((name, key), _Course())
+        course = self._courses.get((name, key))
+        if course is None:
+            return True
         if reserve.asked or course.saved_at == -math.inf:
             return True
         if not reserve.charged and reserve.left >= 0:
@@ -152,7 +154,7 @@ class Usage:
         return reserve.left < course.chunk / 2 or not course.saved_at <= now < course.saved_at + REFRESH_S
 
     def _planned(self, name: str, key: Key, now: float) -> SavedLimit:
-        course, reserve = self._courses[name, key], self._reserves(name)[key]
+        course, reserve = self._courses.setdefault((name, key), _Course()), self._reserves(name)[key]
         amount = self._accounts.account(name).meters[key].amount
         passed_s = now - course.planned_at
         if 0 < passed_s < math.inf:

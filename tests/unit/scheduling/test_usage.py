@@ -42,6 +42,25 @@ def test_nothing_starts_before_the_first_save() -> None:
     assert owner.starts(NOW + 1) > 0
 
 
+def test_all_limits_of_a_resource_and_its_parents_are_saved() -> None:
+    limits = (Limit("requests", 9, "second"), Limit("requests", 100, "minute"), Limit("tokens", 1_000, "hour"))
+    above = Resource(limits=(Limit("quota", 50, "day"), Limit("slots", 5, "in_flight")))
+    two = Pool("p", resources={"up": above, "a": Resource(parent="up", limits=limits)})
+    saved: dict[str, SavedUse] = {}
+    first = Owner(two, saved, NOW)
+    first.save(saved, NOW)
+    assert first.starts(NOW + 1, 1, tokens=2) == 1
+    assert {name: set(use.limits) for name, use in saved.items()} == {
+        "up": {"quota/day"},
+        "a": {"requests/minute", "tokens/hour"},
+    }
+    second = Owner(two, first.usage.final(NOW + 1), NOW + 2)
+    assert second.accounts.used(NOW + 2) == {
+        "up": {"quota/day": 1, "slots/in_flight": 0},
+        "a": {"requests/second": 0, "requests/minute": 1, "tokens/hour": 2},
+    }
+
+
 def test_what_a_crashed_owner_used_counts_for_the_next() -> None:
     saved: dict[str, SavedUse] = {}
     first = Owner(pool(), saved, NOW)
