@@ -6,7 +6,7 @@ import pytest
 from emq.scheduling.accounts import Accounts
 from emq.scheduling.model import Limit, Pool, Resource
 from emq.scheduling.reserve import AGAIN_S
-from emq.scheduling.usage import SavedUse, Usage
+from emq.scheduling.usage import AT_ONCE, SavedUse, Usage
 
 NOW = 1_000_000.0
 
@@ -59,6 +59,18 @@ def test_all_limits_of_a_resource_and_its_parents_are_saved() -> None:
         "up": {"quota/day": 1, "slots/in_flight": 0},
         "a": {"requests/second": 0, "requests/minute": 1, "tokens/hour": 2},
     }
+
+
+def test_of_many_resources_those_are_saved_first_for_which_tasks_wait() -> None:
+    limits = (Limit("requests", 1_000, "day"),)
+    many = Pool("p", resources={f"r{number}": Resource(limits=limits) for number in range(AT_ONCE + 50)})
+    accounts = Accounts(many, NOW, saves=True)
+    usage = Usage(accounts)
+    assert not accounts.fits(f"r{AT_ONCE + 7}", {}, NOW)
+    plan = usage.plan(NOW)
+    assert (len(plan), next(iter(plan))) == (AT_ONCE, f"r{AT_ONCE + 7}")
+    usage.saved(plan)
+    assert len(usage.plan(NOW)) == 50
 
 
 def test_what_a_crashed_owner_used_counts_for_the_next() -> None:
