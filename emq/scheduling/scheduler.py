@@ -236,6 +236,7 @@ class Scheduler:
             self.cancelled.add(id_)
             if (waiting := self._waiting.get(id_)) is not None:
                 self._drop(waiting, Dropped("cancelled", "cancelled"))
+                self._soon()
 
     def sweep(self) -> None:
         """Drop waiting tasks that have expired, and let resources follow the time: call this about once a second."""
@@ -250,6 +251,7 @@ class Scheduler:
         for name, health in self.healths.items():
             if name in self.pool.resources:
                 self.apply(name, health, now)
+        self.matching.look_again(now)
         self._soon()
 
     def waiting(self, task_type: str) -> int:
@@ -401,6 +403,7 @@ class Scheduler:
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
             self.keeping.refresh(now)
+            self.matching.freed(name, is_refund=True)  # what sleeps until never may have room now
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)
