@@ -37,8 +37,8 @@ MOST_WINDOW = 2_000
 TENANT_WINDOW = 256
 """Tasks of a topic that may wait for a resource or run: those of `WINDOW_S`, in these bounds."""
 
-WAITS_FOR_HOURS = 16
-"""Deliveries that a task may use up because its type's hours were over when it came to the host."""
+WAITS_FOR_HOURS = 1_000
+"""Deliveries that a task may use up without an attempt: its type's hours were over, or no resource took it."""
 
 BACKSTOP_S = 600.0
 """The scheduler itself ends expired tasks when they come to it, and records that. Of a backlog that expired longer ago

@@ -78,3 +78,26 @@ async def test_a_resource_that_no_longer_adapts_gets_all_of_its_limits_at_once()
     with pytest.raises(NotNow):  # it waited, and tried again and again
         await asyncio.wait_for(waiting, 5)
     scheduler.close()
+
+
+async def test_a_resource_without_limits_goes_on_when_the_tasks_end_that_its_health_allows() -> None:
+    pool = Pool("p", resources={"r": Resource(takes={"work": {}})}, types={"work": TaskType()})
+    clock = ManualClock(1_000.1)
+    scheduler = Scheduler(pool, clock, lambda: True, nothing)
+    clock.advance(1.0)
+    health = scheduler.healths["r"] = Health(random.Random(1))
+    now = clock.now()
+    health.too_much(now, now, "429")
+    scheduler.apply("r", health, now)
+    begun: list[str] = []
+
+    async def perform(one: Task, run: Run) -> None:
+        begun.append(one.id)
+        await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(scheduler.perform(task(number), perform)) for number in range(5)]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(begun) == 5, "one after another"
+    await asyncio.gather(*tasks)
+    scheduler.close()
