@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ async def stored(board: Board) -> Pool:
     return (await PoolCatalog(board.app.database, "online").get("sms")).pool
 
 
+HEALTH = "tr:has(th:text-is('{}')) td[data-label=Health]"
 CELLS = """(name) => {
   const first = (th) => th.childNodes[0].textContent.trim();
   const th = [...document.querySelectorAll("tbody th")].find((th) => first(th) === name);
@@ -52,13 +52,16 @@ async def test_an_operator_sees_from_the_list_of_pools_what_is_wrong_and_why(boa
     await until(page, "#pools", rf"Flowing: .* waiting, but {OUT_OF_ORDER} starts nothing")
     await page.get_by_role("link", name="sms").click()
     await until(page, "#verdict", rf"but {OUT_OF_ORDER} starts nothing")
+    await until(page, f"tr:has(th:has-text('{OUT_OF_ORDER}')) td[data-label=Health]", r"for [\d.]+ s more")
     broken = await cells(page, OUT_OF_ORDER)
     assert "SMPP bind refused: 0x0D" in broken["Health"]
-    assert re.search(r"for [\d.]+ (ms|s|min) more", broken["Health"])
     assert broken["Running"] == "0"
+    await until(page, HEALTH.format("Costa"), "fully used")
     account = await cells(page, "Costa")
-    assert "fully used messages a second" in account["Health"]
-    assert re.search(r"40 of 40 messages a second", account["Limits"])
+    assert account["Health"] == "fully used messages a second"
+    assert "40 of 40 messages a second" in account["Limits"]
+    channel = await cells(page, "Costa A")
+    assert channel["Health"] in ("fully used messages a second of Costa", "fully used messages a second")
     assert "of 2,000,000 messages a day" in account["Limits"]
     marketing, verification = await cells(page, "marketing"), await cells(page, "verification")
     assert int(marketing["Waiting"].replace(",", "")) > 500
@@ -127,7 +130,7 @@ async def test_a_resource_is_paused_and_resumed(board: Board) -> None:
         await page.get_by_role("button", name=button).click()
         await until(page, ".done", f"{button}d")
         assert (await stored(board)).resources["Nordtel"].paused is paused
-        await until(page, "tr:has(th:text-is('Nordtel')) td[data-label=Health]", health)
+        await until(page, HEALTH.format("Nordtel"), health)
     await page.goto(f"{board.base}/ui/pools/sms/pause?resource=Costa")
     await until(page, "form", "Nothing more starts on the resources below it")
 
@@ -140,19 +143,19 @@ async def test_what_if_compares_waits_and_keeps_the_changes_together(board: Boar
     await page.get_by_label("Resource with all below it").select_option("Meridian")
     await page.get_by_role("button", name="See without it").click()
     await until(page, ".changes", "remove Meridian")
-    assert "worse" in (await cells(page, "marketing"))["99 of 100"]
+    assert (await cells(page, "marketing"))["Verdict"] == "worse"
     await page.get_by_label("Limit", exact=True).select_option(label="Costa B: 20 messages a second")
     await page.get_by_label("Units instead").fill("400")
     await page.keyboard.press("Enter")
     await until(page, ".changes", "limit Costa B messages=400/second")
-    await page.get_by_label("Of", exact=True).select_option("Nordtel")
+    await page.get_by_label("Of", exact=True).select_option("Nordtel 1")
     await page.get_by_label("Its name").fill("Nordtel")
     await page.keyboard.press("Enter")
     await until(page, "[role=alert]", "exists already; choose another name")
     assert await page.locator(".changes li").count() == 2, "a wrong change leaves the others"
     await page.get_by_label("Its name").fill("Sud")
     await page.keyboard.press("Enter")
-    await until(page, ".changes", "add Sud=copy-of:Nordtel")
+    await until(page, ".changes", "add Sud=copy-of:Nordtel 1")
     await page.get_by_role("link", name="Leave out remove Meridian").click()
     assert await page.locator(".changes li").count() == 2
     await page.locator("summary").click()
@@ -176,9 +179,7 @@ async def test_the_keyboard_reaches_the_resources_and_keeps_its_place(board: Boa
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
-async def test_each_page_has_names_headings_contrast_and_fits_its_screen(
-    board: Board, dark: bool, phone: bool
-) -> None:
+async def test_each_page_has_names_headings_contrast_and_fits_its_screen(board: Board, dark: bool, phone: bool) -> None:
     page = await board.signed_in(await board.key("admin"), dark=dark, phone=phone)
     for path, name in (
         ("pools", "pools"),

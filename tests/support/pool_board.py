@@ -72,7 +72,7 @@ async def pool_board(browser: Browser) -> AsyncIterator[Board]:
         host = await stack.enter_async_context(app.running())
         where = await stack.enter_async_context(serving.serving(app, Address("127.0.0.1", 0)))
         for tenant in TENANTS:
-            flood = [Submission("marketing", b"{}", tenant) for _ in range(300 * TENANTS[tenant])]
+            flood = [Submission("marketing", b"{}", tenant) for _ in range(600 * TENANTS[tenant])]
             await scheduling.submit_many("sms", flood)
         coming = asyncio.create_task(_come(scheduling))
         try:

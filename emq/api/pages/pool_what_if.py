@@ -28,7 +28,8 @@ CHOICES = 500
 """Most resources, and most limits, that a form offers."""
 
 ALIKE = 0.05
-"""Waits that differ by less than this part count as the same."""
+ALIKE_S = 0.05
+"""Waits that differ by less than this part, or by so few seconds, count as the same."""
 
 SHOWN = 100
 """Most resources whose utilisation is compared."""
@@ -43,11 +44,19 @@ class TypeCompared(NamedTuple):
 
     @property
     def better(self) -> bool:
-        return (self.after.left, self.after.p99_s) < (self.before.left, self.before.p99_s * (1 - ALIKE))
+        return _is_better(self.after, self.before)
 
     @property
     def worse(self) -> bool:
-        return (self.after.left, self.after.p99_s * (1 - ALIKE)) > (self.before.left, self.before.p99_s)
+        return _is_better(self.before, self.after)
+
+
+def _is_better(one: TypeForecast, other: TypeForecast) -> bool:
+    """Return whether clearly more tasks start, or as many with a clearly lower p99."""
+    lost, others = one.left + one.expired, other.left + other.expired
+    if abs(lost - others) > max(1.0, ALIKE * others):
+        return lost < others
+    return one.p99_s < other.p99_s * (1 - ALIKE) and other.p99_s - one.p99_s > ALIKE_S
 
 
 class Written(NamedTuple):
@@ -93,6 +102,7 @@ async def ask(pool: str, screen: AdminView) -> Response:
         wrong=wrong,
         compared=compared,
         resources=[name for name, _ in pools_screen.tree(changed)][:CHOICES],
+        copied=[name for name, each in changed.resources.items() if each.takes][:CHOICES],
         limits=[(_value(choice), choice.in_words) for choice in pools_screen.choices(changed, CHOICES)],
         at=0.0 if snapshot is None else snapshot.at,
         live=snapshot is not None and not snapshot.is_stale(screen.desk.now()),
