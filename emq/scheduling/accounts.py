@@ -160,7 +160,9 @@ class Accounts:
             account.follow(resource, None if resource.calendar is None else pool.calendars[resource.calendar], now)
             if self._saves:
                 account.save()
-        self._former |= {name: account for name, account in self._accounts.items() if name not in accounts}
+        for name in self._accounts.keys() - accounts.keys():
+            self._former[name] = self._accounts[name]
+            self._former[name].set_factor(1.0, now)
         self._accounts = accounts
         self._paths = {name: Path([accounts[each] for each in _names(pool, name)]) for name in accounts}
         self._below = {name: [] for name in accounts}

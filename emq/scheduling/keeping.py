@@ -189,9 +189,9 @@ class Keeping:
         at = self.accounts.next_at(resource, costs, now)
         return at if at > now else now + self._wait_s(resource, costs, now, level)
 
-    def charge(self, resource: str, costs: Costs, now: float, level: int) -> Charge:
-        """Charge a task that `fits`."""
-        charge = self.accounts.charge(resource, costs, now)
+    def charge(self, resource: str, costs: Costs, now: float, level: int, ends_at: float = math.inf) -> Charge:
+        """Charge a task that `fits`, and will probably end at `ends_at`."""
+        charge = self.accounts.charge(resource, costs, now, ends_at)
         assert charge is not None, "it fits"
         for spread, name in self._places[resource]:
             if units := costs.get(name, DEFAULT_COST):

@@ -275,7 +275,7 @@ class Matching:
         if head is None:
             return None
         costs = self._costs_of(head, seat.name)
-        until = self._delays_until(seat, number, costs, now)
+        until = self._delays_until(seat, number, head, costs, now)
         if until is None:
             if self._keeping.fits(seat.name, costs, now, number):
                 return self._start(seat, head, costs, now)
@@ -325,21 +325,26 @@ class Matching:
                     continue
                 if not self._keeping.fits(seat.name, own, now, number):
                     continue
-                if self._delays_until(seat, number, own, now) is not None:
+                if self._delays_until(seat, number, waiting, own, now) is not None:
                     continue
                 if earliest is None:
-                    earliest = self._accounts.next_at(seat.name, costs, now)
-                if self._accounts.earliest(seat.name, costs, now, after=own) <= earliest:
+                    earliest = self._accounts.expected_at(seat.name, costs, now)
+                ends_at = now + self._kind(waiting).duration_s
+                if self._accounts.expected_at(seat.name, costs, now, own, ends_at) <= earliest:
                     return self._start(seat, waiting, own, now)
         return None
 
-    def _delays_until(self, seat: Seat, number: int, costs: Costs, now: float) -> float | None:
-        """Return until when a start with these costs would delay a more urgent task that has no room yet; else None."""
+    def _delays_until(self, seat: Seat, number: int, waiting: Waiting, costs: Costs, now: float) -> float | None:
+        """Return until when this start would delay a more urgent task that has no room yet; None if it delays none."""
         for urgent, (until, wanted) in seat.asleep.items():
-            if urgent < number and now < until < math.inf and (level := self.window.level(urgent)) is not None:
+            if urgent < number and now < until and (level := self.window.level(urgent)) is not None:
                 if self._head(seat, level) is None:
                     continue
-                if self._accounts.earliest(seat.name, wanted, now, after=costs) > until:
+                if until == math.inf and not self._accounts.fits(seat.name, costs, now):
+                    continue
+                earliest = until if until < math.inf else self._accounts.expected_at(seat.name, wanted, now)
+                ends_at = now + self._kind(waiting).duration_s
+                if self._accounts.expected_at(seat.name, wanted, now, costs, ends_at) > earliest:
                     return until
         return None
 
@@ -361,7 +366,8 @@ class Matching:
         return None
 
     def _start(self, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> Start:
-        charge = self._keeping.charge(seat.name, costs, now, waiting.level)
+        ends_at = now + self._kind(waiting).duration_s
+        charge = self._keeping.charge(seat.name, costs, now, waiting.level, ends_at)
         self.window.take(waiting, self._units_of(waiting, seat.name, costs))
         for name in seat.credits:
             if name in self.window.by_type:

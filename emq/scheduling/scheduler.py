@@ -237,8 +237,12 @@ class Scheduler:
         self.accounts.follow(pool, now)
         self.keeping.follow(pool, now)
         self.matching.follow(pool)
-        for name in [name for name in self.healths if name not in pool.resources]:
-            del self.healths[name]
+        for name in list(self.healths):
+            resource = pool.resources.get(name)
+            if resource is None or not resource.adapts:
+                del self.healths[name]
+                if resource is not None:
+                    self.apply(name, Health(), now)
         self._soon()
 
     def cancel(self, ids: Iterable[str]) -> None:
@@ -411,7 +415,7 @@ class Scheduler:
         factor = health.factor(now)
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
-            self.keeping.refresh(now)
+            self.matching.freed(name, is_refund=True)
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)

@@ -120,11 +120,32 @@ class WindowMeter(Meter):
             self._advance(now)
         self._pay()
 
-    def held(self, now: float) -> list[tuple[float, float]]:
-        """Return the units in the window, each with the time at which they leave it."""
+    def held(self, now: float, at_once: int = 1) -> list[tuple[float, float]]:
+        """Return the units in the window, each with the time at which they leave it.
+
+        Args:
+            at_once: cells that are returned as one, as if all of their units had been used in the last of them.
+        """
         if not self._from <= now < self._until:
             self._move(now)
-        return [(self._starts(int(cell) + self._cells), units) for cell, units in self._held]
+        found: list[list[float]] = []
+        for cell, units in reversed(self._held):
+            if found and cell > found[-1][0] - at_once:
+                found[-1][1] += units
+            else:
+                found.append([cell, units])
+        return [(self._starts(int(cell) + self._cells), units) for cell, units in reversed(found)]
+
+    def room_by(self, later: float, now: float) -> float:
+        """Return the units that fit at a later time if nothing else is charged; less, perhaps, while there is debt."""
+        if not self._from <= now < self._until:
+            self._move(now)
+        left = self.amount - self.total - self.debt
+        for cell, units in self._held:
+            if self._starts(int(cell) + self._cells) > later:
+                break
+            left += units
+        return max(0.0, left)
 
     def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
         """Count, beside what is counted already, what `held` returned at the time `at` to somebody else.

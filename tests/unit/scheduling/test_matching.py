@@ -198,6 +198,49 @@ def test_a_gap_that_closes_before_the_large_task_could_start_is_used() -> None:
     assert types_of(bench.run()) == ["large", "small", "small"]
 
 
+@pytest.mark.parametrize("priority", [0, 1])
+def test_small_tasks_do_not_put_off_a_large_one_that_waits_for_units_in_flight(priority: int) -> None:
+    resource = Resource(limits=(Limit("gb", 80, "in_flight"),), takes={"large": {"gb": 80}, "small": {"gb": 10}})
+    types = {"large": TaskType(priority=priority, duration_s=5), "small": TaskType(priority=1, duration_s=10)}
+    bench = Bench(Pool("p", resources={"r": resource}, types=types))
+    running: list[tuple[float, Start]] = []
+    large: list[Waiting] = []
+    for second in range(60):
+        bench.now = 1000.0 + second
+        for ends_at, start in [each for each in running if each[0] <= bench.now]:
+            running.remove((ends_at, start))
+            start.charge.end(bench.now)
+            bench.matching.freed("r", is_refund=False)
+        bench.add("small", 1)
+        if second == 20:
+            large = bench.add("large")
+        if large and large[0].is_gone:
+            break
+        running += [(bench.now + types[start.waiting.task.type].duration_s, start) for start in bench.run()]
+    assert large[0].is_gone
+    assert second <= (30 if priority == 0 else 40), "all that ran when it was next has ended after 10 s"
+
+
+def test_a_short_task_uses_units_in_flight_until_a_large_one_can_start() -> None:
+    resource = Resource(
+        limits=(Limit("gb", 80, "in_flight"),), takes={"long": {"gb": 60}, "large": {"gb": 80}, "small": {"gb": 10}}
+    )
+    types = {
+        "long": TaskType(priority=0, duration_s=10),
+        "large": TaskType(priority=1, duration_s=5),
+        "small": TaskType(priority=2, duration_s=4),
+    }
+    bench = Bench(Pool("p", resources={"r": resource}, types=types))
+    bench.add("long")
+    assert types_of(bench.run()) == ["long"]
+    bench.add("large")
+    bench.add("small", 1)
+    assert types_of(bench.run()) == ["small"]
+    bench.now = 1007.0
+    bench.add("small", 1)
+    assert types_of(bench.run()) == [], "it would end after the long one"
+
+
 def test_a_task_too_large_for_now_does_not_stop_what_comes_behind() -> None:
     resource = Resource(limits=(Limit("units", 10, "second"),), takes={"t": {}})
     bench = Bench(Pool("p", resources={"r": resource}, types={"t": TaskType()}))

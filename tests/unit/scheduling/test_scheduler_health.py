@@ -10,7 +10,8 @@ import pytest
 from emq.clock import ManualClock
 from emq.scheduling.health import Health
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.scheduler import Ended, Run, Scheduler
+from emq.scheduling.outcomes import ResourceFailed
+from emq.scheduling.scheduler import Ended, NotNow, Run, Scheduler
 from emq.scheduling.tasks import Task
 
 
@@ -53,4 +54,27 @@ async def test_a_resource_that_answers_a_probe_again_starts_what_waited(per: str
     assert begun == [f"t{number}" for number in range(5)]
     gate.set()
     await asyncio.gather(*tasks)
+    scheduler.close()
+
+
+async def test_a_resource_that_no_longer_adapts_gets_all_of_its_limits_at_once() -> None:
+    limits = (Limit("requests", 100.0, "second"),)
+    pool = Pool("p", resources={"r": Resource(limits=limits, takes={"work": {}})}, types={"work": TaskType()})
+    clock = ManualClock(1_000.1)
+    scheduler = Scheduler(pool, clock, lambda: True, nothing)
+    clock.advance(1.0)
+
+    async def broken(_: Task, __: Run) -> None:
+        raise ResourceFailed("no route")
+
+    waiting = asyncio.create_task(scheduler.perform(task(1), broken))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert scheduler.closed(clock.now()) == {"r": "out of order: no route"}
+    resource = Resource(limits=limits, takes={"work": {}}, adapts=False)
+    scheduler.follow(Pool("p", resources={"r": resource}, types=pool.types), 2)
+    assert scheduler.closed(clock.now()) == {}
+    assert scheduler.accounts.factor("r") == 1
+    with pytest.raises(NotNow):  # it waited, and tried again and again
+        await asyncio.wait_for(waiting, 5)
     scheduler.close()
