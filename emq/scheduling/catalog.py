@@ -24,7 +24,7 @@ Also = Callable[[sa.Connection], None]
 """What to write in the transaction of a change, such as an entry of an audit log."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Pool, strict=False).decode
+_decoder = msgspec.json.Decoder(Pool, strict=False)
 
 
 class Stored(NamedTuple):
@@ -44,7 +44,8 @@ class PoolCatalog:
     Args:
         environment: "online" or "sandbox".
 
-    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later.
+    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later. Those that
+    return pools raise `InvalidPool` if a newer EMQ wrote one.
     """
 
     def __init__(self, database: Database, environment: str) -> None:
@@ -150,7 +151,7 @@ class PoolCatalog:
         mine = (_versions.c.environment == self._environment, _versions.c.pool == name, _versions.c.body != "")
         query = sa.select(_versions.c.version, _versions.c.body).where(*mine).order_by(_versions.c.version)
         rows = await self._tables.run(lambda c: [tuple(row) for row in c.execute(query)], read_only=True)
-        return {version: _decode(body) for version, body in rows}
+        return {version: _decoded(name, body) for version, body in rows}
 
     def _is(self, name: str) -> tuple[sa.ColumnElement[bool], ...]:
         return (_pools.c.environment == self._environment, _pools.c.pool == name)
@@ -197,4 +198,13 @@ class PoolCatalog:
 
 
 def _stored(row: sa.Row[tuple[object, ...]]) -> Stored:
-    return Stored(_decode(row.body), int(row.version), int(row.changed_us))
+    return Stored(_decoded(row.pool, row.body), int(row.version), int(row.changed_us))
+
+
+def _decoded(name: str, body: str) -> Pool:
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError as exc:
+        raise errors.InvalidPool(
+            f"pool {name!r} in the database cannot be read ({exc}); a newer EMQ wrote it, so upgrade this installation"
+        ) from exc

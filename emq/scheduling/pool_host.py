@@ -17,9 +17,10 @@ from emq.message import Message
 from emq.scheduling import calendars, topics
 from emq.scheduling.cancels import Cancels
 from emq.scheduling.catalog import PoolCatalog, Stored
-from emq.scheduling.ends import CANCELLED, EXPIRED, RUNNING, End, EndLog, us
+from emq.scheduling.ends import CANCELLED, DEAD, DONE, RUNNING, End, EndLog, us
+from emq.scheduling.model import TaskType
 from emq.scheduling.records import Records
-from emq.scheduling.scheduler import Dropped, Ended, Performer, Scheduler
+from emq.scheduling.scheduler import Dropped, Ended, NotNow, Performer, Scheduler, describe
 from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.tasks import Task, task_of
 from emq.scheduling.usage_keeper import Saving, UsageTable
@@ -106,30 +107,45 @@ class PoolHost:
         try:
             result = await scheduler.perform(task, performer)
         except Dropped as exc:
-            now = us(self._app.clock.now())
-            outcome = CANCELLED if exc.outcome == "cancelled" else EXPIRED
-            scheduler.measured.dropped(task.type, outcome)
-            self._ends.add(_unstarted(task, outcome, now, stored.version, str(exc)))
-            if exc.outcome == "expired":
-                raise errors.Reject(str(exc)) from None
-            return
-        if task.reply_to is not None:
-            await self._reply(task, result)
+            await self._dropped(task, exc, scheduler)
+        except errors.GiveBack:
+            raise
+        except NotNow as exc:
+            if _is_last(task, known):
+                await self._dropped(task, Dropped(DEAD, exc.reason), scheduler)
+            raise
+        except Exception as exc:
+            if isinstance(exc, errors.Reject) or _is_last(task, known):
+                await self._reply(task, DEAD, error=describe(exc))
+                raise errors.Reject(describe(exc)) from exc
+            raise
+        else:
+            await self._reply(task, DONE, result)
 
     def _check_hours(self, task: Task, scheduler: Scheduler) -> None:
-        """Raise `Retry` for the next hours of the task's type in its own zone, unless it may start now."""
+        """Raise `NotNow` until the next hours of the task's type in its own zone, unless it may start now."""
         now = self._app.clock.now()
         at = calendars.allowed_at(scheduler.pool.types[task.type].hours, task.zone or scheduler.pool.zone, now)
         if at > now:
-            raise errors.Retry(
-                f"the hours of task type {task.type!r} are over; it waits for the next", after_s=at - now
-            )
+            raise NotNow("the hours of its type are over", at - now)
 
-    async def _reply(self, task: Task, result: object) -> None:
-        """Publish the result before the task is settled, so that a crash repeats it rather than loses it."""
-        assert task.reply_to is not None
-        body = {"task": task.id, "pool": task.pool, "type": task.type, "outcome": "done", "result": _plain(result)}
-        await self._app.publish(task.reply_to, body, key=task.key, message_id=f"{task.id}:result")
+    async def _dropped(self, task: Task, why: Dropped, scheduler: Scheduler) -> None:
+        """Record a task that ends without a start. Unless it was cancelled, it becomes a dead letter."""
+        outcome = why.outcome
+        scheduler.measured.dropped(task.type, outcome)
+        self._ends.add(_unstarted(task, outcome, us(self._app.clock.now()), scheduler.version, str(why)))
+        await self._reply(task, outcome, error=str(why))
+        if outcome != CANCELLED:
+            raise errors.Reject(str(why)) from None
+
+    async def _reply(self, task: Task, outcome: str, result: object = None, error: str = "") -> None:
+        """Publish how a task ended before it is settled, so that a crash repeats the reply rather than loses it."""
+        if task.reply_to is None:
+            return
+        body = {"task": task.id, "pool": task.pool, "type": task.type, "outcome": outcome, "result": _plain(result)}
+        if error:
+            body["error"] = error
+        await self._app.publish(task.reply_to, body, key=task.key, message_id=f"{task.id}:{outcome}")
 
     async def _on_ended(self, ended: Ended) -> None:
         task, placement = ended.task, ended.placement
@@ -297,6 +313,10 @@ class PoolHost:
                 )
                 self._running[task.id] = end
                 self._ends.add(end)
+
+
+def _is_last(task: Task, kind: TaskType | None) -> bool:
+    return kind is not None and task.attempt >= kind.max_attempts
 
 
 def _unstarted(task: Task, outcome: str, now_us: int, version: int, why: str) -> End:

@@ -193,10 +193,18 @@ def _state(attempts: Sequence[Attempt]) -> str:
 
 
 def _attempts(connection: sa.Connection, query: sa.Select[tuple[object, ...]]) -> list[Attempt]:
+    known: dict[str, Mapping[str, float]] = {}  # most rows of a page have one of a few costs
+
+    def costs(text: str) -> Mapping[str, float]:
+        found = known.get(text)
+        if found is None:
+            found = known[text] = _costs(text)
+        return found
+
     return [
         Attempt(
             *(r.task, r.type, r.tenant, r.resource, r.key, r.submitted_us, r.deadline_us, r.started_us, r.ended_us),
-            *(r.outcome, r.attempt, r.version, _costs(r.costs), _costs(r.actual) if r.actual else None, r.error),
+            *(r.outcome, r.attempt, r.version, costs(r.costs), costs(r.actual) if r.actual else None, r.error),
             *(bytes(r.result), r.host),
         )
         for r in connection.execute(query)

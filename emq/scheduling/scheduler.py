@@ -28,7 +28,7 @@ from emq.scheduling.matching import Matching, Start
 from emq.scheduling.measured import Measured
 from emq.scheduling.model import Costs, Pool
 from emq.scheduling.outcomes import Overloaded, ResourceFailed
-from emq.scheduling.tasks import Task
+from emq.scheduling.tasks import NOT_NOW, Task
 from emq.scheduling.waiting import Waiting
 
 log = logging.getLogger(__name__)
@@ -53,12 +53,22 @@ NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
 
 
-NO_ROOM_S = 30.0
-"""Seconds after which a task is tried again whose costs are above every limit now; each time is an attempt."""
+NO_ROOM_S = 60.0
+"""Seconds after which a task comes back whose costs are above every limit now."""
+
+MOVED_S = 1.0
+"""Seconds after which a task comes back that `MOVES` resources did not take."""
+
+
+class NotNow(errors.Retry):
+    """The task goes back to the store for a while, without an attempt."""
+
+    def __init__(self, reason: str, after_s: float) -> None:
+        super().__init__(NOT_NOW + reason, after_s=after_s)
 
 
 class Dropped(Exception):
-    """A task ends without having started: its `outcome` is "cancelled" or "expired"."""
+    """A task ends without having started: its `outcome` is "cancelled", "expired" or "dead"."""
 
     def __init__(self, outcome: str, reason: str) -> None:
         super().__init__(reason)
@@ -208,6 +218,7 @@ class Scheduler:
         Raises:
             GiveBack: the host lets go of the pool; another one will deliver the task.
             Dropped: the task was cancelled or has expired, and did not start.
+            NotNow: no resource takes it for a while.
             Exception: of the performer, when the attempt failed.
         """
         self.measured.arrived(task.type)
@@ -217,7 +228,7 @@ class Scheduler:
                 return await self._run(task, placement, performer)
             except (Overloaded, ResourceFailed) as exc:
                 log.debug("task %s leaves resource %s: %s", task.id, placement.resource, exc)
-        raise errors.Retry(f"{MOVES} resources were overloaded or out of order one after another")
+        raise NotNow(f"{MOVES} resources were overloaded or out of order one after another", MOVED_S)
 
     def follow(self, pool: Pool, version: int) -> None:
         """Take over a changed pool; what waits and runs goes on."""
@@ -245,7 +256,7 @@ class Scheduler:
             if kind is None or kind.ttl_s is not None or waiting.costs is not None:
                 try:
                     self._check(waiting.task, now)
-                except (Dropped, errors.GiveBack, errors.Retry) as exc:
+                except (Dropped, errors.GiveBack, NotNow) as exc:
                     self._drop(waiting, exc)
         for name, health in self.healths.items():
             if name in self.pool.resources:
@@ -324,7 +335,7 @@ class Scheduler:
         if kind.ttl_s is not None and now > task.submitted_us / 1e6 + kind.ttl_s:
             raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {kind.ttl_s:g}")
         if task.costs is not None and not self._ever_fits(task):
-            raise errors.Retry("its costs are above what any able resource allows now", after_s=NO_ROOM_S)
+            raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
 
     def _ever_fits(self, task: Task) -> bool:
         """Return True if some able resource would take the task with nothing else running; also if none is able now."""
@@ -401,6 +412,7 @@ class Scheduler:
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
             self.keeping.refresh(now)
+            self.matching.freed(name, is_refund=True)
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)
@@ -438,7 +450,7 @@ class Scheduler:
             if future.done():  # cancelled, and not taken out of the window yet
                 raise Dropped("cancelled", "cancelled")
             self._check(task, now)
-        except (Dropped, errors.GiveBack, errors.Retry) as exc:
+        except (Dropped, errors.GiveBack, NotNow) as exc:
             self._undo(placement)
             if not future.done():
                 future.set_exception(exc)

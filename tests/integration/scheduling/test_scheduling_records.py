@@ -117,21 +117,23 @@ async def test_texts_that_a_database_cannot_hold_are_recorded_all_the_same(log: 
 class Away:
     """A database that takes nothing while it is away."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, failure: Exception | None = None) -> None:
         self._database = database
+        self._failure = failure or errors.DatabaseUnavailable("away")
         self.is_away = True
 
     async def run(self, *args: Any, **named: Any) -> Any:
         if self.is_away:
-            raise errors.DatabaseUnavailable("away")
+            raise self._failure
         return await self._database.run(*args, **named)
 
 
+@pytest.mark.parametrize("failure", [errors.DatabaseUnavailable("away"), ValueError("x")], ids=["away", "odd"])
 async def test_while_the_database_is_away_nothing_is_dropped_and_a_full_log_pushes_back(
-    database: Database, environment: str, records: Records, monkeypatch: pytest.MonkeyPatch
+    failure: Exception, database: Database, environment: str, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ends, "AGAIN_S", 0.01)
-    away = Away(database)
+    away = Away(database, failure)
     log = EndLog(lambda: away, environment, lambda: "host-1", most=5)  # type: ignore[arg-type, return-value]
     async with log.running():
         for i in range(4):
