@@ -29,6 +29,7 @@ def needing(what: str, extras: str) -> Iterator[None]:
 _EXTRAS = {
     "aiohttp": "push",
     "fastapi": "api",
+    "httptools": "push",
     "jinja2": "api",
     "kazoo": "zookeeper",
     "lupa": "lua",

@@ -10,5 +10,6 @@ import importlib.util
 
 from emq import errors, extras
 
-if importlib.util.find_spec("aiohttp") is None:
-    raise errors.InvalidSettings(f"HTTP push needs aiohttp, which is missing: {extras.remedy('push')}")
+for _needed in ("aiohttp", "httptools"):
+    if importlib.util.find_spec(_needed) is None:
+        raise errors.InvalidSettings(f"HTTP push needs {_needed}, which is missing: {extras.remedy('push')}")

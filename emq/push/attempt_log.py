@@ -10,20 +10,20 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 
+import msgspec
 import sqlalchemy as sa
 
 from emq import errors, plurals
-from emq.database import Database
-from emq.push import attempts
+from emq.database import Database, statements
 from emq.push.attempts import Attempt
-from emq.push.records import schema
+from emq.push.records import schema, tables
 
 log = logging.getLogger(__name__)
 
 FLUSH_S = 0.5
 """Most seconds that a record waits to be written, while the database answers."""
 
-BATCH = 2_000
+BATCH = 4_000
 """Most records of one transaction, and their number from which on the log does not wait for more."""
 
 MOST = 100_000
@@ -33,20 +33,11 @@ AGAIN_S = 1.0
 CLOSE_S = 5.0
 """Most seconds that `close` waits for the last records to be written."""
 
-_INSERT = """INSERT INTO emq_push_attempts
-(environment, topic, message, started_us, number, took_us, status, outcome, reason, answer, host)
-VALUES ({}) ON CONFLICT DO NOTHING"""
-
-_UPDATE = """UPDATE emq_push_deliveries SET
-state = {0}, attempts = CASE WHEN attempts > {1} THEN attempts ELSE {1} END, status = {2}, reason = {3}, next_us = {4},
-settled_us = {5}
-WHERE environment = {6} AND topic = {7} AND message = {8}
-AND (state = 'pending' AND attempts <= {1} OR {0} = 'delivered')
-"""
-"""A success counts whatever the row says. Any other outcome counts only if nothing newer is known, since two hosts may
-write the attempts of one message, and a write whose answer was lost is repeated."""
-
-_STATES = {attempts.DELIVERED: "delivered", attempts.DEAD: "dead"}
+_PACKAGE = "emq.push.records"
+_encode = msgspec.json.Encoder().encode
+_ANY_DELIVERY = (
+    sa.select(tables.deliveries.c.topic).where(tables.deliveries.c.environment == sa.bindparam("environment")).limit(1)
+)
 
 
 class AttemptLog:
@@ -167,35 +158,16 @@ class AttemptLog:
             log.warning("over %d records of attempts wait for the database; later ones are lost", self._most)
 
     def _save(self, connection: sa.Connection, batch: Sequence[Attempt]) -> None:
-        # Straight to the driver: SQLAlchemy's own way would cost several times as much for each row.
-        mark = "?" if connection.dialect.name == "sqlite" else "%s"
-        environment, host = self._environment, self._host()
-        connection.exec_driver_sql(
-            _INSERT.format(", ".join([mark] * 11)),
-            [
-                (
-                    *(environment, a.topic, a.message, a.started_us, a.number, a.took_us, a.status),
-                    *(a.outcome, a.reason, a.answer, host),
-                )
-                for a in batch
-            ],
-        )
+        # One statement for all rows: the database works on it without Python. A statement for each row would stop the
+        # event loop twice for each, since both need Python's lock.
         latest = {(a.topic, a.message): a for a in batch}  # of several attempts of one delivery, the last
-        if mark == "?":
-            sql = _UPDATE.format("?1", "?2", "?3", "?4", "?5", "?6", "?7", "?8", "?9")
-            connection.exec_driver_sql(sql, [self._row(a) for a in latest.values()])
-        else:
-            sql = _UPDATE.format(*(f"%({name})s" for name in _NAMES))
-            rows = [dict(zip(_NAMES, self._row(a), strict=True)) for a in latest.values()]
-            connection.exec_driver_sql(sql, rows)
-
-    def _row(self, a: Attempt) -> tuple[object, ...]:
-        settled = a.outcome in _STATES
-        made = a.number - (a.outcome == attempts.PARKED)
-        return (
-            *(_STATES.get(a.outcome, "pending"), made, a.status, a.reason, a.next_us),
-            *(a.started_us + a.took_us if settled else 0, self._environment, a.topic, a.message),
-        )
+        rows = _encode(batch).decode()
+        last = rows if len(latest) == len(batch) else _encode(list(latest.values())).decode()
+        mine = {"environment": self._environment}
+        connection.execute(_statement(connection, "attempts_add"), {"rows": rows, "host": self._host(), **mine})
+        if connection.execute(_ANY_DELIVERY, mine).first():  # none are there without the API
+            connection.execute(_statement(connection, "deliveries_follow"), {"rows": last, **mine})
 
 
-_NAMES = ("state", "number", "status", "reason", "next_us", "settled_us", "environment", "topic", "message")
+def _statement(connection: sa.Connection, name: str) -> sa.TextClause:
+    return sa.text(statements.read(_PACKAGE, connection.dialect.name, name))

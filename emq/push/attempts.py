@@ -15,8 +15,8 @@ ANSWER_CHARACTERS = 256
 """Most characters of an answer that a record keeps."""
 
 
-class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """One attempt to deliver a message. Times are microseconds since the epoch.
+class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One attempt to deliver a message. Times are microseconds since the epoch. Encoded as a list of its values.
 
     Attributes:
         topic: the endpoint's topic.

@@ -15,21 +15,13 @@ from multidict import istr
 
 from emq.push.addresses import AddressFilter
 from emq.push.resolver import build_resolver
+from emq.push.wire import BODY_BYTES, BODY_TIMEOUT_S, Answer
+from emq.push.wires import CONNECT_TIMEOUT_S, KEEPALIVE_S, USER_AGENT, Wires
 
-CONNECT_TIMEOUT_S = 5.0
-"""Most seconds for name look-up, connection and TLS; an endpoint's longer time-out applies after that."""
-KEEPALIVE_S = 4.0
-"""Seconds after which idle connections are dropped. Below the 5 s at which common servers drop theirs: a POST sent into
-a connection that is just being closed fails, and must not be repeated unseen."""
 DNS_TTL_S = 30
-BODY_BYTES = 1024
-"""Most bytes read of an answer's body, for the reason; an answer with a longer body costs its connection."""
-BODY_TIMEOUT_S = 1.0
-"""Most seconds to wait for the body once the status is there."""
 HEAD_BYTES = 8_190
 """Most bytes of one line of an answer's head, and of one header; a longer one is no answer."""
 _READ_BUFFER_BYTES = 4096
-_USER_AGENT = "emq-push"
 
 
 def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None = None) -> aiohttp.BaseConnector:
@@ -75,6 +67,26 @@ class Connections:
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         self._resolver = resolver or build_resolver()
         self._closed = False
+        self._wires = Wires(self._connect)
+
+    def deliver(
+        self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> Coroutine[Any, Any, Answer]:
+        """Send a delivery; return the answer, with the beginning of its body. Raises as `request` does."""
+        if self._addresses.proxy is None:
+            return self._wires.post(url, body, headers, timeout_s, tls)
+        return self._deliver_through_proxy(url, body, headers, timeout_s, tls)
+
+    async def _deliver_through_proxy(
+        self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None
+    ) -> Answer:
+        response = await self.post(url, body, headers, timeout_s, tls)
+        try:
+            found = b"" if response.content.at_eof() else await _beginning(response.content)
+        finally:
+            # Returns the connection to the pool if the answer was read to its end, else closes it.
+            response.release()
+        return Answer(response.status, response.headers.get("Retry-After"), found)
 
     def post(
         self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
@@ -119,9 +131,17 @@ class Connections:
         """Close all connections; requests under way fail. Safe to repeat."""
         self._closed = True
         session, self._session = self._session, None
+        self._wires.close()
         if session is not None:
             await session.close()
         await self._resolver.close()
+
+    async def _connect(self, url: yarl.URL, tls: ssl.SSLContext | None) -> aiohttp.connector.Connection:
+        session = self._session or self._open()
+        connector = session.connector
+        assert connector is not None
+        request = _Request("POST", url, loop=asyncio.get_running_loop(), session=session, ssl=tls or True)
+        return await connector.connect(request, [], aiohttp.ClientTimeout(total=None))
 
     def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
         timeout = self._timeouts.get(timeout_s)
@@ -144,13 +164,13 @@ class Connections:
             read_bufsize=_READ_BUFFER_BYTES,
             max_line_size=HEAD_BYTES,
             max_field_size=HEAD_BYTES,
-            headers={"User-Agent": _USER_AGENT},
+            headers={"User-Agent": USER_AGENT},
             request_class=_Request,
         )
         return self._session
 
 
-async def beginning(content: aiohttp.StreamReader) -> bytes:
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
     """Read up to `BODY_BYTES`. A body that breaks off or drips does not change what the status said."""
     body = b""
     try:

@@ -21,12 +21,12 @@ from emq.push.addresses import AddressFilter
 from emq.push.attempts import Attempt, AttemptSink
 from emq.push.endpoint import Endpoint
 from emq.push.health import Healths
-from emq.push.http import BODY_BYTES as BODY_BYTES
-from emq.push.http import Connections, beginning
+from emq.push.http import Connections
 from emq.push.masking import Masking, secrets_of
 from emq.push.oauth2 import OAuth2, Tokens
 from emq.push.outages import Change, Outages
 from emq.push.outcome import Outcome
+from emq.push.wire import Answer
 
 
 def most_connections() -> int:
@@ -54,8 +54,8 @@ class Pusher:
     """Delivers messages of any number of topics by HTTP POST; an async handler, and an async context manager.
 
     Redirects are not followed, cookies not kept, proxy settings of the environment not used; the only proxy is that of
-    `addresses`. Topics share the
-    connections (`emq.places.places`), so that those whose endpoints hang leave some to the others.
+    `addresses`. Topics share the connections (`emq.places.places`), so that those whose endpoints hang leave some to
+    the others.
 
     Args:
         endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of
@@ -142,44 +142,34 @@ class Pusher:
         failure: verdict.Failure | None
         try:
             self._addresses.check_url(endpoint.url)
-            response = await self._request(endpoint, body, head)
-            try:
-                raw = b"" if response.content.at_eof() else await beginning(response.content)
-            finally:
-                # Returns the connection to the pool if the answer was read to its end, else closes it.
-                response.release()
+            found = await self._request(endpoint, body, head)
         except (errors.Retry, errors.GiveBack) as exc:  # there is no token
             failure = exc
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             # TimeoutError is an OSError; ValueError is what the client makes of a URL it cannot use.
             failure = verdict.of_error(exc, endpoint.timeout_s)
         else:
-            status, retry_after = response.status, response.headers.get("Retry-After")
-            answer = _masked(endpoint, head, verdict.text_of(raw)) if raw else ""
+            status, retry_after = found.status, found.retry_after
+            answer = _masked(endpoint, head, verdict.text_of(found.body)) if found.body else ""
             failure = verdict.of_response(status, retry_after, answer, self._clock.now())
         self._tell(endpoint, began, status, failure)
         return Outcome(began_us, self._clock.now_us() - began_us, status, answer, failure)
 
-    def _request(
-        self, endpoint: Endpoint, body: bytes, head: dict[str, str]
-    ) -> Coroutine[Any, Any, aiohttp.ClientResponse]:
+    def _request(self, endpoint: Endpoint, body: bytes, head: dict[str, str]) -> Coroutine[Any, Any, Answer]:
         """Send a request, with a token if the endpoint needs one."""
         if endpoint.oauth2 is not None:
             return self._authorized(endpoint, endpoint.oauth2, body, head)
-        return self._connections.post(endpoint.url, body, head, endpoint.timeout_s, endpoint.tls)
+        return self._connections.deliver(endpoint.url, body, head, endpoint.timeout_s, endpoint.tls)
 
-    async def _authorized(
-        self, endpoint: Endpoint, credentials: OAuth2, body: bytes, head: dict[str, str]
-    ) -> aiohttp.ClientResponse:
+    async def _authorized(self, endpoint: Endpoint, credentials: OAuth2, body: bytes, head: dict[str, str]) -> Answer:
         """Send a request with a token; once more with another if the endpoint refuses this one."""
-        post, timeout_s = self._connections.post, endpoint.timeout_s
+        post, timeout_s = self._connections.deliver, endpoint.timeout_s
         head["Authorization"] = used = await self._tokens.authorization(credentials)
-        response = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
-        if response.status == 401 and self._tokens.refused(credentials, used):
-            response.release()
+        answer = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
+        if answer.status == 401 and self._tokens.refused(credentials, used):
             head["Authorization"] = await self._tokens.authorization(credentials)
-            response = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
-        return response
+            answer = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
+        return answer
 
     def _tell(self, endpoint: Endpoint, began: float, status: int, failure: verdict.Failure | None) -> None:
         """Tell what an answer, or its absence, says of the endpoint: not if the topic has another one now."""

@@ -63,7 +63,7 @@ def _signer(secret: str) -> Sign:
                 f"push.secret has a secret of {plurals.count(len(key), 'byte')}; give {SYMMETRIC} and base64 of "
                 f"{LEAST_BYTES} to {MOST_BYTES} random bytes"
             )
-        return lambda content: "v1," + _encoded(hmac.digest(key, content, hashlib.sha256))
+        return _shared(key)
     if secret.startswith(ASYMMETRIC):
         key = _decoded(secret.removeprefix(ASYMMETRIC))
         if len(key) not in KEY_BYTES:
@@ -77,6 +77,18 @@ def _signer(secret: str) -> Sign:
         private = Ed25519PrivateKey.from_private_bytes(key[: KEY_BYTES[0]])
         return lambda content: "v1a," + _encoded(private.sign(content))
     raise ValueError(f"push.secret has a secret that begins with neither {SYMMETRIC} nor {ASYMMETRIC}")
+
+
+def _shared(key: bytes) -> Sign:
+    """Return what signs with a shared key. The key is hashed here, once, and not for each signature."""
+    keyed = hmac.new(key, digestmod=hashlib.sha256)
+
+    def sign(content: bytes) -> str:
+        found = keyed.copy()
+        found.update(content)
+        return "v1," + _encoded(found.digest())
+
+    return sign
 
 
 def _decoded(text: str) -> bytes:

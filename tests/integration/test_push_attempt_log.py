@@ -136,7 +136,7 @@ async def test_what_was_written_with_an_unknown_outcome_is_written_again_without
 
 
 async def test_a_record_that_no_table_takes_does_not_keep_the_others_out(database: Database) -> None:
-    wrong = msgspec.structs.replace(attempt("wrong"), took_us=1 << 70)
+    wrong = msgspec.structs.replace(attempt("wrong"), answer="\ud800")  # half of a character
     async with logging_to(database) as log:
         for one in (attempt("a"), wrong, attempt("b")):
             log.attempted(one)
@@ -219,7 +219,7 @@ async def test_records_leave_when_their_tenant_keeps_them_no_longer(database: Da
             log.attempted(attempt(f"many-{i}", at_s=NOW_S + i, topic="other.ep_1"))
     retention = Retention(lambda: database, environment(), lambda: topics, ManualClock(now_s))
     assert await retention.trim() == 3 + 3 + 1 + 1 + 1 + ROWS + 10
-    left = [(row.topic, row.message) for row in await rows(database, tables.attempts)]
+    left = sorted((row.topic, row.message) for row in await rows(database, tables.attempts))
     assert left == [("other.ep_1", "m-1"), ("other.ep_1", "m-29"), ("other.ep_1", "m-5"), ("short.ep_1", "m-1")]
     kept = {(row.topic, row.message) for row in await rows(database, tables.deliveries)}
     assert ("short.ep_1", "settled-5") not in kept

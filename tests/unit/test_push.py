@@ -25,8 +25,8 @@ from emq.message import Message
 from emq.push import headers, signature, verdict
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint, Endpoints
-from emq.push.http import BODY_BYTES
 from emq.push.pusher import Pusher, Reports
+from emq.push.wire import BODY_BYTES
 from emq.topics import model
 
 NOW_S = 1_700_000_000.0

@@ -203,7 +203,7 @@ async def test_a_fault_of_our_own_is_charged_to_nobody(fault: str, monkeypatch: 
             number = errno.EMFILE if fault == "files" else errno.ENETUNREACH
             raise OSError(number, "out of order")
 
-        monkeypatch.setattr(push._connections, "post", post)
+        monkeypatch.setattr(push._connections, "deliver", post)
         with pytest.raises(errors.GiveBack) as caught:
             await push(Message("id", b"x", topic="t"))
         assert caught.value.pause_s >= 1

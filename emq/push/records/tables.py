@@ -90,8 +90,9 @@ attempts = sa.Table(
     "emq_push_attempts",
     metadata,
     _environment(),
-    sa.Column("topic", sa.Text, primary_key=True),
+    # Before the topic, since ids sort by time: what hosts write together lies together.
     sa.Column("message", sa.Text, primary_key=True),
+    sa.Column("topic", sa.Text, primary_key=True),
     sa.Column("started_us", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("number", sa.Integer, nullable=False, comment="of the attempt, from 1"),
     sa.Column("took_us", sa.BigInteger, nullable=False),

@@ -57,8 +57,8 @@ def upgrade() -> None:
     op.create_table(
         "emq_push_attempts",
         sa.Column("environment", sa.Text, primary_key=True),
-        sa.Column("topic", sa.Text, primary_key=True),
         sa.Column("message", sa.Text, primary_key=True),
+        sa.Column("topic", sa.Text, primary_key=True),
         sa.Column("started_us", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("number", sa.Integer, nullable=False, comment="of the attempt, from 1"),
         sa.Column("took_us", sa.BigInteger, nullable=False),

@@ -1,0 +1,138 @@
+"""The open connections of a pusher, each with a request under way or ready for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+
+import aiohttp
+import yarl
+
+from emq.push.wire import Answer, Wire
+
+CONNECT_TIMEOUT_S = 5.0
+"""Most seconds for name look-up, connection and TLS; an endpoint's longer time-out applies after that."""
+KEEPALIVE_S = 4.0
+"""Seconds after which idle connections are dropped. Below the 5 s at which common servers drop theirs: a POST sent into
+a connection that is just being closed fails, and must not be repeated unseen."""
+USER_AGENT = "emq-push"
+
+Connect = Callable[[yarl.URL, ssl.SSLContext | None], Awaitable[aiohttp.connector.Connection]]
+"""Makes a connection to the host of a URL, with these settings of TLS."""
+
+Place = tuple[str | None, int | None, str, ssl.SSLContext | None]
+"""Host, port, scheme and settings of TLS: requests with the same ones share connections."""
+
+
+class Wires:
+    """Sends POST requests. Connections are not limited here: a `Pusher` shares them among topics.
+
+    Args:
+        connect: makes a connection.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._idle: dict[Place, list[Wire]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def post(
+        self,
+        url: yarl.URL,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+    ) -> Answer:
+        """Send a request; return the answer, with the beginning of its body.
+
+        Args:
+            headers: besides `Host`, `User-Agent` and `Content-Length`.
+            timeout_s: seconds from now to the end of the answer's head.
+            tls: the endpoint's own settings of TLS; None for the usual ones.
+
+        Raises:
+            aiohttp.ClientError, OSError, ValueError: there is no answer; `emq.push.verdict` has words for it.
+        """
+        head = head_of(url, headers, len(body))
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        place = url.raw_host, url.port, url.scheme, tls
+        wire = self._ready(place, until - timeout_s)
+        if wire is None:
+            wire = Wire(await self._connected(url, timeout_s, tls), loop)
+        try:
+            answer = await wire.send(head, body, until)
+        except BaseException:
+            wire.close()
+            raise
+        if wire.is_open:
+            self._idle.setdefault(place, []).append(wire)
+            if self._sweep is None:
+                self._sweep = loop.call_later(KEEPALIVE_S, self._drop_old)
+        return answer
+
+    def close(self) -> None:
+        """Close the idle connections. Safe to repeat."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for idle in self._idle.values():
+            for wire in idle:
+                wire.close()
+        self._idle.clear()
+
+    def _ready(self, place: Place, now: float) -> Wire | None:
+        """Take the connection that was used last, if one is ready."""
+        idle = self._idle.get(place)
+        while idle:
+            wire = idle.pop()
+            if wire.is_open:
+                if now <= wire.idle_since + KEEPALIVE_S:
+                    return wire
+                wire.close()
+        return None
+
+    async def _connected(
+        self, url: yarl.URL, timeout_s: float, tls: ssl.SSLContext | None
+    ) -> aiohttp.connector.Connection:
+        try:
+            async with asyncio.timeout(min(timeout_s, CONNECT_TIMEOUT_S)) as scope:
+                return await self._connect(url, tls)
+        except TimeoutError as exc:
+            if scope.expired() and timeout_s > CONNECT_TIMEOUT_S:
+                raise aiohttp.ConnectionTimeoutError from exc
+            raise
+
+    def _drop_old(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - KEEPALIVE_S
+        for place, idle in list(self._idle.items()):
+            for wire in idle:
+                if wire.idle_since < oldest:
+                    wire.close()
+            idle[:] = [wire for wire in idle if wire.is_open]
+            if not idle:
+                del self._idle[place]
+        self._sweep = loop.call_later(KEEPALIVE_S, self._drop_old) if self._idle else None
+
+
+def head_of(url: yarl.URL, headers: Mapping[str, str], size: int) -> bytes:
+    """Return the head of a POST request.
+
+    Args:
+        headers: besides `Host`, `User-Agent` and `Content-Length`.
+        size: bytes of the body.
+
+    Raises:
+        ValueError: a part has line breaks, or letters outside of ASCII.
+    """
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    head = (
+        f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\nUser-Agent: {USER_AGENT}\r\n"
+        f"Content-Length: {size}\r\n{''.join(lines)}\r\n"
+    )
+    if not len(lines) + 5 == head.count("\n") == head.count("\r"):
+        raise ValueError("a header has a line break")
+    return head.encode("ascii")
