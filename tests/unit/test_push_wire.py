@@ -17,7 +17,7 @@ from emq.push import verdict
 from emq.push.addresses import AddressFilter
 from emq.push.http import Connections
 from emq.push.wire import BODY_BYTES, FIELD_BYTES, HEAD_BYTES, Answer, NotHTTP
-from emq.push.wires import Wires, head_of
+from emq.push.wires import A_TURN, Wires, head_of
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -265,6 +265,34 @@ async def test_at_the_end_requests_under_way_fail() -> None:
             await posting
         with pytest.raises(RuntimeError, match="the pusher is closed"):
             await connections.deliver(url, b"", {}, 5.0)
+
+
+async def test_many_connections_at_once_leave_the_event_loop_to_others() -> None:
+    begun = turns = 0
+    most = 0
+
+    async def connect(*_: object) -> aiohttp.connector.Connection:
+        nonlocal begun
+        begun += 1
+        raise ConnectionRefusedError
+
+    async def others() -> None:
+        nonlocal turns, most
+        while begun < 50:
+            before = begun
+            await asyncio.sleep(0)
+            turns, most = turns + 1, max(most, begun - before)
+
+    wires, url = Wires(connect), yarl.URL("http://shop.example/")
+    posting = [asyncio.ensure_future(wires.post(url, b"", {}, 5.0)) for _ in range(60)]
+    cancelled = posting[20:30]
+    asyncio.get_running_loop().call_soon(lambda: [post.cancel() for post in cancelled])
+    async with asyncio.timeout(5):
+        await others()
+    failures = await asyncio.gather(*posting, return_exceptions=True)
+    assert sum(isinstance(failure, ConnectionRefusedError) for failure in failures) == 50
+    assert 0 < most <= A_TURN
+    assert turns >= 50 / A_TURN
 
 
 async def test_a_slow_connection_has_its_own_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
