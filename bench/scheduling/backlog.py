@@ -11,8 +11,8 @@ from bench.scheduling.optimum import most_work
 from bench.support.stage import Stage, Stopwatch
 
 WARM_S = 3
-"""Seconds that the host runs before the measurement. It lasts for whole minutes, since limits a minute let a burst go at
-first and wait then."""
+"""Seconds that the host runs before the measurement. Measure for whole minutes: limits a minute let a burst go at first
+and wait then."""
 
 
 async def run(stage: Stage, *, resources: int, seconds: int) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The most work that a pool can do in a second, as the optimum of a linear program.
 
-The variables are x[type, resource], starts a second of a type on a resource that takes it. Each limit of a resource, and
-of each parent, is one row: the units that all x below it use in a second, at most the amount divided by the period. Of
-all x that respect these rows, the program finds those with the most charged units a second. It knows no priorities, no
-whole tasks and no whole seconds, so nothing can do more for long.
+The variables are x[type, resource], starts a second of a type on a resource that takes it. Each limit of a resource
+and of each parent is one row: the units that all x below it use in a second, at most the amount divided by the period.
+Of all x that respect these rows, the program finds those with the most charged units a second. It knows no priorities,
+no whole tasks and no whole seconds, so nothing can do more for long.
 """
 
 from __future__ import annotations

@@ -8,20 +8,44 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.scheduling import backlog
+from bench.scheduling import backlog, failure, flood, tenants
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
 
+FLOODED = 10
+FAILURE_S = 20.0
+TENANTS, TENANTS_RATE, TENANTS_S = 200, 1_000.0, 10
 
-async def run(stage: Stage, *, resources: int, seconds: int) -> dict[str, Any]:
+
+async def run(stage: Stage, *, resources: int, seconds: int, rounds: int, **chosen: bool) -> dict[str, Any]:
+    if chosen["flood"]:
+        return await flood.run(stage, resources=FLOODED, seconds=seconds / 2, rounds=rounds)
+    if chosen["failure"]:
+        return await failure.run(stage, resources=resources, seconds=FAILURE_S)
+    if chosen["tenants"]:
+        return await tenants.run(stage, tenants=TENANTS, rate=TENANTS_RATE, seconds=TENANTS_S)
     return await backlog.run(stage, resources=resources, seconds=seconds)
 
 
 BENCHMARK = Benchmark(
     run,
     options=(
-        ("resources", 50, "resources"),
-        ("seconds", 60, "seconds of watching"),
+        ("resources", 50, "resources, under a backlog and with failures"),
+        ("seconds", 60, "seconds of watching under a backlog; with --flood, of each round"),
+        ("rounds", 3, "with --flood: rounds, each with a half without and a half with the flood"),
+        ("flood", False, "verification codes beside a flood of marketing"),
+        ("failure", False, "a quarter of the resources fail and return"),
+        ("tenants", False, "tenants of different weights on one resource"),
     ),
-    figures=(Figure("utilisation", ">=", 0.98), Figure("overshoot", "==", 0)),
+    figures=(
+        Figure("utilisation", ">=", 0.98),
+        Figure("overshoot", "==", 0),
+        Figure("p99_wait_ratio", "<=", 1.2),
+        Figure("unstarted", "==", 0),
+        Figure("lost", "==", 0),
+        Figure("done_twice", "==", 0),
+        Figure("not_back", "==", 0),
+        Figure("share_error", "<=", 0.02),
+        Figure("quiet_p99_ratio", "<=", 1.2),
+    ),
 )

@@ -51,6 +51,10 @@ class Reachable(Protocol):
     def unreachable(self) -> str | None: ...
 
 
+TELL_S = 5.0
+"""Seconds after which a host tells that a stranger took a group. By then it knows of a deletion of the topic."""
+
+
 class ClusterMembership:
     """See `emq.allocation.membership.Membership`.
 
@@ -183,12 +187,17 @@ class ClusterMembership:
         self._changed.set()
         if not self._handoff.refused(group, epoch):
             return  # the plan took the group away, so the refusal is right
-        self._complaint.say(
-            f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
-            "`database` and `cluster`; what it takes is asked for again after a while"
-        )
         wait_s = self._fenced.wait(group, epoch, self._clock.now())
         asyncio.get_running_loop().call_later(wait_s, self._changed.set)
+        asyncio.get_running_loop().call_later(TELL_S, self._tell_of_stranger, group)
+
+    def _tell_of_stranger(self, group: str) -> None:
+        """Say that somebody took a group, unless its topic was deleted: a deletion takes the groups over, too."""
+        if group in self._offered and self._tasks:
+            self._complaint.say(
+                f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
+                "`database` and `cluster`; what it takes is asked for again after a while"
+            )
 
     async def hand_over(self, timeout_s: float) -> None:
         """Let the others take over this host's groups, while this host still consumes them; then it holds nothing.

@@ -14,13 +14,14 @@ from emq.push.records.keys import Key
 from emq.push.service.service import PushService
 from emq.push.service.tenancy import unknown
 
-Right = Literal["read", "send", "manage", "admin"]
+Right = Literal["read", "send", "manage", "submit", "admin"]
 
 _RIGHTS: dict[str, frozenset[Right]] = {
     "read": frozenset(("read",)),
     "send": frozenset(("send",)),
     "manage": frozenset(("read", "send", "manage")),
-    "admin": frozenset(("read", "send", "manage", "admin")),
+    "submit": frozenset(("submit",)),
+    "admin": frozenset(("read", "send", "manage", "submit", "admin")),
 }
 
 _bearer = security.HTTPBearer(auto_error=False, description="a key, such as emqk_...")
@@ -98,6 +99,8 @@ def _may(right: Right, *, of_tenant: bool) -> Callable[..., Awaitable[Caller]]:
 
 Admin = Annotated[Caller, fastapi.Depends(_may("admin", of_tenant=False))]
 """For paths without a tenant."""
+Submitter = Annotated[Caller, fastapi.Depends(_may("submit", of_tenant=False))]
+"""For tasks, and to look at pools, which belong to no tenant."""
 TenantAdmin = Annotated[Caller, fastapi.Depends(_may("admin", of_tenant=True))]
 """For paths with `{tenant}`, as the following ones."""
 Reader = Annotated[Caller, fastapi.Depends(_may("read", of_tenant=True))]

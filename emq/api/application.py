@@ -20,10 +20,13 @@ from emq.api import (
 from emq.api.fast_lane import FastLane
 from emq.api.limits import Limited, Limits, Rates
 from emq.api.pages import router as pages
+from emq.api.scheduling import catalog, now, parts, tasks
+from emq.api.scheduling.desk import PoolDesk
 from emq.push.service.service import PushService
 
 TITLE = "EMQ push service"
-DESCRIPTION = """Delivers messages to the HTTP endpoints of many tenants, each at its own rate.
+DESCRIPTION = """Delivers messages to the HTTP endpoints of many tenants, each at its own rate. Takes tasks for pools of
+resources.
 
 Errors are problems by RFC 9457 with a stable `code`. Times are by RFC 3339. Lists have `limit`, `cursor` and `next`.
 """
@@ -49,11 +52,12 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
         redirect_slashes=False,
     )
     application.state.service = service
+    application.state.desk = PoolDesk(service)
     application.state.rates = rates = Rates(limits)
     application.add_middleware(FastLane, service=service, rates=rates)  # within `Limited`
     application.add_middleware(Limited, limits=limits)
     problems.install(application)
-    for part in (tenants, endpoints, messages, keys):
+    for part in (tenants, endpoints, messages, keys, catalog, tasks, parts, now):
         application.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
     for part in (deliveries, replays, dead_letters, lag, cluster):  # these refuse them by their models
         application.include_router(part.router)

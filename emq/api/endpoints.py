@@ -12,7 +12,7 @@ import pydantic
 from emq.api import access, forms
 from emq.api.tenants import TenantId
 from emq.push.endpoint_values import MAX_TIMEOUT_S, MAX_URL_LENGTH, MIN_TIMEOUT_S
-from emq.push.records.endpoints import Endpoint, EndpointSettings, Operator
+from emq.push.records.endpoints import Endpoint, EndpointSettings, Handshake, Operator
 from emq.push.service.endpoint_topics import Auth
 from emq.push.service.endpoints import Made
 from emq.push.service.matching import EVENT_TYPE, EVENT_TYPES
@@ -290,6 +290,60 @@ async def resume_endpoint(
 ) -> EndpointShown:
     """Resume a paused endpoint."""
     return shown(await service.endpoints.set_paused(tenant, endpoint, False, caller.actor))
+
+
+class HandshakeBody(forms.Body):
+    """For whom to ask."""
+
+    origin: str = pydantic.Field(
+        max_length=253,
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$",
+        description="a DNS name for the sending system as a whole; each delivery names it",
+    )
+
+
+class HandshakeShown(forms.Shown):
+    """What the endpoint said of deliveries."""
+
+    state: Literal["none", "agreed", "refused", "outdated"] = pydantic.Field(
+        description='"none": nobody asked; "outdated": it agreed or refused under another URL'
+    )
+    origin: str | None
+    allowed_rate_per_min: int | None = pydantic.Field(description="deliveries a minute; null for any number")
+    reason: str = pydantic.Field(description="why it refused")
+    asked: datetime.datetime | None
+
+
+def _handshake(found: Handshake | None) -> HandshakeShown:
+    if found is None:
+        return HandshakeShown(state="none", origin=None, allowed_rate_per_min=None, reason="", asked=None)
+    return HandshakeShown(
+        state=found.state,
+        origin=found.origin,
+        allowed_rate_per_min=found.rate_per_min,
+        reason=found.reason,
+        asked=forms.time(found.at_us),
+    )
+
+
+@router.post("/{endpoint}:handshake")
+async def start_handshake(
+    tenant: TenantId, endpoint: EndpointId, body: HandshakeBody, service: access.Service, caller: access.Manager
+) -> HandshakeShown:
+    """Ask the endpoint, as CloudEvents webhooks do, whether it wants deliveries; the rate it allows binds from now on.
+
+    The answer comes when the endpoint has answered, at most 10 seconds later. An endpoint that refuses still gets
+    deliveries: disable it if you want none.
+    """
+    return _handshake(await service.endpoints.shake_hands(tenant, endpoint, body.origin, caller.actor))
+
+
+@router.get("/{endpoint}/handshake")
+async def get_handshake(
+    tenant: TenantId, endpoint: EndpointId, service: access.Service, _: access.Reader
+) -> HandshakeShown:
+    """Show the last handshake with the endpoint."""
+    return _handshake((await service.endpoints.get(tenant, endpoint)).handshake)
 
 
 class ExampleBody(forms.Body):

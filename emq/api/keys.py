@@ -20,8 +20,10 @@ TenantRole = Literal["read", "send", "manage"]
 class KeyBody(forms.Body):
     """Which key to make."""
 
-    role: Role = pydantic.Field(description='"admin", or of one tenant: "read", "send" or "manage"')
-    tenant: str = pydantic.Field("", max_length=64, description="empty for admin")
+    role: Role = pydantic.Field(
+        description='"admin"; "submit" for tasks of pools; or of one tenant: "read", "send" or "manage"'
+    )
+    tenant: str = pydantic.Field("", max_length=64, description="empty for admin and submit")
     name: str = pydantic.Field("", max_length=200, description="for people")
     lifetime_s: int = pydantic.Field(0, ge=0, le=10 * 366 * 86_400, description="0 for ever")
 

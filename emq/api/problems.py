@@ -35,12 +35,16 @@ _CODES = {
     404: "not_found",
     405: "method_not_allowed",
     408: "too_slow",
+    412: "other_version",
     413: "too_large",
     415: "unsupported_media_type",
     429: "too_many_requests",
     500: "internal_error",
     503: "unavailable",
 }
+_TYPE = "urn:emq:problem:"
+_NEVER = ("unknown_type", "cost_above_limit")
+"""Refusals of tasks that a repeat meets again, whatever happens meanwhile."""
 _TITLES = {
     400: "The request cannot be read",
     401: "A valid key is missing",
@@ -49,6 +53,7 @@ _TITLES = {
     405: "The resource has no such method",
     408: "The request came too slowly",
     409: "The request does not go with the present state",
+    412: "What the request changes has changed",
     413: "The request is too large",
     415: "The media type is not supported",
     422: "A value is wrong",
@@ -98,10 +103,22 @@ class Problem(Exception):
         self.headers = headers
 
 
+def details(problem: Problem) -> ProblemDetails:
+    """Return a problem as a part of an answer."""
+    return ProblemDetails(
+        type=_TYPE + problem.code,
+        title=title_of(problem.status),
+        status=problem.status,
+        code=problem.code,
+        detail=problem.detail,
+        pointer=problem.pointer,
+    )
+
+
 def answer(problem: Problem, wrong: Sequence[Mapping[str, str]] = ()) -> fastapi.Response:
     """Return the response for a problem."""
     body: dict[str, Any] = {
-        "type": f"urn:emq:problem:{problem.code}",
+        "type": _TYPE + problem.code,
         "title": title_of(problem.status),
         "status": problem.status,
         "code": problem.code,
@@ -136,6 +153,18 @@ def of_error(exc: Exception) -> Problem:
             return Problem(
                 503, "unavailable", "the store or the database does not answer", headers={"Retry-After": "1"}
             )
+        case errors.UnknownPool():
+            return Problem(404, "unknown_pool", str(exc))
+        case errors.UnknownTask():
+            return Problem(404, "unknown_task", str(exc))
+        case errors.TaskRefused():
+            return Problem(422 if exc.code in _NEVER else 409, exc.code, str(exc))
+        case errors.TasksWaiting():
+            return Problem(409, "tasks_waiting", str(exc))
+        case errors.InvalidPool():
+            return Problem(422, "invalid_pool", str(exc))
+        case errors.TopicExists():
+            return Problem(409, "topic_exists", str(exc))
         case errors.UnknownTopic() | errors.TopicClosed() | errors.StillNamed() | errors.ChangedMeanwhile():
             log.warning("a request met a change that was under way: %s", exc)
             return Problem(409, "changed_meanwhile", "somebody changed or deleted this meanwhile; read it, try again")

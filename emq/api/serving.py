@@ -61,8 +61,9 @@ async def serving(app: App, address: Address, limits: Limits | None = None) -> A
     """
     with contextlib.closing(bound(address)) as listener:
         service = await PushService.open(app)
+        built = application.build(service, limits)
         config = uvicorn.Config(
-            application.build(service, limits),
+            built,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -81,3 +82,4 @@ async def serving(app: App, address: Address, limits: Limits | None = None) -> A
             finally:
                 server.should_exit = True
                 await task
+                await built.state.desk.close()

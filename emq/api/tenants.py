@@ -40,6 +40,7 @@ class TenantShown(forms.Shown):
     payload_retention_s: int
     log_retention_s: int
     delete_on_success: bool
+    paused: bool = pydantic.Field(description="nothing is delivered to any of its endpoints until somebody resumes it")
     created: datetime.datetime
     changed: datetime.datetime
 
@@ -54,6 +55,7 @@ class TenantPage(forms.Shown):
 def shown(tenant: Tenant) -> TenantShown:
     return TenantShown(
         id=tenant.id,
+        paused=tenant.is_paused,
         created=forms.time(tenant.created_us),
         changed=forms.time(tenant.changed_us),
         **msgspec.structs.asdict(tenant.settings),
@@ -97,3 +99,15 @@ async def get_tenant(tenant: TenantId, service: access.Service, _: access.Reader
 async def delete_tenant(tenant: TenantId, service: access.Service, caller: access.TenantAdmin) -> None:
     """Delete a tenant with its endpoints, messages, deliveries and keys. Safe to repeat."""
     await service.tenants.delete(tenant, caller.actor)
+
+
+@router.post("/{tenant}:pause")
+async def pause_tenant(tenant: TenantId, service: access.Service, caller: access.Manager) -> TenantShown:
+    """Pause a tenant: nothing is delivered to any of its endpoints. Its messages are taken, and wait."""
+    return shown(await service.tenants.set_paused(tenant, True, caller.actor))
+
+
+@router.post("/{tenant}:resume")
+async def resume_tenant(tenant: TenantId, service: access.Service, caller: access.Manager) -> TenantShown:
+    """Resume a paused tenant. Endpoints that are paused or disabled themselves stay so."""
+    return shown(await service.tenants.set_paused(tenant, False, caller.actor))

@@ -41,6 +41,7 @@ class Role(enum.StrEnum):
     """What the holder of a key may do."""
 
     ADMIN = "admin"
+    SUBMIT = "submit"
     READ = "read"
     SEND = "send"
     MANAGE = "manage"
@@ -77,7 +78,7 @@ def serve(
 async def create_key(
     session: Session,
     role: Annotated[Role, typer.Option(help="What the key may do.")] = Role.ADMIN,
-    tenant: Annotated[str, typer.Option(help="The tenant of the key; none for admin.")] = "",
+    tenant: Annotated[str, typer.Option(help="The tenant of the key; none for admin and submit.")] = "",
     name: Annotated[str, typer.Option(help="For people, such as who has the key.")] = "",
 ) -> None:
     """Make a bearer key and print it. Nothing shows it again: the database has its hash alone.

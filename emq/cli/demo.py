@@ -29,7 +29,7 @@ def demo(
         typer.Option(
             "--stay/--end",
             help="After the run, go on with what it left and serve its page, until Enter or Ctrl-C. (default: in a "
-            "terminal)",
+            "terminal, for at most 10 minutes)",
         ),
     ] = None,
     resume: Annotated[

@@ -53,6 +53,9 @@ class Ended(enum.StrEnum):
 
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id, of your own.", show_default=False)]
 Endpoint = Annotated[str, typer.Option("--endpoint", metavar="ID", help="Only this endpoint.")]
+OneEndpoint = Annotated[
+    str, typer.Option("--endpoint", metavar="ID", help="Only this endpoint. (default: the whole tenant)")
+]
 Limit = Annotated[int, typer.Option(min=1, max=1_000, help="Most lines to list.")]
 Delivery = Annotated[str, typer.Argument(metavar="DELIVERY", help="As `emq push deliveries` has it.")]
 
@@ -97,9 +100,46 @@ async def tenants(session: Session, limit: Limit = 50) -> None:
     """
     async with _opened(session) as (opened, service):
         page = await service.tenants.page(limit)
-    rows = [(t.id, t.settings.qps, t.settings.name) for t in page.rows]
-    data = [{"id": t.id, **msgspec.structs.asdict(t.settings)} for t in page.rows]
-    _list(session, data, ("tenant", "qps", "name"), rows, ("qps",), f"no tenants in the {opened.place}", page.next)
+    rows = [(t.id, t.settings.qps, "paused" if t.is_paused else "", t.settings.name) for t in page.rows]
+    data = [{"id": t.id, "paused": t.is_paused, **msgspec.structs.asdict(t.settings)} for t in page.rows]
+    _list(
+        session,
+        data,
+        ("tenant", "qps", "state", "name"),
+        rows,
+        ("qps",),
+        f"no tenants in the {opened.place}",
+        page.next,
+    )
+
+
+@command(app, "pause")
+async def pause(session: Session, tenant: Tenant, endpoint: OneEndpoint = "") -> None:
+    """Deliver nothing to a tenant, or to one of its endpoints, until you resume it. Its messages wait.
+
+    Example: emq push pause acme
+    """
+    await _set_paused(session, tenant, endpoint, paused=True)
+
+
+@command(app, "resume")
+async def resume(session: Session, tenant: Tenant, endpoint: OneEndpoint = "") -> None:
+    """Resume a paused tenant, or one of its endpoints. What was paused by itself stays paused.
+
+    Example: emq push resume acme
+    """
+    await _set_paused(session, tenant, endpoint, paused=False)
+
+
+async def _set_paused(session: Session, tenant: str, endpoint: str, *, paused: bool) -> None:
+    async with _opened(session) as (_, service):
+        if endpoint:
+            await service.endpoints.set_paused(tenant, endpoint, paused, ACTOR)
+        else:
+            await service.tenants.set_paused(tenant, paused, ACTOR)
+    what = f"endpoint {endpoint} of tenant {tenant!r}" if endpoint else f"tenant {tenant!r}"
+    text = f"{what}: {'paused' if paused else 'resumed'}; hosts follow within seconds"
+    session.say(text, {"tenant": tenant, "endpoint": endpoint or None, "paused": paused})
 
 
 @command(app, "endpoint")

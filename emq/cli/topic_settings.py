@@ -119,7 +119,8 @@ async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
         allowed = await handshake.handshake(found, origin, topic.qps, addresses)
     except errors.InvalidTopic as exc:
         raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
-    attributes = {**topic.options.attributes, **allowed.attributes}
+    kept = {**topic.options.attributes, **allowed.attributes}
+    attributes = {name: value for name, value in kept.items() if value}
     topic = msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=attributes))
     return msgspec.structs.replace(topic, qps=handshake.capped(topic))
 

@@ -23,21 +23,22 @@ from emq.settings import Settings
 from emq.trail.sink import NullTrail
 
 
-def go_on(place: Place, before: Page | None, tell: Callable[[Page], None]) -> None:
+def go_on(place: Place, before: Page | None, tell: Callable[[Page], None], most_s: float | None = None) -> None:
     """Deliver what a run left, and serve its page, until Enter, Ctrl-C or SIGTERM.
 
     Args:
         place: of the run; no host uses it now.
         before: the page of the run; None if it is not known.
         tell: called once the page is served.
+        most_s: end by itself after so many seconds; None not to.
 
     Raises:
         EMQError, alone or in a group: this cannot be done; the text says why.
     """
-    uvloop.run(_go_on(place, before, tell))
+    uvloop.run(_go_on(place, before, tell, most_s))
 
 
-async def _go_on(place: Place, before: Page | None, tell: Callable[[Page], None]) -> None:
+async def _go_on(place: Place, before: Page | None, tell: Callable[[Page], None], most_s: float | None) -> None:
     options = Settings(store=place.store, database=place.database or "")
     asked = asyncio.Event()
     async with App(options=options, trail=NullTrail()) as app, play.build_pusher(app) as pusher:
@@ -50,7 +51,9 @@ async def _go_on(place: Place, before: Page | None, tell: Callable[[Page], None]
                 with _asking(asked):
                     async with app.running():
                         tell(served)
-                        await asked.wait()
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(most_s):
+                                await asked.wait()
 
 
 @contextlib.asynccontextmanager

@@ -31,6 +31,9 @@ DEFAULT_SECONDS = 36.0
 _PIPE_WIDTH = 100
 """Columns of the report where standard output is not a terminal."""
 
+STAY_S = 600.0
+"""Seconds for which the dashboard stays up after a run in a terminal, if nobody ends it before."""
+
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
@@ -60,7 +63,7 @@ def main(
             a second, the figures would describe the machine, not EMQ.
         keep: a new or empty directory that keeps store and trail; None for a temporary one.
         stay: True to go on with what the run left and to serve its dashboard, after the outcome is printed, until
-            Enter or Ctrl-C; False not to; None to do so in a terminal.
+            Enter or Ctrl-C; False not to; None to do so in a terminal, for at most `STAY_S`.
         log_level: least level that EMQ logs meanwhile. Below "error", the log tells of each delivery that fails on
             purpose.
 
@@ -69,6 +72,7 @@ def main(
         on standard error), 2 if an argument is wrong or a package is missing, 130 after Ctrl-C.
     """
     console = Console(quiet=json, highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    most_s = STAY_S if stay is None else None
     if stay is None:
         stay = sys.stdin.isatty() and sys.stdout.isatty()
     console.print("EMQ demo: loading a year of flights, starting the airlines' receivers ...", style="dim")
@@ -82,7 +86,8 @@ def main(
                 return 0 if report.verdict.ok else 1
             console.print(report.render())
             if stay and place.outlives_app:
-                _module("afterwards").go_on(place, report.page, functools.partial(_tell, console))
+                tell = functools.partial(_tell, console, most_s)
+                _module("afterwards").go_on(place, report.page, tell, most_s)
             elif report.page is not None:
                 _tell_how(console, place, report.page)
             return 0 if report.verdict.ok else 1
@@ -96,7 +101,7 @@ def resume(directory: Path, *, log_level: str = "error") -> int:
 
     def play() -> int:
         with _module("places").kept(directory) as place:
-            _module("afterwards").go_on(place, None, functools.partial(_tell, console))
+            _module("afterwards").go_on(place, None, functools.partial(_tell, console, None))
         return 0
 
     return _guarded(play, log_level)
@@ -121,8 +126,9 @@ def _guarded(play: Callable[[], int], log_level: str) -> int:
     return status
 
 
-def _tell(console: Console, page: Page) -> None:
-    console.print("The run goes on: what it left is delivered. Watch it, until Enter or Ctrl-C here, at", style="bold")
+def _tell(console: Console, most_s: float | None, page: Page) -> None:
+    until = "until Enter or Ctrl-C here" if most_s is None else f"for {most_s / 60:g} minutes, or until Enter here"
+    console.print(f"The run goes on: what it left is delivered. Watch it, {until}, at", style="bold", soft_wrap=True)
     console.print(page.link, soft_wrap=True)
 
 
@@ -133,9 +139,10 @@ def _tell_how(console: Console, place: Place, page: Page) -> None:
         console.print(f"Watch this run: {command} goes on with what it left, and serves it at", soft_wrap=True)
         console.print(page.link, soft_wrap=True)
         return
+    on_disk = "" if place.outlives_app else " on the store sqlite or redis,"
     console.print(
-        f"Its page was at http://{page.address}/ until now. {_program()} demo --stay keeps it up after the run; "
-        f"{_program()} demo --keep DIR, and later --resume DIR, shows it again.",
+        f"Its page was at http://{page.address}/ until now. For later runs,{on_disk} {_program()} demo --stay keeps it "
+        f"up; {_program()} demo --keep DIR, and later --resume DIR, shows a run again.",
         soft_wrap=True,
     )
 

@@ -84,6 +84,8 @@ class _Worst:
 
 DISABLED = "push.disabled"
 """The attribute of a topic whose endpoint gets nothing, with the reason."""
+PAUSED = "push.paused"
+"""Why the endpoint of a topic gets nothing while its tenant is paused."""
 
 
 def _judged(
@@ -103,11 +105,14 @@ def _judged(
         reason = owner.throttle.reason[:MAX_REASON]
     elif cause == "paused" and (disabled := owner.topic.options.attributes.get(DISABLED)):
         reason = f"its endpoint is disabled: {disabled}"[:MAX_REASON]
+    elif cause == "paused":
+        reason = owner.topic.options.attributes.get(PAUSED, "")[:MAX_REASON]
     return TroubledTopic(owner.topic.name, cause, reason, waiting, dead, rate, _drain_s(waiting, rate, growth_per_s))
 
 
 def _cause(owner: OwnedTopic, parts: Mapping[Part, int]) -> str:
-    if owner.topic.state is State.PAUSED or owner.topic.options.attributes.get(DISABLED):
+    attributes = owner.topic.options.attributes
+    if owner.topic.state is State.PAUSED or attributes.get(DISABLED) or attributes.get(PAUSED):
         return "paused"
     if owner.handler is None:
         return "no_handler"

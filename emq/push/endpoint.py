@@ -27,6 +27,8 @@ MAX_BATCH_MS = 60_000.0
 MAX_RATE = 1_000_000_000
 
 URL = "push.url"
+PAUSED = "push.paused"
+"""Attribute of the endpoints of a paused tenant: why they get nothing until the tenant is resumed."""
 DISABLED = "push.disabled"
 FAILING_SINCE = "push.failing_since"
 """Attributes that hosts write: why an endpoint gets nothing, and since when it fails (seconds since the epoch)."""
@@ -38,7 +40,7 @@ _TLS = ("push.tls.ca", "push.tls.cert", "push.tls.key")
 _KNOWN = (
     *(URL, "push.timeout_s", "push.content_type", "push.throttle", "push.secret", "push.basic", *_OAUTH2, *_TLS),
     *("push.origin", "push.allowed_rate", "push.batch", "push.batch_ms", "push.batch_format"),
-    *("push.disable_after_s", DISABLED, FAILING_SINCE, "push.headers.<Name>"),
+    *("push.disable_after_s", DISABLED, PAUSED, FAILING_SINCE, "push.headers.<Name>"),
 )
 
 
@@ -72,7 +74,7 @@ class Endpoint:
         oauth2: where to get the token of each request; None for none.
         tls: the endpoint's own settings of TLS; None for the usual ones.
         batching: how messages share a request; None if each has its own.
-        disabled: why nothing is delivered; empty for an endpoint in use.
+        disabled: why nothing is delivered, also while the tenant is paused; empty for an endpoint in use.
         failing_since: since when it fails, as hosts have noted, in seconds since the epoch; 0 if it does not.
         disable_after_s: seconds of failure after which it is disabled; infinity for never.
         schedule: when what failed is tried again.
@@ -119,8 +121,8 @@ class Endpoint:
 
 
 def is_delivered(attributes: Mapping[str, str]) -> bool:
-    """Return True if a topic of these attributes has an endpoint that is not disabled, so that hosts consume it."""
-    return URL in attributes and not attributes.get(DISABLED)
+    """Return True if a topic of these attributes has an endpoint that is not disabled or paused: hosts consume it."""
+    return URL in attributes and not attributes.get(DISABLED) and not attributes.get(PAUSED)
 
 
 class _Reader:
@@ -143,7 +145,8 @@ class _Reader:
         oauth2 = self._oauth2()
         own_tls = tls.context(self._take("push.tls.ca"), self._take("push.tls.cert"), self._secret("push.tls.key"))
         batching = self._batching()
-        disabled, failing_since = self._take(DISABLED), self._number(FAILING_SINCE, 0.0, 0.0, 1e11)
+        paused = self._take(PAUSED)
+        disabled, failing_since = self._take(DISABLED) or paused, self._number(FAILING_SINCE, 0.0, 0.0, 1e11)
         disable_after_s = self._disable_after_s()
         self._number("push.allowed_rate", 1.0, 1.0, MAX_RATE)
         headers = self._headers(oauth2)  # last, since all that is left must be a header

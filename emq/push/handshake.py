@@ -15,6 +15,7 @@ from emq.push import verdict
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
 from emq.push.http import Connections
+from emq.topics import allowed_rates
 from emq.topics.model import Topic
 
 TIMEOUT_S = 10.0
@@ -35,9 +36,9 @@ class Allowed(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes of a topic that keep the agreement."""
-        rate = {} if self.rate_per_min is None else {"push.allowed_rate": str(self.rate_per_min)}
-        return {"push.origin": self.origin, **rate}
+        """The attributes of a topic that keep the agreement; an empty one takes that of an earlier agreement away."""
+        rate = "" if self.rate_per_min is None else str(self.rate_per_min)
+        return {"push.origin": self.origin, allowed_rates.ATTRIBUTE: rate}
 
 
 async def handshake(endpoint: Endpoint, origin: str, qps: float, addresses: AddressFilter) -> Allowed:
@@ -70,8 +71,7 @@ async def handshake(endpoint: Endpoint, origin: str, qps: float, addresses: Addr
 
 def capped(topic: Topic) -> float:
     """Return the qps of a topic, below the rate that its endpoint allows."""
-    rate = topic.options.attributes.get("push.allowed_rate")
-    return topic.qps if rate is None else min(topic.qps, float(rate) / 60)
+    return min(topic.qps, allowed_rates.most_qps(topic.options.attributes))
 
 
 def _agreed(allowed: str, rate: str, origin: str, status: int) -> Allowed:

@@ -1,4 +1,7 @@
-"""Deletes attempts and settled deliveries that are older than their tenant keeps them."""
+"""Deletes attempts and settled deliveries that are older than their tenant keeps them.
+
+Of a message that still waits for one of its endpoints, delayed or parked, everything stays.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from emq import errors
 from emq.clock import Clock
 from emq.database import Database, database, schema
 from emq.push.records import tables
+from emq.push.records.deliveries import PENDING
 from emq.push.records.schema import PUSH
 
 log = logging.getLogger(__name__)
@@ -122,7 +126,9 @@ class Retention:
         deleted, mine = 0, tables.attempts.c.environment == self._environment
         while True:
             one = await self._database().run(
-                lambda c: _delete(c, tables.attempts, mine & (tables.attempts.c.started_us < cutoff_us))
+                lambda c: _delete(
+                    c, tables.attempts, mine & (tables.attempts.c.started_us < cutoff_us) & ~_waits(tables.attempts)
+                )
             )
             deleted += one.rows
             if not one.is_full:
@@ -145,9 +151,14 @@ class Retention:
         a, d = tables.attempts.c, tables.deliveries.c
         found: dict[str, Deleted] = {}
         for topic, cutoff_us in cutoffs.items():
-            old = (a.environment == self._environment) & (a.topic == topic) & (a.started_us < cutoff_us)
-            settled = (d.environment == self._environment) & (d.topic == topic) & (d.state != "pending")
-            settled &= (d.created_us < cutoff_us) & (d.settled_us < cutoff_us)
+            old = (
+                (a.environment == self._environment)
+                & (a.topic == topic)
+                & (a.started_us < cutoff_us)
+                & ~_waits(tables.attempts)
+            )
+            settled = (d.environment == self._environment) & (d.topic == topic) & (d.state != PENDING)
+            settled &= (d.created_us < cutoff_us) & (d.settled_us < cutoff_us) & ~_waits(tables.deliveries)
             both = _delete(connection, tables.attempts, old), _delete(connection, tables.deliveries, settled)
             found[topic] = Deleted(sum(one.rows for one in both), any(one.is_full for one in both))
         return found
@@ -158,6 +169,15 @@ def _delete(connection: sa.Connection, table: sa.Table, where: sa.ColumnElement[
     some = sa.select(*table.primary_key.columns).where(where).limit(ROWS)
     rows = connection.execute(sa.delete(table).where(key.in_(some))).rowcount
     return Deleted(rows, rows >= ROWS)
+
+
+def _waits(table: sa.Table) -> sa.ColumnElement[bool]:
+    """Whether the message of an attempt or a delivery still waits for one of its tenant's endpoints."""
+    own, other = tables.deliveries.alias("own"), tables.deliveries.alias("other")
+    its = [own.c[name] == table.c[name] for name in ("environment", "topic", "message")]
+    same = [other.c[name] == own.c[name] for name in ("environment", "tenant", "message")]
+    found = sa.select(sa.literal(1)).select_from(own, other).where(*its, *same, other.c.state == PENDING)
+    return sa.exists(found.correlate(table))
 
 
 def _us(seconds: float) -> int:

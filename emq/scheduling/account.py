@@ -129,8 +129,7 @@ class Account:
         if self.factor >= 1:
             self._ran = max(1.0, float(in_flight))
         rates = self._rates() if PROBE_FACTOR < factor < 1 else {}
-        is_counted = any(per == "in_flight" for _, per in self.meters) or bool(rates)
-        if factor >= 1 or (factor > PROBE_FACTOR and is_counted):
+        if factor >= 1 or (factor > PROBE_FACTOR and self.is_counted):
             self.gate = None
         elif factor <= PROBE_FACTOR:
             self.gate = self.gate if self.factor <= PROBE_FACTOR and self.gate else InFlightMeter(1.0)
@@ -147,6 +146,11 @@ class Account:
                 self.paces[name].set_amount(rate * factor, now)
             else:
                 self.paces[name] = Pace(rate * factor)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it has a limit that can be lowered for its health."""
+        return any(per != "day" for _, per in self.meters)
 
     def entries(self) -> list[Entry]:
         found: list[Entry] = [(meter, name) for (name, _), meter in self.meters.items()]
@@ -171,15 +175,18 @@ class Path:
     Attributes:
         accounts: of the resource and its parents, the nearest first.
         entries: their meters.
+        periods, in_flight: those of limits with periods, and those in flight.
         paused: whether one of them is paused, or has the factor 0.
         changes_at: when a calendar changes one of their limits next.
     """
 
-    __slots__ = ("accounts", "changes_at", "entries", "paused")
+    __slots__ = ("accounts", "changes_at", "entries", "in_flight", "paused", "periods")
 
     def __init__(self, accounts: list[Account]) -> None:
         self.accounts = accounts
         self.entries: tuple[Entry, ...] = ()
+        self.periods: tuple[Entry, ...] = ()
+        self.in_flight: tuple[tuple[InFlightMeter, str], ...] = ()
         self.paused = False
         self.changes_at = math.inf
         self.refresh()
@@ -187,6 +194,8 @@ class Path:
     def refresh(self) -> None:
         """Take over changed meters of the accounts."""
         self.entries = tuple(entry for account in self.accounts for entry in account.entries())
+        self.periods = tuple(entry for entry in self.entries if not isinstance(entry[0], InFlightMeter))
+        self.in_flight = tuple((meter, name) for meter, name in self.entries if isinstance(meter, InFlightMeter))
         self.paused = any(account.paused or account.factor <= 0 for account in self.accounts)
         self.changes_at = min(account.changes_at for account in self.accounts)
 

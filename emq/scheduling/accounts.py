@@ -12,7 +12,7 @@ import math
 from typing import NamedTuple
 
 from emq.scheduling import ahead, limits
-from emq.scheduling.account import PROBE_FACTOR, Account, Entry, Path
+from emq.scheduling.account import GATE, PROBE_FACTOR, Account, Entry, Path
 from emq.scheduling.limits import InFlightMeter, Meter
 from emq.scheduling.model import DEFAULT_COST, Costs, Period, Pool
 
@@ -36,18 +36,30 @@ class Binding(NamedTuple):
 
 
 class Charge:
-    """What a task was charged. End it, once; until then its units in flight are held."""
+    """What a task was charged. End it, once; until then its units in flight are held.
 
-    __slots__ = ("_accounts", "_charged_at", "_entries", "_units", "resource")
+    Attributes:
+        resource: where it runs.
+        ends_at: when it will probably end; infinity if nobody knows.
+    """
 
-    def __init__(
-        self, accounts: Accounts, resource: str, entries: tuple[Entry, ...], units: list[float], now: float
-    ) -> None:
+    __slots__ = ("_accounts", "_charged_at", "_entries", "_in_flight", "_units", "ends_at", "resource")
+
+    def __init__(self, accounts: Accounts, path: Path, units: list[float], now: float, ends_at: float) -> None:
         self._accounts = accounts
-        self._entries = entries
+        self._entries = path.entries
+        self._in_flight = path.in_flight
         self._units = units
         self._charged_at = now
-        self.resource = resource
+        self.resource = path.accounts[0].name
+        self.ends_at = ends_at
+        for meter, _ in path.in_flight:
+            meter.holders[self] = None
+
+    def units_of(self, meter: Meter) -> float:
+        """Return what was charged to a meter."""
+        found = (units for (each, _), units in zip(self._entries, self._units, strict=True) if each is meter)
+        return next(found, 0.0)
 
     def settle(self, actual: Costs, now: float) -> None:
         """Charge what the task really used instead of its estimate.
@@ -56,12 +68,13 @@ class Charge:
         period in which the task started. May be called again with later figures.
 
         Args:
-            actual: units by limit name, in all; limits that it does not name keep what was charged.
+            actual: units by limit name, in all; limits that it does not name keep what was charged. A negative figure
+                counts as 0; one that is not finite is ignored.
         """
         for index, (meter, name) in enumerate(self._entries):
-            units = actual.get(name)
-            if units is None:
+            if name not in actual or not math.isfinite(actual[name]):
                 continue
+            units = max(0.0, actual[name])
             more = units - self._units[index]
             self._units[index] = units
             if more > 0:
@@ -75,9 +88,9 @@ class Charge:
             return
         if actual:
             self.settle(actual, now)
-        for (meter, _), units in zip(self._entries, self._units, strict=True):
-            if isinstance(meter, InFlightMeter):
-                meter.refund(units, self._charged_at, now)
+        for meter, _ in self._in_flight:
+            meter.refund(self.units_of(meter), self._charged_at, now)
+            meter.holders.pop(self, None)
 
     def undo(self, now: float) -> None:
         """Give back everything: the task did not start. After `end` or `undo` this does nothing."""
@@ -85,26 +98,33 @@ class Charge:
             return
         for (meter, _), units in zip(self._entries, self._units, strict=True):
             meter.refund(units, self._charged_at, now)
+        for each, _ in self._in_flight:
+            each.holders.pop(self, None)
 
-    def rebind(self, entries: tuple[Entry, ...], now: float) -> None:
+    def rebind(self, path: Path, now: float) -> None:
         """Hold the units in flight under changed limits: under new ones, too, and no longer under those that are gone.
 
         Limits with periods that are new to the task do not count it: it started before them.
         """
-        now_held = {id(meter) for meter, _ in entries}
-        by_name = {name: units for (_, name), units in zip(self._entries, self._units, strict=True)}
-        kept: list[tuple[Entry, float]] = []
-        for entry, units in zip(self._entries, self._units, strict=True):
-            if isinstance(entry[0], InFlightMeter) and id(entry[0]) not in now_held:
-                entry[0].refund(units, self._charged_at, now)  # it may limit others still, such as a former parent
-            else:
-                kept.append((entry, units))
-        known = {id(entry[0]) for entry, _ in kept}
-        for meter, name in entries:
-            if isinstance(meter, InFlightMeter) and id(meter) not in known:
-                units = by_name.get(name, DEFAULT_COST)
-                meter.owe(units, now)
-                kept.append(((meter, name), units))
+        if self._in_flight == path.in_flight:
+            return
+        costs = {name: units for (_, name), units in zip(self._entries, self._units, strict=True)}
+        held = {id(meter) for meter, _ in self._in_flight}
+        in_flight = tuple((meter, name) for meter, name in path.in_flight if name != GATE or id(meter) in held)
+        for meter, _ in self._in_flight:
+            meter.refund(self.units_of(meter), self._charged_at, now)  # it may limit others still, as a former parent
+            meter.holders.pop(self, None)
+        kept = [
+            (entry, units)
+            for entry, units in zip(self._entries, self._units, strict=True)
+            if not isinstance(entry[0], InFlightMeter)
+        ]
+        for meter, name in in_flight:
+            units = costs.get(name, DEFAULT_COST)
+            meter.owe(units, now)
+            meter.holders[self] = None
+            kept.append(((meter, name), units))
+        self._in_flight = in_flight
         self._entries = tuple(entry for entry, _ in kept)
         self._units = [units for _, units in kept]
 
@@ -149,7 +169,7 @@ class Accounts:
                 self._below[account.name].append(path)
         for charge in self._open:
             if charge.resource in self._paths:
-                charge.rebind(self._paths[charge.resource].entries, now)
+                charge.rebind(self._paths[charge.resource], now)
 
     def fits(self, resource: str, costs: Costs, now: float) -> bool:
         """Return True if a task with these costs may start on the resource now.
@@ -168,8 +188,12 @@ class Accounts:
                 return False
         return True
 
-    def charge(self, resource: str, costs: Costs, now: float) -> Charge | None:
-        """Charge a task that starts now to all limits; return None, and charge nothing, if it does not fit."""
+    def charge(self, resource: str, costs: Costs, now: float, ends_at: float = math.inf) -> Charge | None:
+        """Charge a task that starts now to all limits; return None, and charge nothing, if it does not fit.
+
+        Args:
+            ends_at: when it will probably end, for `expected_at`; infinity if nobody knows.
+        """
         path = self._paths[resource]
         if now >= path.changes_at:
             path.turn(now)
@@ -184,7 +208,7 @@ class Accounts:
             each = cost(name, DEFAULT_COST)
             meter.charge(each, now)
             units.append(each)
-        made = Charge(self, resource, entries, units, now)
+        made = Charge(self, path, units, now, ends_at)
         self._open[made] = None
         return made
 
@@ -224,21 +248,57 @@ class Accounts:
             after: what the other task costs; None for no other.
             on: the other task's resource, if not the same.
         """
-        path = self._paths[resource]
-        if now >= path.changes_at:
-            path.turn(now)
+        path = self._path(resource, now)
         if path.paused:
             return math.inf
         others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
-        found = max(now, self._begins_at)
-        for meter, name in path.entries:
+        return self._earliest(path, path.entries, costs, now, after or {}, others)
+
+    def expected_at(
+        self,
+        resource: str,
+        costs: Costs,
+        now: float,
+        after: Costs | None = None,
+        after_ends_at: float = math.inf,
+        on: str | None = None,
+    ) -> float:
+        """Return when a task will probably fit: as `earliest`, but tasks in flight end when they are expected to.
+
+        So a task that waits for units in flight is not put off for ever by smaller ones: one of these may start if this
+        does not become later with it.
+
+        Args:
+            after_ends_at: when the other task will probably end.
+        """
+        path = self._path(resource, now)
+        if path.paused:
+            return math.inf
+        others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
+        found = self._earliest(path, path.periods, costs, now, after or {}, others)
+        for meter, name in path.in_flight:
             other = after.get(name, DEFAULT_COST) if after is not None and id(meter) in others else 0.0
+            found = max(found, meter.expected_at(costs.get(name, DEFAULT_COST), now, other, after_ends_at))
+        return found
+
+    def _earliest(
+        self, path: Path, entries: tuple[Entry, ...], costs: Costs, now: float, after: Costs, others: set[int]
+    ) -> float:
+        found = max(now, self._begins_at)
+        for meter, name in entries:
+            other = after.get(name, DEFAULT_COST) if id(meter) in others else 0.0
             at = meter.next_at(costs.get(name, DEFAULT_COST), now, other)
             if at > found:
                 found = at
         if found < path.changes_at or path.changes_at == math.inf:
             return found
-        return max(self._begins_at, ahead.earliest(path, costs, now, after or {}, others))
+        return max(self._begins_at, ahead.earliest(path, entries, costs, now, after, others))
+
+    def _path(self, resource: str, now: float) -> Path:
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        return path
 
     def account(self, resource: str) -> Account:
         """Return what the resource itself has used."""
@@ -277,10 +337,7 @@ class Accounts:
         """
         found: Binding | None = None
         least = math.inf
-        path = self._paths[resource]
-        if now >= path.changes_at:
-            path.turn(now)
-        for account in path.accounts:
+        for account in self._path(resource, now).accounts:
             for (name, per), meter in account.meters.items():
                 if costs is not None:
                     left = meter.room(now) / cost if (cost := costs.get(name, DEFAULT_COST)) > 0 else math.inf
@@ -304,7 +361,8 @@ class Accounts:
         account, below = self._accounts[resource], self._below[resource]
         account.turn(now)
         names = {path.accounts[0].name for path in below}
-        in_flight = sum(charge.resource in names for charge in self._open) if account.factor >= 1 > factor else 0
+        is_first = account.factor >= 1 > factor and not account.is_counted
+        in_flight = sum(charge.resource in names for charge in self._open) if is_first else 0
         account.set_factor(factor, now, in_flight)
         for path in below:
             path.refresh()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from emq.scheduling.account import Path
+from emq.scheduling.account import Entry, Path
 from emq.scheduling.calendars import LOOK_AHEAD_DAYS
 from emq.scheduling.limits import InFlightMeter, Meter
 from emq.scheduling.model import DEFAULT_COST, Costs
@@ -12,10 +12,12 @@ from emq.scheduling.model import DEFAULT_COST, Costs
 LOOK_AHEAD_S = LOOK_AHEAD_DAYS * 86_400.0
 
 
-def earliest(path: Path, costs: Costs, now: float, after: Costs, others: set[int]) -> float:
+def earliest(path: Path, entries: tuple[Entry, ...], costs: Costs, now: float, after: Costs, others: set[int]) -> float:
     """Return the earliest time at which a task fits, through the changes of limits until then.
 
     Args:
+        path: of the task's resource.
+        entries: those of its meters that count.
         after: what another task costs that is charged first.
         others: ids of the meters that it is charged to.
 
@@ -24,15 +26,15 @@ def earliest(path: Path, costs: Costs, now: float, after: Costs, others: set[int
         the limits of no hour of the week have room, or if only the end of a task in flight makes room.
     """
     copies: dict[int, Meter] = {}
-    for meter, name in path.entries:
-        made = copies[id(meter)] = meter.copy()
+    for meter, name in entries:
+        copies[id(meter)] = meter.copy()
         if id(meter) in others:
-            made.charge(after.get(name, DEFAULT_COST), now)
+            copies[id(meter)].charge(after.get(name, DEFAULT_COST), now)
     at, never = now, True
     while True:
         waits = [
             (copies[id(meter)].next_at(costs.get(name, DEFAULT_COST), at), copies[id(meter)], name)
-            for meter, name in path.entries
+            for meter, name in entries
         ]
         found = max((until for until, _, _ in waits), default=at)
         never = never and found == math.inf
@@ -46,7 +48,8 @@ def earliest(path: Path, costs: Costs, now: float, after: Costs, others: set[int
         for account in path.accounts:
             if account.changes_after(at) == change:
                 for key, amount in account.amounts_at(change).items():
-                    copies[id(account.meters[key])].set_amount(amount, change)
+                    if (made := copies.get(id(account.meters[key]))) is not None:
+                        made.set_amount(amount, change)
         at = change
 
 

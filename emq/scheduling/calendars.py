@@ -97,7 +97,7 @@ class Timetable:
                     return
 
     def _at(self, now: float) -> tuple[Hours, ...]:
-        wall = datetime.datetime.fromtimestamp(now, zoneinfo.ZoneInfo(self._zone))
+        wall = datetime.datetime.fromtimestamp(math.floor(now), zoneinfo.ZoneInfo(self._zone))
         minute = wall.weekday() * DAY_MIN + wall.hour * 60 + wall.minute
         return tuple(
             hours

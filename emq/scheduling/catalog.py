@@ -20,8 +20,11 @@ _pools, _versions = tables.pools, tables.versions
 TRIES = 20
 """Attempts of `change` before it gives up because others change the pool as well."""
 
+Also = Callable[[sa.Connection], None]
+"""What to write in the transaction of a change, such as an entry of an audit log."""
+
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Pool, strict=False).decode
+_decoder = msgspec.json.Decoder(Pool, strict=False)
 
 
 class Stored(NamedTuple):
@@ -41,7 +44,8 @@ class PoolCatalog:
     Args:
         environment: "online" or "sandbox".
 
-    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later.
+    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later. Those that
+    return pools raise `InvalidPool` if a newer EMQ wrote one.
     """
 
     def __init__(self, database: Database, environment: str) -> None:
@@ -73,23 +77,37 @@ class PoolCatalog:
         rows = await self._tables.run(lambda c: list(c.execute(query)), read_only=True, deadline_s=QUICK_S)
         return {row.pool: int(row.version) for row in rows}
 
-    async def list(self) -> list[Stored]:
-        """Return all pools by name."""
-        query = sa.select(_pools).where(_pools.c.environment == self._environment).order_by(_pools.c.pool)
+    async def list(self, after: str = "", limit: int | None = None) -> list[Stored]:
+        """Return pools by name.
+
+        Args:
+            after: only those whose names come after this one.
+            limit: most pools; None for all.
+        """
+        mine = (_pools.c.environment == self._environment, _pools.c.pool > after)
+        query = sa.select(_pools).where(*mine).order_by(_pools.c.pool).limit(limit)
         return await self._tables.run(lambda c: [_stored(row) for row in c.execute(query)], read_only=True)
 
-    async def put(self, pool: Pool, version: int | None = None) -> Stored:
+    async def put(self, pool: Pool, version: int | None = None, *, also: Also | None = None) -> Stored:
         """Create or change a pool.
 
         Args:
             version: the one that the pool must have now; 0 if there must be no such pool; None to overwrite any.
+            also: called in the transaction of the change; raises nothing.
 
         Raises:
             InvalidPool: a value is wrong; the text names it.
             ChangedMeanwhile: the pool has another version; read it again.
         """
         pool = documents.checked(pool)
-        return await self._tables.run(lambda c: self._put(c, pool, version))
+
+        def save(connection: sa.Connection) -> Stored:
+            stored = self._put(connection, pool, version)
+            if also is not None:
+                also(connection)
+            return stored
+
+        return await self._tables.run(save)
 
     async def change(self, name: str, fn: Callable[[Pool], Pool]) -> Stored:
         """Change a pool as it is now; `fn` returns the changed pool and may be called several times.
@@ -112,13 +130,19 @@ class PoolCatalog:
                 continue
         raise errors.ChangedMeanwhile(f"pool {name!r} was changed by others {TRIES} times meanwhile; try again")
 
-    async def delete(self, name: str) -> None:
-        """Delete a pool from the catalog. Its records stay until they are too old. Raises `UnknownPool`."""
+    async def delete(self, name: str, *, also: Also | None = None) -> None:
+        """Delete a pool from the catalog. Its records stay until they are too old. Raises `UnknownPool`.
+
+        Args:
+            also: called in the transaction of the deletion; raises nothing.
+        """
 
         def remove(connection: sa.Connection) -> None:
             if connection.execute(sa.delete(_pools).where(*self._is(name))).rowcount == 0:
                 raise self._unknown(connection, name)
             self._note(connection, name, self._last(connection, name) + 1, "")
+            if also is not None:
+                also(connection)
 
         await self._tables.run(remove)
 
@@ -127,7 +151,7 @@ class PoolCatalog:
         mine = (_versions.c.environment == self._environment, _versions.c.pool == name, _versions.c.body != "")
         query = sa.select(_versions.c.version, _versions.c.body).where(*mine).order_by(_versions.c.version)
         rows = await self._tables.run(lambda c: [tuple(row) for row in c.execute(query)], read_only=True)
-        return {version: _decode(body) for version, body in rows}
+        return {version: _decoded(name, body) for version, body in rows}
 
     def _is(self, name: str) -> tuple[sa.ColumnElement[bool], ...]:
         return (_pools.c.environment == self._environment, _pools.c.pool == name)
@@ -174,4 +198,13 @@ class PoolCatalog:
 
 
 def _stored(row: sa.Row[tuple[object, ...]]) -> Stored:
-    return Stored(_decode(row.body), int(row.version), int(row.changed_us))
+    return Stored(_decoded(row.pool, row.body), int(row.version), int(row.changed_us))
+
+
+def _decoded(name: str, body: str) -> Pool:
+    try:
+        return _decoder.decode(body)
+    except msgspec.DecodeError as exc:
+        raise errors.InvalidPool(
+            f"pool {name!r} in the database cannot be read ({exc}); a newer EMQ wrote it, so upgrade this installation"
+        ) from exc

@@ -24,7 +24,7 @@ _TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "calendars": ("calendar", Calendar),
     "tenants": ("tenant", Tenant),
 }
-_OPTIONAL = {"types": ("longest_wait_s", "ttl_s", "timeout_s"), "resources": ("parent", "calendar")}
+_OPTIONAL = {"types": ("near_priority", "longest_wait_s", "ttl_s", "timeout_s"), "resources": ("parent", "calendar")}
 
 
 def dump(pool: Pool, fmt: str = "toml") -> str:

@@ -60,7 +60,8 @@ COLUMNS = (
 )
 _LATER = ("ended_us", "outcome", "actual", "error", "result")
 _SAVE = """INSERT INTO emq_scheduling_tasks ({}) VALUES ({})
-ON CONFLICT (environment, pool, started_us, task, attempt) DO UPDATE SET {} WHERE excluded.outcome <> 'running'"""
+ON CONFLICT (environment, pool, started_us, task, attempt, resource)
+DO UPDATE SET {} WHERE excluded.outcome <> 'running'"""
 """A repeated write changes nothing, and a record that an attempt runs never replaces the record of its end."""
 
 
@@ -203,6 +204,9 @@ class EndLog:
                     self._said = str(exc)
                     log.warning("records of tasks wait: %s", exc)
                 await asyncio.sleep(AGAIN_S)
+            except Exception:
+                log.exception("records of tasks wait")
+                await asyncio.sleep(AGAIN_S)
 
     async def _write(self) -> int:
         """Write one batch, which leaves the buffer once it is written; return its length."""
@@ -214,6 +218,7 @@ class EndLog:
         if batch:
             if self._tables is None:
                 self._tables = schema.Tables(self._database(), self._environment)
+            await self._tables.ready()
             try:
                 await self._tables.run(functools.partial(self._save, batch=batch))
                 self.written += len(batch)

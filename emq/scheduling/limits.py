@@ -10,7 +10,8 @@
 into the present window is debt: it is charged to the next cells as soon as they have room, before anything starts. So
 debt delays later starts by as much as if it had been estimated rightly, and it is never forgotten.
 
-**Clocks that go back.** Before the beginning of its present cell a meter has no room, so that no cell is used twice.
+**Clocks that go back.** Before the beginning of its present cell a meter has no room, so that no cell is used twice. If
+the clock went back by more than `windows.MOST_BACK_S`, the meter goes back, too, with all that it counts.
 
 Sums of fractions are compared with a tolerance of a billionth. Integers are exact. All times are seconds since the
 epoch and passed in. Nothing here waits or knows of other limits; `emq.scheduling.accounts` charges several at once.
@@ -19,24 +20,42 @@ epoch and passed in. Nothing here waits or knows of other limits; `emq.schedulin
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Protocol, Self
 
 from emq.scheduling.meter import TOLERANCE, UNLIMITED, Meter
 from emq.scheduling.model import Limit
 from emq.scheduling.windows import DayMeter, WindowMeter
 
-__all__ = ["TOLERANCE", "UNLIMITED", "DayMeter", "InFlightMeter", "Meter", "Pace", "WindowMeter", "meter_of"]
+__all__ = ["TOLERANCE", "UNLIMITED", "DayMeter", "Holder", "InFlightMeter", "Meter", "Pace", "WindowMeter", "meter_of"]
+
+
+class Holder(Protocol):
+    """A task in flight.
+
+    Attributes:
+        ends_at: when it will probably end; infinity if nobody knows.
+    """
+
+    ends_at: float
+
+    def units_of(self, meter: Meter) -> float:
+        """Return the units that it holds."""
 
 
 class InFlightMeter(Meter):
-    """Counts the units that are held now. `refund` is their end."""
+    """Counts the units that are held now. `refund` is their end.
 
-    __slots__ = ("_factor", "_used")
+    Attributes:
+        holders: the tasks that hold them.
+    """
+
+    __slots__ = ("_factor", "_used", "holders")
 
     def __init__(self, amount: float) -> None:
         super().__init__(amount)
         self._used = 0.0
         self._factor = 1.0
+        self.holders: dict[Holder, None] = {}
 
     def set_factor(self, factor: float) -> None:
         """Let less than the amount in flight: this part of it, 0 to 1; but one task, whatever it costs, unless 0."""
@@ -73,9 +92,33 @@ class InFlightMeter(Meter):
     def next_at(self, units: float, now: float, after: float = 0.0) -> float:
         return now if self.fits(units + after, now) else math.inf
 
+    def expected_at(self, units: float, now: float, after: float = 0.0, after_ends_at: float = math.inf) -> float:
+        """Return when `units` will probably fit, by the expected ends of the tasks in flight.
+
+        A task that is late is expected to take as much longer as it is late.
+
+        Args:
+            after: units that another task takes first, until `after_ends_at`.
+        """
+        if units <= 0:
+            return now
+        if units > self.amount + self.slack or self._factor <= 0:
+            return math.inf
+        left = self.amount * min(1.0, self._factor) + self.slack - self._used - after
+        if units <= left or self._used + after <= 0:
+            return now
+        ends = [(max(each.ends_at, 2 * now - each.ends_at), each.units_of(self)) for each in self.holders]
+        ends.append((after_ends_at, after))
+        ends.sort()
+        for at, held in ends:
+            left += held
+            if units <= left:
+                return at
+        return ends[-1][0]
+
     def copy(self) -> Self:
         made = type(self)(self.amount)
-        made._used, made._factor = self._used, self._factor
+        made._used, made._factor, made.holders = self._used, self._factor, self.holders
         return made
 
 

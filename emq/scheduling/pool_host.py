@@ -17,11 +17,13 @@ from emq.message import Message
 from emq.scheduling import calendars, topics
 from emq.scheduling.cancels import Cancels
 from emq.scheduling.catalog import PoolCatalog, Stored
-from emq.scheduling.ends import CANCELLED, EXPIRED, RUNNING, End, EndLog, us
+from emq.scheduling.ends import CANCELLED, DEAD, DONE, RUNNING, End, EndLog, us
+from emq.scheduling.model import TaskType
 from emq.scheduling.records import Records
-from emq.scheduling.scheduler import Dropped, Ended, Performer, Scheduler
+from emq.scheduling.scheduler import Dropped, Ended, NotNow, Performer, Scheduler, describe
 from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.tasks import Task, task_of
+from emq.scheduling.usage_keeper import Saving, UsageTable
 from emq.scheduling.viewing import Viewer
 from emq.topics.model import Topic
 
@@ -80,6 +82,7 @@ class PoolHost:
         self._asked = self._cancels.reader(name)
         self._records = Records(app.database, environment)
         self._snapshots = Snapshots(app.database, environment)
+        self._saving = Saving(UsageTable(app.database, environment), name, app.clock)
         self._backlog: dict[str, int] = {}
         self._counted_at = -math.inf
         self._count_every_s = TICK_S
@@ -104,30 +107,45 @@ class PoolHost:
         try:
             result = await scheduler.perform(task, performer)
         except Dropped as exc:
-            now = us(self._app.clock.now())
-            outcome = CANCELLED if exc.outcome == "cancelled" else EXPIRED
-            scheduler.measured.dropped(task.type, outcome)
-            self._ends.add(_unstarted(task, outcome, now, stored.version, str(exc)))
-            if exc.outcome == "expired":
-                raise errors.Reject(str(exc)) from None
-            return
-        if task.reply_to is not None:
-            await self._reply(task, result)
+            await self._dropped(task, exc, scheduler)
+        except errors.GiveBack:
+            raise
+        except NotNow as exc:
+            if _is_last(task, known):
+                await self._dropped(task, Dropped(DEAD, exc.reason), scheduler)
+            raise
+        except Exception as exc:
+            if isinstance(exc, errors.Reject) or _is_last(task, known):
+                await self._reply(task, DEAD, error=describe(exc))
+                raise errors.Reject(describe(exc)) from exc
+            raise
+        else:
+            await self._reply(task, DONE, result)
 
     def _check_hours(self, task: Task, scheduler: Scheduler) -> None:
-        """Raise `Retry` for the next hours of the task's type in its own zone, unless it may start now."""
+        """Raise `NotNow` until the next hours of the task's type in its own zone, unless it may start now."""
         now = self._app.clock.now()
         at = calendars.allowed_at(scheduler.pool.types[task.type].hours, task.zone or scheduler.pool.zone, now)
         if at > now:
-            raise errors.Retry(
-                f"the hours of task type {task.type!r} are over; it waits for the next", after_s=at - now
-            )
+            raise NotNow("the hours of its type are over", at - now)
 
-    async def _reply(self, task: Task, result: object) -> None:
-        """Publish the result before the task is settled, so that a crash repeats it rather than loses it."""
-        assert task.reply_to is not None
-        body = {"task": task.id, "pool": task.pool, "type": task.type, "outcome": "done", "result": _plain(result)}
-        await self._app.publish(task.reply_to, body, key=task.key, message_id=f"{task.id}:result")
+    async def _dropped(self, task: Task, why: Dropped, scheduler: Scheduler) -> None:
+        """Record a task that ends without a start. Unless it was cancelled, it becomes a dead letter."""
+        outcome = why.outcome
+        scheduler.measured.dropped(task.type, outcome)
+        self._ends.add(_unstarted(task, outcome, us(self._app.clock.now()), scheduler.version, str(why)))
+        await self._reply(task, outcome, error=str(why))
+        if outcome != CANCELLED:
+            raise errors.Reject(str(why)) from None
+
+    async def _reply(self, task: Task, outcome: str, result: object = None, error: str = "") -> None:
+        """Publish how a task ended before it is settled, so that a crash repeats the reply rather than loses it."""
+        if task.reply_to is None:
+            return
+        body = {"task": task.id, "pool": task.pool, "type": task.type, "outcome": outcome, "result": _plain(result)}
+        if error:
+            body["error"] = error
+        await self._app.publish(task.reply_to, body, key=task.key, message_id=f"{task.id}:{outcome}")
 
     async def _on_ended(self, ended: Ended) -> None:
         task, placement = ended.task, ended.placement
@@ -168,11 +186,11 @@ class PoolHost:
                     log.warning("pool %r: %s; trying again", self.name, exc)
                     await asyncio.sleep(TICK_S)
         finally:
-            self._let_go()
+            await self._let_go()
 
     async def _look(self) -> None:
         if not self._app.owns(self.name):
-            self._let_go()
+            await self._let_go()
             await self._prepare()
             await asyncio.sleep(WATCH_S)
             return
@@ -200,18 +218,32 @@ class PoolHost:
         await self._records.give_up_running(self.name, us(self._app.clock.now()))
         self._asked = self._cancels.reader(self.name)
         cancelled = await self._asked.new()
-        self.scheduler = Scheduler(
-            self._stored.pool, self._app.clock, lambda: self._app.owns(self.name), self._on_ended, self._stored.version
+        scheduler = Scheduler(
+            self._stored.pool,
+            self._app.clock,
+            lambda: self._app.owns(self.name),
+            self._on_ended,
+            self._stored.version,
+            saves=True,
         )
-        self.scheduler.cancel(cancelled)
-        self._viewer = Viewer(self.scheduler, self._app.host_name(), self._app.clock.now())
+        scheduler.cancel(cancelled)
+        await self._saving.begin(scheduler.accounts)
+        self.scheduler = scheduler
+        self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
         self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
 
-    def _let_go(self) -> None:
-        if self.scheduler is not None:
-            self.scheduler.close()
-            self.scheduler = None
+    async def _let_go(self) -> None:
+        """Start nothing more; save what was used, once the tasks that run have told what they used."""
+        scheduler, self.scheduler = self.scheduler, None
+        if scheduler is None:
+            return
+        scheduler.close()
+        for _ in range(round(self._app.settings.drain_s / WATCH_S)):
+            if not scheduler.running:
+                break
+            await asyncio.sleep(WATCH_S)
+        await self._saving.end()
 
     async def _tick(self) -> None:
         scheduler = self.scheduler
@@ -281,6 +313,10 @@ class PoolHost:
                 )
                 self._running[task.id] = end
                 self._ends.add(end)
+
+
+def _is_last(task: Task, kind: TaskType | None) -> bool:
+    return kind is not None and task.attempt >= kind.max_attempts
 
 
 def _unstarted(task: Task, outcome: str, now_us: int, version: int, why: str) -> End:

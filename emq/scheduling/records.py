@@ -98,21 +98,29 @@ class Records:
         return TaskStatus(task, _state(found), found, asked)
 
     async def latest(
-        self, pool: str, *, limit: int = 100, resource: str = "", task_type: str = "", before_us: int | None = None
+        self,
+        pool: str,
+        *,
+        limit: int = 100,
+        resource: str = "",
+        task_type: str = "",
+        outcome: str = "",
+        before_us: int | None = None,
+        before_task: str = "",
     ) -> list[Attempt]:
         """Return attempts and ends, the latest start first.
 
         Args:
-            resource, task_type: only these; empty for all.
+            resource, task_type, outcome: only these; empty for all.
             before_us: only those that started before; None for all.
+            before_task: with `before_us`, also those that started then and whose ids are smaller than this one.
         """
         where = [*self._of_pool(pool)]
-        if resource:
-            where.append(_tasks.c.resource == resource)
-        if task_type:
-            where.append(_tasks.c.type == task_type)
+        for column, wanted in ((_tasks.c.resource, resource), (_tasks.c.type, task_type), (_tasks.c.outcome, outcome)):
+            if wanted:
+                where.append(column == wanted)
         if before_us is not None:
-            where.append(_tasks.c.started_us < before_us)
+            where.append(sa.tuple_(_tasks.c.started_us, _tasks.c.task) < sa.tuple_(before_us, before_task))
         order = (_tasks.c.started_us.desc(), _tasks.c.task.desc())
         query = sa.select(_tasks).where(*where).order_by(*order).limit(limit)
         return await self._tables.run(lambda c: _attempts(c, query), read_only=True)
@@ -185,10 +193,18 @@ def _state(attempts: Sequence[Attempt]) -> str:
 
 
 def _attempts(connection: sa.Connection, query: sa.Select[tuple[object, ...]]) -> list[Attempt]:
+    known: dict[str, Mapping[str, float]] = {}  # most rows of a page have one of a few costs
+
+    def costs(text: str) -> Mapping[str, float]:
+        found = known.get(text)
+        if found is None:
+            found = known[text] = _costs(text)
+        return found
+
     return [
         Attempt(
             *(r.task, r.type, r.tenant, r.resource, r.key, r.submitted_us, r.deadline_us, r.started_us, r.ended_us),
-            *(r.outcome, r.attempt, r.version, _costs(r.costs), _costs(r.actual) if r.actual else None, r.error),
+            *(r.outcome, r.attempt, r.version, costs(r.costs), costs(r.actual) if r.actual else None, r.error),
             *(bytes(r.result), r.host),
         )
         for r in connection.execute(query)

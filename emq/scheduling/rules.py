@@ -92,6 +92,8 @@ def _check_label(what: str, name: str, most: int = MAX_LABEL_BYTES) -> None:
         raise errors.InvalidPool(f"{what} {shown(name)} is not valid UTF-8; correct the text") from None
     if not 1 <= size <= most:
         raise errors.InvalidPool(f"{what} {shown(name)} has {size} bytes; give 1 to {most}")
+    if name.lower() == "none":
+        raise errors.InvalidPool(f"{what} {shown(name)} means no value in files and commands; choose another one")
     if not name.isprintable() or name != name.strip():
         raise errors.InvalidPool(f"{what} {shown(name)} has control characters, or white space around it; drop them")
 
@@ -155,6 +157,8 @@ def _written(hours: Hours) -> str:
 
 def _check_type(pool: Pool, kind: TaskType) -> None:
     _number("priority", kind.priority)
+    if kind.near_priority is not None and not 0 <= kind.near_priority <= kind.priority:
+        raise errors.InvalidPool(f"near_priority {kind.near_priority} must be from 0 to its priority, {kind.priority}")
     for what, seconds in (
         ("longest_wait_s", kind.longest_wait_s),
         ("ttl_s", kind.ttl_s),

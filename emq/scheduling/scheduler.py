@@ -28,7 +28,7 @@ from emq.scheduling.matching import Matching, Start
 from emq.scheduling.measured import Measured
 from emq.scheduling.model import Costs, Pool
 from emq.scheduling.outcomes import Overloaded, ResourceFailed
-from emq.scheduling.tasks import Task
+from emq.scheduling.tasks import NOT_NOW, Task
 from emq.scheduling.waiting import Waiting
 
 log = logging.getLogger(__name__)
@@ -53,12 +53,22 @@ NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
 
 
-NO_ROOM_S = 30.0
-"""Seconds after which a task is tried again whose costs are above every limit now; each time is an attempt."""
+NO_ROOM_S = 60.0
+"""Seconds after which a task comes back whose costs are above every limit now."""
+
+MOVED_S = 1.0
+"""Seconds after which a task comes back that `MOVES` resources did not take."""
+
+
+class NotNow(errors.Retry):
+    """The task goes back to the store for a while, without an attempt."""
+
+    def __init__(self, reason: str, after_s: float) -> None:
+        super().__init__(NOT_NOW + reason, after_s=after_s)
 
 
 class Dropped(Exception):
-    """A task ends without having started: its `outcome` is "cancelled" or "expired"."""
+    """A task ends without having started: its `outcome` is "cancelled", "expired" or "dead"."""
 
     def __init__(self, outcome: str, reason: str) -> None:
         super().__init__(reason)
@@ -165,6 +175,7 @@ class Scheduler:
         owns: returns whether this host owns the pool now.
         on_ended: called with each attempt that ran; it may wait to push back.
         version: of the pool.
+        saves: True if a `UsageKeeper` saves what `accounts` count.
     """
 
     def __init__(
@@ -174,11 +185,13 @@ class Scheduler:
         owns: Callable[[], bool],
         on_ended: Callable[[Ended], Awaitable[None]],
         version: int = 0,
+        *,
+        saves: bool = False,
     ) -> None:
         now = clock.now()
         self.pool = pool
         self.version = version
-        self.accounts = Accounts(pool, now)
+        self.accounts = Accounts(pool, now, saves=saves)
         self.accounts.begin(now)
         self.keeping = Keeping(pool, self.accounts, now)
         self.matching = Matching(pool, self.keeping)
@@ -205,6 +218,7 @@ class Scheduler:
         Raises:
             GiveBack: the host lets go of the pool; another one will deliver the task.
             Dropped: the task was cancelled or has expired, and did not start.
+            NotNow: no resource takes it for a while.
             Exception: of the performer, when the attempt failed.
         """
         self.measured.arrived(task.type)
@@ -214,7 +228,7 @@ class Scheduler:
                 return await self._run(task, placement, performer)
             except (Overloaded, ResourceFailed) as exc:
                 log.debug("task %s leaves resource %s: %s", task.id, placement.resource, exc)
-        raise errors.Retry(f"{MOVES} resources were overloaded or out of order one after another")
+        raise NotNow(f"{MOVES} resources were overloaded or out of order one after another", MOVED_S)
 
     def follow(self, pool: Pool, version: int) -> None:
         """Take over a changed pool; what waits and runs goes on."""
@@ -242,7 +256,7 @@ class Scheduler:
             if kind is None or kind.ttl_s is not None or waiting.costs is not None:
                 try:
                     self._check(waiting.task, now)
-                except (Dropped, errors.GiveBack, errors.Retry) as exc:
+                except (Dropped, errors.GiveBack, NotNow) as exc:
                     self._drop(waiting, exc)
         for name, health in self.healths.items():
             if name in self.pool.resources:
@@ -321,7 +335,7 @@ class Scheduler:
         if kind.ttl_s is not None and now > task.submitted_us / 1e6 + kind.ttl_s:
             raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {kind.ttl_s:g}")
         if task.costs is not None and not self._ever_fits(task):
-            raise errors.Retry("its costs are above what any able resource allows now", after_s=NO_ROOM_S)
+            raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
 
     def _ever_fits(self, task: Task) -> bool:
         """Return True if some able resource would take the task with nothing else running; also if none is able now."""
@@ -360,7 +374,7 @@ class Scheduler:
         placement.charge.end(now, run.actual)
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
-        self._note_health(placement, failure, now)
+        self._note_health(task.type, placement, failure, now)
         self.matching.freed(placement.resource, is_refund=bool(run.actual))
         self._soon()
         await self._on_ended(Ended(task, placement, now, outcome, error, run.actual, result))
@@ -373,7 +387,7 @@ class Scheduler:
         if not self.running[resource]:
             del self.running[resource]
 
-    def _note_health(self, placement: Placement, failure: BaseException | None, now: float) -> None:
+    def _note_health(self, kind: str, placement: Placement, failure: BaseException | None, now: float) -> None:
         """Let the resource have less, or close it, by how the attempt ended."""
         name = placement.resource
         resource = self.pool.resources.get(name)
@@ -383,7 +397,7 @@ class Scheduler:
         if health is None:
             health = self.healths[name] = Health()
         if failure is None or isinstance(failure, errors.Reject):
-            health.succeeded(placement.at, now)
+            health.succeeded(placement.at, now, kind)
         elif isinstance(failure, Overloaded):
             health.too_much(placement.at, now, failure.reason, failure.after_s)
         elif isinstance(failure, ResourceFailed):
@@ -398,6 +412,7 @@ class Scheduler:
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
             self.keeping.refresh(now)
+            self.matching.freed(name, is_refund=True)
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)
@@ -435,7 +450,7 @@ class Scheduler:
             if future.done():  # cancelled, and not taken out of the window yet
                 raise Dropped("cancelled", "cancelled")
             self._check(task, now)
-        except (Dropped, errors.GiveBack, errors.Retry) as exc:
+        except (Dropped, errors.GiveBack, NotNow) as exc:
             self._undo(placement)
             if not future.done():
                 future.set_exception(exc)

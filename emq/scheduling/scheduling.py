@@ -17,11 +17,13 @@ from emq.scheduling.ends import EndLog
 from emq.scheduling.model import Costs
 from emq.scheduling.pool_host import PoolHost
 from emq.scheduling.records import Records, TaskStatus
+from emq.scheduling.retention import Retention
 from emq.scheduling.scheduler import Performer, Run
 from emq.scheduling.snapshot import Snapshot
 from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.submitting import Receipt, Submission, Submitter
 from emq.scheduling.tasks import Task
+from emq.scheduling.together import Together
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -50,6 +52,7 @@ class Scheduling:
         self._app = app
         self._performers: dict[str, dict[str, Performer]] = {}
         self._submitters: dict[str, Submitter] = {}
+        self._together: dict[str, Together] = {}
         self._hosts: dict[str, PoolHost] = {}
         self._ends: EndLog | None = None
         app.on_startup(host_only=True)(self._hosting)
@@ -105,7 +108,8 @@ class Scheduling:
         async with contextlib.AsyncExitStack() as stack:
             ends = EndLog(lambda: app.database, app.settings.environment, app.host_name)
             self._ends = await stack.enter_async_context(ends.running())
-            tasks = []
+            retention = Retention(lambda: app.database, app.settings.environment, app.clock)
+            tasks = [asyncio.create_task(retention.run(), name="emq scheduling retention")]
             for name, performers in self._performers.items():
                 choose = lambda kind, known=performers: known.get(kind) or known.get(ANY)  # noqa: E731
                 host = self._hosts[name] = PoolHost(app, name, catalog, ends, choose)
@@ -154,10 +158,8 @@ class Scheduling:
             OutcomeUnknown: it may be stored; submit it again with the same `task_id`.
         """
         given = Submission(task_type, payload, tenant, key, task_id, deadline_s, zone, costs, keep, reply_to)
-        [outcome] = await self._submitter(pool).submit([given])
-        if isinstance(outcome, Receipt):
-            return outcome
-        raise outcome
+        self._submitter(pool)
+        return await self._together[pool].submit(given)
 
     async def submit_many(self, pool: str, tasks: Iterable[Submission]) -> list[Receipt | errors.EMQError]:
         """Submit many tasks at once; return the receipt or the error of each, in order."""
@@ -199,9 +201,13 @@ class Scheduling:
         if found is None:
             snapshots = Snapshots(self._app.database, self._app.settings.environment)
             found = self._submitters[pool] = Submitter(self._app, pool, self.pools, snapshots)
+            self._together[pool] = Together(found.submit)
         return found
 
     async def _close(self) -> None:
+        for together in self._together.values():
+            await together.close()
         for submitter in self._submitters.values():
             await submitter.close()
+        self._together.clear()
         self._submitters.clear()

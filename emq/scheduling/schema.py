@@ -50,10 +50,14 @@ class Tables:
             DatabaseUnavailable: the database cannot be reached; try again.
             InvalidSettings: a newer EMQ wrote the tables; upgrade this installation.
         """
+        await self.ready()
+        return await self._database.run(fn, read_only=read_only, deadline_s=deadline_s)
+
+    async def ready(self) -> None:
+        """Set the tables up, if nobody has; raises as `run`."""
         if not self._are_there:
             await ensure(self._database)
             self._are_there = True
-        return await self._database.run(fn, read_only=read_only, deadline_s=deadline_s)
 
     def clock_us(self, connection: sa.Connection) -> int:
         """Microseconds since the epoch by the database's clock."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -46,6 +48,10 @@ class Snapshots:
     async def load(self, pool: str) -> Snapshot | None:
         """Return the latest snapshot of a pool; None if nobody has scheduled it yet, or another EMQ wrote it."""
         return (await self._read(_snapshots.c.pool == pool)).get(pool)
+
+    async def some(self, pools: Collection[str]) -> dict[str, Snapshot]:
+        """Return the latest snapshots of these pools, by pool; without those that have none."""
+        return await self._read(_snapshots.c.pool.in_(list(pools))) if pools else {}
 
     async def all(self) -> dict[str, Snapshot]:
         """Return the latest snapshots by pool."""

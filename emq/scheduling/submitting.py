@@ -79,7 +79,7 @@ class Submitter:
         self._topics: dict[tuple[str, str], str] = {}
         self._since: Counter[str] = Counter()
         self._rates: dict[str, float] = {}
-        self._reasons: dict[str, errors.TaskRefused] = {}
+        self._reasons: dict[str, str] = {}  # why no resource takes a type
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
         """Submit tasks; return the receipt or the error of each, in order."""
@@ -158,8 +158,6 @@ class Submitter:
             raise self._unknown(pool, each.type)
         if each.costs is not None:
             self._check_costs(pool, each)
-        elif (reason := self._reasons.get(each.type)) is not None:
-            raise reason
         elif each.type not in self._rates or self._rates[each.type] <= 0:
             raise self._no_resource(pool, each.type)
         wait_s = self._predicted(each.type)
@@ -196,13 +194,15 @@ class Submitter:
         )
 
     def _no_resource(self, pool: Pool, task_type: str) -> errors.TaskRefused:
-        able = pool.able(task_type)
-        why = f"of {', '.join(able[:4])} the limits are 0" if able else "no resource takes it"
-        self._reasons[task_type] = errors.TaskRefused(
-            f"task type {task_type!r} of pool {self.name!r}: {why}; add it to `takes` of a resource, or raise a limit",
-            code="no_able_resource",
-        )
-        return self._reasons[task_type]
+        text = self._reasons.get(task_type)
+        if text is None:
+            able = pool.able(task_type)
+            why = f"of {', '.join(able[:4])} the limits are 0" if able else "no resource takes it"
+            text = self._reasons[task_type] = (
+                f"task type {task_type!r} of pool {self.name!r}: {why}; add it to `takes` of a resource, or raise a "
+                "limit"
+            )
+        return errors.TaskRefused(text, code="no_able_resource")
 
     def _check_costs(self, pool: Pool, each: Submission) -> None:
         """Refuse a task that costs more than every able resource ever allows."""

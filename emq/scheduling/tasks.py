@@ -11,6 +11,10 @@ HEADER = "emq-task"
 """Header of a message with what a task has beside its payload; absent if it has nothing of the kind."""
 
 
+NOT_NOW = "not now: "
+"""Begin of the reasons for which a task goes back to the store for a while; that is no attempt."""
+
+
 class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the header says, as JSON. Fields as those of `Task`."""
 
@@ -76,6 +80,7 @@ def task_of(message: Message, longest_wait_s: float | None) -> Task:
     task_type, _, tenant = rest.partition(".")
     header = None if message.headers is None else message.headers.get(HEADER)
     carried = _NOTHING if header is None else _decode(header)
+    waits = [reason for _, reason in message.history or () if reason.startswith(NOT_NOW)]
     deadline = carried.deadline
     if deadline is None and longest_wait_s is not None:
         deadline = message.published_us / 1e6 + longest_wait_s
@@ -86,7 +91,7 @@ def task_of(message: Message, longest_wait_s: float | None) -> Task:
         tenant,
         message.key,
         message.payload,
-        message.attempt,
+        max(1, message.attempt - len(waits)),
         message.published_us,
         deadline,
         carried.zone,

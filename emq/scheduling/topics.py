@@ -37,8 +37,12 @@ MOST_WINDOW = 2_000
 TENANT_WINDOW = 256
 """Tasks of a topic that may wait for a resource or run: those of `WINDOW_S`, in these bounds."""
 
-WAITS_FOR_HOURS = 100
+WAITS_FOR_HOURS = 16
 """Deliveries that a task may use up because its type's hours were over when it came to the host."""
+
+BACKSTOP_S = 600.0
+"""The scheduler itself ends expired tasks when they come to it, and records that. Of a backlog that expired longer ago
+than this, in seconds, EMQ makes dead letters at once, without a record of each."""
 
 
 def rate(pool: Pool, task_type: str) -> float:
@@ -76,7 +80,7 @@ def of_tasks(pool: Pool, task_type: str, tenant: str) -> Topic:
         max_in_flight=window,
         max_attempts=kind.max_attempts + WAITS_FOR_HOURS,
         backoff_s=kind.backoff_s,
-        ttl_s=kind.ttl_s,
+        ttl_s=None if kind.ttl_s is None else kind.ttl_s + BACKSTOP_S,
     )
     name = topic_of(pool.name, task_type, tenant)
     return Topic(name, float(math.ceil(qps)), group_qps=GROUP_QPS, priorities=("task",), options=options)

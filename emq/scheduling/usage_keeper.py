@@ -89,7 +89,7 @@ class UsageTable:
 
 
 class UsageKeeper:
-    """Saves the use of one pool's limits.
+    """Saves the use of one pool's limits, for one owner.
 
     States: begun by `begin`; then `run` saves until it is cancelled; `end` saves the last time. Once another owner has
     claimed the pool, nothing more is saved, and what was reserved is all that may still start here.
@@ -130,6 +130,9 @@ class UsageKeeper:
             except errors.DatabaseUnavailable as exc:
                 log.warning("pool %r: its use was not saved (%s); starts wait when their reserve ends", self._pool, exc)
                 await asyncio.sleep(SAVE_S)
+            except Exception:
+                log.exception("pool %r: its use was not saved; starts wait when their reserve ends", self._pool)
+                await asyncio.sleep(SAVE_S)
 
     async def end(self) -> None:
         """Save without reserves, so that the next owner loses nothing. Call it when nothing starts any more."""
@@ -155,3 +158,33 @@ class UsageKeeper:
     async def _written(self, uses: dict[str, SavedUse]) -> bool:
         self._number += 1
         return await self._table.save(self._pool, self._owner, self._number, uses)
+
+
+class Saving:
+    """Saves the use of one pool's limits whenever this host owns the pool."""
+
+    def __init__(self, table: UsageTable, pool: str, clock: Clock) -> None:
+        self._table = table
+        self._pool = pool
+        self._clock = clock
+        self._keeper: UsageKeeper | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self, accounts: Accounts) -> None:
+        """Charge what the former owner has used, and save from now on what these accounts use.
+
+        Raises:
+            DatabaseUnavailable: nothing may start; try again with other accounts.
+        """
+        keeper = UsageKeeper(self._table, self._pool, accounts, self._clock)
+        await keeper.begin()
+        self._keeper = keeper
+        self._task = asyncio.create_task(keeper.run(), name=f"emq use of pool {self._pool}")
+
+    async def end(self) -> None:
+        """Save the last time. Call it when nothing starts any more; without `begin` it does nothing."""
+        keeper, task, self._keeper, self._task = self._keeper, self._task, None, None
+        if keeper is not None and task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+            await keeper.end()

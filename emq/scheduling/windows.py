@@ -12,6 +12,10 @@ from emq.scheduling.meter import TOLERANCE, Meter
 MOST_AHEAD_S = 5.0
 """Most seconds that the clock of a former owner is believed to be ahead."""
 
+MOST_BACK_S = 5.0
+"""Most seconds that a meter waits for a clock that went back. If it went back farther, what is counted counts as used
+now."""
+
 _NEVER = 1 << 62
 """The number of a cell that no clock reaches."""
 
@@ -37,26 +41,26 @@ class WindowMeter(Meter):
         self._from = self._until = -math.inf
 
     def fits(self, units: float, now: float) -> bool:
-        if now >= self._until:
-            self._advance(now)
+        if not self._from <= now < self._until:
+            self._move(now)
         return units <= 0 or (units <= self.amount + self.slack - self.total - self.debt and now >= self._from)
 
     def charge(self, units: float, now: float) -> None:
         if units <= 0:
             return
-        if now >= self._until:
-            self._advance(now)
+        if not self._from <= now < self._until:
+            self._move(now)
         self._add(units)
 
     def owe(self, units: float, now: float) -> None:
-        if now >= self._until:
-            self._advance(now)
+        if not self._from <= now < self._until:
+            self._move(now)
         self.debt += units
         self._pay()
 
     def refund(self, units: float, charged_at: float, now: float) -> None:
-        if now >= self._until:
-            self._advance(now)
+        if not self._from <= now < self._until:
+            self._move(now)
         cell = self._cell if charged_at >= self._from else self._cell_at(charged_at)
         for held in reversed(self._held):
             if held[0] <= cell:
@@ -67,15 +71,15 @@ class WindowMeter(Meter):
 
     def forgive(self, units: float, now: float) -> float:
         """Give back units of the debt; return how many of them were more than the debt."""
-        if now >= self._until:
-            self._advance(now)
+        if not self._from <= now < self._until:
+            self._move(now)
         forgiven = min(self.debt, units)
         self.debt -= forgiven
         return units - forgiven
 
     def used(self, now: float) -> float:
-        if now >= self._until:
-            self._advance(now)
+        if not self._from <= now < self._until:
+            self._move(now)
         return self.total + self.debt
 
     def room(self, now: float) -> float:
@@ -83,21 +87,22 @@ class WindowMeter(Meter):
         return left if left > 0 and now >= self._from else 0.0
 
     def next_at(self, units: float, now: float, after: float = 0.0) -> float:
-        if now >= self._until:
-            self._advance(now)
+        if not self._from <= now < self._until:
+            self._move(now)
         if units <= 0:
             return now
         if units > self.amount + self.slack:
             return math.inf
         if self.debt > 0:
             paid = self._copy_without_debt(after)
-            return math.inf if paid.debt > 0 else paid.next_at(units, now)
+            is_never = paid.debt > 0 or paid._from == math.inf
+            return math.inf if is_never else paid.next_at(units, max(now, paid._from))
         left = self.amount + self.slack - self.total - after
         if units <= left:
             return max(now, self._from)
         for cell, held in self._held:
             left += held
-            if units <= left and cell < self._cell:
+            if units <= left:
                 return self._starts(int(cell) + self._cells)
         return self._starts(self._cell + self._cells)
 
@@ -112,8 +117,8 @@ class WindowMeter(Meter):
 
     def held(self, now: float) -> list[tuple[float, float]]:
         """Return the units in the window, each with the time at which they leave it."""
-        if now >= self._until:
-            self._advance(now)
+        if not self._from <= now < self._until:
+            self._move(now)
         return [(self._starts(int(cell) + self._cells), units) for cell, units in self._held]
 
     def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
@@ -146,6 +151,18 @@ class WindowMeter(Meter):
 
     def _starts(self, cell: int) -> float:
         return float(cell * self._cell_s)
+
+    def _move(self, now: float) -> None:
+        """Go on to the present cell; but not back, unless the clock was put back by much."""
+        if now >= self._until:
+            self._advance(now)
+        elif now < self._from - MOST_BACK_S:
+            units, self._cell = self.total, self._cell_at(now)
+            self._held.clear()
+            self.total = 0.0
+            if units > 0:
+                self._add(units)
+            self._from, self._until = self._starts(self._cell), self._starts(self._cell + 1)
 
     def _advance(self, now: float) -> None:
         """Go to the present cell, and pay debt in the cells before it."""

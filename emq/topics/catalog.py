@@ -13,7 +13,17 @@ from emq import errors, plurals
 from emq.clock import Clock
 from emq.database import Database, database, environment_time, tables
 from emq.storage import folds
-from emq.topics import asking, budgets, catalog_file, catalog_rows, changing, model, rules, secret_attributes
+from emq.topics import (
+    allowed_rates,
+    asking,
+    budgets,
+    catalog_file,
+    catalog_rows,
+    changing,
+    model,
+    rules,
+    secret_attributes,
+)
 from emq.topics.catalog_rows import TopicRows
 from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
@@ -433,7 +443,12 @@ class Catalog:
         return model.split(topic)
 
     def _permit(self, topic: Topic, before: Topic | None) -> Topic:
-        """Return `topic`. Raise `InvalidTopic` if its Lua chunk is new and the setting forbids Lua chunks."""
+        """Return `topic`.
+
+        Raises:
+            InvalidTopic: its Lua chunk is new and the setting forbids Lua chunks; or its endpoint allows less.
+        """
+        allowed_rates.check(topic, before)
         lua = topic.options.fold_lua
         if lua and not self._lua_folds and (before is None or before.options.fold_lua != lua):
             raise errors.InvalidTopic(

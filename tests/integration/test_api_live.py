@@ -13,12 +13,16 @@ import pytest
 import schemathesis
 from schemathesis.core.parameters import ParameterLocation
 from support.live_api import Live, live
+from support.pools import POOL
 
 from emq.api import connections
 from emq.api.limits import Limits
+from emq.api.scheduling import schemas
+from emq.api.scheduling.desk import PoolDesk
 from emq.push.records.endpoints import EndpointSettings
 from emq.push.records.tenants import TenantSettings
 from emq.push.service.service import PushService
+from emq.scheduling.model import Pool
 
 TENANT, URL = "acme", "https://93.184.216.34/hook"
 
@@ -26,6 +30,7 @@ TENANT, URL = "acme", "https://93.184.216.34/hook"
 async def prepare(service: PushService) -> None:
     await service.tenants.put(TENANT, TenantSettings(qps=100), "test")
     await service.endpoints.create(TENANT, EndpointSettings(url=URL), "test")
+    await PoolDesk(service).put(schemas.converted(POOL, Pool, "the pool"), None, "test")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +60,8 @@ def test_every_operation_keeps_to_its_document(case: schemathesis.Case, api: Liv
     excluded = [schemathesis.checks.positive_data_acceptance]
     if "tenant" in (case.path_parameters or {}) and case.method not in ("DELETE", "PUT"):
         case.path_parameters["tenant"] = TENANT
+    if "pool" in (case.path_parameters or {}) and (case.method, case.path) != ("DELETE", "/v1/pools/{pool}"):
+        case.path_parameters["pool"] = POOL["name"]
     wrong = [place for place, part in case.meta.components.items() if part.mode.is_negative]
     if set(wrong) & {ParameterLocation.PATH, ParameterLocation.HEADER}:
         excluded.append(schemathesis.checks.negative_data_rejection)  # the test has put that right

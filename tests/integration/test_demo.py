@@ -7,6 +7,8 @@ import dataclasses
 import importlib.util
 import io
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -154,7 +156,25 @@ def test_a_run_outside_of_a_terminal_ends_and_names_the_command_that_shows_it_ag
 def test_a_run_that_is_not_kept_says_how_to_keep_its_page(plan: Scenario) -> None:
     with run_demo("--seconds", "4", "--store", "memory") as process:
         out, _ = process.communicate(timeout=TIMEOUT_S)
-    assert "demo --stay keeps it up" in out.splitlines()[-1]
+    assert "on the store sqlite or redis, emq demo --stay keeps it up" in out.splitlines()[-1]
+
+
+def test_a_run_in_a_terminal_stays_for_a_while_and_ends_by_itself(plan: Scenario) -> None:
+    program = "import sys; from emq.demo import run; run.STAY_S = 3; sys.exit(run.main(seconds=4))"
+    ours, theirs = pty.openpty()
+    with (
+        subprocess.Popen([sys.executable, "-c", program], stdin=theirs, stdout=theirs) as process,
+        open(ours, "rb") as out,
+    ):
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while data := os.read(out.fileno(), 65_536):
+                shown += data
+    assert process.returncode in (0, 1)
+    *_, told, link = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", shown).decode().splitlines()
+    assert "for 0.05 minutes, or until Enter here" in told
+    assert re.fullmatch(r"http://127.0.0.1:\d+/ui/sign-in#emqk_\S+", link)
 
 
 def test_a_directory_without_a_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

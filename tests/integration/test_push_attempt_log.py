@@ -228,6 +228,25 @@ async def test_records_leave_when_their_tenant_keeps_them_no_longer(database: Da
     assert DEFAULT_S == 30 * DAY_S
 
 
+async def test_what_belongs_to_a_message_that_still_waits_stays(database: Database) -> None:
+    old = {"created_us": int(NOW_S * 1e6), "settled_us": int(NOW_S * 1e6)}
+    topics = [f"late{os.getpid()}.ep_{i}" for i in range(2)]
+    await add_deliveries(database, "waits", "over", topic=topics[0])
+    await add_deliveries(database, "waits", "over", topic=topics[1], state="delivered", **old)
+    async with logging_to(database) as log:
+        for topic in topics:
+            for id_ in ("waits", "over"):
+                log.attempted(attempt(id_, at_s=NOW_S, topic=topic, outcome="retry"))
+    over = (tables.deliveries.c.topic == topics[0]) & (tables.deliveries.c.message == "over")
+    await database.run(lambda c: c.execute(sa.update(tables.deliveries).where(over).values(state="dead", **old)))
+    for names in (topics, []):  # also where the catalog has forgotten them
+        await Retention(lambda: database, environment(), lambda n=names: n, ManualClock(NOW_S + 99 * DAY_S)).trim()
+    kept = [(row.topic, row.message) for row in await rows(database, tables.deliveries) if row.topic in topics]
+    assert kept == [(topic, "waits") for topic in topics]
+    left = [(row.topic, row.message) for row in await rows(database, tables.attempts) if row.topic in topics]
+    assert left == [(topic, "waits") for topic in topics]
+
+
 async def test_nothing_is_trimmed_where_there_is_no_tenant(database: Database) -> None:
     assert await Retention(lambda: database, environment(), list, ManualClock(NOW_S)).trim() == 0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import math
+import zoneinfo
 from collections import defaultdict
 from fractions import Fraction
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from emq.scheduling.accounts import Accounts, Charge
 from emq.scheduling.limits import Meter, WindowMeter, meter_of
-from emq.scheduling.model import Limit, Period, Pool, Resource
+from emq.scheduling.model import Calendar, Hours, Limit, Period, Pool, Resource
 
 CELLS: dict[Period, tuple[int, int]] = {"second": (1, 1), "minute": (1, 60), "hour": (60, 60), "day": (86_400, 1)}
 """Seconds of a cell, and cells in a window, of each period in UTC."""
@@ -211,3 +213,64 @@ def _is_below(name: str, above: str) -> bool:
     while at is not None and at != above:
         at = TREE[at]
     return at == above
+
+
+@given(
+    periods,
+    st.tuples(st.integers(0, 23), st.integers(1, 6), st.integers(0, 12)),
+    st.integers(0, 12),
+    st.sampled_from(["UTC", "Europe/Berlin", "America/Sao_Paulo"]),
+    st.lists(st.tuples(st.integers(0, 20_000_000), st.integers(1, 6)), min_size=1, max_size=25),
+)
+@settings(deadline=None)
+def test_limits_that_change_by_the_hour_are_kept_and_next_at_is_the_first_time(
+    per: Period, span: tuple[int, int, int], own: int, zone: str, wanted: list[tuple[int, int]]
+) -> None:
+    """Each start is checked against what holds at its minute, by the clock on the wall."""
+    start, length, amount = span
+    hours = Hours(f"{start:02}:30", f"{(start + length) % 24:02}:30", amounts={"requests": amount})
+    pool = Pool(
+        "p",
+        resources={"a": Resource(limits=(Limit("requests", own, per),), calendar="c")},
+        calendars={"c": Calendar(zone, (hours,))},
+    )
+    now = datetime.datetime(2018, 11, 3, tzinfo=zoneinfo.ZoneInfo(zone)).timestamp()
+    of, started = Accounts(pool, now), []
+    for gap_ms, units in wanted:
+        now += gap_ms / 1000
+        costs = {"requests": float(units)}
+        at = of.next_at("a", costs, now)
+        if at > now and at < math.inf:
+            assert not of.fits("a", costs, now)
+            twin = _replayed(pool, started)
+            assert not twin.fits("a", costs, math.nextafter(at, 0))
+            now = at
+        if of.charge("a", costs, now) is None:
+            assert at == math.inf
+            continue
+        assert at < math.inf
+        started.append((now, units))
+        assert _window(started, now, per, zone) <= _amount(hours, own, now, zone)
+
+
+def _replayed(pool: Pool, started: list[tuple[float, int]]) -> Accounts:
+    of = Accounts(pool, started[0][0] if started else 0.0)
+    for now, units in started:
+        assert of.charge("a", {"requests": float(units)}, now) is not None
+    return of
+
+
+def _window(started: list[tuple[float, int]], now: float, per: Period, zone: str) -> int:
+    def cell(at: float) -> int:
+        if per == "day":
+            return datetime.datetime.fromtimestamp(at, zoneinfo.ZoneInfo(zone)).toordinal()
+        return int(at // CELLS[per][0])
+
+    return sum(units for at, units in started if cell(now) - cell(at) < CELLS[per][1])
+
+
+def _amount(hours: Hours, own: int, now: float, zone: str) -> float:
+    wall = datetime.datetime.fromtimestamp(now, zoneinfo.ZoneInfo(zone)).strftime("%H:%M")
+    is_over_midnight = hours.start >= hours.end
+    holds = wall >= hours.start or wall < hours.end if is_over_midnight else hours.start <= wall < hours.end
+    return hours.amounts["requests"] if holds else own

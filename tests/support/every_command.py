@@ -37,6 +37,8 @@ ARGUMENTS = {
     "plan": "--simulate --hosts 2 --topics 3",
     "publish": f"{TOPIC} payload",
     "push attempts": "acme ep_1:m1",
+    "push pause": "acme",
+    "push resume": "acme",
     "push deliveries": "acme",
     "push endpoint": "acme https://203.0.113.9/in",
     "push endpoints": "acme",

@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from standardwebhooks.webhooks import Webhook
 from support import push_api
 from support.push_api import Api, Receiver
 from support.push_api_calls import PATH, endpoint_of, hosting, lag, message, post, states
 
 from emq import errors
+from emq.push.records import tables
 from emq.push.service import publishing
 from emq.push.service.upkeep import Upkeep
 
@@ -243,12 +245,42 @@ async def test_old_payloads_messages_and_keys_are_forgotten(api: Api, monkeypatc
         await upkeep.tidy_once()
         assert (await api("GET", f"{PATH}/m1"))["erased"] is erased
     monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(2.1 * 3.6e9))
+    await settle(api, "m1")
     await upkeep.tidy_once()
     assert await states(api) == {}
     monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(24.1 * 3.6e9))
     await upkeep.tidy_once()
     keys = await api.app.database.run(lambda c: c.exec_driver_sql("SELECT count(*) FROM emq_push_idempotency").scalar())
     assert keys == 0
+
+
+async def settle(api: Api, message: str) -> None:
+    values = {"state": "delivered", "settled_us": api.service.parts.now_us()}
+    change = sa.update(tables.deliveries).where(tables.deliveries.c.message == message).values(values)
+    await api.app.database.run(lambda c: c.execute(change))
+
+
+async def test_what_still_waits_is_kept_beyond_its_time_and_a_day_longer(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api("PUT", "/v1/tenants/acme", {"qps": 100, "payload_retention_s": 3600, "log_retention_s": 7200})
+    await endpoint_of(api)
+    for id_ in ("waits", "done"):
+        await post(api, message(id=id_))
+    await settle(api, "done")
+    now_us, upkeep = api.service.parts.now_us(), Upkeep(api.service)
+
+    async def left_after(hours: float) -> list[str]:
+        monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(hours * 3.6e9))
+        await upkeep.tidy_once()
+        return [each["id"] for each in (await api("GET", PATH))["data"]]
+
+    assert await left_after(2.1) == ["waits"]
+    assert await left_after(100) == ["waits"]
+    assert list((await states(api)).values()) == ["pending"]
+    await settle(api, "waits")
+    assert await left_after(101) == ["waits"]
+    assert await left_after(125) == []
 
 
 def count_writes(api: Api) -> list[int]:

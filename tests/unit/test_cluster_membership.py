@@ -203,6 +203,28 @@ async def test_a_group_that_a_stranger_took_comes_back_after_a_while_under_a_new
 
 
 @virtual
+async def test_a_stranger_is_told_of_and_the_deletion_of_a_topic_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster_of("a", "b") as cluster:
+        a = cluster.members["a"]
+        deleted, taken = list(a.held.items())[:2]
+        a.held.pop(deleted[0])
+        a.membership.fenced(*deleted)
+        await asyncio.sleep(1)  # the host reads the catalog
+        left = {group: quota for group, quota in quotas(12).items() if group != deleted[0]}
+        for member in cluster.members.values():
+            await member.membership.offer(left, 2)
+        await asyncio.sleep(10)
+        assert "outside of this cluster" not in caplog.text
+        a.membership.fenced(*taken)
+        await asyncio.sleep(10)
+        assert f"a host outside of this cluster took group {taken[0]}" in caplog.text
+        a.membership.fenced(taken[0], a.held.get(taken[0], 0))
+    caplog.clear()
+    await asyncio.sleep(10)
+    assert caplog.text == "", "a host that has left says nothing more"
+
+
+@virtual
 async def test_weights_and_orders_decide_the_shares() -> None:
     async with cluster_of("a", "b") as cluster:
         tree = cluster.ensemble.tree()

@@ -51,6 +51,7 @@ SAMPLES: dict[str, Any] = {
     "filter": {},
     "role": "read",
     "messages": [],
+    "origin": "events.example.com",
 }
 
 
@@ -82,7 +83,7 @@ def test_answers_know_only_fields_that_the_api_has() -> None:
         answers.StoredMessage: "MessageWhole", answers.Delivery: "DeliveryWithAttempts", answers.Hold: "HoldShown",
         answers.Attempt: "AttemptShown", answers.Replay: "ReplayShown", answers.Counted: "Counted",
         answers.EndpointLag: "EndpointLagShown", answers.Rate: "RateShown", answers.Key: "KeyMade",
-        answers.Example: "ExampleShown", answers.Erased: "Erased",
+        answers.Handshake: "HandshakeShown", answers.Example: "ExampleShown", answers.Erased: "Erased",
     }  # fmt: skip
     for struct, schema in shown.items():
         assert set(get_type_hints(struct)) <= set(schemas[schema]["properties"]), schema

@@ -1,4 +1,4 @@
-"""Changes of rates, and pauses: of an endpoint; for an operator also of a tenant's rate, and of any topic."""
+"""Changes of rates, and pauses: of an endpoint; pauses of a tenant; for an operator also rates of a tenant or topic."""
 
 from __future__ import annotations
 
@@ -36,12 +36,19 @@ class Target(NamedTuple):
     topic: Topic
 
 
-async def _target(service: PushService, visitor: Visitor, tenant: str, endpoint: str) -> Target:
-    """Return what somebody wants to change. Raises unless he may."""
+async def _target(
+    service: PushService, visitor: Visitor, tenant: str, endpoint: str, *, only_admin: bool = True
+) -> Target:
+    """Return what somebody wants to change. Raises unless he may.
+
+    Args:
+        only_admin: an admin alone may do this to a whole tenant.
+    """
     visitor.check_manages(tenant)
     of = await tenant_screen.subject(service, tenant, any_topic=visitor.sees_all)
     if not endpoint:
-        visitor.check_admin()
+        if only_admin or not of.is_tenant:
+            visitor.check_admin()
         return Target(of, "", of.title or of.name, of.topic)
     found = await service.endpoints.get(tenant, endpoint)
     topic = (await service.parts.app.catalog.some([found.topic])).get(found.topic)
@@ -107,14 +114,15 @@ def _qps(text: str) -> float:
 
 @router.get("/tenants/{tenant}/pause")
 async def ask_pause(tenant: str, screen: View, endpoint: str = "") -> Response:
-    target = await _target(screen.service, screen.visitor, tenant, endpoint)
-    _check_pausable(target)
-    if target.topic.state is State.PAUSED:
+    target = await _target(screen.service, screen.visitor, tenant, endpoint, only_admin=False)
+    if target.topic.state is State.PAUSED if endpoint else target.of.paused:
         title, button = f"Resume {target.name}", "Resume"
         lines = [f"What waits starts again, at most {number(target.topic.qps)} a second."]
     else:
         title, button = f"Pause {target.name}", "Pause"
         lines = ["What is in flight ends; nothing more starts until somebody resumes it.", "New messages wait."]
+    if target.of.is_tenant and not endpoint:
+        lines.append("This is for all its endpoints. Those that are paused or disabled by themselves stay so.")
     hidden = {"endpoint": endpoint, "to": button.lower()}
     change = Change(title, "pause", lines, button, hidden, confirms=True, grave=button == "Pause")
     return screen.answer("change.html", of=target.of, change=change)
@@ -123,19 +131,15 @@ async def ask_pause(tenant: str, screen: View, endpoint: str = "") -> Response:
 @router.post("/tenants/{tenant}/pause")
 async def set_paused(tenant: str, screen: View) -> Response:
     form = await screen.form()
-    target = await _target(screen.service, screen.visitor, tenant, form.get("endpoint", ""))
-    _check_pausable(target)
+    target = await _target(screen.service, screen.visitor, tenant, form.get("endpoint", ""), only_admin=False)
     to = form.get("to")
     if to not in ("pause", "resume"):
         raise Invalid("invalid_request", "Say whether to pause or to resume.")
     paused = to == "pause"
     if target.endpoint:
         await screen.service.endpoints.set_paused(tenant, target.endpoint, paused, screen.visitor.actor)
+    elif target.of.is_tenant:
+        await screen.service.tenants.set_paused(tenant, paused, screen.visitor.actor)
     else:
         await screen.service.parts.app.update_topic(tenant, state=State.PAUSED if paused else State.ACTIVE)
     return back(screen, tenant, "paused" if paused else "resumed")
-
-
-def _check_pausable(target: Target) -> None:
-    if target.of.is_tenant and not target.endpoint:
-        raise Invalid("invalid_request", "Pause the tenant's endpoints, one by one.")

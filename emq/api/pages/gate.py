@@ -101,6 +101,8 @@ async def sign_in(service: PushService, text: str) -> str:
         raise Problem(401, "invalid_key", "This key is unknown, was deleted or has expired.")
     if key.role == "send":
         raise Problem(403, "forbidden", "This key may only publish. Sign in with a key of the role read or manage.")
+    if key.role == "submit":
+        raise Problem(403, "forbidden", "This key may only submit tasks. Sign in with a key of the role admin.")
     lifetime_s = SESSION_S
     if key.expires_us:
         lifetime_s = min(lifetime_s, (key.expires_us - service.parts.now_us()) / 1e6)

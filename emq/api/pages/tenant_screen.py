@@ -50,16 +50,14 @@ class Subject(NamedTuple):
         title: the tenant's name for people; may be empty.
         topic: the topic of this name.
         is_tenant: False for a topic that belongs to no tenant.
+        paused: nothing of it starts until somebody resumes it.
     """
 
     name: str
     title: str
     topic: Topic
     is_tenant: bool
-
-    @property
-    def paused(self) -> bool:
-        return self.topic.state is State.PAUSED
+    paused: bool
 
 
 class RateNow(NamedTuple):
@@ -135,10 +133,10 @@ async def subject(service: PushService, name: str, *, any_topic: bool) -> Subjec
     except NotFound:
         if not any_topic or topic is None:
             raise
-        return Subject(name, "", topic, False)
+        return Subject(name, "", topic, False, topic.state is State.PAUSED)
     if topic is None:
         raise unknown(name)
-    return Subject(name, tenant.settings.name, topic, True)
+    return Subject(name, tenant.settings.name, topic, True, tenant.is_paused)
 
 
 async def rate_now(service: PushService, of: Subject) -> RateNow:

@@ -148,6 +148,9 @@ def _standstill(facts: Facts) -> Iterator[Reason]:
         text = f"its endpoint is disabled ({disabled}); go on with: emq topic set {name} push.disabled="
         yield Reason(Name.PAUSED, text)
         return
+    if paused := facts.topic.options.attributes.get("push.paused"):
+        yield Reason(Name.PAUSED, f"{paused}; go on with: emq push resume {name.partition('.')[0]}")
+        return
     bound = [c for c in facts.consumers if c.bound]
     if not facts.hosts:
         yield Reason(Name.NO_OWNER, "no host is running; start one with: emq up")

@@ -30,6 +30,23 @@ class Tenant(msgspec.Struct, frozen=True):
     payload_retention_s: int = 0
     log_retention_s: int = 0
     delete_on_success: bool = False
+    paused: bool = False
+
+
+class Handshake(msgspec.Struct, frozen=True):
+    """What an endpoint said of deliveries.
+
+    Attributes:
+        state: "none", "agreed", "refused" or "outdated".
+        allowed_rate_per_min: deliveries a minute; None for any number.
+        reason: why it refused.
+    """
+
+    state: str
+    origin: str | None = None
+    allowed_rate_per_min: int | None = None
+    reason: str = ""
+    asked: datetime.datetime | None = None
 
 
 class Endpoint(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import msgspec
 from emq.push.client import answers
 from emq.push.client.requests import Request, body, path
 
-Role = Literal["admin", "read", "send", "manage"]
+Role = Literal["admin", "submit", "read", "send", "manage"]
 
 # ------------------------------------------------------------------------------------------------------------- tenants
 
@@ -58,6 +58,16 @@ def tenants(*, limit: int | None = None, cursor: str | None = None) -> Request[a
 def delete_tenant(tenant: str) -> Request[None]:
     """Delete a tenant with its endpoints, messages, deliveries and keys. Safe to repeat."""
     return Request("DELETE", path("tenants", tenant), type(None))
+
+
+def pause_tenant(tenant: str) -> Request[answers.Tenant]:
+    """Deliver nothing to any endpoint of a tenant until it is resumed; its messages are taken, and wait."""
+    return Request("POST", path("tenants", f"{tenant}:pause"), answers.Tenant)
+
+
+def resume_tenant(tenant: str) -> Request[answers.Tenant]:
+    """Resume a paused tenant; endpoints that are paused or disabled themselves stay so."""
+    return Request("POST", path("tenants", f"{tenant}:resume"), answers.Tenant)
 
 
 # ----------------------------------------------------------------------------------------------------------- endpoints
@@ -134,6 +144,17 @@ def pause_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
 def resume_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
     """Resume a paused endpoint."""
     return _do(tenant, endpoint, "resume")
+
+
+def start_handshake(tenant: str, endpoint: str, origin: str) -> Request[answers.Handshake]:
+    """Ask an endpoint whether it wants deliveries from this origin, a DNS name; what it allows binds from then on."""
+    where = path("tenants", tenant, "endpoints", f"{endpoint}:handshake")
+    return Request("POST", where, answers.Handshake, body(origin=origin))
+
+
+def handshake(tenant: str, endpoint: str) -> Request[answers.Handshake]:
+    """Return the last handshake with an endpoint."""
+    return Request("GET", path("tenants", tenant, "endpoints", endpoint, "handshake"), answers.Handshake)
 
 
 def send_example(

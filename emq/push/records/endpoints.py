@@ -60,6 +60,23 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     durability: Literal["accepted", "replicated", "fsynced"] = "accepted"
 
 
+class Handshake(msgspec.Struct, frozen=True):
+    """The last handshake of CloudEvents webhooks with an endpoint.
+
+    Attributes:
+        origin: the sender for whom it asked.
+        state: "agreed"; "refused", also for no answer; "outdated" once the endpoint has another URL.
+        rate_per_min: most deliveries a minute that the endpoint allows; None for any number, and if it refused.
+        reason: why it refused.
+    """
+
+    origin: str
+    state: Literal["agreed", "refused", "outdated"]
+    at_us: int
+    rate_per_min: int | None = None
+    reason: str = ""
+
+
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint.
 
@@ -70,6 +87,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         is_paused: deliveries wait until somebody resumes them. Its topic knows, not its row.
         old_secret_until_us: when the secret before the last rotation ends; 0 if there is none.
         is_going: it is being deleted; it gets no messages.
+        handshake: None if nobody asked the endpoint.
     """
 
     id: str
@@ -81,6 +99,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool = False
     old_secret_until_us: int = 0
     is_going: bool = False
+    handshake: Handshake | None = None
     created_us: int = 0
     changed_us: int = 0
 
@@ -105,6 +124,7 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     auth: str = "none"
     old_secret_until_us: int = 0
     is_going: bool = False
+    handshake: Handshake | None = None
 
 
 _decode = msgspec.json.Decoder(_Body).decode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 import sqlalchemy as sa
@@ -12,14 +12,18 @@ from emq.push.records import cursors
 from emq.push.records.cursors import Page
 from emq.push.records.tables import keys as table
 
-Role = Literal["admin", "read", "send", "manage"]
+Role = Literal["admin", "submit", "read", "send", "manage"]
+
+WITHOUT_TENANT: Final = frozenset(("admin", "submit"))
+"""Roles of keys that belong to no tenant."""
 
 
 class Key(msgspec.Struct, frozen=True):
     """Attributes:
     digest: SHA-256 of the key, in hex.
-    role: "admin" for everything; of one tenant, "read" reads, "send" publishes, "manage" does all.
-    tenant: empty for admin.
+    role: "admin" for everything; "submit" for the tasks of all pools of resources; of one tenant, "read" reads, "send"
+        publishes, "manage" does all.
+    tenant: empty for a role without one.
     name: for people.
     expires_us: 0 for never.
     """

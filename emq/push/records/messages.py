@@ -10,8 +10,12 @@ import sqlalchemy as sa
 from emq.push.records import cursors
 from emq.push.records.accepted import IDS_AT_ONCE, Rest
 from emq.push.records.cursors import Page
+from emq.push.records.deliveries import PENDING
 from emq.push.records.tables import attempts, deliveries
 from emq.push.records.tables import messages as table
+
+POSTPONED_US = 86_400_000_000
+"""Microseconds, a day: the records of a message whose time is over and that still waits are looked at again then."""
 
 _rest = msgspec.json.Decoder(Rest).decode
 _HEAD = (table.c.message, table.c.event_type, table.c.key, table.c.created_us, table.c.expires_us, table.c.body)
@@ -121,13 +125,27 @@ class Messages:
         return self.erase(connection, tenant, ids)
 
     def delete_expired(self, connection: sa.Connection, now_us: int, limit: int) -> int:
-        """Delete some messages whose time is over, with their deliveries and attempts; return how many."""
+        """Delete some messages whose time is over, with their deliveries and attempts.
+
+        A message that still waits for one of its endpoints, delayed or parked, stays for `POSTPONED_US` more.
+
+        Returns:
+            The number of messages that were deleted or stay.
+        """
         query = sa.select(table.c.tenant, table.c.message).where(self._mine, table.c.expires_us < now_us)
         gone: dict[str, list[str]] = {}
         for tenant, message in connection.execute(query.order_by(table.c.expires_us).limit(limit)):
             gone.setdefault(tenant, []).append(message)
         for tenant, ids in gone.items():
-            self.delete(connection, tenant, ids)
+            mine = (deliveries.c.environment == self._environment, deliveries.c.tenant == tenant)
+            waiting = sa.select(deliveries.c.message).where(
+                *mine, deliveries.c.message.in_(ids), deliveries.c.state == PENDING
+            )
+            stay = set(connection.execute(waiting).scalars())
+            self.delete(connection, tenant, [id_ for id_ in ids if id_ not in stay])
+            if stay:
+                these = (self._mine, table.c.tenant == tenant, table.c.message.in_(stay))
+                connection.execute(sa.update(table).where(*these).values(expires_us=now_us + POSTPONED_US))
         return sum(map(len, gone.values()))
 
     def delete_some_of(self, connection: sa.Connection, tenant: str, limit: int) -> int:

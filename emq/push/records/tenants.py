@@ -38,6 +38,7 @@ class Tenant(msgspec.Struct, frozen=True):
     id: the caller's own.
     changed_us: grows with each change of the tenant or of one of its endpoints.
     is_going: the tenant is being deleted; it takes no messages.
+    is_paused: nothing is delivered until somebody resumes the tenant; it takes messages.
     """
 
     id: str
@@ -45,11 +46,13 @@ class Tenant(msgspec.Struct, frozen=True):
     created_us: int
     changed_us: int
     is_going: bool = False
+    is_paused: bool = False
 
 
 class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: TenantSettings
     is_going: bool = False
+    is_paused: bool = False
 
 
 _decode = msgspec.json.Decoder(_Body, strict=False).decode
@@ -75,7 +78,7 @@ class Tenants:
         values = {
             "environment": self._environment,
             "tenant": tenant.id,
-            "body": msgspec.json.encode(_Body(tenant.settings, tenant.is_going)).decode(),
+            "body": msgspec.json.encode(_Body(tenant.settings, tenant.is_going, tenant.is_paused)).decode(),
             "created_us": tenant.created_us,
             "changed_us": tenant.changed_us,
         }
@@ -112,4 +115,4 @@ class Tenants:
 
 def _tenant(row: sa.Row[tuple[object, ...]]) -> Tenant:
     body = _decode(row.body)
-    return Tenant(row.tenant, body.settings, row.created_us, row.changed_us, body.is_going)
+    return Tenant(row.tenant, body.settings, row.created_us, row.changed_us, body.is_going, body.is_paused)

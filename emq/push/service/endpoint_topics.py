@@ -14,7 +14,7 @@ from emq.push.records.endpoints import Endpoint, EndpointSettings
 from emq.push.records.tenants import Tenant
 from emq.push.secrets import Secrets
 from emq.push.service.refusals import Invalid
-from emq.topics import model
+from emq.topics import allowed_rates, model
 
 TENANT = "tenant"
 """The attribute that names the tenant of a topic."""
@@ -124,9 +124,14 @@ def live(endpoint: Endpoint, topic: model.Topic | None) -> Endpoint:
     return msgspec.structs.replace(endpoint, disabled=disabled, is_paused=topic.state is model.State.PAUSED)
 
 
-def qps_of(settings: EndpointSettings, tenant: Tenant) -> float:
-    """Return the endpoint's own cap, which is never above the tenant's."""
-    return min(settings.qps or tenant.settings.qps, tenant.settings.qps)
+def qps_of(settings: EndpointSettings, tenant: Tenant, attributes: Mapping[str, str]) -> float:
+    """Return the endpoint's own cap, which is never above the tenant's, nor above what a handshake allowed."""
+    return min(settings.qps or tenant.settings.qps, tenant.settings.qps, allowed_rates.most_qps(attributes))
+
+
+def pause_of(tenant: Tenant) -> dict[str, str]:
+    """Return the attribute that holds a topic while its tenant is paused; with an empty value while it is not."""
+    return {delivered.PAUSED: "the tenant is paused" if tenant.is_paused else ""}
 
 
 def options(endpoint: Endpoint, attributes: dict[str, str]) -> dict[str, Any]:

@@ -13,10 +13,11 @@ import msgspec
 import sqlalchemy as sa
 
 from emq import errors
-from emq.push import outages
+from emq.push import handshake, outages
+from emq.push.endpoint import URL
 from emq.push.records.accepted import Accepted
 from emq.push.records.cursors import Page
-from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings
+from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings, Handshake
 from emq.push.records.tenants import Tenant, Tenants
 from emq.push.service import endpoint_topics, matching, tenancy
 from emq.push.service.endpoint_topics import Auth, Credentials
@@ -107,7 +108,8 @@ class EndpointService:
             auth,
         )
         credentials = Credentials(secret, headers or {}, auth)
-        attributes = endpoint_topics.attributes(made, credentials, {}, self._parts.secrets)
+        held = {name: value for name, value in endpoint_topics.pause_of(owner).items() if value}
+        attributes = endpoint_topics.attributes(made, credentials, held, self._parts.secrets)
         warnings = await self._checked(made, attributes)
 
         def save(connection: sa.Connection) -> None:
@@ -155,7 +157,10 @@ class EndpointService:
                 if getattr(settings, name) != getattr(before.settings, name):
                     text = f"{name} never change; create another endpoint and delete this one"
                     raise Invalid("invalid_request", text, f"/{name}")
-            return _named(msgspec.structs.replace(before, settings=settings), headers, auth)
+            handshake = before.handshake
+            if handshake is not None and settings.url != before.settings.url:
+                handshake = msgspec.structs.replace(handshake, state="outdated")
+            return _named(msgspec.structs.replace(before, settings=settings, handshake=handshake), headers, auth)
 
         shown = {**changes, **({} if headers is None else {"header_names": list(headers)})}
         shown |= {} if auth is None else {"auth": auth.type}
@@ -215,6 +220,42 @@ class EndpointService:
         await self._parts.write(lambda c: self._audit(c, actor, action, found, {}))
         return (await self._live([found]))[0]
 
+    async def shake_hands(self, tenant: str, endpoint: str, origin: str, actor: str) -> Handshake:
+        """Ask an endpoint whether it wants deliveries, and how many; what it allows binds from now on.
+
+        Args:
+            origin: a DNS name for the sending system as a whole.
+
+        Raises:
+            NotFound: there is no such endpoint.
+            Conflict: its URL was changed meanwhile.
+        """
+        owner, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
+        topic, now_us = await self._topic(found), self._parts.now_us()
+        target = endpoint_topics.check(found, topic.options.attributes, self._parts.secrets)
+        qps = endpoint_topics.qps_of(found.settings, owner, {})
+        try:
+            allowed = await handshake.handshake(target, origin, qps, self._reach.addresses)
+        except errors.InvalidTopic as exc:
+            outcome = Handshake(origin, "refused", now_us, reason=str(exc))
+        else:
+            outcome = Handshake(origin, "agreed", now_us, allowed.rate_per_min)
+            change = self._parts.app.catalog.set_attributes
+            after = await change(found.topic, allowed.attributes, {URL: found.settings.url})
+            if after.options.attributes.get(URL) != found.settings.url:
+                text = f"the URL of endpoint {endpoint!r} was changed meanwhile; ask again"
+                raise Conflict("changed_meanwhile", text)
+        await self._parts.write(lambda c: self._note(c, tenant, endpoint, outcome, actor))
+        await self._fit(tenant, endpoint)
+        return outcome
+
+    def _note(self, connection: sa.Connection, tenant: str, endpoint: str, outcome: Handshake, actor: str) -> None:
+        _, now = self._existing(connection, tenant, endpoint)
+        changed_us = max(self._parts.now_us(), now.changed_us + 1)
+        self._rows.save(connection, msgspec.structs.replace(now, handshake=outcome, changed_us=changed_us))
+        shown = {name: value for name, value in msgspec.to_builtins(outcome).items() if name != "at_us"}
+        self._audit(connection, actor, "endpoint.handshake", now, shown)
+
     async def delete(self, tenant: str, endpoint: str, actor: str) -> None:
         """Delete an endpoint; its waiting deliveries are cancelled. Safe to repeat. Raises `NotFound`."""
 
@@ -238,14 +279,14 @@ class EndpointService:
         await self._parts.write(finish)
 
     async def follow(self, tenant: Tenant) -> None:
-        """Bring the caps of a tenant's endpoints below the tenant's, after that has changed. Safe to repeat."""
+        """Let a tenant's endpoints follow its cap and its pause, after these have changed. Safe to repeat."""
         for endpoint in await self._parts.read(lambda c: self._rows.of(c, tenant.id)):
             await self._fit(tenant.id, endpoint.id)
 
     # ------------------------------------------------------------------------------------------------------- details
 
     async def _fit(self, tenant: str, endpoint: str) -> None:
-        """Give an endpoint's topic the cap that the rows of tenant and endpoint say.
+        """Give an endpoint's topic the cap that the rows of tenant and endpoint say, and the tenant's pause.
 
         Looks again after each write: of several who change the rows at once, the last writer sees the last rows.
         """
@@ -253,10 +294,15 @@ class EndpointService:
             while True:
                 owner, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
                 topic = await self._parts.app.catalog.get(found.topic)
-                qps = endpoint_topics.qps_of(found.settings, owner)
-                if topic.qps == qps:
+                there, pause = topic.options.attributes, endpoint_topics.pause_of(owner)
+                qps = endpoint_topics.qps_of(found.settings, owner, there)
+                is_held = all(there.get(name, "") == value for name, value in pause.items())
+                if topic.qps == qps and is_held:
                     return
-                await self._parts.app.update_topic(found.topic, qps=qps)
+                if not is_held:
+                    await self._parts.app.catalog.set_attributes(found.topic, pause, {})
+                if topic.qps != qps:
+                    await self._parts.app.update_topic(found.topic, qps=qps)
 
     async def _topic(self, endpoint: Endpoint) -> Topic:
         """Return an endpoint's topic. Raises `NotFound` if the endpoint is being deleted."""
@@ -300,7 +346,7 @@ class EndpointService:
             same_url = after.settings.url == before.settings.url
             warnings = await self._checked(after, attributes, reach=not same_url)
             options = endpoint_topics.options(after, attributes)
-            qps = endpoint_topics.qps_of(after.settings, owner)
+            qps = endpoint_topics.qps_of(after.settings, owner, attributes)
             try:
                 # A host disables an endpoint, and others rotate its secret, by attributes: never write over theirs.
                 expected = topic.options.attributes
@@ -358,7 +404,7 @@ class EndpointService:
         return await self._reach.check(found.url) if reach else []
 
     async def _create_topic(self, endpoint: Endpoint, owner: Tenant, options: dict[str, Any]) -> None:
-        qps = endpoint_topics.qps_of(endpoint.settings, owner)
+        qps = endpoint_topics.qps_of(endpoint.settings, owner, {})
         try:
             await self._parts.app.create_topic(
                 endpoint.topic, qps, priorities=endpoint.settings.priorities, budget=owner.id, **options

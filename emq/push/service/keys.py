@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.push.records.cursors import Page
-from emq.push.records.keys import Key, Keys, Role, digest_of
+from emq.push.records.keys import WITHOUT_TENANT, Key, Keys, Role, digest_of
 from emq.push.service.parts import Parts
 from emq.push.service.refusals import Invalid, NotFound
 from emq.push.service.tenancy import Tenancy
@@ -38,11 +38,11 @@ class KeyService:
             lifetime_s: seconds; 0 for ever.
 
         Raises:
-            Invalid: an admin key with a tenant, or another one without.
+            Invalid: a tenant with a role that takes none, or none with another role.
             NotFound: there is no such tenant.
         """
-        if (role == "admin") == bool(tenant):
-            text = "role admin takes no tenant" if tenant else f"role {role} needs a tenant"
+        if (role in WITHOUT_TENANT) == bool(tenant):
+            text = f"role {role} takes no tenant" if tenant else f"role {role} needs a tenant"
             raise Invalid("invalid_request", text, "/tenant")
         text, now_us = PREFIX + secrets.token_urlsafe(32), self._parts.now_us()
         expires_us = now_us + round(lifetime_s * 1e6) if lifetime_s else 0

@@ -29,7 +29,7 @@ class Reach:
     """
 
     def __init__(self, addresses: AddressFilter, resolver: AbstractResolver | None = None) -> None:
-        self._addresses = addresses
+        self.addresses = addresses
         self._resolver = resolver
 
     async def check(self, url: yarl.URL) -> Sequence[str]:
@@ -40,11 +40,11 @@ class Reach:
         """
         host = url.host or ""
         try:
-            self._addresses.check_url(url)
-            self._addresses.check_host(host)
+            self.addresses.check_url(url)
+            self.addresses.check_host(host)
         except (ValueError, ForbiddenAddress) as exc:
             raise Invalid("forbidden_address", str(exc).replace("push.url", "url"), "/url") from exc
-        if self._addresses.proxy is not None:
+        if self.addresses.proxy is not None:
             return []  # the proxy looks names up, and this host may have no way to do so
         if self._resolver is None:
             self._resolver = build_resolver()
@@ -58,7 +58,7 @@ class Reach:
         except (OSError, UnicodeError):
             return [f"{host} has no address now; deliveries are retried until it has one"]
         for each in found:
-            if refusal := self._addresses.refusal(each["host"]):
+            if refusal := self.addresses.refusal(each["host"]):
                 text = f"url: {host} leads to {refusal}, which is not allowed; use a public address, or allow it with"
                 raise Invalid("forbidden_address", f"{text} the setting push_allow", "/url")
         return []

@@ -17,7 +17,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from emq.push.endpoint import DISABLED
+from emq.push.endpoint import DISABLED, PAUSED
 from emq.push.records import deliveries
 from emq.push.records.deliveries import Delivery
 from emq.push.service.host_facts import HostFacts
@@ -88,6 +88,8 @@ def hold_of(topic: Topic | None, tenant: Topic | None, facts: HostFacts) -> Hold
         return Hold("disabled", reason)
     if topic.state is TopicState.PAUSED:
         return Hold("paused", "the endpoint is paused")
+    if (why := topic.options.attributes.get(PAUSED)) is not None:
+        return Hold("paused", why)
     throttle = facts.throttled.get(topic.name)
     if throttle is not None and throttle.rate is None:
         return Hold("circuit_open", throttle.reason, throttle.until, 0.0)

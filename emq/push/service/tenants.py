@@ -75,6 +75,29 @@ class TenantService(Tenancy):
         await self._follow(tenant)
         return made, is_new
 
+    async def set_paused(self, tenant: str, paused: bool, actor: str) -> Tenant:
+        """Pause a tenant as a whole, or resume it. Safe to repeat.
+
+        The deliveries of all its endpoints wait, also those of endpoints that are made meanwhile. The tenant goes on
+        taking messages. An endpoint that was paused or disabled for itself stays so when the tenant is resumed.
+
+        Raises:
+            NotFound: there is no such tenant.
+        """
+
+        def save(connection: sa.Connection) -> Tenant:
+            before = self.existing(connection, tenant)
+            changed_us = max(self._parts.now_us(), before.changed_us + 1)
+            made = msgspec.structs.replace(before, is_paused=paused, changed_us=changed_us)
+            self._rows.save(connection, made)
+            action = "tenant.paused" if paused else "tenant.resumed"
+            self._parts.audit(connection, actor, action, tenant, tenant=tenant)
+            return made
+
+        made = await self._parts.write(save)
+        await self._endpoints.follow(made)
+        return made
+
     async def _follow(self, tenant: str) -> None:
         """Give the tenant's topic and its endpoints the cap that its row says.
 

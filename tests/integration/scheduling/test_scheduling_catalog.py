@@ -105,3 +105,12 @@ async def test_versions_go_on_after_a_deletion_and_stay_known(catalog: PoolCatal
     assert (await catalog.put(with_amount(4))).version == 4
     amounts = {v: p.resources["acme"].limits[0].amount for v, p in (await catalog.history("sms")).items()}
     assert amounts == {1: 1, 2: 2, 4: 4}
+
+
+async def test_a_pool_of_a_newer_emq_is_told_as_such(catalog: PoolCatalog, database: Database) -> None:
+    await catalog.put(pool())
+    await database.run(
+        lambda c: c.exec_driver_sql("""UPDATE emq_scheduling_pools SET body = '{"name": "sms", "later": 1}'""")
+    )
+    with pytest.raises(errors.InvalidPool, match=r"pool 'sms' in the database cannot be read .* upgrade this"):
+        await catalog.get("sms")

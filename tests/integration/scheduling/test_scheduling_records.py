@@ -117,21 +117,23 @@ async def test_texts_that_a_database_cannot_hold_are_recorded_all_the_same(log: 
 class Away:
     """A database that takes nothing while it is away."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, failure: Exception | None = None) -> None:
         self._database = database
+        self._failure = failure or errors.DatabaseUnavailable("away")
         self.is_away = True
 
     async def run(self, *args: Any, **named: Any) -> Any:
         if self.is_away:
-            raise errors.DatabaseUnavailable("away")
+            raise self._failure
         return await self._database.run(*args, **named)
 
 
+@pytest.mark.parametrize("failure", [errors.DatabaseUnavailable("away"), ValueError("x")], ids=["away", "odd"])
 async def test_while_the_database_is_away_nothing_is_dropped_and_a_full_log_pushes_back(
-    database: Database, environment: str, records: Records, monkeypatch: pytest.MonkeyPatch
+    failure: Exception, database: Database, environment: str, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ends, "AGAIN_S", 0.01)
-    away = Away(database)
+    away = Away(database, failure)
     log = EndLog(lambda: away, environment, lambda: "host-1", most=5)  # type: ignore[arg-type, return-value]
     async with log.running():
         for i in range(4):
@@ -194,6 +196,13 @@ async def test_all_rows_come_in_order_of_starts_page_by_page(
     assert [each.task for each in await records.latest("sms", limit=2)] == ["t1", "t0"]
     assert await records.latest("sms", resource="other") == []
     assert len(await records.latest("sms", task_type="code", before_us=NOW_US + 5_000_000)) == 2
+
+
+async def test_the_latest_go_on_after_a_row_and_are_chosen_by_their_outcome(log: EndLog, records: Records) -> None:
+    await written(log, *(end(f"t{i}", started_s=1) for i in range(3)), end("other", ends.FAILED, started_s=2))
+    assert [each.task for each in await records.latest("sms", outcome="failed")] == ["other"]
+    rest = await records.latest("sms", before_us=NOW_US + 1_000_000, before_task="t2")
+    assert [each.task for each in rest] == ["t1", "t0"], "of equal starts the rest, none twice"
 
 
 async def test_what_ran_on_a_host_that_is_gone_is_noted_as_lost(log: EndLog, records: Records) -> None:

@@ -358,3 +358,69 @@ def test_a_resource_without_limits_gets_a_part_of_what_ran() -> None:
     assert not of.fits("a", {}, NOW + 3)
     of.set_factor("a", 1, NOW + 3)
     assert of.room("a", {}, NOW + 3) == 100
+
+
+def test_expected_at_counts_on_the_ends_of_tasks_in_flight() -> None:
+    of = accounts(account=resource("gb 80 in_flight"), a=resource("requests 5 second", parent="account"), b=resource())
+    for gb, ends_at in ((30, NOW + 20), (20, NOW + 10), (10, math.inf)):
+        assert of.charge("a", {"gb": gb, "requests": 0}, NOW, ends_at) is not None
+    assert of.expected_at("a", {"gb": 20}, NOW) == NOW
+    assert of.expected_at("a", {"gb": 40}, NOW) == NOW + 10
+    assert of.expected_at("a", {"gb": 70}, NOW) == NOW + 20
+    assert of.expected_at("a", {"gb": 71}, NOW) == math.inf
+    assert of.expected_at("a", {"gb": 81}, NOW) == math.inf
+    assert of.expected_at("a", {"gb": 40}, NOW, after={"gb": 20}, after_ends_at=NOW + 5) == NOW + 10
+    assert of.expected_at("a", {"gb": 40}, NOW, after={"gb": 20}, after_ends_at=NOW + 15) == NOW + 15
+    assert of.expected_at("a", {"gb": 40}, NOW, after={"gb": 20}, on="b") == NOW + 10, "it is on another account"
+    assert of.expected_at("a", {"gb": 40}, NOW + 13) == NOW + 16, "what is 3 s late will take 3 s more"
+    assert of.expected_at("a", {"gb": 0, "requests": 6}, NOW) == math.inf
+
+
+def test_expected_at_forgets_tasks_that_ended() -> None:
+    of = accounts(a=resource("gb 80 in_flight"))
+    first = of.charge("a", {"gb": 50}, NOW, NOW + 5)
+    second = of.charge("a", {"gb": 30}, NOW, NOW + 9)
+    assert first is not None
+    assert second is not None
+    first.settle({"gb": 40}, NOW + 1)
+    assert of.expected_at("a", {"gb": 20}, NOW + 1) == NOW + 5
+    assert of.expected_at("a", {"gb": 10}, NOW + 1) == NOW + 1
+    first.end(NOW + 2)
+    second.undo(NOW + 2)
+    assert of.expected_at("a", {"gb": 80}, NOW + 2) == NOW + 2
+
+
+def test_an_actual_that_cannot_be_true_does_no_harm() -> None:
+    of = accounts(a=resource("tokens 100 minute", "slots 9 in_flight"))
+    other, charge = of.charge("a", {"tokens": 30}, NOW), of.charge("a", {"tokens": 20}, NOW)
+    assert other is not None
+    assert charge is not None
+    charge.settle({"tokens": math.nan}, NOW)
+    charge.settle({"tokens": math.inf}, NOW)
+    assert of.used(NOW)["a"] == {"tokens/minute": 50, "slots/in_flight": 2}
+    charge.end(NOW, {"tokens": -1_000, "slots": -5})
+    assert of.used(NOW)["a"] == {"tokens/minute": 30, "slots/in_flight": 1}
+
+
+def test_a_changed_pool_does_not_put_running_tasks_before_a_probe() -> None:
+    of = accounts(a=resource("slots 9 in_flight"))
+    before = of.charge("a", {}, NOW)
+    of.set_factor("a", PROBE_FACTOR, NOW)
+    of.follow(Pool("sms", resources={"a": resource("slots 8 in_flight", "memory 5 in_flight")}), NOW)
+    assert of.used(NOW)["a"] == {"slots/in_flight": 1, "memory/in_flight": 1}
+    assert before is not None
+    before.end(NOW)
+    probe = of.charge("a", {}, NOW)
+    assert probe is not None
+    of.follow(Pool("sms", resources={"a": resource("slots 7 in_flight")}), NOW)
+    assert of.charge("a", {}, NOW) is None
+    probe.end(NOW)
+    assert of.charge("a", {}, NOW) is not None
+
+
+def test_a_clock_that_is_put_back_by_much_does_not_stop_a_resource() -> None:
+    of = accounts(a=resource("requests 10 minute", "quota 100 day"))
+    assert starts(of, "a", NOW + 3_600, 6) == 6
+    assert starts(of, "a", NOW) == 4
+    assert of.next_at("a", {}, NOW + 1) == NOW + 60
+    assert starts(of, "a", NOW + 60) == 10

@@ -1,0 +1,44 @@
+"""The rate that an endpoint has agreed to in its handshake (`push.allowed_rate`): the most qps that its topic may have.
+
+The rate binds whoever changes the topic later, until another handshake, or somebody who changes the attribute itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from emq import errors
+from emq.topics.model import Topic
+
+ATTRIBUTE = "push.allowed_rate"
+_MILLIONTHS = 1_000_000
+"""A qps has at most six decimals."""
+
+
+def most_qps(attributes: Mapping[str, str]) -> float:
+    """Return the most starts a second by a topic's attributes; infinity if they allow any number."""
+    try:
+        rate_per_min = float(attributes.get(ATTRIBUTE, "inf"))
+    except ValueError:  # whoever reads the endpoint says so
+        return math.inf
+    if not 0 < rate_per_min < math.inf:
+        return math.inf
+    return max(1, math.floor(rate_per_min / 60 * _MILLIONTHS)) / _MILLIONTHS
+
+
+def check(topic: Topic, before: Topic | None) -> None:
+    """Refuse a qps above the allowed rate, and none that was there before.
+
+    Raises:
+        InvalidTopic: the change asks for more than the endpoint allows.
+    """
+    most = most_qps(topic.options.attributes)
+    if topic.qps <= most or (
+        before is not None and topic.qps <= before.qps and most_qps(before.options.attributes) <= most
+    ):
+        return
+    raise errors.InvalidTopic(
+        f"topic {topic.name!r}: qps {topic.qps:g} is more than its endpoint allows: {most:g} a second "
+        f"({ATTRIBUTE}={topic.options.attributes[ATTRIBUTE]} a minute); give less, or ask the endpoint again"
+    )

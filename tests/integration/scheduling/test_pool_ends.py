@@ -1,0 +1,136 @@
+"""How tasks end: done, dead after their attempts, expired, cancelled; what records and replies say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import emq
+from emq import errors
+from emq.scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
+
+LIMIT = (Limit("requests", 20, "second"), Limit("tokens", 1000, "second"))
+
+
+class Place:
+    """An app that is a host of the pool "p" and of the topic "replies"."""
+
+    def __init__(self, app: emq.App, scheduling: Scheduling) -> None:
+        self.app = app
+        self.scheduling = scheduling
+        self.attempts: list[tuple[str, int]] = []
+        self.replies: dict[str, dict[str, Any]] = {}
+        self.fails: dict[str, Exception] = {}
+
+    async def perform(self, task: Task, run: Run) -> object:
+        self.attempts.append((task.id, task.attempt))
+        if task.id in self.fails:
+            raise self.fails[task.id]
+        if task.payload == b"slow":
+            await asyncio.sleep(2.0)
+        return {"sent": task.payload.decode()}
+
+    async def reply(self, task: str, timeout_s: float = 15.0) -> dict[str, Any]:
+        async with asyncio.timeout(timeout_s):
+            while task not in self.replies:
+                await asyncio.sleep(0.02)
+        return self.replies[task]
+
+
+@contextlib.asynccontextmanager
+async def place(directory: Path, **types: TaskType) -> AsyncIterator[Place]:
+    app = emq.App(f"sqlite:///{directory}/emq.db")
+    made = Place(app, Scheduling(app))
+    made.scheduling.performer("p")(made.perform)
+
+    @app.handler("replies")
+    async def note(body: dict) -> None:  # type: ignore[type-arg]
+        made.replies[body["task"]] = body
+
+    async with app:
+        await app.create_topic("replies", 1000)
+        resource = Resource(limits=LIMIT, takes={kind: {} for kind in types})
+        await made.scheduling.pools.put(Pool("p", resources={"r": resource}, types=types))
+        async with app.running():
+            yield made
+
+
+async def test_done_and_dead_tasks_are_recorded_and_replied(tmp_path: Path) -> None:
+    kind = TaskType(max_attempts=3, backoff_s=(0.05,), costs={"tokens": 1.0})
+    async with place(tmp_path, t=kind) as made:
+        made.fails = {"bad": ValueError("no such number"), "refused": errors.Reject("blocked")}
+        for name in ("good", "bad", "refused"):
+            await made.scheduling.submit("p", "t", b"x", task_id=name, reply_to="replies")
+        found = {name: await made.reply(name) for name in ("good", "bad", "refused")}
+        assert found["good"]["result"] == {"sent": "x"}
+        assert {name: reply["outcome"] for name, reply in found.items()} == {
+            "good": "done",
+            "bad": "dead",
+            "refused": "dead",
+        }
+        assert "no such number" in found["bad"]["error"]
+        assert [attempt for name, attempt in made.attempts if name == "bad"] == [1, 2, 3]
+        assert [attempt for name, attempt in made.attempts if name == "refused"] == [1]
+        statuses = {name: await made.scheduling.result("p", name) for name in found}
+        assert {name: status.state for name, status in statuses.items()} == {
+            "good": "done",
+            "bad": "dead",
+            "refused": "dead",
+        }
+        assert [each.outcome for each in statuses["bad"].attempts] == ["failed", "failed", "dead"]
+        letters = [letter.id async for letter in made.app.dead_letters("p.t")]
+        assert sorted(letters) == ["bad", "refused"]
+
+
+async def test_a_dead_task_that_is_replayed_begins_again(tmp_path: Path) -> None:
+    async with place(tmp_path, t=TaskType(max_attempts=1)) as made:
+        made.fails = {"bad": ValueError("down")}
+        await made.scheduling.submit("p", "t", b"x", task_id="bad", reply_to="replies")
+        assert (await made.reply("bad"))["outcome"] == "dead"
+        made.fails.clear()
+        made.replies.clear()
+        async with asyncio.timeout(10):
+            while not await made.app.replay_dead_letters("p.t"):
+                await asyncio.sleep(0.1)
+        assert (await made.reply("bad"))["outcome"] == "done"
+
+
+async def test_an_expired_task_does_not_start(tmp_path: Path) -> None:
+    async with place(tmp_path, slow=TaskType(priority=0), t=TaskType(priority=1, ttl_s=0.5)) as made:
+        stored = await made.scheduling.pools.get("p")
+        closed = msgspec.structs.replace(stored.pool.resources["r"], paused=True)
+        await made.scheduling.pools.put(msgspec.structs.replace(stored.pool, resources={"r": closed}))
+        await asyncio.sleep(2.5)
+        await made.scheduling.submit("p", "t", b"x", task_id="late", reply_to="replies")
+        reply = await made.reply("late")
+        assert reply["outcome"] == "expired"
+        assert (await made.scheduling.result("p", "late")).state == "expired"
+        assert made.attempts == []
+
+
+async def test_a_task_too_large_for_a_lowered_limit_waits_and_holds_up_nobody(tmp_path: Path) -> None:
+    async with place(tmp_path, t=TaskType(costs={"tokens": 1.0})) as made:
+        stored = await made.scheduling.pools.get("p")
+        less = msgspec.structs.replace(stored.pool.resources["r"], limits=(LIMIT[0], Limit("tokens", 10, "second")))
+        for number in range(12):
+            await made.scheduling.submit("p", "t", b"slow", task_id=f"first-{number}")
+        large = [f"large-{number}" for number in range(40)]
+        for name in large:
+            await made.scheduling.submit("p", "t", b"x", task_id=name, costs={"tokens": 900})
+        await made.scheduling.pools.put(msgspec.structs.replace(stored.pool, resources={"r": less}))
+        await asyncio.sleep(1.5)
+        await made.scheduling.submit("p", "t", b"x", task_id="small", reply_to="replies")
+        assert (await made.reply("small"))["outcome"] == "done"
+        with pytest.raises(errors.TaskRefused, match="tokens=900"):
+            await made.scheduling.submit("p", "t", b"x", costs={"tokens": 900})
+        assert not await _dead(made)
+
+
+async def _dead(made: Place) -> list[str]:
+    return [letter.id async for letter in made.app.dead_letters("p.t")]

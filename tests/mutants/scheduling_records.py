@@ -1,0 +1,84 @@
+"""Mistakes of resource scheduling in the catalog of pools, in the records of tasks, and in the proof from them."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+RECORDS = "tests/integration/scheduling/test_scheduling_records.py"
+CATALOG = "tests/integration/scheduling/test_scheduling_catalog.py"
+PROOF = "tests/unit/scheduling/test_scheduling_proof.py"
+
+MUTANTS = (
+    Mutant(
+        "pool-change-overwrites-another",
+        "L",
+        "a change of a pool that somebody else changed meanwhile overwrites that change",
+        "emq/scheduling/catalog.py",
+        "return await self.put(changed, found.version)",
+        "return await self.put(changed)",
+        f"{CATALOG}::test_of_changes_at_the_same_time_none_is_lost[postgresql]",
+    ),
+    Mutant(
+        "full-log-starts-more",
+        "L",
+        "tasks go on starting however many of their records wait for a database that is away",
+        "emq/scheduling/ends.py",
+        "            self._room.clear()\n",
+        "",
+        f"{RECORDS}::test_while_the_database_is_away_nothing_is_dropped_and_a_full_log_pushes_back[sqlite-away]",
+    ),
+    Mutant(
+        "running-replaces-the-end",
+        "L",
+        "a repeated record that an attempt runs replaces the record of its end",
+        "emq/scheduling/ends.py",
+        "excluded.outcome <> 'running'",
+        "excluded.outcome <> ''",
+        f"{RECORDS}::test_writing_a_record_again_changes_nothing[sqlite]",
+    ),
+    Mutant(
+        "late-cancel-is-passed-over",
+        "L",
+        "a request to cancel that is committed after a later one is never read",
+        "emq/scheduling/cancels.py",
+        "max(0, self._latest_us - OVERLAP_US)",
+        "self._latest_us",
+        f"{RECORDS}::test_a_request_that_is_committed_late_is_not_passed_over[sqlite]",
+    ),
+    Mutant(
+        "present-version-is-trimmed",
+        "Q",
+        "the version of a pool by which tasks still start is deleted when it is old, so that nobody can judge them",
+        "emq/scheduling/retention.py",
+        "(v.pool == pool) & (v.version < newest)",
+        "(v.pool == pool) & (v.version <= newest)",
+        f"{RECORDS}::test_what_is_too_old_goes_and_nothing_else[sqlite]",
+    ),
+    Mutant(
+        "proof-forgets-debt",
+        "Q",
+        "the proof does not hold what a task used beyond its estimate against later starts",
+        "emq/scheduling/proof.py",
+        "        self.debt += units\n",
+        "",
+        f"{PROOF}::test_debt_is_carried_until_it_is_paid",
+    ),
+    Mutant(
+        "proof-charges-no-parents",
+        "Q",
+        "the proof counts no start against the limits of a resource's parents",
+        "emq/scheduling/proof.py",
+        "        at = pool.resources[at].parent\n",
+        "        at = None\n",
+        f"{PROOF}::test_parents_are_charged_for_all_their_children",
+    ),
+    Mutant(
+        "proof-takes-the-largest-amount",
+        "Q",
+        "the proof allows at each hour what the calendar allows at some hour",
+        "emq/scheduling/proof.py",
+        "return by_name.get(limit.name, limit.amount)",
+        "return rules.most_of(pool, pool.resources[owner], limit)",
+        f"{PROOF}::test_calendars_change_amounts_by_the_clock_on_the_wall",
+    ),
+)

@@ -1,0 +1,56 @@
+"""A scheduler whose resource has been out of order uses it again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from emq.clock import ManualClock
+from emq.scheduling.health import Health
+from emq.scheduling.model import Limit, Pool, Resource, TaskType
+from emq.scheduling.scheduler import Ended, Run, Scheduler
+from emq.scheduling.tasks import Task
+
+
+async def nothing(_: Ended) -> None:
+    pass
+
+
+def task(number: int) -> Task:
+    return Task(f"t{number}", "p", "work", "", None, b"", 1, 0)
+
+
+@pytest.mark.parametrize("per", ["second", "in_flight"])
+async def test_a_resource_that_answers_a_probe_again_starts_what_waited(per: str) -> None:
+    limit = Limit("requests", 100.0, per)  # type: ignore[arg-type]
+    pool = Pool("p", resources={"r": Resource(limits=(limit,), takes={"work": {}})}, types={"work": TaskType()})
+    clock = ManualClock(1_000.1)
+    scheduler = Scheduler(pool, clock, lambda: True, nothing)
+    clock.advance(1.0)
+    health = Health(random.Random(1))
+    now = clock.now()
+    health.broken(now, now, "nobody answers")
+    scheduler.apply("r", health, now)
+    clock.advance(10.0)
+    gate = asyncio.Event()
+    begun: list[str] = []
+
+    async def perform(one: Task, run: Run) -> None:
+        begun.append(one.id)
+        await gate.wait()
+
+    tasks = [asyncio.create_task(scheduler.perform(task(number), perform)) for number in range(5)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert begun == ["t0"]  # the probe; the others find no room, and nothing says when there will be some
+    now = clock.now()
+    health.succeeded(now, now + 0.01)
+    scheduler.apply("r", health, now + 0.01)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert begun == [f"t{number}" for number in range(5)]
+    gate.set()
+    await asyncio.gather(*tasks)
+    scheduler.close()

@@ -1,0 +1,187 @@
+"""The API: tasks of pools, from the POST to the result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support import push_api
+from support.pools import POOL
+from support.push_api import Api
+
+from emq import App, errors, settings
+from emq.push.service.service import PushService
+from emq.scheduling.ends import End, EndLog
+from emq.scheduling.scheduler import Run
+from emq.scheduling.scheduling import Scheduling
+from emq.scheduling.submitting import Submitter
+from emq.scheduling.tasks import Task
+
+SMS = "/v1/pools/sms"
+TASKS = f"{SMS}/tasks"
+HELLO = {"type": "notification", "payload": {"text": "hello"}}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with push_api.opened() as opened:
+        await opened("PUT", SMS, POOL, status=201)
+        yield opened
+
+
+@contextlib.asynccontextmanager
+async def performing() -> AsyncIterator[tuple[Api, list[Task]]]:
+    """An app whose host does the tasks of the pool, with the API over it."""
+    app = App(options=settings.merged(settings.Settings(store="memory:")))
+    done: list[Task] = []
+
+    @Scheduling(app).performer("sms")
+    async def send(task: Task, run: Run) -> dict[str, str]:
+        done.append(task)
+        return {"sent by": run.resource}
+
+    async with app:
+        service = await PushService.open(app)
+        _, admin = await service.keys.create("admin", "test")
+        async with push_api.served(app, service, admin) as api:
+            await api("PUT", SMS, POOL, status=201)
+            async with app.running():
+                yield api, done
+        await service.close()
+
+
+async def ended(api: Api, task: str) -> Any:
+    async with asyncio.timeout(20):
+        while True:
+            response = await api.raw("GET", f"{TASKS}/{task}")
+            if response.status_code == 200 and response.json()["state"] not in ("running", "waiting", "unknown"):
+                return response.json()
+            await asyncio.sleep(0.1)
+
+
+async def test_a_task_is_submitted_done_and_shows_its_result() -> None:
+    async with performing() as (api, done):
+        body = b'{"type":"verification","payload":{"code":1.50},"id":"mine","tenant":"shop","key":"k"}'
+        response = await api.raw("POST", TASKS, content=body, headers={"Content-Type": "application/json"})
+        assert response.status_code == 202, response.text
+        assert response.json()["id"] == "mine"
+        found = await ended(api, "mine")
+        assert (found["state"], found["result"]) == ("done", '{"sent by":"north 1"}')
+        [attempt] = found["attempts"]
+        assert (attempt["resource"], attempt["tenant"], attempt["attempt"]) == ("north 1", "shop", 1)
+        assert attempt["started"] >= attempt["submitted"]
+        assert [task.payload for task in done] == [b'{"code":1.50}'], "byte by byte as it was given"
+        assert (await api("GET", TASKS))["data"] == [attempt]
+        async with asyncio.timeout(20):
+            while not (await api("GET", f"{SMS}/snapshot"))["live"]:
+                await asyncio.sleep(0.1)
+
+
+async def test_a_waiting_task_is_cancelled() -> None:
+    async with performing() as (api, done):
+        for name in ("north 1", "north 2", "south"):
+            await api("POST", f"{SMS}/resources/{name}:pause")
+        async with asyncio.timeout(20):
+            while (await api.raw("POST", TASKS, {**HELLO, "deadline_s": 5})).status_code != 409:
+                await asyncio.sleep(0.2)  # until the owner has told that nothing starts
+        done.clear()
+        await api("POST", TASKS, {"type": "marketing", "payload": 1, "id": "late"})
+        assert (await api("POST", f"{TASKS}/late:cancel", status=202)) == {"id": "late", "cancel_asked": True}
+        assert (await ended(api, "late"))["state"] == "cancelled"
+        assert done == []
+
+
+async def test_a_task_that_nothing_is_known_of_is_not_found(api: Api) -> None:
+    assert (await api("GET", f"{TASKS}/never", status=404))["code"] == "unknown_task"
+    await api("POST", f"{TASKS}/never:cancel", status=202)
+    found = await api("GET", f"{TASKS}/never")
+    assert (found["state"], found["cancel_asked"], found["attempts"]) == ("unknown", True, [])
+    for method, path in (("GET", ""), ("GET", "/x"), ("POST", "/x:cancel")):
+        assert (await api(method, f"/v1/pools/other/tasks{path}", status=404))["code"] == "unknown_pool"
+    assert (await api("POST", "/v1/pools/other/tasks", HELLO, status=404))["code"] == "unknown_pool"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"type": "voice", "payload": 1}, 422, "unknown_type"),
+        ({"type": "verification", "payload": 1, "costs": {"requests": 1000}}, 422, "cost_above_limit"),
+        ({"type": "marketing", "payload": 1, "zone": "Mars/Base"}, 422, "invalid_request"),
+        ({"type": "marketing", "payload": 1, "tenant": "a b"}, 422, "invalid_pool"),
+        ({"type": "marketing"}, 422, "invalid_request"),
+        ({"type": "marketing", "payload": 1, "colour": 1}, 422, "invalid_request"),
+        ({"type": "marketing", "payload": 1, "deadline_s": -1}, 422, "invalid_request"),
+        ({"type": "marketing", "payload": 1, "id": "a/b"}, 422, "invalid_request"),
+        ({"tasks": []}, 422, "invalid_request"),
+    ],
+)
+async def test_a_task_that_the_pool_does_not_take_is_refused_with_the_reason(
+    api: Api, body: Any, status: int, code: str
+) -> None:
+    problem = await api("POST", TASKS, body, status=status)
+    assert (problem["code"], problem["status"]) == (code, status)
+    assert "\n" not in problem["detail"]
+
+
+async def test_a_type_without_a_resource_is_a_conflict(api: Api) -> None:
+    await api("DELETE", f"{SMS}/resources/north 1")
+    problem = await api("POST", TASKS, {"type": "verification", "payload": 1}, status=409)
+    assert problem["code"] == "no_able_resource"
+
+
+async def test_each_of_several_tasks_has_its_receipt_or_its_problem(api: Api) -> None:
+    tasks = [{**HELLO, "id": "a"}, {**HELLO, "type": "voice"}, {**HELLO, "tenant": "x y"}, {**HELLO, "id": "b"}]
+    found = await api("POST", TASKS, {"tasks": tasks}, status=202)
+    assert (found["accepted"], found["refused"]) == (2, 2)
+    assert [each["id"] for each in found["data"]] == ["a", None, None, "b"]
+    codes = [each["problem"] and each["problem"]["code"] for each in found["data"]]
+    assert codes == [None, "unknown_type", "invalid_pool", None]
+    many = {"tasks": [{**HELLO, "id": f"t{n}"} for n in range(501)]}
+    assert (await api("POST", TASKS, many, status=422))["pointer"] == "/tasks"
+    many["tasks"].pop()
+    assert (await api("POST", TASKS, many, status=202))["accepted"] == 500
+
+
+async def test_a_store_that_does_not_answer_is_503_for_all_and_told_for_each_of_some(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = errors.StoreUnavailable("the store does not answer")
+    outcomes: list[Any] = [away, away]
+
+    async def submit(self: Submitter, tasks: Any) -> Any:
+        return outcomes[: len(tasks)]
+
+    monkeypatch.setattr(Submitter, "submit", submit)
+    assert (await api("POST", TASKS, {"tasks": [HELLO, HELLO]}, status=503))["code"] == "unavailable"
+    assert (await api("POST", TASKS, HELLO, status=503))["code"] == "unavailable"
+    outcomes[0] = errors.TaskRefused("no", code="deadline", wait_s=12.0)
+    found = await api("POST", TASKS, {"tasks": [HELLO, HELLO]}, status=202)
+    assert [each["problem"]["status"] for each in found["data"]] == [409, 503]
+    assert found["data"][0]["wait_s"] == 12.0
+
+
+async def test_lists_of_attempts_go_on_at_their_cursor_and_are_chosen(api: Api) -> None:
+    log = EndLog(lambda: api.app.database, "online", lambda: "host-1")
+    for n in range(5):
+        outcome = "failed" if n == 2 else "done"
+        log.add(End("sms", f"t{n}", "marketing", "", "", 1_000_000, 2_000_000, "south", 1, {}, outcome, 3_000_000))
+    await log.flush()
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = await api("GET", TASKS, params={"limit": 2, **({"cursor": cursor} if cursor else {})})
+        found += [row["task"] for row in page["data"]]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert found == ["t4", "t3", "t2", "t1", "t0"], "of equal starts, too, each once"
+    assert [row["task"] for row in (await api("GET", f"{TASKS}?outcome=failed"))["data"]] == ["t2"]
+    assert (await api("GET", f"{TASKS}?resource=north"))["data"] == []
+    assert len((await api("GET", f"{TASKS}?type=marketing&resource=south"))["data"]) == 5
+    first = await api("GET", f"{TASKS}?limit=1")
+    other = await api("GET", TASKS, params={"outcome": "done", "cursor": first["next"]}, status=422)
+    assert other["code"] == "invalid_cursor"
+    assert (await api("GET", f"{TASKS}?colour=red", status=422))["code"] == "invalid_request"

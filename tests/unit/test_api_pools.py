@@ -1,0 +1,253 @@
+"""The API: pools and their entries, versions, forecasts, and who may do what."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from support import push_api
+from support.pools import POOL
+from support.push_api import Api
+
+from emq.scheduling.snapshot import PoolState, ResourceView, Snapshot, TypeView
+from emq.scheduling.snapshots import Snapshots
+
+SMS = "/v1/pools/sms"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with push_api.opened() as opened:
+        await opened("PUT", SMS, POOL, status=201)
+        yield opened
+
+
+async def tell(api: Api, *, at: float | None = None, **fields: Any) -> None:
+    """Write a snapshot, as the owner of the pool does."""
+    state = PoolState(time.time() if at is None else at, fields.pop("waiting", {}), fields.pop("arrivals", {}))
+    await Snapshots(api.app.database, "online").save(Snapshot("sms", 1, "host-1", state, since=1e9, **fields))
+
+
+async def of_role(api: Api, role: Any, tenant: str = "") -> str:
+    return (await api.service.keys.create(role, "test", tenant=tenant))[1]
+
+
+# ------------------------------------------------------------------------------------------------------------ catalog
+
+
+async def test_a_pool_comes_back_as_it_was_given_and_a_put_of_the_same_changes_nothing(api: Api) -> None:
+    found = await api("GET", SMS)
+    assert found["version"] == 1
+    assert found["changed"].endswith("Z")
+    again = await api("PUT", SMS, found["pool"], status=200)
+    assert (again["version"], again["pool"]) == (1, found["pool"])
+    assert found["pool"]["resources"]["north 1"]["parent"] == "north"
+    assert found["warnings"] == []
+
+
+async def test_a_change_with_an_old_version_is_refused(api: Api) -> None:
+    response = await api.raw("GET", SMS)
+    assert response.headers["etag"] == '"1"'
+    changed = {**POOL, "zone": "UTC"}
+    old = {"If-Match": response.headers["etag"]}
+    assert (await api("PUT", SMS, changed, headers=old))["version"] == 2
+    problem = await api("PUT", SMS, POOL, headers=old, status=412)
+    assert problem["code"] == "other_version"
+    assert "at version 2, not 1" in problem["detail"]
+    assert (await api("PATCH", f"{SMS}/resources/south", {"price": 1}, headers=old, status=412))["code"]
+    assert (await api("DELETE", SMS, headers=old, status=412))["code"] == "other_version"
+    assert (await api("PUT", SMS, POOL, headers={"If-None-Match": "*"}, status=412))["code"] == "other_version"
+    assert (await api("PUT", SMS, POOL, headers={"If-Match": '"x"'}, status=422))["code"] == "invalid_request"
+    assert (await api("GET", SMS))["pool"]["zone"] == "UTC"
+
+
+async def test_wrong_pools_are_refused_in_one_line_and_nothing_is_stored(api: Api) -> None:
+    cyclic = copy.deepcopy(POOL)
+    cyclic["resources"]["north"]["parent"] = "north 1"
+    problem = await api("PUT", SMS, cyclic, status=422)
+    assert problem["code"] == "invalid_pool"
+    assert "parents lead back" in problem["detail"]
+    problem = await api("PUT", SMS, {**POOL, "colour": "red"}, status=422)
+    assert "there is no key 'colour'" in problem["detail"]
+    problem = await api("PUT", "/v1/pools/other", POOL, status=422)
+    assert "make it that of the path" in problem["detail"]
+    assert (await api.raw("PUT", SMS, content=b"{", headers={"Content-Type": "application/json"})).status_code == 400
+    assert (await api.raw("PUT", SMS, content=b"{}")).status_code == 415
+    assert (await api("GET", SMS))["version"] == 1
+    await api("GET", "/v1/pools/other", status=404)
+
+
+async def test_lists_go_on_at_their_cursor_and_say_how_each_pool_does(api: Api) -> None:
+    for name in ("a", "z"):
+        await api("PUT", f"/v1/pools/{name}", {"name": name})
+    await tell(api, waiting={"marketing": 7})
+    page = await api("GET", "/v1/pools", params={"limit": 2})
+    assert [pool["name"] for pool in page["data"]] == ["a", "sms"]
+    assert [pool["waiting"] for pool in page["data"]] == [None, 7]
+    assert page["data"][0]["state"] == "unknown"
+    rest = await api("GET", "/v1/pools", params={"limit": 2, "cursor": page["next"]})
+    assert ([pool["name"] for pool in rest["data"]], rest["next"]) == (["z"], None)
+    assert (await api("GET", "/v1/pools?cursor=xx", status=422))["code"] == "invalid_cursor"
+
+
+async def test_a_pool_with_waiting_tasks_is_deleted_by_force_only(api: Api) -> None:
+    await api("POST", f"{SMS}/tasks", {"type": "marketing", "payload": {}})
+    problem = await api("DELETE", SMS, status=409)
+    assert (problem["code"], "1 tasks" in problem["detail"]) == ("tasks_waiting", True)
+    await api("DELETE", f"{SMS}?force=true", status=204)
+    assert (await api("GET", SMS, status=404))["code"] == "unknown_pool"
+    assert (await api("PUT", SMS, POOL, status=201))["version"] == 3, "versions go on after a deletion"
+
+
+# ------------------------------------------------------------------------------------------------------------ entries
+
+
+async def test_a_limit_is_changed_live_and_what_the_body_leaves_out_stays(api: Api) -> None:
+    limits = [{"name": "requests", "amount": 30, "per": "second"}]
+    changed = await api("PATCH", f"{SMS}/resources/north 2", {"limits": limits})
+    assert (changed["version"], changed["value"]["limits"][0]["amount"]) == (2, 30)
+    assert changed["value"]["parent"] == "north"
+    assert set(changed["value"]["takes"]) == {"notification", "marketing"}
+    problem = await api("PATCH", f"{SMS}/resources/north 2", {"limit": []}, status=422)
+    assert "resource 'north 2'" in problem["detail"]
+    assert "there is no key 'limit'" in problem["detail"]
+    await api("PATCH", f"{SMS}/resources/north 2", [], status=422)
+    assert (await api("PATCH", f"{SMS}/resources/west", {}, status=404))["code"] == "unknown_resource"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "change"),
+    [
+        ("resources/west", {"takes": {"marketing": {}}}, {"weight": 2}),
+        ("types/voice", {"priority": 3}, {"share": 0.25}),
+        ("calendars/night", {"zone": "UTC", "hours": [{"start": "22:00", "end": "06:00"}]}, {"zone": "Europe/Paris"}),
+        ("tenants/bank", {"weight": 2}, {"weight": 5}),
+    ],
+)
+async def test_each_kind_of_entry_is_made_changed_shown_and_deleted(
+    api: Api, path: str, value: Any, change: Any
+) -> None:
+    made = await api("PUT", f"{SMS}/{path}", value, status=201)
+    assert made["name"] == path.partition("/")[2]
+    changed = await api("PATCH", f"{SMS}/{path}", change, status=200)
+    assert {**changed["value"], **change} == changed["value"]
+    assert (await api("GET", f"{SMS}/{path}"))["value"] == changed["value"]
+    await api("PUT", f"{SMS}/{path}", value, status=200)
+    gone = await api("DELETE", f"{SMS}/{path}", status=200)
+    assert gone["version"] == 5
+    assert (await api("GET", f"{SMS}/{path}", status=404))["code"].startswith("unknown_")
+
+
+async def test_what_others_need_is_not_deleted(api: Api) -> None:
+    problem = await api("DELETE", f"{SMS}/resources/north", status=409)
+    assert (problem["code"], "north 1, north 2" in problem["detail"]) == ("in_use", True)
+    assert "north 1, north 2, south" in (await api("DELETE", f"{SMS}/types/marketing", status=409))["detail"]
+
+
+async def test_who_deletes_the_last_resource_of_a_type_is_told_what_waits(api: Api) -> None:
+    await tell(api, waiting={"verification": 3})
+    gone = await api("DELETE", f"{SMS}/resources/north 1")
+    assert gone["warnings"] == ["no resource takes type 'verification'; 3 tasks of it wait, and nothing is lost"]
+
+
+async def test_a_resource_is_paused_and_resumed_and_the_audit_log_says_by_whom(api: Api) -> None:
+    paused = await api("POST", f"{SMS}/resources/north 1:pause")
+    assert paused["value"]["paused"] is True
+    assert "paused" not in (await api("POST", f"{SMS}/resources/north 1:resume"))["value"]
+    log = (await api("GET", "/v1/audit-log", params={"limit": 3}))["data"]
+    assert [(entry["action"], entry["target"]) for entry in log] == [
+        *[("pool.changed", "sms")] * 2,
+        ("pool.created", "sms"),
+    ]
+    assert log[1]["changes"]["resources"].keys() == {"north 1"}, "only what differs"
+    assert log[1]["changes"]["resources"]["north 1"]["paused"] is True
+    await api("POST", f"{SMS}/resources/none:pause", status=404)
+
+
+async def test_names_with_slashes_and_colons_are_reached(api: Api) -> None:
+    name = "a/b:pause"
+    await api("PUT", f"{SMS}/resources/{name}", {"takes": {"marketing": {}}}, status=201)
+    await api("POST", f"{SMS}/resources/{name}:pause")
+    assert (await api("GET", f"{SMS}/resources/{name}"))["value"]["paused"] is True
+
+
+# ---------------------------------------------------------------------------------------------------- snapshot, what if
+
+
+async def test_the_snapshot_is_shown_with_its_age(api: Api) -> None:
+    before = await api("GET", f"{SMS}/snapshot")
+    assert (before["live"], before["at"], before["state"]) == (False, None, "unknown")
+    views = {"types": {"marketing": TypeView(waiting=4)}, "resources": {"south": ResourceView(closed="paused")}}
+    await tell(api, waiting={"marketing": 4}, arrivals={"marketing": 2.5}, **views)
+    now = await api("GET", f"{SMS}/snapshot")
+    assert (now["live"], now["host"], now["version"]) == (True, "host-1", 1)
+    assert now["types"]["marketing"]["predicted_wait_s"] is None
+    assert now["types"]["marketing"]["arrivals_per_s"] == 2.5
+    assert now["resources"]["south"]["closed"] == "paused"
+    await tell(api, at=time.time() + 1)
+    await tell(api, at=time.time() - 60, waiting={"marketing": 9})
+    assert (await api("GET", f"{SMS}/snapshot"))["types"] == {}, "an older snapshot does not replace a newer one"
+
+
+async def test_what_if_shows_waits_before_and_after_and_changes_nothing(api: Api) -> None:
+    await tell(api, waiting={"marketing": 12_000})
+    found = await api("POST", f"{SMS}/what-if", {"changes": ["remove north"]})
+    before, after = (found[at]["types"]["marketing"]["p99_s"] for at in ("before", "after"))
+    assert before == pytest.approx(12_000 / 80, rel=0.1), "60 a second over north, 20 over south"
+    assert after == pytest.approx(12_000 / 20, rel=0.1)
+    assert found["live"] is True
+    assert found["warnings"] == [
+        "no resource takes type 'verification'; tasks of it would wait",
+        "no resource takes type 'notification'; tasks of it would wait",
+    ]
+    assert (await api("GET", SMS))["version"] == 1
+
+
+async def test_what_if_takes_assumed_tasks_and_refuses_what_it_cannot_read(api: Api) -> None:
+    found = await api("POST", f"{SMS}/what-if", {"waiting": {"marketing": 800}})
+    assert found["before"] == found["after"]
+    assert found["live"] is False
+    assert found["before"]["drained_s"] == pytest.approx(10, abs=2)
+    for body in ({"changes": ["destroy south"]}, {"changes": ["remove west"]}, {"waiting": {"voice": 1}}):
+        assert (await api("POST", f"{SMS}/what-if", body, status=422))["code"] == "invalid_pool"
+    assert (await api("POST", f"{SMS}/what-if", {"change": []}, status=422))["pointer"] == "/change"
+
+
+# --------------------------------------------------------------------------------------------------------------- roles
+
+
+async def test_a_key_for_tasks_submits_and_looks_and_changes_nothing(api: Api) -> None:
+    key = await of_role(api, "submit")
+    for path in ("/v1/pools", SMS, f"{SMS}/snapshot", f"{SMS}/resources/south", f"{SMS}/tasks"):
+        await api("GET", path, key=key, status=200)
+    await api("POST", f"{SMS}/tasks", {"type": "marketing", "payload": 1}, key=key, status=202)
+    await api("POST", f"{SMS}/what-if", {}, key=key, status=200)
+    for method, path, body in (
+        ("PUT", SMS, POOL),
+        ("DELETE", SMS, None),
+        ("PATCH", f"{SMS}/resources/south", {"price": 0}),
+        ("POST", f"{SMS}/resources/south:pause", None),
+        ("GET", "/v1/tenants", None),
+        ("GET", "/v1/audit-log", None),
+    ):
+        assert (await api(method, path, body, key=key, status=403))["code"] == "forbidden", path
+    made = await api("POST", "/v1/keys", {"role": "submit", "name": "shop"}, status=201)
+    assert made["tenant"] is None
+    await api("POST", "/v1/keys", {"role": "submit", "tenant": "acme"}, status=422)
+
+
+@pytest.mark.parametrize("role", ["read", "send", "manage"])
+async def test_a_tenant_of_the_push_service_does_not_reach_pools(api: Api, role: str) -> None:
+    await api("PUT", "/v1/tenants/acme", {"qps": 1})
+    key = await of_role(api, role, "acme")
+    for method, path, body in (
+        ("GET", "/v1/pools", None),
+        ("GET", f"{SMS}/snapshot", None),
+        ("POST", f"{SMS}/tasks", {"type": "marketing", "payload": 1}),
+        ("POST", f"{SMS}/tasks/x:cancel", None),
+    ):
+        assert (await api(method, path, body, key=key, status=403))["code"] == "forbidden"
+    assert (await api("GET", "/v1/pools", key="", status=401))["code"] == "no_key"

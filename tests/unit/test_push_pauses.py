@@ -1,0 +1,157 @@
+"""Pausing a tenant as a whole: by the API, the command line and the pages."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support import push_api
+from support.emq_shell import shell
+from support.http_receiver import HttpReceiver
+from support.push_api import Api
+
+from emq.cli import pushing
+from emq.push.service.tenants import TenantService
+
+TENANT = "/v1/tenants/acme"
+ENDPOINTS = f"{TENANT}/endpoints"
+MESSAGE = {"event_type": "order.paid", "payload": {"n": 1}}
+
+
+async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(20):
+        while not (found := await holds()):
+            await asyncio.sleep(0.05)
+    return found
+
+
+async def state_of(api: Api, receipt: dict[str, Any], number: int = 0) -> str:
+    found = await api("GET", f"{TENANT}/deliveries/{receipt['deliveries'][number]}")
+    return str(found["state"])
+
+
+async def test_nothing_is_delivered_while_a_tenant_is_paused_and_everything_afterwards() -> None:
+    receiver = HttpReceiver(lambda request: 204)
+    async with receiver.running(), push_api.opened(push_allow="127.0.0.1") as api:
+        await api("PUT", TENANT, {"qps": 100})
+        for path in ("/one", "/two"):
+            await api("POST", ENDPOINTS, {"url": receiver.url(path)}, status=201)
+        assert (await api("POST", f"{TENANT}:pause"))["paused"] is True
+        # An endpoint that is made meanwhile is held as well, and a change of an endpoint resumes nothing.
+        late = await api("POST", ENDPOINTS, {"url": receiver.url("/late")}, status=201)
+        await api("PATCH", f"{ENDPOINTS}/{late['id']}", {"description": "changed"})
+        await api("PUT", TENANT, {"qps": 50})
+        assert (await api("GET", TENANT))["paused"] is True
+        async with pushing.with_push(api.app), api.app.running():
+            receipt = await api("POST", f"{TENANT}/messages", MESSAGE, status=202)
+            assert len(receipt["deliveries"]) == 3
+            await asyncio.sleep(1.5)
+            assert receiver.requests == []
+            assert {await state_of(api, receipt, i) for i in range(3)} == {"parked"}
+            found = await api("GET", f"{TENANT}/deliveries/{receipt['deliveries'][0]}")
+            assert found["hold"]["reason"] == "the tenant is paused"
+
+            assert (await api("POST", f"{TENANT}:resume"))["paused"] is False
+
+            async def delivered() -> bool:
+                return len(receiver.requests) == 3
+
+            await until(delivered)
+    assert {request.path for request in receiver.requests} == {"/one", "/two", "/late"}
+    assert {request.headers["emq-attempt"] for request in receiver.requests} == {"1"}
+
+
+async def test_a_pause_reaches_a_host_that_is_delivering() -> None:
+    receiver = HttpReceiver(lambda request: 204)
+    async with receiver.running(), push_api.opened(push_allow="127.0.0.1") as api:
+        await api("PUT", TENANT, {"qps": 20})
+        await api("POST", ENDPOINTS, {"url": receiver.url()}, status=201)
+        async with pushing.with_push(api.app), api.app.running():
+            await api("POST", f"{TENANT}/messages", {"messages": [MESSAGE] * 200}, status=202)
+
+            async def some() -> bool:
+                return len(receiver.requests) >= 5
+
+            await until(some)
+            await api("POST", f"{TENANT}:pause")
+            await asyncio.sleep(2.5)
+            before = len(receiver.requests)
+            await asyncio.sleep(1.5)
+            assert len(receiver.requests) == before < 200
+
+
+async def test_an_endpoint_that_was_paused_by_itself_stays_so() -> None:
+    async with push_api.opened(push_allow="127.0.0.1") as api:
+        await api("PUT", TENANT, {"qps": 100})
+        url = {"url": "http://127.0.0.1:9/"}
+        paused, other = [(await api("POST", ENDPOINTS, url, status=201))["id"] for _ in range(2)]
+        await api("POST", f"{ENDPOINTS}/{paused}:pause")
+        for action in ("pause", "pause", "resume", "resume"):  # safe to repeat
+            await api("POST", f"{TENANT}:{action}")
+        assert (await api("GET", f"{ENDPOINTS}/{paused}"))["paused"] is True
+        assert (await api("GET", f"{ENDPOINTS}/{other}"))["paused"] is False
+        for endpoint in (paused, other):
+            assert "push.paused" not in (await api.app.catalog.get(f"acme.{endpoint}")).options.attributes
+        actions = [entry["action"] for entry in (await api("GET", f"{TENANT}/audit-log"))["data"]]
+        assert actions[:4] == ["tenant.resumed", "tenant.resumed", "tenant.paused", "tenant.paused"]
+
+
+async def test_of_a_pause_and_a_resume_at_once_the_last_row_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with push_api.opened(push_allow="127.0.0.1") as api:
+        await api("PUT", TENANT, {"qps": 100})
+        made = await api("POST", ENDPOINTS, {"url": "http://127.0.0.1:9/"}, status=201)
+        service: TenantService = api.service.tenants
+        await asyncio.gather(*[service.set_paused("acme", i % 2 == 0, "test") for i in range(10)])
+        paused = (await service.get("acme")).is_paused
+        attributes = (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
+        assert ("push.paused" in attributes) is paused
+
+
+@pytest.mark.parametrize(("role", "status"), [("manage", 200), ("read", 403), ("send", 403)])
+async def test_who_manages_a_tenant_may_pause_it(role: str, status: int) -> None:
+    async with push_api.opened() as api:
+        await api("PUT", TENANT, {"qps": 100})
+        key = (await api("POST", "/v1/keys", {"role": role, "tenant": "acme"}))["key"]
+        await api("POST", f"{TENANT}:pause", key=key, status=status)
+        await api("POST", "/v1/tenants/nobody:pause", key=key, status=404)
+        assert (await api("GET", TENANT))["paused"] is (role == "manage")
+
+
+async def test_a_manager_pauses_the_tenant_on_its_page_after_a_look_at_what_it_does() -> None:
+    site = {"sec-fetch-site": "same-origin"}
+    async with push_api.opened() as api:
+        await api("PUT", TENANT, {"qps": 100})
+        key = (await api("POST", "/v1/keys", {"role": "manage", "tenant": "acme"}))["key"]
+        http: httpx.AsyncClient = api.http
+        answer = await http.post("/ui/sign-in", data={"key": key}, headers=site)
+        http.cookies.update(answer.cookies)
+        assert 'href="/ui/tenants/acme/pause">Pause…' in (await http.get("/ui/tenants/acme")).text
+        asked = (await http.get("/ui/tenants/acme/pause")).text
+        assert "This is for all its endpoints" in asked
+        assert (await api("GET", TENANT))["paused"] is False
+        proof = re.findall(r'name="csrf" value="(\w+)"', asked)[0]
+        await http.post("/ui/tenants/acme/pause", data={"csrf": proof, "to": "pause"}, headers=site)
+        assert (await api("GET", TENANT))["paused"] is True
+        page = (await http.get("/ui/tenants/acme")).text
+        assert 'class="badge paused"' in page
+        assert "Resume…" in page
+
+
+def test_the_command_line_pauses_a_tenant_or_one_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
+    emq = shell(tmp_path, monkeypatch)
+    monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
+    emq("push tenant acme --qps 5")
+    endpoint = emq.json("push endpoint acme http://127.0.0.1:9/")["id"]
+    assert "tenant 'acme': paused" in emq("push pause acme")
+    assert [tenant["paused"] for tenant in emq.json("push tenants")] == [True]
+    emq("push resume acme")
+    assert [tenant["paused"] for tenant in emq.json("push tenants")] == [False]
+    emq(f"push pause acme --endpoint {endpoint}")
+    assert [each["state"] for each in emq.json("push endpoints acme")] == ["paused"]
+    assert "there is no tenant 'nobody'" in emq.refused("push pause nobody")
