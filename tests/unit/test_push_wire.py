@@ -16,7 +16,7 @@ from support.served import served
 from emq.push import verdict
 from emq.push.addresses import AddressFilter
 from emq.push.http import Connections
-from emq.push.wire import BODY_BYTES, FIELD_BYTES, HEAD_BYTES, Answer, NotHTTP
+from emq.push.wire import BODY_BYTES, BODY_TIMEOUT_S, FIELD_BYTES, HEAD_BYTES, Answer, NotHTTP
 from emq.push.wires import A_TURN, Wires, head_of
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -127,6 +127,17 @@ async def test_a_body_that_drips_is_waited_for_a_second_at_most() -> None:
         assert asyncio.get_running_loop().time() - began < 2.5
     assert answer.status == 200
     assert answer.body.startswith(b"x")
+
+
+async def test_what_follows_a_body_without_end_is_not_kept() -> None:
+    trailer = CHUNKED[:-2] + b"X: " + b"x" * (4 * HEAD_BYTES)
+    server = Server(trailer, piece=10_000, pause_s=0.001)
+    async with server.asked() as post:
+        began = asyncio.get_running_loop().time()
+        assert (await post()).body == b"fine"
+        assert asyncio.get_running_loop().time() - began < BODY_TIMEOUT_S
+        await post()
+    assert server.connections == 2
 
 
 async def test_the_first_retry_after_of_the_answer_itself_counts() -> None:
