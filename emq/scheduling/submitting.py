@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import zoneinfo
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 REFRESH_S = 1.0
 """Seconds for which what is known of a pool is used; then it is read again, while tasks go on with the former."""
+
+OLD_S = 5.0
+"""Seconds after which a submit waits until it is read again: a program may submit once an hour."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +83,7 @@ class Submitter:
         self._topics: dict[tuple[str, str], str] = {}
         self._since: Counter[str] = Counter()
         self._rates: dict[str, float] = {}
+        self._limits: set[str] = set()
         self._reasons: dict[str, str] = {}  # why no resource takes a type
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
@@ -91,6 +96,7 @@ class Submitter:
             try:
                 wait_s = self._admit(pool, each, now)
                 outgoing.append(self._outgoing(pool, each, now))
+                self._since[each.type] += 1
             except (errors.TaskRefused, errors.InvalidMessage, errors.InvalidPool) as exc:
                 outcomes.append(exc)
             else:
@@ -98,14 +104,10 @@ class Submitter:
         await self._ensure(pool, submissions)
         sent = iter(await self._app.send(outgoing))
         found: list[Receipt | errors.EMQError] = []
-        for each, outcome in zip(submissions, outcomes, strict=True):
+        for outcome in outcomes:
             if isinstance(outcome, Receipt):
                 got = next(sent)
-                if isinstance(got, str):
-                    self._since[each.type] += 1
-                    found.append(Receipt(got, outcome.wait_s))
-                else:
-                    found.append(got)
+                found.append(Receipt(got, outcome.wait_s) if isinstance(got, str) else got)
             else:
                 assert outcome is not None
                 found.append(outcome)
@@ -116,8 +118,13 @@ class Submitter:
         now = time.monotonic()
         if self._stored is None:
             await self._read()
-        elif now > self._read_at + REFRESH_S and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.create_task(self._read_again(), name="emq scheduling refresh")
+        elif now > self._read_at + REFRESH_S:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read_again(), name="emq scheduling refresh")
+            if now > self._read_at + OLD_S:
+                await asyncio.shield(self._reading)
+        if self._stored is None:  # it was deleted meanwhile
+            await self._read()
         assert self._stored is not None
         return self._stored.pool
 
@@ -141,6 +148,7 @@ class Submitter:
             self._topics.clear()
             self._rates = {kind: topics.rate(self._stored.pool, kind) for kind in self._stored.pool.types}
             self._reasons = {}
+            self._limits = {li.name for each in self._stored.pool.resources.values() for li in each.limits}
         snapshot = await self._snapshots.load(self.name)
         if snapshot is not None and snapshot.is_stale(self._app.clock.now()):
             snapshot = None
@@ -156,6 +164,8 @@ class Submitter:
         kind = pool.types.get(each.type)
         if kind is None:
             raise self._unknown(pool, each.type)
+        if each.zone or each.deadline_s is not None:
+            _check_times(each)
         if each.costs is not None:
             self._check_costs(pool, each)
         elif each.type not in self._rates or self._rates[each.type] <= 0:
@@ -210,6 +220,9 @@ class Submitter:
         for name, number in each.costs.items():
             if not (isinstance(number, int | float) and number >= 0 and math.isfinite(number)):
                 raise errors.InvalidMessage(f"costs {name}={number!r} must be a finite number of units, 0 or more")
+            if name not in self._limits:
+                known = ", ".join(sorted(self._limits)[:8]) or "none"
+                raise errors.InvalidMessage(f"costs: pool {self.name!r} has no limit {shown(name)}; it has {known}")
         able = pool.able(each.type)
         if not able:
             raise self._no_resource(pool, each.type)
@@ -256,3 +269,16 @@ class Submitter:
             missing.update((kind, "") for kind in pool.types)  # a topic starts nothing in the second of its creation
             await topics.ensure(self._app, pool, sorted(missing))
             known.update({pair: topic_of(self.name, *pair) for pair in missing})
+
+
+def _check_times(each: Submission) -> None:
+    """Raise `InvalidMessage` for a zone or a deadline that means nothing."""
+    if each.deadline_s is not None and not 0 < each.deadline_s < math.inf:
+        raise errors.InvalidMessage(f"deadline_s {each.deadline_s!r} must be a number of seconds above 0")
+    if each.zone:
+        try:
+            zoneinfo.ZoneInfo(each.zone)
+        except (KeyError, ValueError, OSError):
+            raise errors.InvalidMessage(
+                f"zone {shown(each.zone)} is not known; give an IANA name such as Europe/Berlin, or none"
+            ) from None
