@@ -89,8 +89,7 @@ async def run(stage: Stage, *, resources: int, seconds: float) -> dict[str, Any]
     pool = pools.overlapping(resources)
     failing = Failing(pool)
     rate = most_work(pool) * LOAD / (sum(pools.SIZES) / len(pools.SIZES))
-    async with rig.opened(stage, pool, failing.work) as opened, opened.app.running():
-        await asyncio.sleep(2)
+    async with rig.opened(stage, pool, failing.work) as opened, rig.running(opened):
         lasts_s = BEFORE_S + 3 * seconds
         stage.say(f"{rate:,.0f} tasks a second; {len(failing.names)} of {resources} resources fail for {seconds:g} s")
         submitting = asyncio.create_task(
