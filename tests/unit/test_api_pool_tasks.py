@@ -145,6 +145,13 @@ async def test_each_of_several_tasks_has_its_receipt_or_its_problem(api: Api) ->
     assert (await api("POST", TASKS, many, status=202))["accepted"] == 500
 
 
+async def test_a_payload_that_is_too_large_is_refused_by_itself(api: Api) -> None:
+    large = {"type": "marketing", "payload": "x" * (1 << 21)}
+    assert (await api("POST", TASKS, large, status=422))["code"] == "invalid_request"
+    found = await api("POST", TASKS, {"tasks": [HELLO, large]}, status=202)
+    assert [each["problem"] is None for each in found["data"]] == [True, False]
+
+
 async def test_a_store_that_does_not_answer_is_503_for_all_and_told_for_each_of_some(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
