@@ -85,8 +85,10 @@ async def test_a_waiting_task_is_cancelled() -> None:
         for name in ("north 1", "north 2", "south"):
             await api("POST", f"{SMS}/resources/{name}:pause")
         async with asyncio.timeout(20):
-            while (await api.raw("POST", TASKS, {**HELLO, "deadline_s": 5})).status_code != 409:
+            while (refused := await api.raw("POST", TASKS, {**HELLO, "deadline_s": 5})).status_code != 409:
                 await asyncio.sleep(0.2)  # until the owner has told that nothing starts
+        assert refused.json()["code"] == "deadline"
+        assert "would not start within a day" in refused.json()["detail"]
         done.clear()
         await api("POST", TASKS, {"type": "marketing", "payload": 1, "id": "late"})
         assert (await api("POST", f"{TASKS}/late:cancel", status=202)) == {"id": "late", "cancel_asked": True}
