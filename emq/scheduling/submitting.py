@@ -173,10 +173,13 @@ class Submitter:
         wait_s = self._predicted(each.type)
         allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
         if allowed_s is not None and wait_s is not None and wait_s > allowed_s - self._duration(kind, each.type):
+            duration_s = self._duration(kind, each.type)
+            starts = f"start in about {wait_s:.3g} s and take {duration_s:.3g} s"
+            if math.isinf(wait_s):
+                starts = "not start within a day, since what takes it is closed or has no quota left"
             raise errors.TaskRefused(
-                f"task type {each.type!r} of pool {self.name!r}: a task submitted now would start in about "
-                f"{wait_s:.3g} s and take {self._duration(kind, each.type):.3g} s, and its deadline is in "
-                f"{allowed_s:.3g} s; submit fewer, add a resource, or give it more time",
+                f"task type {each.type!r} of pool {self.name!r}: a task submitted now would {starts}, and its deadline "
+                f"is in {allowed_s:.3g} s; submit fewer, add a resource, or give it more time",
                 code="deadline",
                 wait_s=wait_s,
             )
