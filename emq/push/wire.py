@@ -22,7 +22,7 @@ BODY_TIMEOUT_S = 1.0
 FIELD_BYTES = 8_190
 """Most bytes of one header of an answer; a longer one is no answer."""
 HEAD_BYTES = 1 << 16
-"""Most bytes of an answer's head, as far as it comes in pieces."""
+"""Most bytes of an answer's head, or of what comes besides its body, as far as it comes in pieces."""
 ONE_WRITE_BYTES = 1 << 14
 """Head and body of a request up to this size are joined; of a larger one the body is not copied."""
 
@@ -62,8 +62,8 @@ class Wire(asyncio.Protocol):
     """
 
     __slots__ = (
-        *("_answered", "_body", "_connection", "_head", "_is_interim", "_is_stray", "_looks_at", "_loop", "_maker"),
-        *("_parser", "_retry_after", "_status", "_timer", "_transport", "_until", "idle_since", "is_open"),
+        *("_answered", "_body", "_connection", "_is_interim", "_is_stray", "_looks_at", "_loop", "_maker"),
+        *("_parser", "_retry_after", "_seen", "_status", "_timer", "_transport", "_until", "idle_since", "is_open"),
     )
 
     def __init__(self, connection: aiohttp.connector.Connection, loop: asyncio.AbstractEventLoop) -> None:
@@ -79,7 +79,7 @@ class Wire(asyncio.Protocol):
         self._transport = connection.transport
         self._loop = loop
         self._answered: asyncio.Future[Answer] | None = None
-        self._status = self._head = 0
+        self._status = self._seen = 0
         self._retry_after: str | None = None
         self._body = b""
         self._is_interim = self._is_stray = False
@@ -109,7 +109,7 @@ class Wire(asyncio.Protocol):
             OSError: the connection broke.
             NotHTTP: the answer cannot be read.
         """
-        self._status = self._head = 0
+        self._status = self._seen = 0
         self._retry_after, self._body = None, b""
         answered = self._answered = self._loop.create_future()
         if len(body) <= ONE_WRITE_BYTES:
@@ -148,12 +148,11 @@ class Wire(asyncio.Protocol):
         if self._is_stray:
             self.close()
         elif self._answered is not None:
-            if self._status:
+            self._seen += len(data)
+            if self._seen > HEAD_BYTES:
+                self._break_off(NotHTTP(f"its head is longer than {HEAD_BYTES} bytes"))
+            elif self._status:
                 self._read_on()
-            else:
-                self._head += len(data)
-                if self._head > HEAD_BYTES:
-                    self._break_off(NotHTTP(f"its head is longer than {HEAD_BYTES} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._maker.connection_lost(exc)  # the connector waits for it at its end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
@@ -16,6 +17,9 @@ CONNECT_TIMEOUT_S = 5.0
 KEEPALIVE_S = 4.0
 """Seconds after which idle connections are dropped. Below the 5 s at which common servers drop theirs: a POST sent into
 a connection that is just being closed fails, and must not be repeated unseen."""
+A_TURN = 4
+"""Most connections that are begun in one turn of the event loop. Each takes the loop about as long as three requests:
+twenty at once would hold up the messages of other endpoints for milliseconds."""
 USER_AGENT = "emq-push"
 
 Connect = Callable[[yarl.URL, ssl.SSLContext | None], Awaitable[aiohttp.connector.Connection]]
@@ -36,6 +40,8 @@ class Wires:
         self._connect = connect
         self._idle: dict[Place, list[Wire]] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self._begun = 0  # connections, in this turn of the event loop
+        self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def post(
         self,
@@ -99,11 +105,34 @@ class Wires:
     ) -> aiohttp.connector.Connection:
         try:
             async with asyncio.timeout(min(timeout_s, CONNECT_TIMEOUT_S)) as scope:
+                await self._turn()
                 return await self._connect(url, tls)
         except TimeoutError as exc:
             if scope.expired() and timeout_s > CONNECT_TIMEOUT_S:
                 raise aiohttp.ConnectionTimeoutError from exc
             raise
+
+    async def _turn(self) -> None:
+        """Wait while `A_TURN` connections were begun in this turn of the event loop."""
+        loop = asyncio.get_running_loop()
+        if self._begun >= A_TURN or self._waiting:
+            turn = loop.create_future()
+            self._waiting.append(turn)
+            await turn
+            return
+        self._begun += 1
+        if self._begun == 1:
+            loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._begun = 0
+        while self._waiting and self._begun < A_TURN:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._begun += 1
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _drop_old(self) -> None:
         loop = asyncio.get_running_loop()

@@ -380,6 +380,13 @@ class Accounts:
             for account in self._accounts.values()
         }
 
+    def used_lately(self, now: float) -> dict[str, dict[str, float]]:
+        """Return the same to be shown: of limits a second, the units of the second before if they were more."""
+        return {
+            account.name: {f"{name}/{per}": meter.used_lately(now) for (name, per), meter in account.meters.items()}
+            for account in self._accounts.values()
+        }
+
     def amounts(self, now: float) -> dict[str, dict[str, float]]:
         """Return the units allowed now by resource and by limit, such as "requests/minute"."""
         for account in self._accounts.values():

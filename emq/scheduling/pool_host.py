@@ -190,7 +190,7 @@ class PoolHost:
                     log.warning("pool %r: %s; trying again", self.name, exc)
                     await asyncio.sleep(TICK_S)
                 except Exception:
-                    log.exception("pool %r: trying again", self.name)
+                    log.exception("pool %r: a look failed; trying again", self.name)
                     await asyncio.sleep(TICK_S)
         finally:
             await self._let_go()

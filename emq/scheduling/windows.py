@@ -28,12 +28,13 @@ class WindowMeter(Meter):
         cells: number of consecutive cells that together stay within the amount.
     """
 
-    __slots__ = ("_cell", "_cell_s", "_cells", "_from", "_held", "_until", "debt", "total")
+    __slots__ = ("_cell", "_cell_s", "_cells", "_former", "_from", "_held", "_until", "debt", "total")
 
     def __init__(self, amount: float, cell_s: int, cells: int) -> None:
         super().__init__(amount)
         self.total = 0.0  # units in the window without the debt
         self.debt = 0.0
+        self._former = 0.0  # units of the cell before the present one
         self._cell_s = cell_s
         self._cells = cells
         self._held: deque[list[float]] = deque()  # [cell, units], ascending, of the cells in the window with units
@@ -81,6 +82,10 @@ class WindowMeter(Meter):
         if not self._from <= now < self._until:
             self._move(now)
         return self.total + self.debt
+
+    def used_lately(self, now: float) -> float:
+        used = self.used(now)
+        return max(used, self._former) if self._cells == 1 else used
 
     def room(self, now: float) -> float:
         left = self.amount - self.used(now)
@@ -188,6 +193,7 @@ class WindowMeter(Meter):
     def _advance(self, now: float) -> None:
         """Go to the present cell, and pay debt in the cells before it."""
         cell = self._cell_at(now)
+        self._former = self.total if cell == self._cell + 1 else 0.0
         self._pay_until(cell)
         self._go_to(cell)
         self._from, self._until = self._starts(cell), self._starts(cell + 1)
@@ -278,6 +284,9 @@ class DayMeter(WindowMeter):
         if used > 0:
             self._add(used)
         self.debt = debt
+
+    def used_lately(self, now: float) -> float:
+        return self.used(now)
 
     def copy(self) -> Self:
         made = super().copy()

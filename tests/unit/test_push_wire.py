@@ -16,8 +16,8 @@ from support.served import served
 from emq.push import verdict
 from emq.push.addresses import AddressFilter
 from emq.push.http import Connections
-from emq.push.wire import BODY_BYTES, FIELD_BYTES, HEAD_BYTES, Answer, NotHTTP
-from emq.push.wires import Wires, head_of
+from emq.push.wire import BODY_BYTES, BODY_TIMEOUT_S, FIELD_BYTES, HEAD_BYTES, Answer, NotHTTP
+from emq.push.wires import A_TURN, Wires, head_of
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -127,6 +127,17 @@ async def test_a_body_that_drips_is_waited_for_a_second_at_most() -> None:
         assert asyncio.get_running_loop().time() - began < 2.5
     assert answer.status == 200
     assert answer.body.startswith(b"x")
+
+
+async def test_what_follows_a_body_without_end_is_not_kept() -> None:
+    trailer = CHUNKED[:-2] + b"X: " + b"x" * (4 * HEAD_BYTES)
+    server = Server(trailer, piece=10_000, pause_s=0.001)
+    async with server.asked() as post:
+        began = asyncio.get_running_loop().time()
+        assert (await post()).body == b"fine"
+        assert asyncio.get_running_loop().time() - began < BODY_TIMEOUT_S
+        await post()
+    assert server.connections == 2
 
 
 async def test_the_first_retry_after_of_the_answer_itself_counts() -> None:
@@ -265,6 +276,34 @@ async def test_at_the_end_requests_under_way_fail() -> None:
             await posting
         with pytest.raises(RuntimeError, match="the pusher is closed"):
             await connections.deliver(url, b"", {}, 5.0)
+
+
+async def test_many_connections_at_once_leave_the_event_loop_to_others() -> None:
+    begun = turns = 0
+    most = 0
+
+    async def connect(*_: object) -> aiohttp.connector.Connection:
+        nonlocal begun
+        begun += 1
+        raise ConnectionRefusedError
+
+    async def others() -> None:
+        nonlocal turns, most
+        while begun < 50:
+            before = begun
+            await asyncio.sleep(0)
+            turns, most = turns + 1, max(most, begun - before)
+
+    wires, url = Wires(connect), yarl.URL("http://shop.example/")
+    posting = [asyncio.ensure_future(wires.post(url, b"", {}, 5.0)) for _ in range(60)]
+    cancelled = posting[20:30]
+    asyncio.get_running_loop().call_soon(lambda: [post.cancel() for post in cancelled])
+    async with asyncio.timeout(5):
+        await others()
+    failures = await asyncio.gather(*posting, return_exceptions=True)
+    assert sum(isinstance(failure, ConnectionRefusedError) for failure in failures) == 50
+    assert 0 < most <= A_TURN
+    assert turns >= 50 / A_TURN
 
 
 async def test_a_slow_connection_has_its_own_time_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,3 +235,12 @@ def test_what_is_given_back_makes_no_reserve() -> None:
     assert owner.accounts.room("a", {}, NOW + 50) == room - 1, "it is saved as used at a time that ends sooner"
     owner.save({}, NOW + 66)
     assert owner.accounts.room("a", {}, NOW + 66) == room
+
+
+def test_a_resource_may_have_several_saved_limits() -> None:
+    limits = (Limit("requests", 100, "minute"), Limit("tokens", 900, "minute"), Limit("tokens", 5_000, "day"))
+    saved: dict[str, SavedUse] = {}
+    owner = Owner(Pool("p", resources={"a": Resource(limits=limits)}), saved, NOW)
+    owner.save(saved, NOW)
+    assert len(saved["a"].limits) == 3
+    assert owner.starts(NOW + 1) > 0
