@@ -1,103 +1,86 @@
-"""What `submit` refuses, and what it knows of a pool."""
+"""What is refused at submit: one clear line for each wrong value, and the other tasks of the call are stored."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 import emq
 from emq import errors
-from emq.scheduling import (
-    Hours,
-    Limit,
-    Pool,
-    Receipt,
-    Resource,
-    Run,
-    Scheduling,
-    Submission,
-    Task,
-    TaskType,
-    submitting,
-)
+from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
+from emq.scheduling.scheduling import Scheduling
+from emq.scheduling.submitting import Receipt, Submission
 
-POOL = Pool(
-    "p",
-    types={"quick": TaskType(longest_wait_s=3, duration_s=0.05), "office": TaskType(hours=(Hours("08:00", "18:00"),))},
-    resources={"r": Resource(limits=(Limit("requests", 20, "second"),), takes={"quick": {}, "office": {}})},
-)
+NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 
 
 @pytest.fixture
 async def scheduling(tmp_path: Path) -> AsyncIterator[Scheduling]:
-    """An app with a pool that a host schedules."""
     app = emq.App(f"sqlite:///{tmp_path}/emq.db")
     made = Scheduling(app)
-
-    @made.performer("p")
-    async def perform(task: Task, run: Run) -> None:
-        await asyncio.sleep(0.01)
-
+    by_day = Calendar(hours=(Hours("08:00", "20:00", amounts={"calls": 500.0}),))
+    pool = Pool(
+        "p",
+        resources={
+            "r": Resource(limits=(Limit("tokens", 100, "minute"),), takes={"t": {}, "h": {}}),
+            "by day": Resource(limits=(Limit("calls", 0, "second"),), takes={"d": {}}, calendar="day"),
+        },
+        types={"t": TaskType(), "h": TaskType(hours=(Hours("09:00", "10:00"),)), "d": TaskType()},
+        calendars={"day": by_day},
+    )
     async with app:
-        await made.pools.put(POOL)
-        async with app.running():
-            yield made
+        await made.pools.put(pool)
+        yield made
 
 
-async def until_seen(scheduling: Scheduling) -> None:
-    while await scheduling.snapshot("p") is None:
-        await asyncio.sleep(0.05)
+WRONG: list[dict[str, object]] = [
+    *({"deadline_s": value} for value in (NAN, INF, HUGE, True, "5", [1])),
+    *({"costs": {"tokens": value}} for value in (NAN, INF, -1, HUGE, True, "5", None)),
+    *({"costs": value} for value in ([], "abc", 5, {"nope": 1}, {1: 2}, {"": 1})),
+    *({"tenant": value} for value in (5, None, ["a"], "a/b", "\ud800", "x" * 47)),
+    *({"zone": value} for value in ("No/Where", "../../etc/passwd", 5, "\0", "Europe", "x" * 10_000)),
+    *({"reply_to": value} for value in (5, "a b", "\0", "x" * 1_000)),
+    *({"id": value} for value in (5, "", "\0", "\ud800", "x" * 1_000)),
+    *({"type": value} for value in (5, None, ["t"])),
+]
 
 
-async def test_a_batch_counts_its_own_tasks(scheduling: Scheduling) -> None:
-    await until_seen(scheduling)
-    outcomes = await scheduling.submit_many("p", [Submission("quick", b"x") for _ in range(300)])
-    kinds = Counter(type(outcome) for outcome in outcomes)
-    assert 40 <= kinds[Receipt] <= 80  # what 20 a second start in 3 s
-    assert kinds[errors.TaskRefused] == 300 - kinds[Receipt]
-    accepted = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
-    ended = await scheduling.result("p", accepted[-1].id)
-    assert ended.attempts[-1].wait_s < 4.0
-
-
-async def test_a_submit_after_a_pause_knows_the_pool_of_now(
-    scheduling: Scheduling, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: str(wrong)[:40])
+@pytest.mark.parametrize("kind", ["t", "h"])
+async def test_a_wrong_value_is_refused_in_one_line_and_keeps_no_other_task_out(
+    scheduling: Scheduling, kind: str, wrong: dict[str, object]
 ) -> None:
-    monkeypatch.setattr(submitting, "REFRESH_S", 0.05)
-    monkeypatch.setattr(submitting, "OLD_S", 0.05)
-    await scheduling.submit("p", "quick", b"x")
-    await scheduling.pools.put(msgspec.structs.replace(POOL, types={**POOL.types, "new": TaskType()}))
-    await asyncio.sleep(0.1)
-    with pytest.raises(errors.TaskRefused, match="no resource takes it"):
-        await scheduling.submit("p", "new", b"x")
-    await scheduling.pools.delete("p")
-    await asyncio.sleep(0.1)
-    with pytest.raises(errors.UnknownPool):
-        await scheduling.submit("p", "quick", b"x")
+    given = Submission(**{"type": kind, "payload": b"", **wrong})  # type: ignore[arg-type]
+    outcomes = await scheduling.submit_many("p", [Submission("t", b""), given, Submission("t", b"")])
+    assert [type(outcome) for outcome in outcomes[::2]] == [Receipt, Receipt]
+    assert isinstance(outcomes[1], errors.InvalidMessage | errors.InvalidPool)
+    text = str(outcomes[1])
+    assert 10 < len(text) < 300
+    assert "\n" not in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ({"zone": "Mars/Phobos"}, "zone 'Mars/Phobos' is not known"),
-        ({"deadline_s": -1.0}, "deadline_s -1.0 must be"),
-        ({"deadline_s": float("nan")}, "deadline_s nan must be"),
-        ({"costs": {"token": 5.0}}, "pool 'p' has no limit 'token'; it has requests"),
-        ({"costs": {"requests": -5.0}}, "must be a finite number"),
-    ],
-)
-async def test_what_means_nothing_is_refused(scheduling: Scheduling, arguments: dict[str, Any], complaint: str) -> None:
-    for kind in ("quick", "office"):
-        with pytest.raises(errors.InvalidMessage, match=complaint):
-            await scheduling.submit("p", kind, b"x", **arguments)
+@pytest.mark.parametrize("deadline_s", [0, -1, -1e9])
+async def test_a_deadline_that_is_over_is_refused(scheduling: Scheduling, deadline_s: float) -> None:
+    with pytest.raises(errors.TaskRefused, match="cannot be met") as caught:
+        await scheduling.submit("p", "t", b"", deadline_s=deadline_s)
+    assert caught.value.code == "deadline"
 
 
-async def test_a_task_may_bring_a_zone_and_a_deadline(scheduling: Scheduling) -> None:
-    receipt = await scheduling.submit("p", "quick", b"x", zone="Asia/Tokyo", deadline_s=20)
-    assert (await scheduling.result("p", receipt.id)).state == "done"
+@pytest.mark.parametrize("name", [5, None, ["p"], "\ud800", "", "a b"])
+async def test_the_name_of_a_pool_is_checked(scheduling: Scheduling, name: str) -> None:
+    with pytest.raises(errors.InvalidPool):
+        await scheduling.submit(name, "t", b"")
+
+
+@pytest.mark.parametrize("task_id", [5, None, "", "\ud800", "\0"])
+async def test_ids_that_no_task_has_are_refused(scheduling: Scheduling, task_id: str) -> None:
+    with pytest.raises(errors.InvalidMessage, match="task id"):
+        await scheduling.cancel("p", task_id)
+    with pytest.raises(errors.InvalidMessage, match="task id"):
+        await scheduling.status("p", task_id)
+
+
+async def test_a_resource_that_works_only_in_the_hours_of_its_calendar_takes_tasks(scheduling: Scheduling) -> None:
+    assert (await scheduling.submit("p", "d", b"")).id
