@@ -37,6 +37,8 @@ NAMES = {
     "handoff": "cluster",
     "scale": "cluster",
     "scheduling": "scheduling",
+    "submit": "scheduling",
+    "what-if": "scheduling",
     "audit": "spark",
     "load": "spark",
     "source": "spark",
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     benchmarks: dict[str, Benchmark] = {}
     for name, room in NAMES.items():
-        module = importlib.import_module(f"bench.{room}.{name}")
+        module = importlib.import_module(f"bench.{room}.{name.replace('-', '_')}")
         benchmarks[name] = module.BENCHMARK
         command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
         first = module.BENCHMARK.stores[0]

@@ -21,7 +21,7 @@ PACKAGE = "@sparticuz/chromium@147.0.0"
 SHA256 = "18fe5404ce845594cd7d592fc07f37a19514079ba4d9c27192ad8b908743f16b"
 """Of the package as npm packs it."""
 
-HOME = pathlib.Path(sys.prefix) / "chromium"
+HOME = pathlib.Path(sys.prefix).resolve() / "chromium"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 _BINARY = "chromium.br"
@@ -45,6 +45,7 @@ def of_the_machine() -> str | None:
 
 def environment() -> dict[str, str]:
     """Return the variables with which the unpacked Chromium finds its libraries and fonts."""
+    _say_where_fonts_are()
     return {"LD_LIBRARY_PATH": str(HOME / "lib"), "FONTCONFIG_FILE": str(HOME / "fonts.conf")}
 
 
@@ -82,7 +83,14 @@ def unpack() -> None:
     binary = HOME / "chromium"
     binary.write_bytes(brotli.decompress(files[_BINARY]))
     binary.chmod(0o755)
-    (HOME / "fonts.conf").write_text(_FONTS.format(fonts=HOME / "fonts", cache=HOME / "cache"))
+    _say_where_fonts_are()
+
+
+def _say_where_fonts_are() -> None:
+    """Write the configuration of the fonts. A virtual environment that was moved has one with the former paths."""
+    text, place = _FONTS.format(fonts=HOME / "fonts", cache=HOME / "cache"), HOME / "fonts.conf"
+    if not place.exists() or place.read_text() != text:
+        place.write_text(text)
 
 
 def _read(package: tarfile.TarFile, name: str) -> bytes:

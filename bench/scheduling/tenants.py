@@ -2,7 +2,8 @@
 
 All tenants but `QUIET` have a backlog. The shares are counted over `seconds`. Tasks are whole, so a tenant may be one
 task off its share. The quiet tenants submit single tasks at random times, fewer than their shares, once beside small
-backlogs and once beside backlogs `LARGE` times as long.
+backlogs and once beside backlogs `LARGE` times as long. The resource does not adapt, so that a busy machine is not
+taken for a slow resource.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SPARE_S = 30
 
 def pool_of(name: str, tenants: int, rate: float) -> Pool:
     """Return one resource, and tenants whose weights go from 1 to 10 again and again."""
-    resource = Resource(limits=(Limit("requests", rate, "second"),), takes={KIND: {}})
+    resource = Resource(limits=(Limit("requests", rate, "second"),), takes={KIND: {}}, adapts=False)
     known = {f"tenant-{number}": Tenant(float(number % 10 + 1)) for number in range(tenants)}
     known |= {f"quiet-{number}": Tenant(QUIET_WEIGHT) for number in range(QUIET)}
     pool = Pool(name, resources={"r": resource}, types={KIND: TaskType(duration_s=0.001)}, tenants=known)

@@ -118,7 +118,7 @@ class EndpointShown(forms.Shown):
     header_names: list[str]
     auth: str = pydantic.Field(description="the type of authentication")
     disabled: str | None = pydantic.Field(description="why it gets nothing until somebody enables it; null if it does")
-    paused: bool
+    paused: bool = pydantic.Field(description="by itself; the tenant has a pause of its own")
     old_secret_until: datetime.datetime | None = pydantic.Field(
         description="until then, deliveries are signed with the secret before the last rotation, too"
     )

@@ -24,7 +24,9 @@ class Parts(forms.Shown):
     held_by_rate: int | None = pydantic.Field(description="their endpoint or tenant uses its whole rate")
     delayed: int = pydantic.Field(description="they wait for their next attempt")
     in_flight: int | None = pydantic.Field(description="they wait for the endpoint's answer")
-    parked: int | None = pydantic.Field(description="their endpoint is disabled or paused, or its circuit is open")
+    parked: int | None = pydantic.Field(
+        description="their endpoint is disabled, it or its tenant is paused, or its circuit is open"
+    )
     dead: int = pydantic.Field(description="dead letters")
 
 

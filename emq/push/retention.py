@@ -1,6 +1,8 @@
 """Deletes attempts and settled deliveries that are older than their tenant keeps them.
 
-Of a message that still waits for one of its endpoints, delayed or parked, everything stays.
+Of a message that still waits for one of its endpoints, delayed or parked, everything stays. Hosts do this, also for
+topics without a tenant and where no process serves the API. The rest of what is old belongs to the service, which alone
+accepts messages: see `emq.push.service.upkeep`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-import msgspec
 import sqlalchemy as sa
 
 from emq import errors
@@ -20,6 +21,7 @@ from emq.database import Database, database, schema
 from emq.push.records import tables
 from emq.push.records.deliveries import PENDING
 from emq.push.records.schema import PUSH
+from emq.push.records.tenants import Tenants
 
 log = logging.getLogger(__name__)
 
@@ -37,17 +39,6 @@ TOPICS = 200
 
 PAUSE_S = 0.05
 _KEY = "push_trimmed"
-
-
-class _Settings(msgspec.Struct):
-    log_retention_s: float = DEFAULT_S
-
-
-class _Body(msgspec.Struct):
-    settings: _Settings = msgspec.field(default_factory=_Settings)
-
-
-_decode = msgspec.json.Decoder(_Body, strict=False).decode
 
 
 class Deleted(NamedTuple):
@@ -77,6 +68,7 @@ class Retention:
     ) -> None:
         self._database = database
         self._environment = environment
+        self._tenants = Tenants(environment)
         self._topics = topics
         self._clock = clock
 
@@ -108,7 +100,7 @@ class Retention:
 
     async def trim(self) -> int:
         """Delete all rows that are too old, in small steps; return their number."""
-        kept_s = await self._database().run(self._kept, read_only=True)
+        kept_s = await self._database().run(self._tenants.log_retentions_s, read_only=True)
         now, deleted = self._clock.now(), 0
         topics = list(self._topics())
         for start in range(0, len(topics), TOPICS):
@@ -134,18 +126,6 @@ class Retention:
             if not one.is_full:
                 return deleted
             await asyncio.sleep(PAUSE_S)
-
-    def _kept(self, connection: sa.Connection) -> Mapping[str, float]:
-        """Return the seconds for which each tenant keeps its records."""
-        t = tables.tenants.c
-        rows = connection.execute(sa.select(t.tenant, t.body).where(t.environment == self._environment))
-        found: dict[str, float] = {}
-        for tenant, body in rows:
-            try:
-                found[tenant] = _decode(body).settings.log_retention_s
-            except msgspec.DecodeError:
-                log.warning("tenant %s: its row cannot be read; its records are kept for 30 days", tenant)
-        return found
 
     def _deleted(self, connection: sa.Connection, cutoffs: Mapping[str, int]) -> Mapping[str, Deleted]:
         a, d = tables.attempts.c, tables.deliveries.c

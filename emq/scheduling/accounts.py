@@ -160,7 +160,9 @@ class Accounts:
             account.follow(resource, None if resource.calendar is None else pool.calendars[resource.calendar], now)
             if self._saves:
                 account.save()
-        self._former |= {name: account for name, account in self._accounts.items() if name not in accounts}
+        for name in self._accounts.keys() - accounts.keys():
+            self._former[name] = self._accounts[name]
+            self._former[name].set_factor(1.0, now)
         self._accounts = accounts
         self._paths = {name: Path([accounts[each] for each in _names(pool, name)]) for name in accounts}
         self._below = {name: [] for name in accounts}
@@ -375,6 +377,13 @@ class Accounts:
         """Return the units that count now, with debt, by resource and by limit, such as "requests/minute"."""
         return {
             account.name: {f"{name}/{per}": meter.used(now) for (name, per), meter in account.meters.items()}
+            for account in self._accounts.values()
+        }
+
+    def used_lately(self, now: float) -> dict[str, dict[str, float]]:
+        """Return the same to be shown: of limits a second, the units of the second before if they were more."""
+        return {
+            account.name: {f"{name}/{per}": meter.used_lately(now) for (name, per), meter in account.meters.items()}
             for account in self._accounts.values()
         }
 

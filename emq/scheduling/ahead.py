@@ -6,7 +6,7 @@ import math
 
 from emq.scheduling.account import Entry, Path
 from emq.scheduling.calendars import LOOK_AHEAD_DAYS
-from emq.scheduling.limits import InFlightMeter, Meter
+from emq.scheduling.limits import InFlightMeter, Meter, Pace
 from emq.scheduling.model import DEFAULT_COST, Costs
 
 LOOK_AHEAD_S = LOOK_AHEAD_DAYS * 86_400.0
@@ -35,6 +35,7 @@ def earliest(path: Path, entries: tuple[Entry, ...], costs: Costs, now: float, a
         waits = [
             (copies[id(meter)].next_at(costs.get(name, DEFAULT_COST), at), copies[id(meter)], name)
             for meter, name in entries
+            if at == now or not isinstance(meter, Pace)  # a pace follows changes, and delays by seconds
         ]
         found = max((until for until, _, _ in waits), default=at)
         never = never and found == math.inf

@@ -37,6 +37,9 @@ HALF_LIFE_S = 30.0
 LEAST = 1e-3
 """Units a second below which more urgent tasks count as none."""
 
+CLAIM_S = 0.005
+"""Seconds beyond its wait for which a level that waits for room keeps less urgent ones from it."""
+
 LOOK_AGAIN_S = 0.02
 """Time after which a task looks again for room that is kept now."""
 
@@ -63,7 +66,7 @@ class Rate:
 class Spread:
     """One limit of one account: what each level uses of it, and the token bucket of the less urgent."""
 
-    __slots__ = ("_at", "_began", "_meter", "_most_urgent", "_per", "_rates", "_tokens")
+    __slots__ = ("_at", "_began", "_claims", "_meter", "_most_urgent", "_per", "_rates", "_tokens")
 
     def __init__(self, meter: Meter, per: Period, now: float) -> None:
         self._meter = meter
@@ -71,6 +74,7 @@ class Spread:
         self._most_urgent: float = math.inf
         self._rates: dict[int, Rate] = {}
         self._tokens = 0.0
+        self._claims: dict[int, float] = {}  # by level: until when its next task waits for tokens or kept room
         self._at = now
         self._began = now
 
@@ -84,6 +88,7 @@ class Spread:
         if rate is None:
             rate = self._rates[level] = Rate(now)
         rate.count(units, now)
+        self._claims.pop(level, None)
         if self._per != "day":
             self._refill(now)
             self._tokens = max(self._tokens - units, -self._per_s)
@@ -108,15 +113,25 @@ class Spread:
         phase = now % 1.0
         if self._per == "second" and phase >= RELEASE:
             return 0.0
+        for other, until in self._claims.items():
+            if other < level and now < until:
+                return until - now  # else small tasks would take each unit before there are enough for it
         self._refill(now)
         if self._tokens < min(units, self._burst):
-            return max(1e-3, (min(units, self._burst) - self._tokens) / max(self._per_s, 1e-9))
+            return self._claimed(
+                level, max(1e-3, (min(units, self._burst) - self._tokens) / max(self._per_s, 1e-9)), now
+            )
         ahead_s = 1.0 - phase if self._per == "second" else 1.0 + max(0.0, self._period_s - (now - self._began))
         soon = rate * ahead_s
         kept = soon + 2.0 * math.sqrt(soon * size) + size
         if room - units >= min(kept, self._meter.amount - units):
             return 0.0
-        return min(LOOK_AGAIN_S, RELEASE - phase) if self._per == "second" else LOOK_AGAIN_S
+        return self._claimed(level, min(LOOK_AGAIN_S, RELEASE - phase) if self._per == "second" else LOOK_AGAIN_S, now)
+
+    def _claimed(self, level: int, wait_s: float, now: float) -> float:
+        """Let less urgent tasks wait, too, until the level had the chance to ask again."""
+        self._claims[level] = now + wait_s + CLAIM_S
+        return wait_s
 
     @property
     def _period_s(self) -> float:
@@ -189,9 +204,9 @@ class Keeping:
         at = self.accounts.next_at(resource, costs, now)
         return at if at > now else now + self._wait_s(resource, costs, now, level)
 
-    def charge(self, resource: str, costs: Costs, now: float, level: int) -> Charge:
-        """Charge a task that `fits`."""
-        charge = self.accounts.charge(resource, costs, now)
+    def charge(self, resource: str, costs: Costs, now: float, level: int, ends_at: float = math.inf) -> Charge:
+        """Charge a task that `fits`, and will probably end at `ends_at`."""
+        charge = self.accounts.charge(resource, costs, now, ends_at)
         assert charge is not None, "it fits"
         for spread, name in self._places[resource]:
             if units := costs.get(name, DEFAULT_COST):

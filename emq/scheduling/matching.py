@@ -37,6 +37,9 @@ sixteen find the cheaper ones, too."""
 GAP_TRIES = 8
 """Tasks behind the next one that are tried in a gap."""
 
+LONG_S = 1.0
+"""A resource that sleeps for longer is looked at now and then."""
+
 LEAST_S = 0.001
 """A resource without room sleeps for at least so many seconds."""
 
@@ -65,9 +68,10 @@ class Seat:
         asleep: by level: until when it starts nothing of that level, and the costs that did not fit.
         credits: starts that its types with a share are owed.
         closed_until: it starts nothing before; seconds since the epoch.
+        timers: the times at which it is looked at again, each once however often it falls asleep until then.
     """
 
-    __slots__ = ("asleep", "closed_until", "credits", "name", "price", "turn", "types", "weight")
+    __slots__ = ("asleep", "closed_until", "credits", "name", "price", "timers", "turn", "types", "weight")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,6 +82,7 @@ class Seat:
         self.asleep: dict[int, tuple[float, Costs]] = {}
         self.credits: dict[str, float] = {}
         self.closed_until = 0.0
+        self.timers: set[float] = set()
 
 
 class Matching:
@@ -92,13 +97,15 @@ class Matching:
         self._accounts = keeping.accounts
         self._random = random_ or random.Random()
         self._seats: dict[str, Seat] = {}
-        self._fresh: set[tuple[int, str]] = set()
+        self._fresh: dict[tuple[int, str], Costs] = {}  # with the lowest costs that such tasks bring themselves
+        self._left: set[int] = set()  # levels of which tasks were taken out
         self._woken: dict[str, None] = {}
         self._timers: list[tuple[float, str]] = []
         self._closed: set[str] = set()
         self._patient: list[tuple[float, int, Waiting]] = []
         self._count = 0
         self.window = Window(self._weight)
+        self._pool = pool
         self.follow(pool)
 
     def follow(self, pool: Pool) -> None:
@@ -122,6 +129,17 @@ class Matching:
         self._paused = {name for name in takers if any(each.paused for each in pool.chain(name))}
         self._woken = dict.fromkeys(self._seats)
         self._freed_by = _sharing_in_flight(pool)
+        self._relevel()
+
+    def _relevel(self) -> None:
+        """Let the waiting tasks compete at the priorities that their types have now."""
+        for waiting in self.window.all():
+            if (kind := self._pool.types.get(waiting.task.type)) is None:
+                continue
+            waiting.near_level = _near_level(kind)
+            level = min(kind.priority, waiting.near_level) if waiting.is_near else kind.priority
+            if level != waiting.level:
+                self.window.move(waiting, level)
 
     # -------------------------------------------------------------------------------------------------- what happens
 
@@ -134,14 +152,26 @@ class Matching:
             if waiting.keeps_to is not None:
                 self._count += 1
                 heapq.heappush(self._patient, (now + PATIENCE_S, self._count, waiting))
-        near = kind.priority if kind.near_priority is None else kind.near_priority
-        self.window.add(waiting, near, kind.duration_s)
-        self._fresh.add((waiting.level, waiting.task.type))
+        self.window.add(waiting, _near_level(kind), kind.duration_s)
+        self._freshen(waiting)
 
     def remove(self, waiting: Waiting) -> None:
         """Take a waiting task out, which then does not start; nothing happens if it has started."""
         if not waiting.is_gone:
             self.window.take(waiting)
+            self._left.add(waiting.level)
+
+    def look_again(self, now: float) -> None:
+        """Wake the resources that sleep long, though a task that is next now has room: call this about once a second.
+
+        The task for which a resource fell asleep may have started elsewhere since.
+        """
+        for name, seat in self._seats.items():
+            for number, (until, _) in seat.asleep.items():
+                if until > now + LONG_S and self._has_room(seat, number, now):
+                    self._woken[name] = None
+                    del seat.asleep[number]
+                    break
 
     def freed(self, resource: str, is_refund: bool) -> None:
         """A charge on the resource has ended, so that resources may have room again.
@@ -149,7 +179,11 @@ class Matching:
         Args:
             is_refund: it was given back units that it had not used; else only what was in flight.
         """
-        holders = self._accounts.relatives(resource) if is_refund else self._freed_by.get(resource, ())
+        holders: Iterable[str] = (resource, *self._freed_by.get(resource, ()))  # its health may limit what it runs
+        if resource not in self._seats:  # it was taken away, and shared limits with nobody knows whom
+            holders = self._seats
+        elif is_refund:
+            holders = self._accounts.relatives(resource)
         for name in holders:
             if (seat := self._seats.get(name)) is not None and seat.asleep:
                 seat.asleep.clear()
@@ -164,8 +198,7 @@ class Matching:
         self._closed.add(resource)
         seat.asleep.clear()
         self._woken[resource] = None
-        if until < math.inf:
-            heapq.heappush(self._timers, (until, resource))
+        self._wake_at(seat, until)
 
     def closed_until(self, resource: str) -> float:
         """Return the time before which the resource starts nothing; infinity while it is paused."""
@@ -191,6 +224,7 @@ class Matching:
             if not self._match(number, level, now, starts, most):
                 return starts
         self._fresh.clear()
+        self._left.clear()
         self._woken.clear()
         return starts
 
@@ -204,10 +238,24 @@ class Matching:
         times += [raise_at] if raise_at is not None else []
         return max(now, min(times, default=math.inf))
 
+    def _wake_at(self, seat: Seat, at: float) -> None:
+        """Look at a resource again at a time; infinity for never."""
+        if at < math.inf and at not in seat.timers:
+            seat.timers.add(at)
+            heapq.heappush(self._timers, (at, seat.name))
+
+    def _freshen(self, waiting: Waiting) -> None:
+        """Let `run` find resources for a task that is new in its level."""
+        key = (waiting.level, waiting.task.type)
+        least = self._fresh.setdefault(key, {})
+        for name, units in (waiting.costs or {}).items():
+            least[name] = min(units, least.get(name, units))
+
     def _wake(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
-            name = heapq.heappop(self._timers)[1]
+            at, name = heapq.heappop(self._timers)
             if (seat := self._seats.get(name)) is not None:
+                seat.timers.discard(at)
                 if name in self._closed and seat.closed_until <= now:
                     self._closed.discard(name)
                     # It has not been chosen for a while, and need not make up for it.
@@ -216,12 +264,12 @@ class Matching:
                     del seat.asleep[number]
                 self._woken[name] = None
         for waiting in self.window.raised(now):
-            self._fresh.add((waiting.level, waiting.task.type))
+            self._freshen(waiting)
         while self._patient and (self._patient[0][2].is_gone or self._patient[0][0] <= now):
             waiting = heapq.heappop(self._patient)[2]
             if not waiting.is_gone:
                 self.window.release(waiting)
-                self._fresh.add((waiting.level, waiting.task.type))
+                self._freshen(waiting)
 
     def _match(self, number: int, level: Level, now: float, starts: list[Start], most: int) -> bool:
         """Start tasks of a level; return False if there were `most` starts before all was tried."""
@@ -248,18 +296,46 @@ class Matching:
     def _candidates(self, number: int, level: Level, now: float) -> list[Seat]:
         """Return the resources to look at for a level: those woken, and for new tasks some that are awake."""
         found = {name: None for name in self._woken if self._is_awake(name, number, now)}
-        for of_level, kind in self._fresh:
+        for (of_level, kind), least in self._fresh.items():
             if of_level != number:
                 continue
-            awake = [name for name in self._able.get(kind, ()) if self._is_awake(name, number, now)]
+            able = self._able.get(kind, [])
+            awake = [name for name in able if self._is_awake(name, number, now)]
             if len(awake) > CHOICES and (kind, None) in level.lines:
                 awake = self._random.sample(awake, CHOICES)
             found.update(dict.fromkeys(awake))
+            if len(awake) < len(able):
+                found.update(dict.fromkeys(self._with_gaps(able, kind, least, number, now)))
+        if self._left and min(self._left) <= number:  # some may sleep because of a task that is not there any more
+            asleep = (name for name, seat in self._seats.items() if number in seat.asleep and self._is_open(name, now))
+            found.update(dict.fromkeys(n for n in asleep if self._has_room(self._seats[n], number, now)))
         return [self._seats[name] for name in found]
 
+    def _with_gaps(self, able: list[str], kind: str, least: Costs, number: int, now: float) -> list[str]:
+        """Return resources without room for a larger task that have room for a new one of the type; not all if many."""
+        found = []
+        for name in self._random.sample(able, CHOICES) if len(able) > CHOICES else able:
+            asleep = self._seats[name].asleep.get(number)
+            if asleep is None or not self._is_open(name, now):
+                continue
+            costs = self._of_type(kind, name)
+            if least:
+                costs = {limit: min(units, least.get(limit, units)) for limit, units in costs.items()}
+            if self._is_smaller(costs, asleep[1]) and self._keeping.fits(name, costs, now, number):
+                found.append(name)
+        return found
+
+    def _has_room(self, seat: Seat, number: int, now: float) -> bool:
+        """Return whether the task of a level that is next on the resource has room there."""
+        level = self.window.level(number)
+        head = None if level is None else self._head(seat, level)
+        return head is not None and self._keeping.fits(seat.name, self._costs_of(head, seat.name), now, number)
+
+    def _is_open(self, name: str, now: float) -> bool:
+        return self._seats[name].closed_until <= now and name not in self._paused
+
     def _is_awake(self, name: str, number: int, now: float) -> bool:
-        seat = self._seats[name]
-        return number not in seat.asleep and seat.closed_until <= now and name not in self._paused
+        return number not in self._seats[name].asleep and self._is_open(name, now)
 
     @staticmethod
     def _turn(seat: Seat) -> tuple[float, float, str]:
@@ -275,7 +351,7 @@ class Matching:
         if head is None:
             return None
         costs = self._costs_of(head, seat.name)
-        until = self._delays_until(seat, number, costs, now)
+        until = self._delays_until(seat, number, head, costs, now)
         if until is None:
             if self._keeping.fits(seat.name, costs, now, number):
                 return self._start(seat, head, costs, now)
@@ -283,8 +359,7 @@ class Matching:
         filler = self._filler(seat, level, number, head, costs, now)
         if filler is None:
             seat.asleep[number] = (until, costs)
-            if until < math.inf:
-                heapq.heappush(self._timers, (until, seat.name))
+            self._wake_at(seat, until)
         return filler
 
     def _head(self, seat: Seat, level: Level) -> Waiting | None:
@@ -325,21 +400,26 @@ class Matching:
                     continue
                 if not self._keeping.fits(seat.name, own, now, number):
                     continue
-                if self._delays_until(seat, number, own, now) is not None:
+                if self._delays_until(seat, number, waiting, own, now) is not None:
                     continue
                 if earliest is None:
-                    earliest = self._accounts.next_at(seat.name, costs, now)
-                if self._accounts.earliest(seat.name, costs, now, after=own) <= earliest:
+                    earliest = self._accounts.expected_at(seat.name, costs, now)
+                ends_at = now + self._kind(waiting).duration_s
+                if self._accounts.expected_at(seat.name, costs, now, own, ends_at) <= earliest:
                     return self._start(seat, waiting, own, now)
         return None
 
-    def _delays_until(self, seat: Seat, number: int, costs: Costs, now: float) -> float | None:
-        """Return until when a start with these costs would delay a more urgent task that has no room yet; else None."""
+    def _delays_until(self, seat: Seat, number: int, waiting: Waiting, costs: Costs, now: float) -> float | None:
+        """Return until when this start would delay a more urgent task that has no room yet; None if it delays none."""
         for urgent, (until, wanted) in seat.asleep.items():
-            if urgent < number and now < until < math.inf and (level := self.window.level(urgent)) is not None:
+            if urgent < number and now < until and (level := self.window.level(urgent)) is not None:
                 if self._head(seat, level) is None:
                     continue
-                if self._accounts.earliest(seat.name, wanted, now, after=costs) > until:
+                if until == math.inf and not self._accounts.fits(seat.name, costs, now):
+                    continue
+                earliest = until if until < math.inf else self._accounts.expected_at(seat.name, wanted, now)
+                ends_at = now + self._kind(waiting).duration_s
+                if self._accounts.expected_at(seat.name, wanted, now, costs, ends_at) > earliest:
                     return until
         return None
 
@@ -361,7 +441,8 @@ class Matching:
         return None
 
     def _start(self, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> Start:
-        charge = self._keeping.charge(seat.name, costs, now, waiting.level)
+        ends_at = now + self._kind(waiting).duration_s
+        charge = self._keeping.charge(seat.name, costs, now, waiting.level, ends_at)
         self.window.take(waiting, self._units_of(waiting, seat.name, costs))
         for name in seat.credits:
             if name in self.window.by_type:
@@ -417,6 +498,11 @@ class Matching:
         """
         names = [n for n in self._able[kind] if n not in self._paused and self._seats[n].closed_until <= now]
         return max(names, key=lambda name: zlib.crc32(f"{key}\0{name}".encode()), default=None)
+
+
+def _near_level(kind: TaskType) -> int:
+    """Return the priority at which tasks of a type compete once their deadline is near."""
+    return kind.priority if kind.near_priority is None else kind.near_priority
 
 
 def _sharing_in_flight(pool: Pool) -> dict[str, list[str]]:

@@ -54,6 +54,10 @@ class Meter(abc.ABC):
     def copy(self) -> Self:
         """Return a meter of the same state, to try something out."""
 
+    def used_lately(self, now: float) -> float:
+        """Return the units to show as used: those that count now, or those of the second before if they were more."""
+        return self.used(now)
+
     def room(self, now: float) -> float:
         """Return the units that still fit."""
         return max(0.0, self.amount - self.used(now))

@@ -19,7 +19,7 @@ class Overloaded(Exception):
     def __init__(self, reason: str = "the resource asks for less", *, after_s: float | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.after_s = after_s
+        self.after_s = None if after_s is None else float(after_s)
 
 
 class ResourceFailed(Exception):

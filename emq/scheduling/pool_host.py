@@ -14,7 +14,7 @@ import msgspec
 
 from emq import errors
 from emq.message import Message
-from emq.scheduling import calendars, topics
+from emq.scheduling import topics
 from emq.scheduling.cancels import Cancels
 from emq.scheduling.catalog import PoolCatalog, Stored
 from emq.scheduling.ends import CANCELLED, DEAD, DONE, RUNNING, End, EndLog, us
@@ -101,8 +101,6 @@ class PoolHost:
         performer = self._performer(kind)
         if performer is None:
             raise errors.GiveBack(f"no performer of this host does tasks of type {kind!r}", pause_s=5.0)
-        if known is not None and known.hours:
-            self._check_hours(task, scheduler)
         await self._ends.room()
         try:
             result = await scheduler.perform(task, performer)
@@ -111,7 +109,7 @@ class PoolHost:
         except errors.GiveBack:
             raise
         except NotNow as exc:
-            if _is_last(task, known):
+            if known is not None and message.attempt >= known.max_attempts + topics.WAITS_FOR_HOURS:
                 await self._dropped(task, Dropped(DEAD, exc.reason), scheduler)
             raise
         except Exception as exc:
@@ -121,13 +119,6 @@ class PoolHost:
             raise
         else:
             await self._reply(task, DONE, result)
-
-    def _check_hours(self, task: Task, scheduler: Scheduler) -> None:
-        """Raise `NotNow` until the next hours of the task's type in its own zone, unless it may start now."""
-        now = self._app.clock.now()
-        at = calendars.allowed_at(scheduler.pool.types[task.type].hours, task.zone or scheduler.pool.zone, now)
-        if at > now:
-            raise NotNow("the hours of its type are over", at - now)
 
     async def _dropped(self, task: Task, why: Dropped, scheduler: Scheduler) -> None:
         """Record a task that ends without a start. Unless it was cancelled, it becomes a dead letter."""
@@ -145,6 +136,16 @@ class PoolHost:
         body = {"task": task.id, "pool": task.pool, "type": task.type, "outcome": outcome, "result": _plain(result)}
         if error:
             body["error"] = error
+        try:
+            try:
+                await self._publish(task, outcome, body)
+            except errors.InvalidMessage as exc:  # the task is done, so what it returned must not repeat it
+                await self._publish(task, outcome, {**body, "result": None, "error": f"its result was not sent: {exc}"})
+        except (errors.UnknownTopic, errors.TopicClosed, errors.InvalidTopic, errors.InvalidMessage) as exc:
+            log.warning("task %s: nobody is told that it is %s: %s", task.id, outcome, exc)
+
+    async def _publish(self, task: Task, outcome: str, body: dict[str, object]) -> None:
+        assert task.reply_to is not None
         await self._app.publish(task.reply_to, body, key=task.key, message_id=f"{task.id}:{outcome}")
 
     async def _on_ended(self, ended: Ended) -> None:
@@ -184,6 +185,9 @@ class PoolHost:
                     await self._look()
                 except errors.EMQError as exc:
                     log.warning("pool %r: %s; trying again", self.name, exc)
+                    await asyncio.sleep(TICK_S)
+                except Exception:
+                    log.exception("pool %r: a look failed; trying again", self.name)
                     await asyncio.sleep(TICK_S)
         finally:
             await self._let_go()
@@ -335,7 +339,8 @@ def _encoded(result: object) -> bytes:
         return b""
     if isinstance(result, bytes):
         return result
-    try:
+    with contextlib.suppress(Exception):
         return msgspec.json.encode(result)
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        return repr(result).encode()
+    with contextlib.suppress(Exception):  # of the performer's own class
+        return repr(result).encode("utf-8", "replace")
+    return type(result).__name__.encode()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from emq import errors
 from emq.clock import Clock
-from emq.scheduling import rules
+from emq.scheduling import calendars, rules
 from emq.scheduling.accounts import Accounts, Charge
 from emq.scheduling.health import Health
 from emq.scheduling.keeping import Keeping
@@ -154,7 +154,7 @@ def outcome_of(failure: BaseException | None, attempt: int, max_attempts: int | 
     if isinstance(failure, asyncio.CancelledError):
         return "stopped", "the host stopped"
     if isinstance(failure, Overloaded | ResourceFailed):
-        return "moved", failure.reason
+        return "moved", describe(failure)
     is_last = isinstance(failure, errors.Reject) or (max_attempts is not None and attempt >= max_attempts)
     return "dead" if is_last else "failed", describe(failure)
 
@@ -163,9 +163,24 @@ def describe(failure: BaseException | None) -> str:
     """Return one line that says what failed."""
     if isinstance(failure, TimeoutError) and not str(failure):
         return "it took longer than its type's timeout_s"
-    if isinstance(failure, errors.Retry | errors.Reject):
-        return failure.reason
-    return f"{type(failure).__name__}: {failure}"[:500]
+    if isinstance(failure, errors.Retry | errors.Reject | Overloaded | ResourceFailed):
+        return str(failure.reason)
+    try:
+        return f"{type(failure).__name__}: {failure}"[:500]
+    except Exception:  # the performer's own class, which fails once more
+        return f"{type(failure).__name__}, which cannot tell its text"
+
+
+def _told(failure: BaseException) -> BaseException:
+    """Return what a performer raised; as a failed attempt, unless the host stops it or Python is interrupted."""
+    if isinstance(failure, Exception | KeyboardInterrupt):
+        return failure
+    task = asyncio.current_task()
+    if isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling():
+        return failure
+    told = RuntimeError(f"the performer raised {describe(failure)}")
+    told.__cause__ = failure
+    return told
 
 
 class Scheduler:
@@ -199,8 +214,9 @@ class Scheduler:
         self.healths: dict[str, Health] = {}
         self.running: Counter[str] = Counter()
         self.cancelled: set[str] = set()
-        self._waiting: dict[str, Waiting] = {}
-        self._placed_tasks: dict[str, tuple[Task, Placement]] = {}
+        self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
+        self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
+        self._most: dict[str, list[list[tuple[str, float]]]] = {}
         self._clock = clock
         self._owns = owns
         self._on_ended = on_ended
@@ -221,6 +237,7 @@ class Scheduler:
             NotNow: no resource takes it for a while.
             Exception: of the performer, when the attempt failed.
         """
+        self._check(task, self._clock.now())
         self.measured.arrived(task.type)
         for _ in range(MOVES):
             placement = await self._placed(task)
@@ -237,23 +254,31 @@ class Scheduler:
         self.accounts.follow(pool, now)
         self.keeping.follow(pool, now)
         self.matching.follow(pool)
-        for name in [name for name in self.healths if name not in pool.resources]:
-            del self.healths[name]
+        self._most.clear()
+        for name in list(self.healths):
+            resource = pool.resources.get(name)
+            if resource is None or not resource.adapts:
+                del self.healths[name]
+                if resource is not None:
+                    self.apply(name, Health(), now)
         self._soon()
 
     def cancel(self, ids: Iterable[str]) -> None:
         """Take these tasks out of the window, and refuse them when they come. Those that run go on."""
-        for id_ in ids:
-            self.cancelled.add(id_)
-            if (waiting := self._waiting.get(id_)) is not None:
+        if not (asked := set(ids)):
+            return
+        self.cancelled |= asked
+        for waiting in self._waiting:
+            if waiting.task.id in asked:
                 self._drop(waiting, Dropped("cancelled", "cancelled"))
+                self._soon()
 
     def sweep(self) -> None:
         """Drop waiting tasks that have expired, and let resources follow the time: call this about once a second."""
         now = self._clock.now()
-        for waiting in list(self._waiting.values()):
+        for waiting in self._waiting:
             kind = self.pool.types.get(waiting.task.type)
-            if kind is None or kind.ttl_s is not None or waiting.costs is not None:
+            if kind is None or kind.ttl_s is not None or kind.hours or waiting.costs is not None:
                 try:
                     self._check(waiting.task, now)
                 except (Dropped, errors.GiveBack, NotNow) as exc:
@@ -261,6 +286,7 @@ class Scheduler:
         for name, health in self.healths.items():
             if name in self.pool.resources:
                 self.apply(name, health, now)
+        self.matching.look_again(now)
         self._soon()
 
     def waiting(self, task_type: str) -> int:
@@ -308,7 +334,7 @@ class Scheduler:
         self._check(task, now)
         future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
         waiting = Waiting(task, 0, future)
-        self._waiting[task.id] = waiting
+        self._waiting[waiting] = None
         self.matching.add(waiting, now)
         self._soon()
         self._look_again()
@@ -320,8 +346,7 @@ class Scheduler:
             raise
         finally:
             self.matching.remove(waiting)
-            if self._waiting.get(task.id) is waiting:
-                del self._waiting[task.id]
+            del self._waiting[waiting]
 
     def _check(self, task: Task, now: float) -> None:
         """Raise unless the task may wait here."""
@@ -334,22 +359,24 @@ class Scheduler:
             raise errors.GiveBack(f"pool {self.pool.name!r} has no task type {task.type!r} now", pause_s=NO_TYPE_S)
         if kind.ttl_s is not None and now > task.submitted_us / 1e6 + kind.ttl_s:
             raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {kind.ttl_s:g}")
+        if kind.hours and (at := calendars.allowed_at(kind.hours, task.zone or self.pool.zone, now)) > now:
+            raise NotNow("the hours of its type are over", at - now)
         if task.costs is not None and not self._ever_fits(task):
             raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
 
     def _ever_fits(self, task: Task) -> bool:
         """Return True if some able resource would take the task with nothing else running; also if none is able now."""
         assert task.costs is not None
-        able = self.pool.able(task.type)
-        for name in able:
-            amounts = [
-                (limit.name, rules.most_of(self.pool, owner, limit))
-                for owner in self.pool.chain(name)
-                for limit in owner.limits
-            ]
-            if all(task.costs.get(limit, 0.0) <= amount for limit, amount in amounts):
-                return True
-        return not able
+        able = self._most.get(task.type)
+        if able is None:
+            able = self._most[task.type] = [self._amounts(name) for name in self.pool.able(task.type)]
+        costs = task.costs.get
+        return not able or any(all(costs(limit, 0.0) <= most for limit, most in amounts) for amounts in able)
+
+    def _amounts(self, resource: str) -> list[tuple[str, float]]:
+        """Return the largest amount of each limit of a resource and its parents."""
+        chain = self.pool.chain(resource)
+        return [(limit.name, rules.most_of(self.pool, owner, limit)) for owner in chain for limit in owner.limits]
 
     def _undo(self, placement: Placement) -> None:
         self._left(placement.resource)
@@ -360,24 +387,25 @@ class Scheduler:
         resource = self.pool.resources.get(placement.resource)
         kind = self.pool.types.get(task.type)
         run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs, placement.at)
-        self._placed_tasks[task.id] = (task, placement)
+        self._placed_tasks[placement.charge] = (task, placement)
         result: object = None
         failure: BaseException | None = None
         try:
             async with asyncio.timeout(None if kind is None else kind.timeout_s):
                 result = await performer(task, run)
         except BaseException as exc:
-            failure = exc
+            failure = _told(exc)
         now = self._clock.now()
         self._left(placement.resource)
-        self._placed_tasks.pop(task.id, None)
-        placement.charge.end(now, run.actual)
+        self._placed_tasks.pop(placement.charge, None)
+        actual = dict(run.actual)  # what the performer tells from now on comes too late
+        placement.charge.end(now, actual)
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
         self._note_health(task.type, placement, failure, now)
-        self.matching.freed(placement.resource, is_refund=bool(run.actual))
+        self.matching.freed(placement.resource, is_refund=bool(actual))
         self._soon()
-        await self._on_ended(Ended(task, placement, now, outcome, error, run.actual, result))
+        await self._on_ended(Ended(task, placement, now, outcome, error, actual, result))
         if failure is not None:
             raise failure
         return result
@@ -411,8 +439,7 @@ class Scheduler:
         factor = health.factor(now)
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
-            self.keeping.refresh(now)
-            self.matching.freed(name, is_refund=True)
+            self.matching.freed(name, is_refund=True)  # what sleeps until never may have room now
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)
@@ -485,7 +512,7 @@ class Scheduler:
             self._look_again()
 
     def _give_back(self) -> None:
-        for waiting in self._waiting.values():
+        for waiting in self._waiting:
             self._drop(waiting, errors.GiveBack("the host lets go of the pool", pause_s=AGAIN_S))
 
     def _drop(self, waiting: Waiting, why: Exception) -> None:

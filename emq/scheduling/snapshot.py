@@ -67,7 +67,8 @@ class LimitView(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         amount: units that hold now, by calendar and health.
         configured: units as the pool has them, without calendar and health.
-        used: units in the present period; above the amount if tasks cost more than was estimated.
+        used: units in the present period; of a second, those of the second before if they were more. Above the amount
+            if tasks cost more than was estimated.
     """
 
     name: str

@@ -80,7 +80,6 @@ def task_of(message: Message, longest_wait_s: float | None) -> Task:
     task_type, _, tenant = rest.partition(".")
     header = None if message.headers is None else message.headers.get(HEADER)
     carried = _NOTHING if header is None else _decode(header)
-    waits = [reason for _, reason in message.history or () if reason.startswith(NOT_NOW)]
     deadline = carried.deadline
     if deadline is None and longest_wait_s is not None:
         deadline = message.published_us / 1e6 + longest_wait_s
@@ -91,7 +90,7 @@ def task_of(message: Message, longest_wait_s: float | None) -> Task:
         tenant,
         message.key,
         message.payload,
-        max(1, message.attempt - len(waits)),
+        _attempt(message),
         message.published_us,
         deadline,
         carried.zone,
@@ -99,6 +98,19 @@ def task_of(message: Message, longest_wait_s: float | None) -> Task:
         carried.keep,
         carried.reply_to,
     )
+
+
+def _attempt(message: Message) -> int:
+    """Return which attempt this is, from 1, without the deliveries at which no resource took the task.
+
+    A message keeps the reasons of its last failures only. Of the former ones, as many count as of these.
+    """
+    reasons = [reason for _, reason in message.history or ()]
+    if not reasons:
+        return message.attempt
+    attempts = sum(not reason.startswith(NOT_NOW) for reason in reasons)
+    former = max(0, message.attempt - 1 - len(reasons))
+    return 1 + attempts + former * attempts // len(reasons)
 
 
 _NOTHING = Carried()

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 AMPLE = 2.0
 """A topic's qps is this many times what the resources of its type take."""
 
+REFILL = 5.0
+"""The same of the pool's own topic, which bounds all of them together. The windows of many tenants fill up at what is
+above the rate of the resources, and until then tenants with little in their windows get less than their parts."""
+
 LEAST_QPS = 100.0
 MOST_QPS = 5_000.0
 """Least and most qps of the topic of a type."""
@@ -34,11 +38,13 @@ GROUP_QPS = 150.0
 WINDOW_S = 1.0
 LEAST_WINDOW = 64
 MOST_WINDOW = 2_000
-TENANT_WINDOW = 256
-"""Tasks of a topic that may wait for a resource or run: those of `WINDOW_S`, in these bounds."""
+TENANT_WINDOW = 48
+"""Tasks of a topic that may wait for a resource or run: those of `WINDOW_S`, in these bounds. Of a tenant fewer, since
+the windows of hundreds of tenants together must stay below what a host lets be in flight (20,000): beyond, those whose
+window has run empty would get nothing."""
 
-WAITS_FOR_HOURS = 16
-"""Deliveries that a task may use up because its type's hours were over when it came to the host."""
+WAITS_FOR_HOURS = 1_000
+"""Deliveries that a task may use up without an attempt: its type's hours were over, or no resource took it."""
 
 BACKSTOP_S = 600.0
 """The scheduler itself ends expired tasks when they come to it, and records that. Of a backlog that expired longer ago
@@ -65,7 +71,7 @@ def _rate_on(pool: Pool, task_type: str, resource: str) -> float:
 def root_of(pool: Pool) -> Topic:
     """Return the topic of the pool, the budget of all others."""
     total = math.fsum(min(rate(pool, kind), MOST_QPS) for kind in pool.types)
-    qps = float(math.ceil(min(max(AMPLE * total, 2 * LEAST_QPS), 2 * MOST_QPS)))
+    qps = float(math.ceil(min(max(REFILL * total, 2 * LEAST_QPS), 2 * MOST_QPS)))
     return Topic(pool.name, qps, group_qps=GROUP_QPS, priorities=("task",), options=TopicOptions(borrow=True))
 
 

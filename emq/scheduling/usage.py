@@ -36,6 +36,9 @@ FADE_S = 10.0
 REFRESH_S = 15.0
 """Time after which a limit is saved whose reserve is large enough still, so that less of it is lost."""
 
+AT_ONCE = 100
+"""Resources that one save holds at most, so that planning it takes milliseconds."""
+
 BUCKET = 5
 """Cells that are saved as one, which leaves the window with the last of them."""
 
@@ -102,15 +105,21 @@ class Usage:
     def plan(self, now: float) -> dict[str, SavedUse]:
         """Return what to save now, by resource; only those of which a limit needs it.
 
-        Call `saved` or `doubtful` with it before the next `plan`.
+        At most `AT_ONCE`, those first for which tasks wait; if there are so many, save again soon. Call `saved` or
+        `doubtful` with it before the next `plan`.
         """
-        found = {}
-        self._watched = [each for name in self._accounts.names() for each in self._reserves(name).values()]
+        due: dict[str, bool] = {}
+        self._watched = []
         for name in self._accounts.names():
             reserves = self._reserves(name)
+            self._watched += reserves.values()
             if any(self._is_due(name, key, reserve, now) for key, reserve in reserves.items()):
-                found[name] = SavedUse(now, {_written(key): self._planned(name, key, now) for key in reserves})
-        return found
+                due[name] = any(reserve.asked for reserve in reserves.values())
+        chosen = sorted(due, key=due.__getitem__, reverse=True)[:AT_ONCE]
+        return {
+            name: SavedUse(now, {_written(key): self._planned(name, key, now) for key in self._reserves(name)})
+            for name in chosen
+        }
 
     def final(self, now: float) -> dict[str, SavedUse]:
         """Return what to save when nothing starts any more: all of it, without reserves."""
@@ -144,7 +153,9 @@ class Usage:
             return {}
 
     def _is_due(self, name: str, key: Key, reserve: Reserve, now: float) -> bool:
-        course = self._courses.setdefault((name, key), _Course())
+        course = self._courses.get((name, key))
+        if course is None:
+            return True
         if reserve.asked or course.saved_at == -math.inf:
             return True
         if not reserve.charged and reserve.left >= 0:
@@ -152,7 +163,7 @@ class Usage:
         return reserve.left < course.chunk / 2 or not course.saved_at <= now < course.saved_at + REFRESH_S
 
     def _planned(self, name: str, key: Key, now: float) -> SavedLimit:
-        course, reserve = self._courses[name, key], self._reserves(name)[key]
+        course, reserve = self._courses.setdefault((name, key), _Course()), self._reserves(name)[key]
         amount = self._accounts.account(name).meters[key].amount
         passed_s = now - course.planned_at
         if 0 < passed_s < math.inf:
@@ -171,21 +182,9 @@ class Usage:
         meter = self._accounts.account(name).meters[key]
         if not isinstance(meter, WindowMeter):
             return SavedLimit((), 0.0, reserve)
-        held = meter.held(now)
-        soon = meter.amount - meter.debt - sum(units for until, units in held if until > now + RESERVE_S)
-        return SavedLimit(tuple(_buckets(held, PERIODS_S[key[1]] / 60)), meter.debt, max(0.0, min(reserve, soon)))
+        held = meter.held(now, BUCKET)
+        return SavedLimit(tuple(held), meter.debt, min(reserve, meter.room_by(now + RESERVE_S, now)))
 
 
 def _written(key: Key) -> str:
     return f"{key[0]}/{key[1]}"
-
-
-def _buckets(held: list[tuple[float, float]], cell_s: float) -> list[tuple[float, float]]:
-    """Return the units with those of `BUCKET` cells as one, as if all of them had been used in the last of these."""
-    found: list[tuple[float, float]] = []
-    for until, units in reversed(held):
-        if found and until > found[-1][0] - BUCKET * cell_s:
-            found[-1] = (found[-1][0], found[-1][1] + units)
-        else:
-            found.append((until, units))
-    return found[::-1]

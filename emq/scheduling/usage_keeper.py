@@ -16,7 +16,7 @@ from emq.database import Database
 from emq.database.database import ANSWER_S, QUICK_S
 from emq.scheduling import schema, tables
 from emq.scheduling.accounts import Accounts
-from emq.scheduling.usage import SavedUse, Usage
+from emq.scheduling.usage import AT_ONCE, SavedUse, Usage
 
 log = logging.getLogger(__name__)
 
@@ -114,19 +114,21 @@ class UsageKeeper:
             DatabaseUnavailable: nothing may start; make another keeper, and try again.
         """
         self._usage.restore(await self._table.claim(self._pool, self._owner), self._clock.now())
-        await self._save()
+        saved = AT_ONCE
+        while saved >= AT_ONCE:
+            saved = await self._save()
 
     async def run(self) -> None:
         """Save once a second, or as soon as a task waits for it. Ends by cancellation, or when the pool was claimed."""
-        last = self._clock.now()
+        last, has_more = self._clock.now(), False
         while self._is_owner:
             await asyncio.sleep(SHORT_S)
             now = self._clock.now()
-            if last <= now < last + SAVE_S and not self._usage.is_short():
+            if last <= now < last + SAVE_S and not has_more and not self._usage.is_short():
                 continue
             last = now
             try:
-                await self._save()
+                has_more = await self._save() >= AT_ONCE
             except errors.DatabaseUnavailable as exc:
                 log.warning("pool %r: its use was not saved (%s); starts wait when their reserve ends", self._pool, exc)
                 await asyncio.sleep(SAVE_S)
@@ -142,10 +144,11 @@ class UsageKeeper:
         except errors.DatabaseUnavailable as exc:
             log.debug("pool %r: its reserves count as used: %s", self._pool, exc)
 
-    async def _save(self) -> None:
+    async def _save(self) -> int:
+        """Save what is due; return the number of resources."""
         plan = self._usage.plan(self._clock.now())
         if not plan:
-            return
+            return 0
         is_saved = False
         try:
             is_saved = self._is_owner = await self._written(plan)
@@ -154,6 +157,7 @@ class UsageKeeper:
                 self._usage.saved(plan)
             else:
                 self._usage.doubtful(plan)
+        return len(plan) if self._is_owner else 0
 
     async def _written(self, uses: dict[str, SavedUse]) -> bool:
         self._number += 1

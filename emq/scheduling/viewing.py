@@ -11,6 +11,12 @@ from emq.scheduling.prediction import Predictor
 from emq.scheduling.scheduler import Scheduler
 from emq.scheduling.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, limit_key
 
+Uses = Mapping[str, Mapping[str, float]]
+"""Units by resource and limit."""
+
+BINDS = 0.99
+"""The part of a limit from which it binds."""
+
 TENANTS = 10
 """Tenants that a snapshot names for each type."""
 
@@ -93,7 +99,7 @@ class Viewer:
 
     def _resources(self, now: float) -> dict[str, ResourceView]:
         scheduler, pool = self._scheduler, self._scheduler.pool
-        used, amounts = scheduler.accounts.used(now), scheduler.accounts.amounts(now)
+        used, amounts = scheduler.accounts.used_lately(now), scheduler.accounts.amounts(now)
         closed, until = scheduler.closed(now), scheduler.matching.closed_until
         below: dict[str, list[str]] = defaultdict(list)
         for name in pool.resources:
@@ -114,7 +120,7 @@ class Viewer:
                 limits,
                 sum(scheduler.running[each] for each in below[name]),
                 sum(measured.started_per_s(each, now) for each in below[name]),
-                self._binds(name, now),
+                self._binds(name, used, amounts),
                 closed.get(name, ""),
                 closes_at if name in closed and closes_at < math.inf else 0.0,
                 scheduler.accounts.factor(name),
@@ -123,13 +129,15 @@ class Viewer:
             )
         return found
 
-    def _binds(self, name: str, now: float) -> str:
-        """Return the limit that has less than a hundredth left."""
-        binding = self._scheduler.accounts.binding(name, now)
-        if binding is None or binding.used < 0.99 * binding.amount:
-            return ""
-        of = "" if binding.resource == name else f" of {binding.resource}"
-        return f"{binding.limit}/{binding.per}{of}"
+    def _binds(self, name: str, used: Uses, amounts: Uses) -> str:
+        """Return the limit, of the resource or of a parent, of which the least is left, if that is next to nothing."""
+        pool, found, most = self._scheduler.pool, "", BINDS
+        for each in (name, *pool.parents(name)):
+            for key, amount in amounts[each].items():
+                part = used[each][key] / amount if amount > 0 else 1.0
+                if part >= most and not (found and part == most):
+                    found, most = (key if each == name else f"{key} of {each}"), part
+        return found
 
 
 _ENDS = ("done", "dead", "expired", "cancelled")

@@ -37,18 +37,22 @@ class Waiting:
         keeps_to: the resource to which it keeps for a while, because of its key; None for any.
         deadline: seconds since the epoch; None for none.
         is_near: the deadline is near.
+        near_level: the priority at which it competes once its deadline is near.
         is_gone: it has been started, or taken out of the window.
         order: tasks of a tenant and line go in this order, microseconds since the epoch.
         line: where it waits now; entries for it elsewhere are stale.
         holder: what the caller wants to find again, such as a future.
     """
 
-    __slots__ = ("costs", "deadline", "holder", "is_gone", "is_near", "keeps_to", "level", "line", "order", "task")
+    __slots__ = (
+        *("costs", "deadline", "holder", "is_gone", "is_near", "keeps_to", "level", "line", "near_level"),
+        *("order", "task"),
+    )
 
     def __init__(self, task: Task, level: int, holder: Any = None) -> None:
         self.task = task
         self.costs: Costs | None = task.costs
-        self.level = level
+        self.level = self.near_level = level
         self.keeps_to: str | None = None
         self.deadline = task.deadline
         self.is_near = False
@@ -75,7 +79,7 @@ class Line:
         with_costs: how many of them have costs of their own.
     """
 
-    __slots__ = ("_count", "_level", "_near", "_tasks", "_turns", "count", "with_costs")
+    __slots__ = ("_count", "_entries", "_level", "_near", "_tasks", "_turns", "count", "with_costs")
 
     def __init__(self, level: Level, counter: Iterator[int]) -> None:
         self._level = level
@@ -83,12 +87,16 @@ class Line:
         self._near: list[tuple[float, int, Waiting]] = []
         self._tasks: dict[str, list[tuple[int, int, Waiting]]] = {}
         self._turns: list[tuple[float, int, str]] = []
+        self._entries = 0  # in `_near` and `_tasks`, with those of tasks that are not here any more
         self.count = self.with_costs = 0
 
     def add(self, waiting: Waiting) -> None:
         self.count += 1
         self.with_costs += waiting.costs is not None
         waiting.line = self
+        self._entries += 1
+        if self._entries > 2 * self.count + 64:
+            self._forget()
         if waiting.is_near and waiting.deadline is not None:
             heapq.heappush(self._near, (waiting.deadline, next(self._count), waiting))
             return
@@ -104,6 +112,7 @@ class Line:
         near = self._near
         while near and self._is_stale(near[0][2]):
             heapq.heappop(near)
+            self._entries -= 1
         if near:
             return (-1.0, near[0][0], near[0][1]), near[0][2]
         turns = self._turns
@@ -112,6 +121,7 @@ class Line:
             tasks = self._tasks[tenant]
             while tasks and (self._is_stale(tasks[0][2]) or tasks[0][2].is_near):
                 heapq.heappop(tasks)
+                self._entries -= 1
             if not tasks:
                 heapq.heappop(turns)
                 del self._tasks[tenant]
@@ -133,6 +143,30 @@ class Line:
                     left -= 1
             if left <= 0:
                 return
+
+    def waiting(self) -> Iterator[Waiting]:
+        """Yield the tasks, in no order."""
+        for _, _, waiting in self._near:
+            if not self._is_stale(waiting):
+                yield waiting
+        for tasks in self._tasks.values():
+            for _, _, waiting in tasks:
+                if not self._is_stale(waiting) and not waiting.is_near:
+                    yield waiting
+
+    def _forget(self) -> None:
+        """Drop the entries of tasks that are not here any more; `head` drops only those that come to the front."""
+        self._near = [entry for entry in self._near if not self._is_stale(entry[2])]
+        heapq.heapify(self._near)
+        kept: dict[str, list[tuple[int, int, Waiting]]] = {}
+        for tenant, tasks in self._tasks.items():
+            if left := [entry for entry in tasks if not self._is_stale(entry[2]) and not entry[2].is_near]:
+                heapq.heapify(left)
+                kept[tenant] = left
+        self._tasks = kept
+        self._turns = [entry for entry in self._turns if entry[2] in kept]
+        heapq.heapify(self._turns)
+        self._entries = 1 + len(self._near) + sum(map(len, kept.values()))
 
     def _is_stale(self, waiting: Waiting) -> bool:
         return waiting.is_gone or waiting.line is not self
@@ -212,7 +246,7 @@ class Window:
         self._weight = weight
         self._counter = itertools.count()
         self._levels: dict[int, Level] = {}
-        self._nearing: list[tuple[float, int, Waiting, int]] = []
+        self._nearing: list[tuple[float, int, Waiting]] = []
         self.count = 0
         self.by_type: dict[str, int] = {}
 
@@ -227,12 +261,13 @@ class Window:
             duration_s: time that it will take.
         """
         self.count += 1
+        waiting.near_level = near_level
         self.by_type[waiting.task.type] = self.by_type.get(waiting.task.type, 0) + 1
         self._level(waiting.level).add(waiting)
         if waiting.deadline is not None:
             left_s = waiting.deadline - waiting.task.submitted_us / 1e6
             at = waiting.deadline - max(duration_s, NEAR * left_s)
-            heapq.heappush(self._nearing, (at, next(self._counter), waiting, near_level))
+            heapq.heappush(self._nearing, (at, next(self._counter), waiting))
 
     def take(self, waiting: Waiting, units: float | None = None) -> None:
         """Take a task out of the window; `units` as for `Level.take`."""
@@ -253,10 +288,10 @@ class Window:
         """Raise the tasks whose deadline has become near; return them."""
         found = []
         while self._nearing and (self._nearing[0][2].is_gone or self._nearing[0][0] <= now):
-            _, _, waiting, level = heapq.heappop(self._nearing)
+            waiting = heapq.heappop(self._nearing)[2]
             if not waiting.is_gone:
                 self._levels[waiting.level].take(waiting, None)
-                waiting.is_near, waiting.level = True, min(level, waiting.level)
+                waiting.is_near, waiting.level = True, min(waiting.near_level, waiting.level)
                 self._level(waiting.level).add(waiting)
                 found.append(waiting)
         return found
@@ -266,6 +301,16 @@ class Window:
         self._levels[waiting.level].take(waiting, None)
         waiting.keeps_to = None
         self._level(waiting.level).add(waiting)
+
+    def move(self, waiting: Waiting, level: int) -> None:
+        """Let a task compete at another priority."""
+        self._levels[waiting.level].take(waiting, None)
+        waiting.level = level
+        self._level(level).add(waiting)
+
+    def all(self) -> list[Waiting]:
+        """Return all tasks, in no order."""
+        return [each for level in self._levels.values() for line in level.lines.values() for each in line.waiting()]
 
     def next_raise(self) -> float | None:
         """Return when the next deadline becomes near; None if none does."""

@@ -89,7 +89,9 @@ def _remove(pool: Pool, text: str, rest: str) -> dict[str, Resource]:
 
 
 def _limit(pool: Pool, text: str, rest: str) -> dict[str, Resource]:
-    name, _, what = rest.partition(" ")
+    beginnings = [name for name in pool.resources if rest.startswith(f"{name} ")]  # a name may have spaces
+    name = max(beginnings, key=len) if beginnings else rest.partition(" ")[0]
+    what = rest[len(name) :]
     found = re.fullmatch(r"(?P<limit>[^=]+)=(?P<amount>[^/]+)/(?P<per>.+)", what.strip())
     if found is None:
         raise errors.InvalidPool(f"change {shown(text)} names no limit; write limit RESOURCE requests=50/second")

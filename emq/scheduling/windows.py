@@ -28,12 +28,13 @@ class WindowMeter(Meter):
         cells: number of consecutive cells that together stay within the amount.
     """
 
-    __slots__ = ("_cell", "_cell_s", "_cells", "_from", "_held", "_until", "debt", "total")
+    __slots__ = ("_cell", "_cell_s", "_cells", "_former", "_from", "_held", "_until", "debt", "total")
 
     def __init__(self, amount: float, cell_s: int, cells: int) -> None:
         super().__init__(amount)
         self.total = 0.0  # units in the window without the debt
         self.debt = 0.0
+        self._former = 0.0  # units of the cell before the present one
         self._cell_s = cell_s
         self._cells = cells
         self._held: deque[list[float]] = deque()  # [cell, units], ascending, of the cells in the window with units
@@ -82,6 +83,10 @@ class WindowMeter(Meter):
             self._move(now)
         return self.total + self.debt
 
+    def used_lately(self, now: float) -> float:
+        used = self.used(now)
+        return max(used, self._former) if self._cells == 1 else used
+
     def room(self, now: float) -> float:
         left = self.amount - self.used(now)
         return left if left > 0 and now >= self._from else 0.0
@@ -115,11 +120,32 @@ class WindowMeter(Meter):
             self._advance(now)
         self._pay()
 
-    def held(self, now: float) -> list[tuple[float, float]]:
-        """Return the units in the window, each with the time at which they leave it."""
+    def held(self, now: float, at_once: int = 1) -> list[tuple[float, float]]:
+        """Return the units in the window, each with the time at which they leave it.
+
+        Args:
+            at_once: cells that are returned as one, as if all of their units had been used in the last of them.
+        """
         if not self._from <= now < self._until:
             self._move(now)
-        return [(self._starts(int(cell) + self._cells), units) for cell, units in self._held]
+        found: list[list[float]] = []
+        for cell, units in reversed(self._held):
+            if found and cell > found[-1][0] - at_once:
+                found[-1][1] += units
+            else:
+                found.append([cell, units])
+        return [(self._starts(int(cell) + self._cells), units) for cell, units in reversed(found)]
+
+    def room_by(self, later: float, now: float) -> float:
+        """Return the units that fit at a later time if nothing else is charged; less, perhaps, while there is debt."""
+        if not self._from <= now < self._until:
+            self._move(now)
+        left = self.amount - self.total - self.debt
+        for cell, units in self._held:
+            if self._starts(int(cell) + self._cells) > later:
+                break
+            left += units
+        return max(0.0, left)
 
     def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
         """Count, beside what is counted already, what `held` returned at the time `at` to somebody else.
@@ -167,6 +193,7 @@ class WindowMeter(Meter):
     def _advance(self, now: float) -> None:
         """Go to the present cell, and pay debt in the cells before it."""
         cell = self._cell_at(now)
+        self._former = self.total if cell == self._cell + 1 else 0.0
         self._pay_until(cell)
         self._go_to(cell)
         self._from, self._until = self._starts(cell), self._starts(cell + 1)
@@ -257,6 +284,9 @@ class DayMeter(WindowMeter):
         if used > 0:
             self._add(used)
         self.debt = debt
+
+    def used_lately(self, now: float) -> float:
+        return self.used(now)
 
     def copy(self) -> Self:
         made = super().copy()

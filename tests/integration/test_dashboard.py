@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pathlib
 import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.browsing import CHECK, shoot, until
 from support.dashboard import Dashboard, dashboard
 
 from emq.topics.model import State
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
-
-SHOTS = os.environ.get("PAGE_SHOTS")
-"""A directory for pictures of the pages; none are made without it."""
+    from playwright.async_api import Browser
 
 
 @pytest.fixture
@@ -29,16 +25,6 @@ async def board(chromium: Browser) -> AsyncIterator[Dashboard]:
 
 
 SERIES = "echarts.getInstanceByDom(document.getElementById('rate-chart')).getOption().series"
-
-
-async def shoot(page: Page, name: str) -> None:
-    if SHOTS:
-        await page.screenshot(path=pathlib.Path(SHOTS) / f"{name}.png", full_page=True)
-
-
-async def until(page: Page, selector: str, text: str) -> None:
-    """Wait until an element shows a text that matches, without loading the page again."""
-    await page.locator(selector).filter(has_text=re.compile(text)).first.wait_for()
 
 
 async def test_an_operator_sees_what_is_wrong_and_goes_from_there_to_the_tenant(board: Dashboard) -> None:
@@ -224,12 +210,12 @@ async def test_the_keyboard_reaches_everything_in_order_and_the_focus_shows(boar
     page = await board.signed_in(await board.key("admin"))
     await until(page, "#verdict", "Flowing")
     reached = []
-    for _ in range(8):
+    for _ in range(9):
         await page.keyboard.press("Tab")
         reached.append(await page.evaluate("document.activeElement.innerText.trim().split('\\n')[0]"))
         outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none"
-    assert reached[:7] == ["Skip to the content", "EMQ", "Now", "Tenants", "Hosts", "Live", "Sign out"]
+    assert reached[:8] == ["Skip to the content", "EMQ", "Now", "Tenants", "Pools", "Hosts", "Live", "Sign out"]
     for id_ in ("needy-table", "needy-1"):
         await page.locator(f"#{id_}").focus()
         await asyncio.sleep(3)  # the part is renewed meanwhile
@@ -255,6 +241,3 @@ async def test_each_page_has_names_headings_contrast_and_fits_its_screen(
         name = re.sub(r"\?.*|:.*|ep_\w*", "", path.rpartition("/")[2]) or ("delivery" if path else "now")
         await shoot(page, f"{name}-{'dark' if dark else 'light'}-{'phone' if phone else 'wide'}")
     board.complaints[:] = [text for text in board.complaints if "404" not in text]
-
-
-CHECK = (pathlib.Path(__file__).parents[1] / "support" / "accessibility.js").read_text()

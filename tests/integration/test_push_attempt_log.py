@@ -247,6 +247,18 @@ async def test_what_belongs_to_a_message_that_still_waits_stays(database: Databa
     assert left == [(topic, "waits") for topic in topics]
 
 
+async def test_a_damaged_row_of_a_tenant_is_told_and_stops_no_other(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    tenant = {"environment": environment(), "tenant": "damaged", "body": "{", "created_us": 0, "changed_us": 0}
+    await database.run(lambda c: c.execute(sa.insert(tables.tenants).values(tenant)))
+    async with logging_to(database) as log:
+        log.attempted(attempt("m", at_s=NOW_S, topic="other.ep_1"))
+    retention = Retention(lambda: database, environment(), lambda: ["other.ep_1"], ManualClock(NOW_S + 31 * DAY_S))
+    assert await retention.trim() == 1
+    assert "tenant damaged: its row cannot be read" in caplog.text
+
+
 async def test_nothing_is_trimmed_where_there_is_no_tenant(database: Database) -> None:
     assert await Retention(lambda: database, environment(), list, ManualClock(NOW_S)).trim() == 0
 

@@ -8,6 +8,7 @@ PUBLISHING = "tests/unit/test_api_publishing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
 WIRE = "tests/unit/test_push_wire.py"
 ATTEMPTS = "tests/integration/test_push_attempt_log.py"
+PROXY = "tests/unit/test_push_proxy.py"
 
 MUTANTS = (
     Mutant(
@@ -90,5 +91,59 @@ MUTANTS = (
         "AND (d.state = 'pending' AND d.attempts <= made.attempts OR made.state = 'delivered')",
         "",
         f"{ATTEMPTS}::test_an_older_attempt_changes_no_newer_state",
+    ),
+    Mutant(
+        "waiting-loses-its-records",
+        "L",
+        "the records of a message leave at the end of their time although it still waits",
+        "emq/push/records/messages.py",
+        "stay = set(connection.execute(waiting).scalars())",
+        "stay: set[str] = set()",
+        f"{PUBLISHING}::test_what_still_waits_is_kept_beyond_its_time_and_a_day_longer",
+    ),
+    Mutant(
+        "past-the-proxy",
+        "I",
+        "deliveries go out directly although there is a proxy",
+        "emq/push/http.py",
+        "proxy=None if proxy is None else proxy.url,",
+        "proxy=None,",
+        f"{PROXY}::test_deliveries_go_through_the_proxy_and_no_name_is_looked_up_here",
+    ),
+    Mutant(
+        "address-through-the-proxy",
+        "I",
+        "the proxy is asked for an address that push does not connect to",
+        "emq/push/http.py",
+        'self._addresses.check_literal(url.host or "")',
+        "pass",
+        f"{PROXY}::test_an_address_in_a_url_is_refused_before_the_proxy_is_asked",
+    ),
+    Mutant(
+        "proxy-fault-charged",
+        "X",
+        "a proxy that is down uses up the attempts of all messages",
+        "emq/push/verdict.py",
+        "isinstance(exc, NoNameServer | ProxyFailed)",
+        "isinstance(exc, NoNameServer)",
+        f"{PROXY}::test_a_proxy_that_is_down_is_our_own_fault",
+    ),
+    Mutant(
+        "agreed-rate-forgotten",
+        "Q",
+        "a later change of qps forgets the rate that the endpoint allowed",
+        "emq/push/service/endpoint_topics.py",
+        ", allowed_rates.most_qps(attributes))",
+        ")",
+        "tests/unit/test_push_handshakes.py::test_an_endpoint_agrees_and_its_rate_binds_whatever_is_changed_later",
+    ),
+    Mutant(
+        "pause-of-a-tenant-misses-endpoints",
+        "I",
+        "endpoints of a paused tenant get deliveries",
+        "emq/push/service/endpoints.py",
+        "if topic.qps == qps and is_held:",
+        "if topic.qps == qps:",
+        "tests/unit/test_push_pauses.py::test_nothing_is_delivered_while_a_tenant_is_paused_and_everything_afterwards",
     ),
 )

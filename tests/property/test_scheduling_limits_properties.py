@@ -8,7 +8,7 @@ import zoneinfo
 from collections import defaultdict
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emq.scheduling.accounts import Accounts, Charge
@@ -17,6 +17,9 @@ from emq.scheduling.model import Calendar, Hours, Limit, Period, Pool, Resource
 
 CELLS: dict[Period, tuple[int, int]] = {"second": (1, 1), "minute": (1, 60), "hour": (60, 60), "day": (86_400, 1)}
 """Seconds of a cell, and cells in a window, of each period in UTC."""
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no failure."""
 
 periods = st.sampled_from(["second", "minute", "hour", "day"])
 gaps_ms = st.one_of(st.integers(0, 300), st.integers(0, 90_000), st.integers(0, 200_000_000))
@@ -55,6 +58,7 @@ class Model:
             self.debt -= paid
 
 
+@patient
 @given(periods, st.integers(1, 20), steps)
 def test_no_window_is_over_its_amount_wherever_it_begins(
     per: Period, amount: int, wanted: list[tuple[int, int]]
@@ -71,8 +75,8 @@ def test_no_window_is_over_its_amount_wherever_it_begins(
         assert sum(units for ms, units in starts if 0 <= ms // (cell_s * 1000) - first < n) <= amount
 
 
+@patient
 @given(periods, st.integers(1, 20), st.lists(st.tuples(gaps_ms, st.integers(1, 4), st.integers(0, 100)), max_size=40))
-@settings(deadline=None)
 def test_debt_and_room_are_those_of_an_exact_recount(
     per: Period, amount: int, wanted: list[tuple[int, int, int]]
 ) -> None:
@@ -101,6 +105,7 @@ def _meter(per: Period, amount: int, past: list[tuple[int, int, int]]) -> tuple[
     return meter, ms / 1000
 
 
+@patient
 @given(
     periods,
     st.integers(1, 20),
@@ -108,7 +113,6 @@ def _meter(per: Period, amount: int, past: list[tuple[int, int, int]]) -> tuple[
     st.integers(1, 22),
     st.integers(0, 20),
 )
-@settings(deadline=None)
 def test_next_at_is_the_first_time_at_which_it_fits(
     per: Period, amount: int, past: list[tuple[int, int, int]], units: int, after: int
 ) -> None:
@@ -127,6 +131,7 @@ def test_next_at_is_the_first_time_at_which_it_fits(
         assert at == now or not meter.copy().fits(units, math.nextafter(at, 0))
 
 
+@patient
 @given(periods, st.integers(1, 12), st.integers(1, 3), st.data())
 def test_a_backlog_uses_all_of_an_amount(per: Period, amount: int, units: int, data: st.DataObject) -> None:
     """Under a backlog the scheduler sleeps until `next_at`; each full window then holds all that the costs can fill."""
@@ -143,6 +148,7 @@ def test_a_backlog_uses_all_of_an_amount(per: Period, amount: int, units: int, d
     assert used == amount // units * units
 
 
+@patient
 @given(st.integers(1, 60), st.lists(st.tuples(st.integers(-400, 900), st.integers(1, 3)), max_size=80))
 def test_a_clock_that_goes_back_a_little_uses_no_second_twice(amount: int, wanted: list[tuple[int, int]]) -> None:
     meter, ms, used = WindowMeter(amount, 1, 1), 5_000, defaultdict(int)
@@ -159,6 +165,7 @@ def test_a_clock_that_goes_back_a_little_uses_no_second_twice(amount: int, wante
 TREE = {"provider": None, "x": "provider", "y": "provider", "x1": "x", "x2": "x", "y1": "y"}
 
 
+@patient
 @given(
     st.dictionaries(
         st.tuples(st.sampled_from(sorted(TREE)), st.sampled_from(["requests", "tokens"]), periods),
@@ -171,7 +178,6 @@ TREE = {"provider": None, "x": "provider", "y": "provider", "x1": "x", "x2": "x"
     ),
     st.data(),
 )
-@settings(deadline=None)
 def test_no_limit_of_a_resource_or_a_parent_is_ever_over(
     amounts: dict[tuple[str, str, Period], int],
     slots: dict[str, int],
@@ -215,6 +221,7 @@ def _is_below(name: str, above: str) -> bool:
     return at == above
 
 
+@patient
 @given(
     periods,
     st.tuples(st.integers(0, 23), st.integers(1, 6), st.integers(0, 12)),
@@ -222,7 +229,6 @@ def _is_below(name: str, above: str) -> bool:
     st.sampled_from(["UTC", "Europe/Berlin", "America/Sao_Paulo"]),
     st.lists(st.tuples(st.integers(0, 20_000_000), st.integers(1, 6)), min_size=1, max_size=25),
 )
-@settings(deadline=None)
 def test_limits_that_change_by_the_hour_are_kept_and_next_at_is_the_first_time(
     per: Period, span: tuple[int, int, int], own: int, zone: str, wanted: list[tuple[int, int]]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emq.scheduling.accounts import Accounts
@@ -66,7 +66,7 @@ class World:
 
 
 @given(st.sampled_from(["minute", "hour", "day"]), st.integers(6, 30), events)
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 def test_no_period_is_over_its_limit_across_owners(
     per: Period, amount: int, steps: list[tuple[str, int, int, int]]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -18,57 +18,23 @@ from emq.push.records.endpoints import EndpointSettings
 from emq.push.records.tenants import TenantSettings
 from emq.push.service.service import PushService
 from emq.settings import Address
+from support.browsing import Board
 from support.push_tenant import Tenant
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
-
-WIDE = {"width": 1280, "height": 900}
-PHONE = {"width": 390, "height": 844}
+    from playwright.async_api import Browser
 
 
-class Dashboard:
+class Dashboard(Board):
     """Attributes:
-    base: URL of the pages.
     endpoints: ids of the endpoints of `acme`, by their descriptions.
-    complaints: what browsers have said of scripts, of the content security policy, and of failed requests.
     """
 
     def __init__(
         self, app: App, host: Host, service: PushService, base: str, endpoints: dict[str, str], browser: Browser
     ) -> None:
-        self.app = app
+        super().__init__(app, host, service, base, browser)
         self.endpoints = endpoints
-        self.host = host
-        self.service = service
-        self.base = base
-        self._browser = browser
-        self.complaints: list[str] = []
-
-    async def key(self, role: Any, tenant: str = "") -> str:
-        return (await self.service.keys.create(role, "test", tenant=tenant))[1]
-
-    async def signed_in(self, key: str, *, dark: bool = False, phone: bool = False) -> Page:
-        """Return a page of a new browser session in which somebody has signed in by typing the key."""
-        context = await self._browser.new_context(
-            color_scheme="dark" if dark else "light",
-            viewport=PHONE if phone else WIDE,  # type: ignore[arg-type]
-            has_touch=phone,
-        )
-        page = await context.new_page()
-        page.set_default_timeout(15_000)
-        page.on("console", lambda message: self.complaints.append(message.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("requestfailed", lambda request: self._failed(request.url, request.failure))
-        await page.goto(f"{self.base}/")
-        await page.get_by_label("Key or token").fill(key)
-        await page.keyboard.press("Enter")
-        await page.get_by_role("button", name="Sign out").wait_for()
-        return page
-
-    def _failed(self, url: str, failure: str | None) -> None:
-        if failure != "net::ERR_ABORTED":  # the browser left the page meanwhile
-            self.complaints.append(f"{url}: {failure}")
 
 
 @contextlib.asynccontextmanager

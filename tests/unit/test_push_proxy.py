@@ -139,7 +139,20 @@ async def test_tokens_and_handshakes_go_through_it_too() -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "[::1]", "10.0.0.7", "169.254.169.254", "127.1", "0x7f.1", "2130706433", "localhost", "a.localhost."],
+    [
+        "127.0.0.1",
+        "[::1]",
+        "10.0.0.7",
+        "169.254.169.254",
+        "127.1",
+        "0x7f.1",
+        "2130706433",
+        "localhost",
+        "a.localhost.",
+        "0177.0.0.1",
+        "\uff11\uff12\uff17.0.0.1",
+        "[::ffff:127.0.0.1]",
+    ],
 )
 async def test_an_address_in_a_url_is_refused_before_the_proxy_is_asked(host: str) -> None:
     relay = ConnectProxy({})

@@ -21,6 +21,9 @@ DONE = {
     "resent": "The delivery waits again, as a first attempt.",
     "replay": "The replay begins within seconds.",
     "asked": "Done: the replay follows within seconds.",
+    "limit": "The limit is changed; the host of the pool follows within about a second.",
+    "resource_paused": "Paused. What runs there ends; nothing more starts there.",
+    "resource_resumed": "Resumed: it starts tasks again within about a second.",
 }
 """What a page says after a change."""
 
@@ -41,7 +44,7 @@ class Change(NamedTuple):
     """A step of a change.
 
     Attributes:
-        action: the path below the tenant's.
+        action: the path below that of the tenant or pool.
         lines: what is, or what would be.
         confirms: True for the second step, whose button does it.
     """

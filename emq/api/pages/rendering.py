@@ -77,7 +77,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.globals.update(prefix=PREFIX, environment=environment, file=files.url)
-        self._templates.filters.update(number=number, rate=rate, span=span, when=when, ago=ago)
+        self._templates.filters.update(number=number, rate=rate, span=span, wait=wait, when=when, ago=ago)
         self._templates.filters.update(segment=segment, json=json, answer=answer)
 
     def answer(self, request: fastapi.Request, template: str, status: int = 200, /, **context: Any) -> HTMLResponse:
@@ -113,6 +113,11 @@ def rate(value: float | None) -> str:
 
 def span(seconds: float | None) -> str:
     return UNKNOWN if seconds is None else durations.brief(seconds)
+
+
+def wait(seconds: float | None) -> str:
+    """Return a wait to the millisecond; a dash for what is not known."""
+    return UNKNOWN if seconds is None else durations.brief(round(seconds, 3))
 
 
 def when(us: int) -> str:

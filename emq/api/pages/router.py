@@ -9,7 +9,17 @@ from starlette.responses import Response
 
 from emq.api import problems
 from emq.api.access import Service
-from emq.api.pages import again, endpoint_changes, first_screen, gate, hosts_screen, tenant_pages
+from emq.api.pages import (
+    again,
+    endpoint_changes,
+    first_screen,
+    gate,
+    hosts_screen,
+    pool_changes,
+    pool_pages,
+    pool_what_if,
+    tenant_pages,
+)
 from emq.api.pages.rendering import PREFIX, Files, Pages, redirect, segment
 from emq.api.pages.routing import AdminView, Rendering, View, new_router
 from emq.push.service.service import PushService
@@ -24,8 +34,9 @@ def install(application: fastapi.FastAPI, service: PushService) -> None:
     files = Files()
     application.state.files = files
     application.state.pages = Pages(service.parts.environment, files)
-    for part in (router, tenant_pages.router, endpoint_changes.router, again.router, unknown):
-        application.include_router(part)
+    parts = (tenant_pages, endpoint_changes, again, pool_pages, pool_changes, pool_what_if)
+    for each in (router, *(part.router for part in parts), unknown):
+        application.include_router(each)
 
     @application.get("/", include_in_schema=False)
     async def begin(request: fastapi.Request) -> Response:

@@ -17,6 +17,7 @@ from emq.api.access import Service
 from emq.api.pages import gate
 from emq.api.pages.gate import Visitor
 from emq.api.pages.rendering import PREFIX, Pages, redirect
+from emq.api.scheduling.desk import PoolDesk
 from emq.push.service.service import PushService
 
 
@@ -51,6 +52,11 @@ class Screen(NamedTuple):
     pages: Pages
     service: PushService
     visitor: Visitor
+
+    @property
+    def desk(self) -> PoolDesk:
+        """What the pages of pools work with."""
+        return cast("PoolDesk", self.request.app.state.desk)
 
     def answer(self, template: str, **context: Any) -> Response:
         """Return a page."""

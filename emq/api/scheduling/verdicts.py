@@ -43,7 +43,8 @@ def of(pool: Pool, snapshot: Snapshot | None, now: float) -> Verdict:
     if waiting and not started and not running and _may_start(pool, snapshot):
         why = f": {troubles[0]}" if troubles else ", and nothing starts"
         return Verdict("stopped", f"Not flowing: {plurals.count(waiting, 'task')} waiting{why}")
-    flow = f"{started:,} a second" if started else "nothing to start now"
+    idle = "nothing in the last second" if waiting else "nothing to start now"
+    flow = f"{started:,} a second" if started else idle
     if waiting:
         flow += f", {waiting:,} waiting"
     if troubles:

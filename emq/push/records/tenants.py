@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 import msgspec
@@ -11,6 +12,8 @@ from msgspec import Meta
 from emq.push.records import cursors, rows
 from emq.push.records.cursors import Page
 from emq.push.records.tables import tenants as table
+
+log = logging.getLogger(__name__)
 
 DAY_S = 86_400
 
@@ -101,6 +104,16 @@ class Tenants:
         """Return the tenants that were changed at a time or later."""
         query = sa.select(table).where(self._mine, table.c.changed_us >= since_us)
         return [_tenant(row) for row in connection.execute(query)]
+
+    def log_retentions_s(self, connection: sa.Connection) -> dict[str, float]:
+        """Return the seconds for which each tenant keeps its log, without those whose rows cannot be read."""
+        found: dict[str, float] = {}
+        for tenant, body in connection.execute(sa.select(table.c.tenant, table.c.body).where(self._mine)):
+            try:
+                found[tenant] = _decode(body).settings.log_retention_s
+            except msgspec.DecodeError:
+                log.warning("tenant %s: its row cannot be read; its log is kept as if it belonged to none", tenant)
+        return found
 
     def beginning(self, connection: sa.Connection, text: str, after: str, limit: int) -> list[Tenant]:
         """Return the first tenants by id whose ids begin with a text and come after another id."""

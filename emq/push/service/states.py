@@ -2,7 +2,7 @@
 
 A row knows only whether its delivery is over. A pending one is shown, by the first of these that holds, as
 
-    parked     its endpoint is disabled or paused, or its circuit is open: nothing is sent there now
+    parked     its endpoint is disabled, it or its tenant is paused, or its circuit is open: nothing is sent there now
     in_flight  a host sends it at this moment, as far as its snapshot tells
     delayed    its time has not come: it waits for its next attempt
     held       its endpoint or its tenant uses its whole rate, or its endpoint has asked for less

@@ -424,3 +424,22 @@ def test_a_clock_that_is_put_back_by_much_does_not_stop_a_resource() -> None:
     assert starts(of, "a", NOW) == 4
     assert of.next_at("a", {}, NOW + 1) == NOW + 60
     assert starts(of, "a", NOW + 60) == 10
+
+
+def test_a_lowered_resource_whose_hours_are_over_starts_again_with_the_next_ones() -> None:
+    of = Accounts(by_day({"requests": 10}, "requests 0 second"), MIDNIGHT)
+    of.set_factor("a", 0.5, MIDNIGHT)
+    assert of.next_at("a", {}, MIDNIGHT) == EIGHT
+    assert starts(of, "a", EIGHT) == 5
+    of.set_factor("a", 0.5, TWENTY)
+    assert of.next_at("a", {}, TWENTY) == EIGHT + 86_400
+
+
+def test_a_resource_that_was_removed_and_comes_back_is_not_lowered_any_more() -> None:
+    of = accounts(a=resource("requests 10 minute"))
+    assert starts(of, "a", NOW, 3) == 3
+    of.set_factor("a", PROBE_FACTOR, NOW)
+    of.follow(Pool("sms"), NOW)
+    of.follow(Pool("sms", resources={"a": resource("requests 10 minute")}), NOW)
+    assert of.factor("a") == 1
+    assert of.room("a", {}, NOW) == 7

@@ -34,6 +34,20 @@ def test_a_second_has_its_amount_and_the_next_one_again() -> None:
     assert [start(meter, 1, 101.0) for _ in range(4)] == [True, True, True, False]
 
 
+def test_what_is_shown_of_a_second_is_not_the_little_of_its_beginning() -> None:
+    meter = second(3)
+    assert [start(meter, 1, 100.5) for _ in range(3)] == [True] * 3
+    assert start(meter, 1, 101.1)
+    assert (meter.used(101.2), meter.used_lately(101.2)) == (1, 3)
+    assert meter.used_lately(102.1) == 1, "of the second before, and no earlier one"
+    assert meter.used_lately(104.0) == 0
+    of_day, of_minute = DayMeter(10, "UTC"), minute(10)
+    for each in (of_day, of_minute):
+        assert start(each, 4, 86_399.0)
+    assert of_day.used_lately(86_400.5) == 0, "a new day begins with nothing"
+    assert of_minute.used_lately(86_459.5) == 0
+
+
 def test_no_sixty_seconds_are_over_the_limit_of_a_minute() -> None:
     meter = minute(10)
     assert start(meter, 10, 100.9)

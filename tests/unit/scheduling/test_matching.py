@@ -198,6 +198,49 @@ def test_a_gap_that_closes_before_the_large_task_could_start_is_used() -> None:
     assert types_of(bench.run()) == ["large", "small", "small"]
 
 
+@pytest.mark.parametrize("priority", [0, 1])
+def test_small_tasks_do_not_put_off_a_large_one_that_waits_for_units_in_flight(priority: int) -> None:
+    resource = Resource(limits=(Limit("gb", 80, "in_flight"),), takes={"large": {"gb": 80}, "small": {"gb": 10}})
+    types = {"large": TaskType(priority=priority, duration_s=5), "small": TaskType(priority=1, duration_s=10)}
+    bench = Bench(Pool("p", resources={"r": resource}, types=types))
+    running: list[tuple[float, Start]] = []
+    large: list[Waiting] = []
+    for second in range(60):
+        bench.now = 1000.0 + second
+        for ends_at, start in [each for each in running if each[0] <= bench.now]:
+            running.remove((ends_at, start))
+            start.charge.end(bench.now)
+            bench.matching.freed("r", is_refund=False)
+        bench.add("small", 1)
+        if second == 20:
+            large = bench.add("large")
+        if large and large[0].is_gone:
+            break
+        running += [(bench.now + types[start.waiting.task.type].duration_s, start) for start in bench.run()]
+    assert large[0].is_gone
+    assert second <= (30 if priority == 0 else 40), "all that ran when it was next has ended after 10 s"
+
+
+def test_a_short_task_uses_units_in_flight_until_a_large_one_can_start() -> None:
+    resource = Resource(
+        limits=(Limit("gb", 80, "in_flight"),), takes={"long": {"gb": 60}, "large": {"gb": 80}, "small": {"gb": 10}}
+    )
+    types = {
+        "long": TaskType(priority=0, duration_s=10),
+        "large": TaskType(priority=1, duration_s=5),
+        "small": TaskType(priority=2, duration_s=4),
+    }
+    bench = Bench(Pool("p", resources={"r": resource}, types=types))
+    bench.add("long")
+    assert types_of(bench.run()) == ["long"]
+    bench.add("large")
+    bench.add("small", 1)
+    assert types_of(bench.run()) == ["small"]
+    bench.now = 1007.0
+    bench.add("small", 1)
+    assert types_of(bench.run()) == [], "it would end after the long one"
+
+
 def test_a_task_too_large_for_now_does_not_stop_what_comes_behind() -> None:
     resource = Resource(limits=(Limit("units", 10, "second"),), takes={"t": {}})
     bench = Bench(Pool("p", resources={"r": resource}, types={"t": TaskType()}))
@@ -349,3 +392,102 @@ def _check_limits(pool: Pool, starts: list[tuple[float, Start]]) -> None:
     for (name, of, per, _), units in used.items():
         amount = next(li.amount for li in pool.resources[name].limits if (li.name, li.per) == (of, per))
         assert units <= amount + 1e-6, (name, of, per)
+
+
+def follow(bench: Bench, pool: Pool) -> None:
+    bench.pool = pool
+    bench.accounts.follow(pool, bench.now)
+    bench.keeping.follow(pool, bench.now)
+    bench.matching.follow(pool)
+
+
+def test_what_waited_behind_a_large_task_starts_when_that_is_cancelled() -> None:
+    takes = {"large": {"tokens": 100.0}, "small": {}}
+    pool = Pool(
+        "p",
+        resources={"r": Resource(limits=(Limit("tokens", 100, "day"),), takes=takes)},
+        types={"large": TaskType(), "small": TaskType()},
+    )
+    bench = Bench(pool)
+    bench.add("small")
+    bench.run()
+    [large] = bench.add("large")
+    assert not bench.run(), "it waits for the next day"
+    bench.add("small", 5, at=bench.now + 1)
+    bench.matching.remove(large)
+    assert types_of(bench.run()) == ["small"] * 5
+
+
+def test_a_small_task_that_comes_later_fills_the_gap_that_a_large_one_waits_in() -> None:
+    takes = {"large": {"tokens": 60.0}, "small": {"tokens": 0.0}}
+    pool = Pool(
+        "p",
+        resources={"r": Resource(limits=(Limit("tokens", 100, "day"),), takes=takes)},
+        types={"large": TaskType(), "small": TaskType()},
+    )
+    bench = Bench(pool)
+    bench.add("large", 2)
+    assert types_of(bench.run()) == ["large"]
+    bench.add("small", 3)
+    assert types_of(bench.run()) == ["small"] * 3
+    bench.add("large", costs={"tokens": 30.0})
+    assert len(bench.run()) == 1, "its own costs are lower than those of its type"
+
+
+def test_a_changed_priority_counts_for_the_tasks_that_wait_already() -> None:
+    def pool(priority: int) -> Pool:
+        types = {"a": TaskType(priority=1), "b": TaskType(priority=priority)}
+        return Pool("p", resources={"r": limited(10, "a", "b")}, types=types)
+
+    bench = Bench(pool(2))
+    bench.add("a", 100)
+    bench.add("b", 10)
+    assert types_of(bench.run()) == ["a"] * 10
+    follow(bench, pool(0))
+    bench.now = 1001.0
+    assert types_of(bench.run()) == ["b"] * 10
+
+
+def test_tasks_of_a_resource_that_was_taken_away_leave_room_to_others() -> None:
+    def pool(resources: dict[str, Resource]) -> Pool:
+        account = {"account": Resource(limits=(Limit("slots", 2, "in_flight"),))}
+        return Pool("p", resources=account | resources, types={"t": TaskType(), "u": TaskType()})
+
+    other = {"other": Resource("account", takes={"u": {}})}
+    bench = Bench(pool({"gone": Resource("account", takes={"t": {}})} | other))
+    bench.add("t", 2)
+    running = bench.run()
+    follow(bench, pool(other))
+    bench.add("u", 2)
+    assert not bench.run()
+    for start in running:
+        start.charge.end(bench.now)
+        bench.matching.freed(start.resource, is_refund=False)
+    assert types_of(bench.run()) == ["u", "u"]
+
+
+def test_memory_does_not_grow_with_what_starts_and_leaves_while_a_resource_sleeps() -> None:
+    pool = Pool(
+        "p",
+        resources={
+            "account": Resource(limits=(Limit("slots", 5, "in_flight"),)),
+            "free": Resource("account", takes={"t": {}}),
+            "used up": Resource("account", (Limit("quota", 1, "day"),), {"t": {}}),
+            "paused": Resource(takes={"p": {}}, paused=True),
+        },
+        types={"t": TaskType(), "p": TaskType()},
+    )
+    bench = Bench(pool)
+    bench.add("t", 1_000)
+    bench.add("p", 10)
+    running = bench.run()
+    for _ in range(900):
+        start = running.pop(0)
+        start.charge.end(bench.now)
+        bench.matching.freed(start.resource, is_refund=False)
+        bench.matching.remove(bench.add("p")[0])
+        running += bench.run()
+    assert len(bench.matching._timers) < 10
+    level = bench.matching.window.level(1)
+    assert level is not None
+    assert len(level.lines["p", None]._tasks[""]) < 200

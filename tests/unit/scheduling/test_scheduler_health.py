@@ -10,7 +10,8 @@ import pytest
 from emq.clock import ManualClock
 from emq.scheduling.health import Health
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.scheduler import Ended, Run, Scheduler
+from emq.scheduling.outcomes import ResourceFailed
+from emq.scheduling.scheduler import Ended, NotNow, Run, Scheduler
 from emq.scheduling.tasks import Task
 
 
@@ -52,5 +53,51 @@ async def test_a_resource_that_answers_a_probe_again_starts_what_waited(per: str
         await asyncio.sleep(0)
     assert begun == [f"t{number}" for number in range(5)]
     gate.set()
+    await asyncio.gather(*tasks)
+    scheduler.close()
+
+
+async def test_a_resource_that_no_longer_adapts_gets_all_of_its_limits_at_once() -> None:
+    limits = (Limit("requests", 100.0, "second"),)
+    pool = Pool("p", resources={"r": Resource(limits=limits, takes={"work": {}})}, types={"work": TaskType()})
+    clock = ManualClock(1_000.1)
+    scheduler = Scheduler(pool, clock, lambda: True, nothing)
+    clock.advance(1.0)
+
+    async def broken(_: Task, __: Run) -> None:
+        raise ResourceFailed("no route")
+
+    waiting = asyncio.create_task(scheduler.perform(task(1), broken))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert scheduler.closed(clock.now()) == {"r": "out of order: no route"}
+    resource = Resource(limits=limits, takes={"work": {}}, adapts=False)
+    scheduler.follow(Pool("p", resources={"r": resource}, types=pool.types), 2)
+    assert scheduler.closed(clock.now()) == {}
+    assert scheduler.accounts.factor("r") == 1
+    with pytest.raises(NotNow):  # it waited, and tried again and again
+        await asyncio.wait_for(waiting, 5)
+    scheduler.close()
+
+
+async def test_a_resource_without_limits_goes_on_when_the_tasks_end_that_its_health_allows() -> None:
+    pool = Pool("p", resources={"r": Resource(takes={"work": {}})}, types={"work": TaskType()})
+    clock = ManualClock(1_000.1)
+    scheduler = Scheduler(pool, clock, lambda: True, nothing)
+    clock.advance(1.0)
+    health = scheduler.healths["r"] = Health(random.Random(1))
+    now = clock.now()
+    health.too_much(now, now, "429")
+    scheduler.apply("r", health, now)
+    begun: list[str] = []
+
+    async def perform(one: Task, run: Run) -> None:
+        begun.append(one.id)
+        await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(scheduler.perform(task(number), perform)) for number in range(5)]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(begun) == 5, "one after another"
     await asyncio.gather(*tasks)
     scheduler.close()

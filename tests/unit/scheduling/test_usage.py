@@ -6,7 +6,7 @@ import pytest
 from emq.scheduling.accounts import Accounts
 from emq.scheduling.model import Limit, Pool, Resource
 from emq.scheduling.reserve import AGAIN_S
-from emq.scheduling.usage import SavedUse, Usage
+from emq.scheduling.usage import AT_ONCE, SavedUse, Usage
 
 NOW = 1_000_000.0
 
@@ -40,6 +40,37 @@ def test_nothing_starts_before_the_first_save() -> None:
     assert owner.accounts.room("a", {}, NOW + 1) == 0
     owner.save({}, NOW + 1)
     assert owner.starts(NOW + 1) > 0
+
+
+def test_all_limits_of_a_resource_and_its_parents_are_saved() -> None:
+    limits = (Limit("requests", 9, "second"), Limit("requests", 100, "minute"), Limit("tokens", 1_000, "hour"))
+    above = Resource(limits=(Limit("quota", 50, "day"), Limit("slots", 5, "in_flight")))
+    two = Pool("p", resources={"up": above, "a": Resource(parent="up", limits=limits)})
+    saved: dict[str, SavedUse] = {}
+    first = Owner(two, saved, NOW)
+    first.save(saved, NOW)
+    assert first.starts(NOW + 1, 1, tokens=2) == 1
+    assert {name: set(use.limits) for name, use in saved.items()} == {
+        "up": {"quota/day"},
+        "a": {"requests/minute", "tokens/hour"},
+    }
+    second = Owner(two, first.usage.final(NOW + 1), NOW + 2)
+    assert second.accounts.used(NOW + 2) == {
+        "up": {"quota/day": 1, "slots/in_flight": 0},
+        "a": {"requests/second": 0, "requests/minute": 1, "tokens/hour": 2},
+    }
+
+
+def test_of_many_resources_those_are_saved_first_for_which_tasks_wait() -> None:
+    limits = (Limit("requests", 1_000, "day"),)
+    many = Pool("p", resources={f"r{number}": Resource(limits=limits) for number in range(AT_ONCE + 50)})
+    accounts = Accounts(many, NOW, saves=True)
+    usage = Usage(accounts)
+    assert not accounts.fits(f"r{AT_ONCE + 7}", {}, NOW)
+    plan = usage.plan(NOW)
+    assert (len(plan), next(iter(plan))) == (AT_ONCE, f"r{AT_ONCE + 7}")
+    usage.saved(plan)
+    assert len(usage.plan(NOW)) == 50
 
 
 def test_what_a_crashed_owner_used_counts_for_the_next() -> None:
@@ -204,3 +235,12 @@ def test_what_is_given_back_makes_no_reserve() -> None:
     assert owner.accounts.room("a", {}, NOW + 50) == room - 1, "it is saved as used at a time that ends sooner"
     owner.save({}, NOW + 66)
     assert owner.accounts.room("a", {}, NOW + 66) == room
+
+
+def test_a_resource_may_have_several_saved_limits() -> None:
+    limits = (Limit("requests", 100, "minute"), Limit("tokens", 900, "minute"), Limit("tokens", 5_000, "day"))
+    saved: dict[str, SavedUse] = {}
+    owner = Owner(Pool("p", resources={"a": Resource(limits=limits)}), saved, NOW)
+    owner.save(saved, NOW)
+    assert len(saved["a"].limits) == 3
+    assert owner.starts(NOW + 1) > 0

@@ -1,0 +1,148 @@
+"""What performers and pools do to the scheduler of one host: nothing runs twice, nothing is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+from collections.abc import AsyncIterator
+
+import pytest
+
+from emq import errors
+from emq.clock import ManualClock
+from emq.message import Message
+from emq.scheduling.model import Hours, Limit, Pool, Resource, TaskType
+from emq.scheduling.scheduler import Ended, NotNow, Run, Scheduler
+from emq.scheduling.tasks import NOT_NOW, Task, task_of
+
+EVENING = datetime.datetime(2026, 3, 2, 20, 59, tzinfo=datetime.UTC).timestamp()
+
+
+def pool_of(per_s: float = 10, **of_type: object) -> Pool:
+    limit = Limit("requests", per_s, "second")
+    resources = {"r": Resource(limits=(limit,), takes={"work": {}}, adapts=False)}
+    return Pool("p", resources=resources, types={"work": TaskType(**of_type)})  # type: ignore[arg-type]
+
+
+def task(number: int, id_: str | None = None, attempt: int = 1) -> Task:
+    return Task(id_ or f"t{number}", "p", "work", "", None, b"", attempt, 0)
+
+
+class Bench:
+    """A scheduler on a manual clock, and the ends of its attempts."""
+
+    def __init__(self, pool: Pool, now: float = 1_000.0) -> None:
+        self.ended: list[Ended] = []
+        self.clock = ManualClock(now)
+        self.scheduler = Scheduler(pool, self.clock, lambda: True, self._on_ended)
+        self.clock.advance(1.0)
+
+    async def _on_ended(self, ended: Ended) -> None:
+        self.ended.append(ended)
+
+    @contextlib.asynccontextmanager
+    async def working(self) -> AsyncIterator[Bench]:
+        yield self
+        self.scheduler.close()
+        await rest()
+
+
+async def rest() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("raised", [Mute(), Odd("odd"), GeneratorExit(), SystemExit(3), asyncio.CancelledError()])
+async def test_whatever_a_performer_raises_is_a_failed_attempt(raised: BaseException) -> None:
+    async def perform(one: Task, run: Run) -> None:
+        raise raised
+
+    async with Bench(pool_of()).working() as bench:
+        found = await asyncio.gather(bench.scheduler.perform(task(1), perform), return_exceptions=True)
+        assert isinstance(found[0], Exception)
+        [ended] = bench.ended
+        assert ended.outcome == "failed"
+        assert type(raised).__name__ in (ended.error or "")
+        assert not bench.scheduler.running
+
+
+async def test_a_task_that_its_host_stops_is_not_a_failed_attempt() -> None:
+    async def perform(one: Task, run: Run) -> None:
+        await asyncio.sleep(100)
+
+    async with Bench(pool_of()).working() as bench:
+        running = asyncio.create_task(bench.scheduler.perform(task(1), perform))
+        await rest()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert [ended.outcome for ended in bench.ended] == ["stopped"]
+
+
+async def test_what_a_performer_tells_after_its_end_changes_nothing() -> None:
+    runs: list[Run] = []
+
+    async def perform(one: Task, run: Run) -> None:
+        runs.append(run)
+        run.used(requests=2)
+
+    async with Bench(pool_of()).working() as bench:
+        await bench.scheduler.perform(task(1), perform)
+        runs[0].used(requests=500)
+        assert bench.ended[0].actual == {"requests": 2}
+
+
+async def test_tasks_with_the_same_id_are_all_given_back_or_cancelled() -> None:
+    async def perform(one: Task, run: Run) -> None:
+        raise AssertionError("there is no room")
+
+    async with Bench(pool_of(per_s=0)).working() as bench:
+        waiting = [asyncio.create_task(bench.scheduler.perform(task(i, "same"), perform)) for i in range(3)]
+        await rest()
+        bench.scheduler.close()
+        await rest()
+        assert all(isinstance(one.exception(), errors.GiveBack) for one in waiting)
+
+
+async def test_a_task_whose_hours_end_while_it_waits_waits_for_the_next() -> None:
+    begun: list[str] = []
+
+    async def perform(one: Task, run: Run) -> None:
+        begun.append(one.id)
+
+    pool = pool_of(per_s=1, hours=(Hours("09:00", "21:00"),))
+    async with Bench(pool, EVENING).working() as bench:
+        waiting = [asyncio.create_task(bench.scheduler.perform(task(i), perform)) for i in range(3)]
+        await rest()
+        assert begun == ["t0"]
+        bench.clock.advance(60.0)
+        bench.scheduler.sweep()
+        await rest()
+        assert begun == ["t0"]
+        for one in waiting[1:]:
+            found = one.exception()
+            assert isinstance(found, NotNow)
+            assert found.after_s == pytest.approx(12 * 3600 - 1, abs=2)
+
+
+def test_only_attempts_that_ran_count_also_when_older_reasons_are_forgotten() -> None:
+    def attempt(number: int, reasons: list[str]) -> int:
+        message = Message("m", "p.work", b"", attempt=number, history=[(0, reason) for reason in reasons])
+        return task_of(message, None).attempt
+
+    waited = f"{NOT_NOW}its hours are over"
+    assert attempt(1, []) == 1
+    assert attempt(4, ["boom"] * 3) == 4
+    assert attempt(4, ["boom", waited, waited]) == 2
+    assert attempt(40, [waited] * 16) == 1
+    assert attempt(40, ["boom"] * 16) == 40
