@@ -120,15 +120,15 @@ class Usage:
             reserves = self._reserves(name)
             self._watched += reserves.values()
             if any(self._is_due(name, key, reserve, now) for key, reserve in reserves.items()) or any(
-                self._paid(name, key, debt, now) > self._paid_at.get((name, key), now) + DEBT_S
-                for key, debt in self._debts(name, now).items()
+                self._paid(name, key, limit.debt, now) > self._paid_at.get((name, key), now) + DEBT_S
+                for key, limit in self._debts(name, now).items()
             ):
                 due[name] = any(reserve.asked for reserve in reserves.values())
         chosen = sorted(due, key=due.__getitem__, reverse=True)[:AT_ONCE]
         found = {}
         for name in chosen:
             limits = {_written(key): self._planned(name, key, now) for key in self._reserves(name)}
-            found[name] = SavedUse(now, limits | self._saved_debts(name, now))
+            found[name] = SavedUse(now, limits | self._debts(name, now))
         return found
 
     def final(self, now: float) -> dict[str, SavedUse]:
@@ -136,7 +136,7 @@ class Usage:
         found = {}
         for name in self._accounts.names():
             limits = {_written(key): self._saved_limit(name, key, 0.0, now) for key in self._reserves(name)}
-            limits |= self._saved_debts(name, now)
+            limits |= self._debts(name, now)
             if limits:
                 found[name] = SavedUse(now, limits)
         return found
@@ -166,18 +166,15 @@ class Usage:
         except KeyError:  # the resource was removed since the plan
             return {}
 
-    def _debts(self, name: str, now: float) -> dict[str, float]:
-        """Return the debt of the resource's limits per second, which may outlast a change of the owner, too."""
+    def _debts(self, name: str, now: float) -> dict[str, SavedLimit]:
+        """Return the resource's limits per second with debt, which may outlast a change of the owner, too."""
         found = {}
         for key, meter in self._accounts.account(name).meters.items():
             if key[1] == "second" and isinstance(meter, WindowMeter) and meter.debt > 0:
                 meter.used(now)  # pays what has been paid until now
                 if meter.debt > 0:
-                    found[_written(key)] = meter.debt
+                    found[_written(key)] = SavedLimit(tuple(meter.held(now)), meter.debt, 0.0)
         return found
-
-    def _saved_debts(self, name: str, now: float) -> dict[str, SavedLimit]:
-        return {key: SavedLimit((), debt, 0.0) for key, debt in self._debts(name, now).items()}
 
     def _paid(self, name: str, written: str, debt: float, now: float) -> float:
         """Return when debt of a limit per second will be paid."""
