@@ -85,8 +85,10 @@ async def test_a_waiting_task_is_cancelled() -> None:
         for name in ("north 1", "north 2", "south"):
             await api("POST", f"{SMS}/resources/{name}:pause")
         async with asyncio.timeout(20):
-            while (await api.raw("POST", TASKS, {**HELLO, "deadline_s": 5})).status_code != 409:
+            while (refused := await api.raw("POST", TASKS, {**HELLO, "deadline_s": 5})).status_code != 409:
                 await asyncio.sleep(0.2)  # until the owner has told that nothing starts
+        assert refused.json()["code"] == "deadline"
+        assert "would not start within a day" in refused.json()["detail"]
         done.clear()
         await api("POST", TASKS, {"type": "marketing", "payload": 1, "id": "late"})
         assert (await api("POST", f"{TASKS}/late:cancel", status=202)) == {"id": "late", "cancel_asked": True}
@@ -143,6 +145,13 @@ async def test_each_of_several_tasks_has_its_receipt_or_its_problem(api: Api) ->
     assert (await api("POST", TASKS, many, status=422))["pointer"] == "/tasks"
     many["tasks"].pop()
     assert (await api("POST", TASKS, many, status=202))["accepted"] == 500
+
+
+async def test_a_payload_that_is_too_large_is_refused_by_itself(api: Api) -> None:
+    large = {"type": "marketing", "payload": "x" * (1 << 21)}
+    assert (await api("POST", TASKS, large, status=422))["code"] == "invalid_request"
+    found = await api("POST", TASKS, {"tasks": [HELLO, large]}, status=202)
+    assert [each["problem"] is None for each in found["data"]] == [True, False]
 
 
 async def test_a_store_that_does_not_answer_is_503_for_all_and_told_for_each_of_some(

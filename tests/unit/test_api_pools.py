@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,6 +14,8 @@ from support import push_api
 from support.pools import POOL
 from support.push_api import Api
 
+from emq.api.scheduling.desk import MOST_FORECASTS
+from emq.scheduling import what_if
 from emq.scheduling.snapshot import PoolState, ResourceView, Snapshot, TypeView
 from emq.scheduling.snapshots import Snapshots
 
@@ -174,6 +178,23 @@ async def test_names_with_slashes_and_colons_are_reached(api: Api) -> None:
     assert (await api("GET", f"{SMS}/resources/{name}"))["value"]["paused"] is True
 
 
+async def test_changes_of_several_entries_at_the_same_time_all_hold(api: Api) -> None:
+    names = [f"channel {n}" for n in range(8)]
+    paths = [f"{SMS}/resources/{name}" for name in names]
+    await asyncio.gather(*(api("PUT", path, {"takes": {"marketing": {}}}, status=201) for path in paths))
+    found = await api("GET", SMS)
+    assert set(names) < set(found["pool"]["resources"])
+    assert found["version"] == 9
+    log = (await api("GET", "/v1/audit-log", params={"limit": 8}))["data"]
+    assert sorted(name for entry in log for name in entry["changes"]["resources"]) == names, "each change once"
+
+
+async def test_a_change_that_fails_leaves_no_entry_in_the_audit_log(api: Api) -> None:
+    await api("PATCH", f"{SMS}/resources/south", {"parent": "south"}, status=422)
+    await api("PUT", SMS, POOL, headers={"If-Match": '"7"'}, status=412)
+    assert [entry["action"] for entry in (await api("GET", "/v1/audit-log"))["data"]].count("pool.changed") == 0
+
+
 # ---------------------------------------------------------------------------------------------------- snapshot, what if
 
 
@@ -214,6 +235,30 @@ async def test_what_if_takes_assumed_tasks_and_refuses_what_it_cannot_read(api: 
     for body in ({"changes": ["destroy south"]}, {"changes": ["remove west"]}, {"waiting": {"voice": 1}}):
         assert (await api("POST", f"{SMS}/what-if", body, status=422))["code"] == "invalid_pool"
     assert (await api("POST", f"{SMS}/what-if", {"change": []}, status=422))["pointer"] == "/change"
+
+
+async def test_forecasts_are_made_one_at_a_time_and_too_many_are_refused(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, at_once, release = what_if.what_if, [], threading.Event()
+
+    def slow(*given: Any) -> Any:
+        at_once.append(given)
+        assert len(at_once) == 1
+        release.wait(20)
+        at_once.pop()
+        return made(*given)
+
+    monkeypatch.setattr(what_if, "what_if", slow)
+    asked = [asyncio.create_task(api.raw("POST", f"{SMS}/what-if", {})) for _ in range(MOST_FORECASTS + 1)]
+    while not at_once:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    refused = await api.raw("POST", f"{SMS}/what-if", {})
+    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "busy", "2")
+    await api("GET", SMS)  # the API goes on meanwhile
+    release.set()
+    assert [each.status_code for each in await asyncio.gather(*asked)] == [200] * (MOST_FORECASTS + 1)
 
 
 # --------------------------------------------------------------------------------------------------------------- roles

@@ -1,0 +1,215 @@
+"""What the pages of pools say, and who sees them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from support import push_api
+from support.pools import POOL
+from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
+
+from emq.api.pages import pools_screen
+from emq.api.pages.pool_what_if import TypeCompared
+from emq.api.scheduling import schemas, verdicts
+from emq.scheduling.catalog import Stored
+from emq.scheduling.model import Hours, Pool, Resource
+from emq.scheduling.prediction import TypeForecast
+from emq.scheduling.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+
+NOW = 1_700_000_000.0
+SMS = schemas.converted(POOL, Pool, "the pool")
+
+
+def told(
+    *,
+    waiting: dict[str, int] | None = None,
+    started: int = 0,
+    resources: dict[str, ResourceView] | None = None,
+    types: dict[str, TypeView] | None = None,
+    age_s: float = 1.0,
+) -> Snapshot:
+    state = PoolState(NOW - age_s, waiting or {}, started={"south": started})
+    return Snapshot("sms", 1, "host-1", state, resources=resources or {}, types=types or {})
+
+
+def verdict(snapshot: Snapshot | None, pool: Pool = SMS) -> tuple[str, str]:
+    found = verdicts.of(pool, snapshot, NOW)
+    return found.state, found.text
+
+
+# ------------------------------------------------------------------------------------------------------------- verdicts
+
+
+def test_a_pool_that_nobody_tells_of_is_unknown_whatever_was_told_before() -> None:
+    assert verdict(None) == ("unknown", "Unknown: no host has scheduled this pool yet")
+    old = told(waiting={"marketing": 5}, started=9, age_s=11)
+    assert verdict(old) == ("unknown", "Unknown: host-1, which scheduled the pool, has been silent for 11 s")
+
+
+def test_a_pool_that_works_says_how_much() -> None:
+    assert verdict(told()) == ("flowing", "Flowing: nothing to start now, on 3 resources")
+    assert verdict(told(started=1200)) == ("flowing", "Flowing: 1,200 a second, on 3 resources")
+    assert verdict(told(started=70, waiting={"marketing": 5000})) == (
+        "flowing",
+        "Flowing: 70 a second, 5,000 waiting, on 3 resources",
+    )
+
+
+def test_a_closed_parent_is_named_once_and_not_with_all_below_it() -> None:
+    closed = {name: ResourceView(closed="out of order") for name in ("north", "north 1", "north 2")}
+    assert verdict(told(started=3, resources=closed)) == (
+        "trouble",
+        "Flowing: 3 a second, but north starts nothing",
+    )
+    closed["south"] = ResourceView(closed="paused")
+    assert verdict(told(waiting={"marketing": 1}, resources=closed)) == (
+        "stopped",
+        "Not flowing: 1 task waiting: north, south start nothing",
+    )
+
+
+def test_tasks_that_wait_for_their_hours_are_no_trouble() -> None:
+    types = {
+        **SMS.types,
+        "marketing": msgspec.structs.replace(SMS.types["marketing"], hours=(Hours("09:00", "18:00"),)),
+    }
+    pool = msgspec.structs.replace(SMS, types=types)
+    views = {"marketing": TypeView(waiting=3)}
+    assert verdict(told(waiting={"marketing": 3}, types=views), pool)[0] == "flowing"
+    assert verdict(told(waiting={"marketing": 3}, types=views)) == (
+        "stopped",
+        "Not flowing: 3 tasks waiting: marketing is late",
+    )
+
+
+@pytest.mark.parametrize(
+    ("view", "late"),
+    [
+        (TypeView(predicted_wait_s=9.0, waits=Waits(p99_s=9.9)), False),
+        (TypeView(predicted_wait_s=9.0, waits=Waits(p99_s=10.1)), True),
+        (TypeView(predicted_wait_s=11.0), True),
+        (TypeView(predicted_wait_s=None), False),
+        (TypeView(waiting=1, predicted_wait_s=None), True),
+    ],
+)
+def test_a_type_is_late_by_what_waited_by_what_would_wait_and_if_nothing_would_start(
+    view: TypeView, late: bool
+) -> None:
+    assert verdicts.is_late(SMS.types["verification"], view) is late
+    assert ("verification is late" in verdict(told(started=1, types={"verification": view}))[1]) is late
+
+
+# --------------------------------------------------------------------------------------------------------------- screen
+
+
+def test_resources_stand_below_their_parents_also_where_the_pool_names_them_in_another_order() -> None:
+    entries = {"c": "b", "b": "a", "a": None, "d": None, "e": "a"}
+    pool = Pool("p", resources={name: Resource(parent=parent) for name, parent in entries.items()})
+    assert list(pools_screen.tree(pool)) == [("a", 0), ("b", 1), ("c", 2), ("e", 1), ("d", 0)]
+
+
+def test_a_screen_shows_a_hundred_resources_and_where_it_goes_on() -> None:
+    pool = Pool("p", resources={f"r{n}": Resource() for n in range(250)})
+    first, last = (pools_screen.of(Stored(pool, 1, 0), None, NOW, start) for start in (0, 200))
+    assert (len(first.resources), first.next, first.total) == (100, 100, 250)
+    assert ([row.name for row in last.resources][:1], len(last.resources), last.next) == (["r200"], 50, 0)
+
+
+def test_a_limit_shows_the_part_that_is_used_of_what_holds_now() -> None:
+    view = ResourceView(limits=(LimitView("requests", "second", 10, 20, 9.9),), binds="requests/second of north")
+    now = pools_screen.of(Stored(SMS, 1, 0), told(resources={"south": view}), NOW)
+    row = now.resources[-1]
+    assert (row.name, row.binds) == ("south", "requests a second of north")
+    assert [(each.part, each.is_full, each.configured) for each in row.limits] == [
+        (0.99, True, 20),
+        (0.0, False, 50_000),
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------------- what if
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "better", "worse"),
+    [
+        (TypeForecast(p99_s=10), TypeForecast(p99_s=9), True, False),
+        (TypeForecast(p99_s=10), TypeForecast(p99_s=10.4), False, False),
+        (TypeForecast(p99_s=0.02), TypeForecast(p99_s=0.04), False, False),
+        (TypeForecast(p99_s=10), TypeForecast(p99_s=1, left=50), False, True),
+        (TypeForecast(p99_s=1, expired=50), TypeForecast(p99_s=10), True, False),
+    ],
+)
+def test_a_change_is_better_if_more_starts_or_the_same_clearly_sooner(
+    before: Any, after: Any, better: bool, worse: bool
+) -> None:
+    found = TypeCompared("x", before, after)
+    assert (found.better, found.worse) == (better, worse)
+
+
+# ------------------------------------------------------------------------------------------------------------------ who
+
+
+async def test_pages_of_pools_are_for_operators_and_hold_nothing_from_elsewhere() -> None:
+    async with push_api.opened() as api:
+        await api("PUT", "/v1/pools/sms", POOL, status=201)
+        http = await signed_in(api, api.admin)
+        paths = ("pools", "pools/sms", "pools/sms/what-if", "pools/sms/what-if?change=remove+south")
+        for path in (*paths, "pools/sms/limit?resource=north&limit=requests/second", "pools/sms/pause?resource=north"):
+            page = await http.get(f"/ui/{path}")
+            assert page.status_code == 200, path
+            assert not re.search(r"<script(?![^>]* src=)|<style| style=| on\w+=|hx-on|https?://", page.text), path
+        manager = await signed_in(api, await key_of(api, "manage"))
+        for path in paths:
+            assert (await manager.get(f"/ui/{path}")).status_code == 403, path
+        proof = proof_in((await manager.get("/ui/tenants/shop")).text)
+        for path, form in (("pause", {"to": "pause"}), ("limit", {"limit": "requests/second", "amount": "1"})):
+            form |= {"csrf": proof, "resource": "north"}
+            assert (await manager.post(f"/ui/pools/sms/{path}", data=form, headers=SAME_SITE)).status_code == 403
+        assert (await api("GET", "/v1/pools/sms"))["version"] == 1
+
+
+async def test_a_key_for_tasks_does_not_sign_in() -> None:
+    async with push_api.opened() as api:
+        key = await key_of(api, "submit", "")
+        answer = await api.http.post("/ui/sign-in", data={"key": key}, headers=SAME_SITE)
+        assert answer.status_code == 403
+        assert "may only submit tasks" in answer.text
+
+
+async def test_names_are_shown_as_text_and_wrong_forms_are_answered_with_a_page() -> None:
+    async with push_api.opened() as api:
+        name = "<b>\"'&/x?"
+        pool = {
+            **POOL,
+            "resources": {**POOL["resources"], name: {"limits": [{"name": "<i>", "amount": 1, "per": "day"}]}},
+        }
+        await api("PUT", "/v1/pools/sms", pool, status=201)
+        http = await signed_in(api, api.admin)
+        page = (await http.get("/ui/pools/sms")).text
+        assert "<b>" not in page
+        assert "<i>" not in page
+        asked = {"resource": name, "limit": "<i>/day"}
+        confirm = await http.get("/ui/pools/sms/limit", params={**asked, "amount": "7"})
+        assert "From 1 to 7" in confirm.text
+        form = {**asked, "amount": "7", "csrf": proof_in(confirm.text)}
+        assert (await http.post("/ui/pools/sms/limit", data=form, headers=SAME_SITE)).status_code == 303
+        assert (await api("GET", "/v1/pools/sms"))["pool"]["resources"][name]["limits"][0]["amount"] == 7
+        for path in (
+            "limit?resource=none&limit=x",
+            "limit?resource=north&limit=x",
+            "pause?resource=none",
+            "../pools/none",
+        ):
+            assert (await http.get(f"/ui/pools/sms/{path}")).status_code == 404, path
+        for amount in ("-1", "nan", "inf", "many", "1e13"):
+            found = await http.get("/ui/pools/sms/limit", params={**asked, "amount": amount})
+            assert "A limit is a number of units" in found.text, amount
+            bad = {**form, "amount": amount}
+            assert (await http.post("/ui/pools/sms/limit", data=bad, headers=SAME_SITE)).status_code == 422
+        for verb in ("limit", "add", "remove", "destroy"):
+            found = await http.get(f"/ui/pools/sms/what-if?verb={verb}")
+            assert 'role="alert"' in found.text, verb
+            assert found.status_code == 200
