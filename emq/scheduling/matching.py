@@ -43,6 +43,9 @@ LONG_S = 1.0
 LEAST_S = 0.001
 """A resource without room sleeps for at least so many seconds."""
 
+GAPS = 4
+"""Resources that sleep until a larger task has room, and that a new smaller one looks at."""
+
 PATIENCE_S = 1.0
 """Seconds for which a task keeps to the resource of its key while that has no room."""
 
@@ -97,7 +100,7 @@ class Matching:
         self._accounts = keeping.accounts
         self._random = random_ or random.Random()
         self._seats: dict[str, Seat] = {}
-        self._fresh: dict[tuple[int, str], Costs] = {}  # with the lowest costs that such tasks bring themselves
+        self._fresh: dict[tuple[int, str], list[Costs | None]] = {}  # with the own costs of some of these tasks
         self._left: set[int] = set()  # levels of which tasks were taken out
         self._woken: dict[str, None] = {}
         self._timers: list[tuple[float, str]] = []
@@ -246,10 +249,9 @@ class Matching:
 
     def _freshen(self, waiting: Waiting) -> None:
         """Let `run` find resources for a task that is new in its level."""
-        key = (waiting.level, waiting.task.type)
-        least = self._fresh.setdefault(key, {})
-        for name, units in (waiting.costs or {}).items():
-            least[name] = min(units, least.get(name, units))
+        some = self._fresh.setdefault((waiting.level, waiting.task.type), [])
+        if len(some) < GAP_TRIES and waiting.costs not in some:
+            some.append(waiting.costs)
 
     def _wake(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
@@ -273,7 +275,7 @@ class Matching:
 
     def _match(self, number: int, level: Level, now: float, starts: list[Start], most: int) -> bool:
         """Start tasks of a level; return False if there were `most` starts before all was tried."""
-        turns = [self._turn(seat) for seat in self._candidates(number, level, now)]
+        turns = [self._turn(seat) for seat in {*self._candidates(number, level, now), *self._sleepers(number, now)}]
         heapq.heapify(turns)
         tried = {entry[2] for entry in turns}
         while turns:
@@ -296,33 +298,40 @@ class Matching:
     def _candidates(self, number: int, level: Level, now: float) -> list[Seat]:
         """Return the resources to look at for a level: those woken, and for new tasks some that are awake."""
         found = {name: None for name in self._woken if self._is_awake(name, number, now)}
-        for (of_level, kind), least in self._fresh.items():
+        for of_level, kind in self._fresh:
             if of_level != number:
                 continue
-            able = self._able.get(kind, [])
-            awake = [name for name in able if self._is_awake(name, number, now)]
+            awake = [name for name in self._able.get(kind, []) if self._is_awake(name, number, now)]
             if len(awake) > CHOICES and (kind, None) in level.lines:
                 awake = self._random.sample(awake, CHOICES)
             found.update(dict.fromkeys(awake))
-            if len(awake) < len(able):
-                found.update(dict.fromkeys(self._with_gaps(able, kind, least, number, now)))
-        if self._left and min(self._left) <= number:  # some may sleep because of a task that is not there any more
-            asleep = (name for name, seat in self._seats.items() if number in seat.asleep and self._is_open(name, now))
-            found.update(dict.fromkeys(n for n in asleep if self._has_room(self._seats[n], number, now)))
         return [self._seats[name] for name in found]
 
-    def _with_gaps(self, able: list[str], kind: str, least: Costs, number: int, now: float) -> list[str]:
+    def _sleepers(self, number: int, now: float) -> list[Seat]:
+        """Return the resources that sleep, though a task of the level that came, or is next now, may have room."""
+        found: dict[str, None] = {}
+        for (of_level, kind), some in self._fresh.items():
+            if of_level == number:
+                found.update(dict.fromkeys(self._with_gaps(kind, some, number, now)))
+        if self._left and min(self._left) <= number:  # some may sleep because of a task that is not there any more
+            asleep = [name for name, seat in self._seats.items() if number in seat.asleep and self._is_open(name, now)]
+            found.update(dict.fromkeys(name for name in asleep if self._has_room(self._seats[name], number, now)))
+        return [self._seats[name] for name in found]
+
+    def _with_gaps(self, kind: str, some: list[Costs | None], number: int, now: float) -> list[str]:
         """Return resources without room for a larger task that have room for a new one of the type; not all if many."""
+        able = self._able.get(kind, [])
         found = []
-        for name in self._random.sample(able, CHOICES) if len(able) > CHOICES else able:
+        for name in self._random.sample(able, GAPS) if len(able) > GAPS else able:
             asleep = self._seats[name].asleep.get(number)
             if asleep is None or not self._is_open(name, now):
                 continue
-            costs = self._of_type(kind, name)
-            if least:
-                costs = {limit: min(units, least.get(limit, units)) for limit, units in costs.items()}
-            if self._is_smaller(costs, asleep[1]) and self._keeping.fits(name, costs, now, number):
-                found.append(name)
+            usual = self._of_type(kind, name)
+            for own in some:
+                costs = usual if own is None else {limit: own.get(limit, units) for limit, units in usual.items()}
+                if self._is_smaller(costs, asleep[1]) and self._keeping.fits(name, costs, now, number):
+                    found.append(name)
+                    break
         return found
 
     def _has_room(self, seat: Seat, number: int, now: float) -> bool:
