@@ -44,6 +44,7 @@ READING = (
     "scheduling show",
     "scheduling status",
     "scheduling verify",
+    "scheduling what-if",
 )
 """Commands that change nothing: they are repeated until they print what the page says, as a reader would."""
 
