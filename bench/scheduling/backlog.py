@@ -22,7 +22,7 @@ async def run(stage: Stage, *, resources: int, seconds: int) -> dict[str, Any]:
     async with rig.opened(stage, pool) as opened:
         stage.say(f"submitting {each:,} tasks of each type; the optimum is {most:,.1f} units a second")
         await stage.elsewhere(rig.fill, stage.url, stage.database, pool.name, {(kind, ""): each for kind in pool.types})
-        async with opened.app.running():
+        async with rig.running(opened):
             while not opened.starts:
                 await opened.until(opened.next_second())
             begin = opened.next_second(WARM_S)

@@ -27,6 +27,9 @@ BEFORE_S = 8.0
 LONGEST_S = 60.0
 """Seconds that the tasks are waited for at the end."""
 
+AT_FIRST_S = 2.0
+"""Tasks that fail later than this after the failure are probes of closed resources."""
+
 TICK_S = 0.05
 OFTEN = 3
 """Starts in a second on a failing resource that are more than a probe."""
@@ -89,8 +92,7 @@ async def run(stage: Stage, *, resources: int, seconds: float) -> dict[str, Any]
     pool = pools.overlapping(resources)
     failing = Failing(pool)
     rate = most_work(pool) * LOAD / (sum(pools.SIZES) / len(pools.SIZES))
-    async with rig.opened(stage, pool, failing.work) as opened, opened.app.running():
-        await asyncio.sleep(2)
+    async with rig.opened(stage, pool, failing.work) as opened, rig.running(opened):
         lasts_s = BEFORE_S + 3 * seconds
         stage.say(f"{rate:,.0f} tasks a second; {len(failing.names)} of {resources} resources fail for {seconds:g} s")
         submitting = asyncio.create_task(
@@ -104,9 +106,10 @@ async def run(stage: Stage, *, resources: int, seconds: float) -> dict[str, Any]
         stage.say("they are back")
         ids = await submitting
         await opened.drained(len(ids), LONGEST_S)
-        waits = [failing.moved[id_] - at for id_, at in failing.failed.items() if id_ in failing.moved]
+        moves = [(at, failing.moved[id_] - at) for id_, at in failing.failed.items() if id_ in failing.moved]
         return {
-            "moved_s": max(waits, default=0.0),
+            "moved_s": max((took_s for at, took_s in moves if at < failing.since + AT_FIRST_S), default=0.0),
+            "probes_moved_s": max((took_s for at, took_s in moves if at >= failing.since + AT_FIRST_S), default=0.0),
             "noticed_s": failing.noticed_s(),
             "back_s": max((at - failing.until for at in failing.back.values()), default=0.0),
             "not_back": len(failing.names) - len(failing.back),

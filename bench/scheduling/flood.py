@@ -75,8 +75,7 @@ async def half(stage: Stage, pool: Pool, rate: float, seconds: float, flooded: b
             began[task.id] = time.monotonic()
         await asyncio.sleep(pool.types[task.type].duration_s)
 
-    async with rig.opened(stage, pool, work) as opened, opened.app.running():
-        await asyncio.sleep(2)
+    async with rig.opened(stage, pool, work) as opened, rig.running(opened):
         sides: list[Any] = []
         sent = 0
         if flooded:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 import emq
 from bench.scheduling.counting import Start
 from bench.support.stage import Stage
+from emq.host import garbage_collection
 from emq.scheduling.model import Pool
 from emq.scheduling.scheduler import Run
 from emq.scheduling.scheduling import Scheduling
@@ -20,6 +21,9 @@ from emq.scheduling.tasks import Task
 PAYLOAD = b"x" * 100
 BATCH = 2_000
 """Tasks in one `submit_many`."""
+
+SETTLE_S = 2.0
+"""Seconds in which a host takes the pool over."""
 
 Work = Callable[[Task, Run], Awaitable[None]]
 
@@ -60,7 +64,7 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def opened(stage: Stage, pool: Pool, work: Work | None = None) -> AsyncIterator[Rig]:
-    """Open an app with the pool in its catalog; `app.running()` schedules it.
+    """Open an app with the pool in its catalog; `running` schedules it.
 
     Args:
         work: what a task does; None to sleep for as long as its type takes.
@@ -78,6 +82,15 @@ async def opened(stage: Stage, pool: Pool, work: Work | None = None) -> AsyncIte
     async with app:
         await rig.scheduling.pools.put(pool)
         yield rig
+
+
+@contextlib.asynccontextmanager
+async def running(rig: Rig) -> AsyncIterator[None]:
+    """Run a host that schedules the pool. It collects garbage as `emq host` does."""
+    async with rig.app.running():
+        await asyncio.sleep(SETTLE_S)
+        garbage_collection.shorten_pauses()
+        yield
 
 
 async def _sleep(pool: Pool, task: Task) -> None:

@@ -78,7 +78,7 @@ async def half(stage: Stage, pool: Pool, rate: float, seconds: int, times: int) 
         backlog = {(KIND, name): math.ceil(each * weight) for name, weight in weights.items()}
         stage.say(f"submitting {sum(backlog.values()):,} tasks of {len(weights)} tenants")
         await stage.elsewhere(rig.fill, stage.url, stage.database, pool.name, backlog)
-        async with opened.app.running():
+        async with rig.running(opened):
             while not opened.starts:
                 await asyncio.sleep(0.05)
             watched[0] = opened.next_second(WARM_S)

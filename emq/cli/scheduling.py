@@ -322,6 +322,41 @@ async def verify(
         raise typer.Exit(exit_codes.VOID)
 
 
+@command(app, "what-if")
+async def what_if(
+    session: Session,
+    pool: Pool,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CHANGE...", help="Such as 'remove acme-1'; none for a forecast as it is."),
+    ] = None,
+    horizon_s: Annotated[float, typer.Option("--horizon", min=1.0, help="End of the forecasts, in seconds.")] = 604_800,
+) -> None:
+    """Forecast waits with and without changes, which are not made.
+
+    What waits now, and what comes, goes on on a virtual clock, with all limits, calendars and priorities. Changes:
+    'add NAME=copy-of:RESOURCE', 'remove RESOURCE' (and all below it), 'limit RESOURCE NAME=AMOUNT/PERIOD',
+    'pause RESOURCE', 'resume RESOURCE', 'takes RESOURCE=TYPE,TYPE'.
+
+    Example: emq scheduling what-if sms 'remove acme-1' 'limit acme requests=80/second'
+    """
+    from emq.cli import scheduling_view
+    from emq.scheduling import what_if as forecasts
+    from emq.scheduling.snapshot import PoolState
+
+    async with _opened(session) as (opened, scheduling):
+        stored = await scheduling.pools.get(pool)
+        after = forecasts.changed(stored.pool, changes or [])
+        snapshot = await scheduling.snapshot(pool)
+        now = opened.clock.now()
+    if snapshot is None or snapshot.is_stale(now):
+        _warn([f"no host schedules pool {pool!r} now; the forecast begins with what was last seen, if anything was"])
+    state = PoolState(now) if snapshot is None else snapshot.state
+    found = forecasts.what_if(stored.pool, state, after, horizon_s)
+    data = {"pool": pool, "changes": changes or [], "state": state, "before": found.before, "after": found.after}
+    session.show(data, lambda: scheduling_view.render_what_if(found, state))
+
+
 def _costs(pairs: list[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for pair in pairs:

@@ -15,9 +15,12 @@ from emq.scheduling.snapshot import ResourceView, Snapshot, TypeView
 if TYPE_CHECKING:
     from emq.inspect.trace.facts import Place
     from emq.scheduling.catalog import Stored
+    from emq.scheduling.prediction import Forecast, TypeForecast
     from emq.scheduling.proof import LimitProof
     from emq.scheduling.records import Attempt, TaskStatus
+    from emq.scheduling.snapshot import PoolState
     from emq.scheduling.verifying import Proof
+    from emq.scheduling.what_if import WhatIf
 
 TIGHTEST = 30
 """Limits that a proof lists if none was exceeded; JSON has all."""
@@ -237,3 +240,59 @@ def render_proof(proof: Proof) -> RenderableType:
 
 def _part(limit: LimitProof) -> float:
     return limit.peak / limit.amount if limit.amount else 0.0
+
+
+def render_what_if(found: WhatIf, state: PoolState) -> RenderableType:
+    """Return a table of the types before and after, and one of the resources whose use changes."""
+    before, after = found.before, found.after
+    columns = ("type", "waiting", "mean", "p50", "p99", "mean after", "p50 after", "p99 after", "left after")
+    rows: list[list[str | float | None]] = [
+        [
+            kind,
+            state.waiting.get(kind, 0),
+            *_waits_of(before.types.get(kind)),
+            *_waits_of(after.types.get(kind)),
+            round(after.types[kind].left) if kind in after.types else None,
+        ]
+        for kind in {**before.types, **after.types}
+    ]
+    title = f"waits; all tasks have started after {_drained(before)} before the change, and {_drained(after)} after it"
+    types = output.table(title, columns, rows, right=columns[1:], spare=("left after", "mean", "mean after"))
+    names = {**before.starts, **after.starts}
+    shown: list[list[str | float | None]] = [
+        [
+            name,
+            *(_start(forecast, name) for forecast in (before, after)),
+            *(_use(forecast, name) for forecast in (before, after)),
+        ]
+        for name in names
+        if (_start(before, name), _use(before, name)) != (_start(after, name), _use(after, name))
+    ]
+    headings = ("resource", "starts", "starts after", "use", "use after")
+    resources = output.table("resources that change", headings, shown, right=headings[1:])
+    return Group(types, resources) if shown else types
+
+
+def _waits_of(forecast: TypeForecast | None) -> tuple[str, str, str]:
+    """Return mean, p50 and p99; "never" if nothing starts while something waits."""
+    if forecast is None:
+        return "-", "-", "-"
+    if not forecast.started:
+        text = "never" if forecast.left >= 1 else "-"
+        return text, text, text
+    mean, p50, p99 = (durations.brief(each) for each in (forecast.mean_s, forecast.p50_s, forecast.p99_s))
+    return mean, p50, p99
+
+
+def _drained(forecast: Forecast) -> str:
+    return "never" if forecast.drained_s is None else durations.brief(forecast.drained_s)
+
+
+def _start(forecast: Forecast, name: str) -> int | None:
+    found = forecast.starts.get(name)
+    return None if found is None else round(found)
+
+
+def _use(forecast: Forecast, name: str) -> str:
+    found = forecast.utilisation.get(name)
+    return "-" if found is None else f"{found:.0%}"

@@ -20,6 +20,8 @@ a connection that is just being closed fails, and must not be repeated unseen.""
 A_TURN = 4
 """Most connections that are begun in one turn of the event loop. Each takes the loop about as long as three requests:
 twenty at once would hold up the messages of other endpoints for milliseconds."""
+FEW_TURNS = 16
+"""If very many wait, this part of them begins in one turn, so that none waits long."""
 USER_AGENT = "emq-push"
 
 Connect = Callable[[yarl.URL, ssl.SSLContext | None], Awaitable[aiohttp.connector.Connection]]
@@ -67,7 +69,7 @@ class Wires:
         place = url.raw_host, url.port, url.scheme, tls
         wire = self._ready(place, until - timeout_s)
         if wire is None:
-            wire = Wire(await self._connected(url, timeout_s, tls), loop)
+            wire = await self._opened(place, url, timeout_s, tls)
         try:
             answer = await wire.send(head, body, until)
         except BaseException:
@@ -100,20 +102,20 @@ class Wires:
                 wire.close()
         return None
 
-    async def _connected(
-        self, url: yarl.URL, timeout_s: float, tls: ssl.SSLContext | None
-    ) -> aiohttp.connector.Connection:
+    async def _opened(self, place: Place, url: yarl.URL, timeout_s: float, tls: ssl.SSLContext | None) -> Wire:
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(min(timeout_s, CONNECT_TIMEOUT_S)) as scope:
                 await self._turn()
-                return await self._connect(url, tls)
+                ready = self._ready(place, loop.time())  # perhaps one has become free meanwhile
+                return ready or Wire(await self._connect(url, tls), loop)
         except TimeoutError as exc:
             if scope.expired() and timeout_s > CONNECT_TIMEOUT_S:
                 raise aiohttp.ConnectionTimeoutError from exc
             raise
 
     async def _turn(self) -> None:
-        """Wait while `A_TURN` connections were begun in this turn of the event loop."""
+        """Wait if `A_TURN` connections were begun in this turn of the event loop, or others wait already."""
         loop = asyncio.get_running_loop()
         if self._begun >= A_TURN or self._waiting:
             turn = loop.create_future()
@@ -126,7 +128,8 @@ class Wires:
 
     def _next_turn(self) -> None:
         self._begun = 0
-        while self._waiting and self._begun < A_TURN:
+        room = max(A_TURN, len(self._waiting) // FEW_TURNS)
+        while self._waiting and self._begun < room:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)

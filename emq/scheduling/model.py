@@ -55,6 +55,7 @@ class Calendar(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     Attributes:
         zone: an IANA name such as "Europe/Berlin".
+        hours: when which amounts hold; at other times the resource's own do.
     """
 
     zone: str = "UTC"

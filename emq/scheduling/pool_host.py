@@ -97,7 +97,10 @@ class PoolHost:
             raise errors.GiveBack(f"pool {self.name!r} is being taken over", pause_s=TAKING_OVER_S)
         _, kind, _ = topics.parsed(message.topic)
         known = scheduler.pool.types.get(kind)
-        task = task_of(message, None if known is None else known.longest_wait_s)
+        try:
+            task = task_of(message, None if known is None else known.longest_wait_s)
+        except ValueError as exc:
+            raise errors.Reject(f"its header is not that of a task: {exc}") from None
         performer = self._performer(kind)
         if performer is None:
             raise errors.GiveBack(f"no performer of this host does tasks of type {kind!r}", pause_s=5.0)

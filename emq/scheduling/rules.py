@@ -32,7 +32,7 @@ def check(pool: Pool) -> None:
     """Raise `InvalidPool` if a name or a value is wrong; the text names the first such value and the remedy."""
     with _within(f"pool {shown(pool.name)}"):
         check_name("name", pool.name)
-        _check_zone(pool.zone)
+        check_zone(pool.zone)
         _check_sizes(pool)
     for name, calendar in pool.calendars.items():
         with _within(f"pool {pool.name!r}: calendar {shown(name)}"):
@@ -86,6 +86,8 @@ def check_tenant(name: str) -> None:
 
 
 def _check_label(what: str, name: str, most: int = MAX_LABEL_BYTES) -> None:
+    if not isinstance(name, str):
+        raise errors.InvalidPool(f"{what} {shown(name)} is of type {type(name).__name__}; give text")
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -117,7 +119,8 @@ def _number(what: str, value: float, *, least: float = 0.0, above: float | None 
         raise errors.InvalidPool(f"{what} {value:g} must be {least:g} or more")
 
 
-def _check_zone(zone: str) -> None:
+def check_zone(zone: str) -> None:
+    """Raise `InvalidPool` unless there is a time zone of the name."""
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -136,7 +139,7 @@ def _check_sizes(pool: Pool) -> None:
 
 
 def _check_calendar(calendar: Calendar) -> None:
-    _check_zone(calendar.zone)
+    check_zone(calendar.zone)
     for number, each in enumerate(calendar.hours, 1):
         with _within(f"hours {number}"):
             weekly.spans(each)
@@ -272,6 +275,19 @@ def most_of(pool: Pool, resource: Resource, limit: Limit) -> float:
         hours.amounts[limit.name] for hours in (calendar.hours if calendar else ()) if limit.name in hours.amounts
     ]
     return max([limit.amount, *by_hour])
+
+
+def most_on_able(pool: Pool, kind: str) -> list[tuple[tuple[str, float], ...]]:
+    """Return the largest amount of each limit, of the resource and its parents, by resource that takes the type.
+
+    Resources with the same amounts count once.
+    """
+    found: dict[tuple[tuple[str, float], ...], None] = {}
+    for name in pool.able(kind):
+        chain = pool.chain(name)
+        amounts = tuple((limit.name, most_of(pool, each, limit)) for each in chain for limit in each.limits)
+        found[amounts] = None
+    return list(found)
 
 
 def _check_calendars_used(pool: Pool) -> None:

@@ -216,7 +216,7 @@ class Scheduler:
         self.cancelled: set[str] = set()
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
         self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
-        self._most: dict[str, list[list[tuple[str, float]]]] = {}
+        self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
         self._clock = clock
         self._owns = owns
         self._on_ended = on_ended
@@ -369,14 +369,9 @@ class Scheduler:
         assert task.costs is not None
         able = self._most.get(task.type)
         if able is None:
-            able = self._most[task.type] = [self._amounts(name) for name in self.pool.able(task.type)]
+            able = self._most[task.type] = rules.most_on_able(self.pool, task.type)
         costs = task.costs.get
         return not able or any(all(costs(limit, 0.0) <= most for limit, most in amounts) for amounts in able)
-
-    def _amounts(self, resource: str) -> list[tuple[str, float]]:
-        """Return the largest amount of each limit of a resource and its parents."""
-        chain = self.pool.chain(resource)
-        return [(limit.name, rules.most_of(self.pool, owner, limit)) for owner in chain for limit in owner.limits]
 
     def _undo(self, placement: Placement) -> None:
         self._left(placement.resource)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from emq import errors
 from emq.message import Message
-from emq.scheduling import rules
+from emq.scheduling import given, rules
 from emq.scheduling.cancels import Cancels
 from emq.scheduling.catalog import PoolCatalog
 from emq.scheduling.ends import EndLog
@@ -167,10 +167,12 @@ class Scheduling:
 
     async def cancel(self, pool: str, *ids: str) -> None:
         """Ask for tasks not to be started. Within about a second those that wait end as cancelled; `status` tells."""
+        given.check_ids(ids)
         await Cancels(self._app.database, self._app.settings.environment).ask(pool, ids)
 
     async def status(self, pool: str, task_id: str) -> TaskStatus:
         """Return what is known of a task. Raises `UnknownTask` if it has not started, or never was."""
+        given.check_ids((task_id,))
         return await Records(self._app.database, self._app.settings.environment).status(pool, task_id)
 
     async def result(self, pool: str, task_id: str, *, timeout_s: float = 30.0, poll_s: float = 0.2) -> TaskStatus:
@@ -197,6 +199,7 @@ class Scheduling:
         return PoolCatalog(self._app.database, self._app.settings.environment)
 
     def _submitter(self, pool: str) -> Submitter:
+        rules.check_name("pool", pool)
         found = self._submitters.get(pool)
         if found is None:
             snapshots = Snapshots(self._app.database, self._app.settings.environment)

@@ -18,7 +18,7 @@ import msgspec
 
 from emq import errors
 from emq.producer.outgoing import Outgoing
-from emq.scheduling import calendars, rules, topics
+from emq.scheduling import calendars, given, rules, topics
 from emq.scheduling.catalog import PoolCatalog, Stored
 from emq.scheduling.model import Costs, Pool, TaskType
 from emq.scheduling.snapshot import Snapshot
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 REFRESH_S = 1.0
 """Seconds for which what is known of a pool is used; then it is read again, while tasks go on with the former."""
+
+OLD_S = 5.0
+"""Seconds after which a submit waits until it is read again: a program may submit once an hour."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -80,32 +83,33 @@ class Submitter:
         self._since: Counter[str] = Counter()
         self._rates: dict[str, float] = {}
         self._reasons: dict[str, str] = {}  # why no resource takes a type
+        self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
+        self._limits: set[str] = set()
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
         """Submit tasks; return the receipt or the error of each, in order."""
         pool = await self.known()
         outcomes: list[Receipt | errors.EMQError | None] = []
         outgoing: list[Outgoing] = []
+        admitted: list[Submission] = []
         now = self._app.clock.now()
         for each in submissions:
             try:
                 wait_s = self._admit(pool, each, now)
                 outgoing.append(self._outgoing(pool, each, now))
+                self._since[each.type] += 1
             except (errors.TaskRefused, errors.InvalidMessage, errors.InvalidPool) as exc:
                 outcomes.append(exc)
             else:
                 outcomes.append(Receipt("", wait_s))
-        await self._ensure(pool, submissions)
+                admitted.append(each)
+        await self._ensure(pool, admitted)
         sent = iter(await self._app.send(outgoing))
         found: list[Receipt | errors.EMQError] = []
-        for each, outcome in zip(submissions, outcomes, strict=True):
+        for outcome in outcomes:
             if isinstance(outcome, Receipt):
                 got = next(sent)
-                if isinstance(got, str):
-                    self._since[each.type] += 1
-                    found.append(Receipt(got, outcome.wait_s))
-                else:
-                    found.append(got)
+                found.append(Receipt(got, outcome.wait_s) if isinstance(got, str) else got)
             else:
                 assert outcome is not None
                 found.append(outcome)
@@ -116,8 +120,13 @@ class Submitter:
         now = time.monotonic()
         if self._stored is None:
             await self._read()
-        elif now > self._read_at + REFRESH_S and (self._reading is None or self._reading.done()):
-            self._reading = asyncio.create_task(self._read_again(), name="emq scheduling refresh")
+        elif now > self._read_at + REFRESH_S:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read_again(), name="emq scheduling refresh")
+            if now > self._read_at + OLD_S:
+                await asyncio.shield(self._reading)
+        if self._stored is None:  # it was deleted meanwhile
+            await self._read()
         assert self._stored is not None
         return self._stored.pool
 
@@ -141,6 +150,9 @@ class Submitter:
             self._topics.clear()
             self._rates = {kind: topics.rate(self._stored.pool, kind) for kind in self._stored.pool.types}
             self._reasons = {}
+            self._most = {}
+            resources = self._stored.pool.resources.values()
+            self._limits = {limit.name for resource in resources for limit in resource.limits}
         snapshot = await self._snapshots.load(self.name)
         if snapshot is not None and snapshot.is_stale(self._app.clock.now()):
             snapshot = None
@@ -153,11 +165,19 @@ class Submitter:
 
     def _admit(self, pool: Pool, each: Submission, now: float) -> float | None:
         """Return the predicted wait; raise `TaskRefused` if the pool does not take the task."""
+        if not (
+            isinstance(each.type, str) and isinstance(each.tenant, str) and (each.type, each.tenant) in self._topics
+        ):
+            given.check_texts(each.type, each.tenant)
         kind = pool.types.get(each.type)
         if kind is None:
             raise self._unknown(pool, each.type)
+        if each.deadline_s is not None:
+            given.check_deadline(each.deadline_s, each.type)
+        if each.id is not None:
+            given.check_ids((each.id,))
         if each.costs is not None:
-            self._check_costs(pool, each)
+            self._check_costs(pool, each, given.check_costs(each.costs, self._limits))
         elif each.type not in self._rates or self._rates[each.type] <= 0:
             raise self._no_resource(pool, each.type)
         wait_s = self._predicted(each.type)
@@ -207,23 +227,16 @@ class Submitter:
             )
         return errors.TaskRefused(text, code="no_able_resource")
 
-    def _check_costs(self, pool: Pool, each: Submission) -> None:
+    def _check_costs(self, pool: Pool, each: Submission, costs: Costs) -> None:
         """Refuse a task that costs more than every able resource ever allows."""
-        assert each.costs is not None
-        for name, number in each.costs.items():
-            if not (isinstance(number, int | float) and number >= 0 and math.isfinite(number)):
-                raise errors.InvalidMessage(f"costs {name}={number!r} must be a finite number of units, 0 or more")
-        able = pool.able(each.type)
+        able = self._most.get(each.type)
+        if able is None:
+            able = self._most[each.type] = rules.most_on_able(pool, each.type)
         if not able:
             raise self._no_resource(pool, each.type)
         least: tuple[str, float, float] | None = None
-        for resource in able:
-            over = [
-                (limit.name, each.costs[limit.name], rules.most_of(pool, owner, limit))
-                for owner in pool.chain(resource)
-                for limit in owner.limits
-                if limit.name in each.costs and each.costs[limit.name] > rules.most_of(pool, owner, limit)
-            ]
+        for amounts in able:
+            over = [(name, costs[name], most) for name, most in amounts if costs.get(name, 0.0) > most]
             if not over:
                 return
             if least is None or over[0][2] > least[2]:
@@ -238,8 +251,14 @@ class Submitter:
     def _outgoing(self, pool: Pool, each: Submission, now: float) -> Outgoing:
         carried: dict[str, str] | None = None
         if each.deadline_s is not None or each.zone or each.costs is not None or each.keep or each.reply_to:
+            if each.zone:
+                given.check_zone(each.zone)
+            if each.reply_to:
+                given.check_reply_to(each.reply_to)
             deadline = None if each.deadline_s is None else now + each.deadline_s
-            carried = headers_of(Carried(deadline, each.zone, each.costs, each.keep, each.reply_to))
+            carried = headers_of(
+                Carried(deadline, each.zone or None, each.costs, bool(each.keep), each.reply_to or None)
+            )
         at = None
         kind = pool.types[each.type]
         if kind.hours:
@@ -251,11 +270,8 @@ class Submitter:
     async def _ensure(self, pool: Pool, submissions: Iterable[Submission]) -> None:
         """Create the topics that are not known to exist."""
         known = self._topics
-        missing = {(s.type, s.tenant) for s in submissions if (s.type, s.tenant) not in known and s.type in pool.types}
+        missing = {(s.type, s.tenant) for s in submissions if (s.type, s.tenant) not in known}
         if missing:
-            for _, tenant in missing:
-                if tenant:
-                    rules.check_tenant(tenant)
             missing.update((kind, "") for kind in pool.types)  # a topic starts nothing in the second of its creation
             await topics.ensure(self._app, pool, sorted(missing))
             known.update({pair: topic_of(self.name, *pair) for pair in missing})

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from emq import errors
+from emq.scheduling import rules
 from emq.scheduling.model import PERIODS_S, Pool
 from emq.scheduling.tasks import topic_of
 from emq.topics.model import Topic, TopicOptions
@@ -52,7 +53,10 @@ than this, in seconds, EMQ makes dead letters at once, without a record of each.
 
 
 def rate(pool: Pool, task_type: str) -> float:
-    """Return about how many tasks of a type all resources together start in a second; infinity if nothing limits it."""
+    """Return about how many tasks of a type all resources together start in a second; infinity if nothing limits it.
+
+    Where a calendar changes limits, its largest amounts count.
+    """
     return math.fsum(_rate_on(pool, task_type, name) for name in pool.able(task_type))
 
 
@@ -64,7 +68,7 @@ def _rate_on(pool: Pool, task_type: str, resource: str) -> float:
         for limit in each.limits:
             if cost := costs[limit.name]:
                 per_s = 1 / duration_s if limit.per == "in_flight" else 1 / PERIODS_S[limit.per]
-                rates.append(limit.amount * per_s / cost)
+                rates.append(rules.most_of(pool, each, limit) * per_s / cost)
     return min(rates)
 
 

@@ -48,6 +48,11 @@ class Facts:
         return time_us // 1_000_000 - self.began_us // 1_000_000
 
     @property
+    def offset_s(self) -> float:
+        """Seconds from the beginning of the first second, as limits count them, to that of the run."""
+        return self.began_us % 1_000_000 / 1e6
+
+    @property
     def seconds(self) -> int:
         """Seconds from the beginning to the last start."""
         return 1 + max((self.second(each.started_us) for each in self.attempts), default=0)

@@ -150,10 +150,11 @@ def report(platform: Platform, facts: Facts) -> dict[str, Any]:
     sent = in_order = not_held_back = 0.0
     for second in busy:
         of_channels = {name: rows[second] for name, rows in starts.items()}
-        bad = day.in_trouble(second)
+        bad = day.in_trouble(second - facts.offset_s)
         sent += sum(of_channels.values())
         in_order += possible(pool, bad, of_channels)
-        not_held_back += possible(pool, bad | platform.held_back.get(second, set()), of_channels)
+        told = {channel for s in (second - 1, second) for channel in platform.held_back.get(s, ())}
+        not_held_back += possible(pool, bad | told, of_channels)
     channels = {}
     for name, resource in pool.resources.items():
         if resource.takes:
@@ -189,10 +190,14 @@ def _part(value: float, of: float) -> float:
 def draw(platform: Platform, facts: Facts, told: dict[str, Any], file: Path) -> None:
     """Draw the day."""
     per_hour = platform.day.seconds / 24
-    ticks = {hour * per_hour: f"{hour:02}:00" for hour in range(0, 25, 3)}
-    flood = sms_traffic.FLOOD_AT * per_hour, (sms_traffic.FLOOD_AT + sms_traffic.FLOOD_HOURS) * per_hour
-    troubles = [(t.channel, t.since * per_hour, t.until * per_hour) for t in sms_traffic.TROUBLES]
-    chart = drawing.Chart("An SMS platform's day: 12 channels, 3 accounts", facts.seconds, ticks, [(*flood, "flood")])
+
+    def at(hour: float) -> float:
+        return facts.offset_s + hour * per_hour
+
+    ticks = {at(hour): f"{hour:02}:00" for hour in range(0, 25, 3)}
+    flood = (at(sms_traffic.FLOOD_AT), at(sms_traffic.FLOOD_AT + sms_traffic.FLOOD_HOURS), "flood")
+    troubles = [(t.channel, at(t.since), at(t.until)) for t in sms_traffic.TROUBLES]
+    chart = drawing.Chart("An SMS platform's day: 12 channels, 3 accounts", facts.seconds, ticks, [flood])
     kinds = list(platform.pool.types)
     top = told["capacity_per_s"] * 1.2
     came = facts.each_second(lambda each: each.type, "submitted_us")

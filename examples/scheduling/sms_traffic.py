@@ -60,9 +60,9 @@ class Day:
         """Return the hour of the day, 0 to 24, and above once the day is over."""
         return elapsed_s * 24 / self.seconds
 
-    def in_trouble(self, second: int) -> set[str]:
-        """Return the channels that are in trouble within a second."""
-        since, until = self.hour(second), self.hour(second + 1)
+    def in_trouble(self, elapsed_s: float) -> set[str]:
+        """Return the channels that are in trouble within the next second."""
+        since, until = self.hour(elapsed_s), self.hour(elapsed_s + 1)
         return {trouble.channel for trouble in TROUBLES if trouble.since < until and since < trouble.until}
 
     def rate(self, kind: str, hour: float) -> float:

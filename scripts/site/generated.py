@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
+import pool_tables
 import typer
 
 from emq import errors, settings
@@ -168,4 +169,5 @@ _PARTS: dict[str, Callable[[], str]] = {
     "sorted-options": _sorted,
     "commands": _commands,
     "errors": _errors,
+    "pool": lambda: pool_tables.markdown(_cell),
 }

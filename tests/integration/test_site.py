@@ -12,6 +12,7 @@ import pytest
 
 from emq import errors, settings
 from emq.cli.commands import app as commands
+from emq.scheduling import Limit, Pool, Resource, TaskType
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,6 +72,9 @@ def test_the_reference_has_every_setting_command_and_error(site: Path) -> None:
     names = [command.name or getattr(command.callback, "__name__", "") for command in commands.registered_commands]
     assert len(names) > 10
     assert [name for name in names if f'id="emq-{name}"' not in told] == []
+    told = (site / "reference/pools.html").read_text()
+    fields = [field for struct in (Pool, Resource, TaskType, Limit) for field in struct.__struct_fields__]
+    assert [name for name in fields if f"<code>{name}</code>" not in told] == []
     told = (site / "reference/errors.html").read_text()
     kinds = [
         name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.EMQError)

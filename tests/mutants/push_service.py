@@ -6,6 +6,8 @@ from mutants.mutant import Mutant
 
 PUBLISHING = "tests/unit/test_api_publishing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
+WIRE = "tests/unit/test_push_wire.py"
+ATTEMPTS = "tests/integration/test_push_attempt_log.py"
 PROXY = "tests/unit/test_push_proxy.py"
 
 MUTANTS = (
@@ -62,6 +64,33 @@ MUTANTS = (
         "if self.key.tenant and tenant is not None and tenant != self.key.tenant:",
         "if False:",
         f"{ENDPOINTS}::test_the_ids_of_another_tenant_do_not_exist",
+    ),
+    Mutant(
+        "rest-of-an-answer-is-the-next-one",
+        "L",
+        "a delivery takes the rest of another delivery's answer for its own",
+        "emq/push/wire.py",
+        "if not is_whole or self._transport.get_write_buffer_size():",
+        "if False:",
+        f"{WIRE}::test_a_connection_that_says_more_or_less_than_one_answer_is_not_used_again",
+    ),
+    Mutant(
+        "answer-before-the-question",
+        "L",
+        "an answer that nobody asked for counts as that of the next delivery",
+        "emq/push/wire.py",
+        "self._is_stray = self._answered is None",
+        "self._is_stray = False",
+        f"{WIRE}::test_a_connection_that_says_something_while_idle_is_not_used_again",
+    ),
+    Mutant(
+        "older-attempt-undoes-a-newer-one",
+        "L",
+        "the record of an older attempt makes a delivered message pending",
+        "emq/push/records/sql/sqlite/deliveries_follow.sql",
+        "AND (d.state = 'pending' AND d.attempts <= made.attempts OR made.state = 'delivered')",
+        "",
+        f"{ATTEMPTS}::test_an_older_attempt_changes_no_newer_state",
     ),
     Mutant(
         "waiting-loses-its-records",

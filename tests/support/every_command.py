@@ -63,6 +63,7 @@ ARGUMENTS = {
     "scheduling status": "sms some-id",
     "scheduling submit": "sms code payload",
     "scheduling verify": "sms",
+    "scheduling what-if": "sms",
     "settings": "",
     "stats": "",
     "top": "--count 1",

@@ -40,6 +40,11 @@ READING = (
     "schedule list",
     "topic list",
     "offsets show",
+    "scheduling pools",
+    "scheduling show",
+    "scheduling status",
+    "scheduling verify",
+    "scheduling what-if",
 )
 """Commands that change nothing: they are repeated until they print what the page says, as a reader would."""
 

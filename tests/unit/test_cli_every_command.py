@@ -114,6 +114,7 @@ def test_a_store_out_of_reach_is_one_line_and_4(name: str, emq: Shell) -> None:
         "scheduling submit none code x",
         "scheduling submit sms none x",
         "scheduling verify none",
+        "scheduling what-if none",
         "topic delete none --yes",
         "topic drain none",
         "topic list none",

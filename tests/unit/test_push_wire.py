@@ -306,6 +306,33 @@ async def test_many_connections_at_once_leave_the_event_loop_to_others() -> None
     assert turns >= 50 / A_TURN
 
 
+async def test_thousands_of_connections_at_once_take_few_turns_of_the_event_loop() -> None:
+    begun = turns = 0
+
+    async def connect(*_: object) -> aiohttp.connector.Connection:
+        nonlocal begun
+        begun += 1
+        raise ConnectionRefusedError
+
+    wires, url = Wires(connect), yarl.URL("http://shop.example/")
+    posting = [asyncio.ensure_future(wires.post(url, b"", {}, 60.0)) for _ in range(5_000)]
+    while begun < 5_000:
+        await asyncio.sleep(0)
+        turns += 1
+        assert turns < 300
+    await asyncio.gather(*posting, return_exceptions=True)
+
+
+async def test_a_connection_that_becomes_free_meanwhile_is_used() -> None:
+    server = Server(NO_CONTENT)
+    async with server.asked() as post:
+        await asyncio.gather(*[post() for _ in range(A_TURN)])
+        later = [post() for _ in range(500)]
+        await asyncio.gather(*later)
+    assert len(server.requests) == 500 + A_TURN
+    assert server.connections < 400
+
+
 async def test_a_slow_connection_has_its_own_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(*_: object) -> aiohttp.connector.Connection:
         await asyncio.sleep(60)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from bench.scheduling import pools
+from bench.scheduling import pools, tenants
 from bench.scheduling.counting import Start, overshoot, overshoots, work
+from bench.scheduling.failure import Failing
 from bench.scheduling.optimum import most_work
 from bench.scheduling.replay import Replay
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
@@ -92,3 +95,21 @@ def test_the_matching_does_nearly_the_optimum_with_a_backlog_everywhere() -> Non
     assert overshoot(pool, starts) == 0
     done = work(pool, starts, 1e9 + 1, 1e9 + 61) / 60
     assert 0.98 * most_work(pool) <= done <= most_work(pool) * (1 + 1e-6)
+
+
+def test_shares_of_tenants_are_judged_by_whole_tasks() -> None:
+    pool = tenants.pool_of("p", 10, 55.0)
+    exact = Counter({f"tenant-{number}": 10 * (number + 1) for number in range(10)})
+    assert tenants.shares(pool, exact) == {"share_error": 0, "tasks_off": 0}
+    off = exact + Counter({"tenant-0": 3}) - Counter({"tenant-9": 3})
+    assert tenants.shares(pool, off) == {"share_error": pytest.approx(0.2), "tasks_off": pytest.approx(3)}
+
+
+async def test_a_failing_resource_is_noticed_when_it_gets_nothing_but_probes() -> None:
+    failing = Failing(pools.overlapping())
+    assert len(failing.names) == 13
+    assert set(failing.names.values()) == {True, False}
+    failing.since, failing.until = 100.0, 120.0
+    assert failing.noticed_s() == 0.0
+    failing.tried = [100.1 + i / 100 for i in range(60)] + [105.0, 110.0]
+    assert failing.noticed_s() == pytest.approx(0.69)

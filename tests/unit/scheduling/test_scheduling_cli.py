@@ -242,3 +242,27 @@ def test_a_task_that_comes_during_a_deletion_keeps_the_pool(emq: Shell, monkeypa
     assert emq.json("scheduling pools")[0]["version"] > 1
     emq("scheduling submit sms code payload")
     assert "2 tasks" in emq.refused("scheduling delete sms --yes", code=exit_codes.FAILED)
+
+
+def test_what_if_forecasts_from_what_the_host_sees_and_changes_nothing(emq: Shell) -> None:
+    state = PoolState(time.time(), {"code": 300, "notice": 600}, durations={"code": 0.01, "notice": 0.01})
+    in_database(Snapshot("sms", 1, "host-1", state))
+    changes = ("add acme-2=copy-of:acme-1", "limit acme requests=15/second")
+    found = emq.json("scheduling what-if sms", *changes)
+    assert found["before"]["drained_s"] == pytest.approx(90, rel=0.02)
+    assert found["after"]["drained_s"] == pytest.approx(60, rel=0.02)
+    assert found["after"]["starts"]["acme-2"] == pytest.approx(450, rel=0.02)
+    text = emq("scheduling what-if sms", *changes)
+    assert "after 90 s before the change, and 60 s after it" in text
+    assert "acme-2" in text
+    assert "acme-2" not in emq("scheduling export sms")
+
+
+def test_what_if_without_a_host_says_so(emq: Shell) -> None:
+    assert "never" not in emq("scheduling what-if sms", "pause acme")
+    assert "no host schedules pool 'sms' now" in emq.error
+
+
+def test_what_if_refuses_a_change_that_cannot_be_made(emq: Shell) -> None:
+    said = emq.refused("scheduling what-if sms", "remove acme-9", code=exit_codes.WRONG)
+    assert "has no resource 'acme-9'; correct the name" in said

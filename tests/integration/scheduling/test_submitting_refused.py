@@ -1,0 +1,102 @@
+"""What `submit` refuses, and what it knows of a pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import emq
+from emq import errors
+from emq.scheduling import (
+    Hours,
+    Limit,
+    Pool,
+    Receipt,
+    Resource,
+    Run,
+    Scheduling,
+    Submission,
+    Task,
+    TaskType,
+    submitting,
+)
+
+POOL = Pool(
+    "p",
+    types={"quick": TaskType(longest_wait_s=3, duration_s=0.05), "office": TaskType(hours=(Hours("08:00", "18:00"),))},
+    resources={"r": Resource(limits=(Limit("requests", 20, "second"),), takes={"quick": {}, "office": {}})},
+)
+
+
+@pytest.fixture
+async def scheduling(tmp_path: Path) -> AsyncIterator[Scheduling]:
+    """An app with a pool that a host schedules."""
+    app = emq.App(f"sqlite:///{tmp_path}/emq.db")
+    made = Scheduling(app)
+
+    @made.performer("p")
+    async def perform(task: Task, run: Run) -> None:
+        await asyncio.sleep(0.01)
+
+    async with app:
+        await made.pools.put(POOL)
+        async with app.running():
+            yield made
+
+
+async def until_seen(scheduling: Scheduling) -> None:
+    while await scheduling.snapshot("p") is None:
+        await asyncio.sleep(0.05)
+
+
+async def test_a_batch_counts_its_own_tasks(scheduling: Scheduling) -> None:
+    await until_seen(scheduling)
+    outcomes = await scheduling.submit_many("p", [Submission("quick", b"x") for _ in range(300)])
+    kinds = Counter(type(outcome) for outcome in outcomes)
+    assert 40 <= kinds[Receipt] <= 80  # what 20 a second start in 3 s
+    assert kinds[errors.TaskRefused] == 300 - kinds[Receipt]
+    accepted = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
+    ended = await scheduling.result("p", accepted[-1].id)
+    assert ended.attempts[-1].wait_s < 4.0
+
+
+async def test_a_submit_after_a_pause_knows_the_pool_of_now(
+    scheduling: Scheduling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submitting, "REFRESH_S", 0.05)
+    monkeypatch.setattr(submitting, "OLD_S", 0.05)
+    await scheduling.submit("p", "quick", b"x")
+    await scheduling.pools.put(msgspec.structs.replace(POOL, types={**POOL.types, "new": TaskType()}))
+    await asyncio.sleep(0.1)
+    with pytest.raises(errors.TaskRefused, match="no resource takes it"):
+        await scheduling.submit("p", "new", b"x")
+    await scheduling.pools.delete("p")
+    await asyncio.sleep(0.1)
+    with pytest.raises(errors.UnknownPool):
+        await scheduling.submit("p", "quick", b"x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"zone": "Mars/Phobos"}, "zone 'Mars/Phobos' is not known"),
+        ({"deadline_s": float("nan")}, "deadline_s nan must be"),
+        ({"costs": {"token": 5.0}}, "limit 'token', which is not known; the pool has requests"),
+        ({"costs": {"requests": -5.0}}, "must be a finite number"),
+    ],
+)
+async def test_what_means_nothing_is_refused(scheduling: Scheduling, arguments: dict[str, Any], complaint: str) -> None:
+    for kind in ("quick", "office"):
+        with pytest.raises(errors.InvalidMessage, match=complaint):
+            await scheduling.submit("p", kind, b"x", **arguments)
+
+
+async def test_a_task_may_bring_a_zone_and_a_deadline(scheduling: Scheduling) -> None:
+    receipt = await scheduling.submit("p", "quick", b"x", zone="Asia/Tokyo", deadline_s=20)
+    assert (await scheduling.result("p", receipt.id)).state == "done"
