@@ -9,6 +9,8 @@ save. Saves are made beside the starts, about once a second, and at once if a ta
 The reserve follows the use: `RESERVE_S` seconds of the latest rate or of the limit's average rate, two of the largest
 tasks, and twice as much as before if it was not enough.
 
+Of limits per second only debt is saved: a new owner starts nothing in the second of its beginning anyway.
+
 This is the pure part; `emq.scheduling.usage_keeper` reads and writes the database.
 """
 
@@ -38,6 +40,9 @@ REFRESH_S = 15.0
 
 AT_ONCE = 100
 """Resources that one save holds at most, so that planning it takes milliseconds."""
+
+DEBT_S = 1.0
+"""Debt of a limit per second is saved if it will be paid by so many seconds later than what was saved last."""
 
 BUCKET = 5
 """Cells that are saved as one, which leaves the window with the last of them."""
@@ -86,6 +91,7 @@ class Usage:
         self._accounts = accounts
         self._courses: dict[tuple[str, Key], _Course] = {}
         self._watched: list[Reserve] = []
+        self._paid_at: dict[tuple[str, str], float] = {}  # when the saved debt of a limit per second is paid
 
     def restore(self, saved: dict[str, SavedUse], now: float) -> None:
         """Charge what a former owner has saved, by resource, and its reserves; before anything starts."""
@@ -113,19 +119,24 @@ class Usage:
         for name in self._accounts.names():
             reserves = self._reserves(name)
             self._watched += reserves.values()
-            if any(self._is_due(name, key, reserve, now) for key, reserve in reserves.items()):
+            if any(self._is_due(name, key, reserve, now) for key, reserve in reserves.items()) or any(
+                self._paid(name, key, limit.debt, now) > self._paid_at.get((name, key), now) + DEBT_S
+                for key, limit in self._debts(name, now).items()
+            ):
                 due[name] = any(reserve.asked for reserve in reserves.values())
         chosen = sorted(due, key=due.__getitem__, reverse=True)[:AT_ONCE]
-        return {
-            name: SavedUse(now, {_written(key): self._planned(name, key, now) for key in self._reserves(name)})
-            for name in chosen
-        }
+        found = {}
+        for name in chosen:
+            limits = {_written(key): self._planned(name, key, now) for key in self._reserves(name)}
+            found[name] = SavedUse(now, limits | self._debts(name, now))
+        return found
 
     def final(self, now: float) -> dict[str, SavedUse]:
         """Return what to save when nothing starts any more: all of it, without reserves."""
         found = {}
         for name in self._accounts.names():
             limits = {_written(key): self._saved_limit(name, key, 0.0, now) for key in self._reserves(name)}
+            limits |= self._debts(name, now)
             if limits:
                 found[name] = SavedUse(now, limits)
         return found
@@ -133,11 +144,14 @@ class Usage:
     def saved(self, plan: dict[str, SavedUse]) -> None:
         """The plan is in the database."""
         for name, use in plan.items():
-            for key, reserve in self._reserves(name).items():
+            reserves = self._reserves(name)
+            for key, reserve in reserves.items():
                 if _written(key) in use.limits:
                     course = self._courses[name, key]
                     reserve.saved(course.planned)
                     course.saved_at = use.at
+            for written in use.limits.keys() - {_written(key) for key in reserves}:
+                self._paid_at[name, written] = self._paid(name, written, use.limits[written].debt, use.at)
 
     def doubtful(self, plan: dict[str, SavedUse]) -> None:
         """Nobody knows whether the plan is in the database."""
@@ -151,6 +165,25 @@ class Usage:
             return self._accounts.account(name).reserves
         except KeyError:  # the resource was removed since the plan
             return {}
+
+    def _debts(self, name: str, now: float) -> dict[str, SavedLimit]:
+        """Return the resource's limits per second with debt, which may outlast a change of the owner, too."""
+        found = {}
+        for key, meter in self._accounts.account(name).meters.items():
+            if key[1] == "second" and isinstance(meter, WindowMeter) and meter.debt > 0:
+                meter.used(now)  # pays what has been paid until now
+                if meter.debt > 0:
+                    found[_written(key)] = SavedLimit(tuple(meter.held(now)), meter.debt, 0.0)
+        return found
+
+    def _paid(self, name: str, written: str, debt: float, now: float) -> float:
+        """Return when debt of a limit per second will be paid."""
+        try:
+            meters = self._accounts.account(name).meters
+        except KeyError:  # the resource was removed since the plan
+            return now
+        meter = next((meter for key, meter in meters.items() if _written(key) == written), None)
+        return now if meter is None else now + debt / max(meter.amount, 1e-9)
 
     def _is_due(self, name: str, key: Key, reserve: Reserve, now: float) -> bool:
         course = self._courses.get((name, key))

@@ -244,3 +244,21 @@ def test_a_resource_may_have_several_saved_limits() -> None:
     owner.save(saved, NOW)
     assert len(saved["a"].limits) == 3
     assert owner.starts(NOW + 1) > 0
+
+
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_the_debt_of_a_limit_per_second_survives_a_change_of_the_owner(is_crash: bool) -> None:
+    saved: dict[str, SavedUse] = {}
+    first = Owner(pool(50, "second"), saved, NOW)
+    charge = first.accounts.charge("a", {}, NOW + 1)
+    assert charge is not None
+    charge.end(NOW + 1.5, {"requests": 1_000})
+    first.save(saved, NOW + 2)
+    assert saved
+    assert not first.usage.plan(NOW + 3), "what is saved is paid as foreseen"
+    if not is_crash:
+        saved = first.usage.final(NOW + 3)
+    second = Owner(pool(50, "second"), saved, NOW + 5)
+    assert second.starts(NOW + 6) == 0
+    assert second.starts(NOW + 20.5) == 0
+    assert second.starts(NOW + 21) == 50
