@@ -32,6 +32,9 @@ QUIET_WEIGHT = 10.0
 
 LARGE = 5
 WARM_S = 12
+LAST_S = 10
+"""Seconds after the watching in which the last tasks of quiet tenants must start."""
+
 SPARE_S = 30
 """Seconds of backlog beyond those of the warm-up and of the watching."""
 
@@ -85,7 +88,9 @@ async def half(stage: Stage, pool: Pool, rate: float, seconds: int, times: int) 
             watched[1] = watched[0] + seconds
             stage.say(f"running for {WARM_S + seconds} s")
             due = await stage.elsewhere(quiet, stage.url, stage.database, pool.name, WARM_S + seconds - 2.0)
-            await opened.until(watched[1] + 2)
+            await opened.until(watched[1])
+            while due.keys() - began.keys() and opened.app.clock.now() < watched[1] + LAST_S:
+                await asyncio.sleep(0.1)
         waits = [(began[id_] - at) * 1000 for id_, at in due.items() if id_ in began]
         return {
             "counts": counts,

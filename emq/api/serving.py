@@ -19,6 +19,9 @@ from emq.settings import Address
 
 DEFAULT_ADDRESS = "127.0.0.1:8080"
 
+BACKLOG = 2_048
+"""Most connections that wait until they are accepted."""
+
 
 def bound(address: Address) -> socket.socket:
     """Return a socket bound to an address.
@@ -35,8 +38,20 @@ def bound(address: Address) -> socket.socket:
         found.bind((address.host or "::", address.port))
     except OSError as exc:
         found.close()
-        raise errors.InvalidSettings(f"settings: the API cannot be served at {address}: {exc.strerror}") from exc
+        raise _unusable(address, exc) from exc
     return found
+
+
+def _listen(listener: socket.socket, address: Address) -> None:
+    """Let clients connect: they wait until the server accepts them, rather than being refused."""
+    try:
+        listener.listen(BACKLOG)
+    except OSError as exc:
+        raise _unusable(address, exc) from exc
+
+
+def _unusable(address: Address, exc: OSError) -> errors.InvalidSettings:
+    return errors.InvalidSettings(f"settings: the API cannot be served at {address}: {exc.strerror}")
 
 
 class _Server(uvicorn.Server):
@@ -64,6 +79,7 @@ async def serving(app: App, address: Address, limits: Limits | None = None) -> A
         built = application.build(service, limits)
         config = uvicorn.Config(
             built,
+            backlog=BACKLOG,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -76,6 +92,7 @@ async def serving(app: App, address: Address, limits: Limits | None = None) -> A
         server = _Server(config)
         where = Address(address.host, listener.getsockname()[1])
         async with service.keeping():
+            _listen(listener, address)
             task = asyncio.create_task(server.serve(sockets=[listener]), name="emq api")
             try:
                 yield where

@@ -8,7 +8,7 @@ lately, at `rate` units a second, is given to less urgent ones like this:
   second.
 - **Kept.** They leave room for what more urgent tasks will probably use in the rest of the second: the expected units,
   twice their standard deviation (as for Poisson arrivals), and one task more. Of a day's quota they leave what more
-  urgent tasks will use in the rest of the day.
+  urgent tasks will use in the rest of the day, but at most half of what belongs to that time.
 - **Released.** From `RELEASE` of a second on nothing is kept of a limit per second, since what is left would be lost.
 
 A limit per second is given to them like this whenever a more urgent type can use it at all, since nothing is lost by
@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from emq.scheduling import calendars
 from emq.scheduling.accounts import Accounts, Charge
 from emq.scheduling.limits import DayMeter, Meter
 from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Period, Pool
@@ -34,6 +35,12 @@ BURST_S = 0.1
 HALF_LIFE_S = 30.0
 """Time after which a unit counts half in the rate of its level."""
 
+DAY_HALF_LIFE_S = 3600.0
+"""The same for quotas of a day, of which a short burst says little."""
+
+MOST_OF_DAY = 0.5
+"""Most of a day's quota that is kept for more urgent tasks: this part of what belongs to the rest of the day."""
+
 LEAST = 1e-3
 """Units a second below which more urgent tasks count as none."""
 
@@ -44,29 +51,38 @@ LOOK_AGAIN_S = 0.02
 """Time after which a task looks again for room that is kept now."""
 
 
+DAY_AGAIN_S = 60.0
+"""The same for room that is kept of a day's quota, in seconds."""
+
+
 class Rate:
-    """Units a second of one level, the older ones counting less."""
+    """Units a second of one level, the older ones counting less.
 
-    __slots__ = ("at", "per_s", "size")
+    Args:
+        half_life_s: time after which a unit counts half.
+    """
 
-    def __init__(self, now: float) -> None:
+    __slots__ = ("at", "half_life_s", "per_s", "size")
+
+    def __init__(self, now: float, half_life_s: float) -> None:
         self.at = now
+        self.half_life_s = half_life_s
         self.per_s = 0.0
         self.size = 0.0
 
     def count(self, units: float, now: float) -> None:
-        self.per_s = self.value(now) + units * math.log(2) / HALF_LIFE_S
+        self.per_s = self.value(now) + units * math.log(2) / self.half_life_s
         self.size += (units - self.size) * 0.1 if self.size else units
         self.at = now
 
     def value(self, now: float) -> float:
-        return self.per_s * math.exp2(min(0.0, self.at - now) / HALF_LIFE_S)
+        return self.per_s * math.exp2(min(0.0, self.at - now) / self.half_life_s)
 
 
 class Spread:
     """One limit of one account: what each level uses of it, and the token bucket of the less urgent."""
 
-    __slots__ = ("_at", "_began", "_claims", "_meter", "_most_urgent", "_per", "_rates", "_tokens")
+    __slots__ = ("_at", "_began", "_claims", "_day_ends", "_meter", "_most_urgent", "_per", "_rates", "_tokens")
 
     def __init__(self, meter: Meter, per: Period, now: float) -> None:
         self._meter = meter
@@ -77,6 +93,7 @@ class Spread:
         self._claims: dict[int, float] = {}  # by level: until when its next task waits for tokens or kept room
         self._at = now
         self._began = now
+        self._day_ends = -math.inf
 
     def follow(self, meter: Meter, most_urgent: float) -> None:
         """Take over the meter, and the level of the most urgent type that may be charged to it."""
@@ -86,7 +103,7 @@ class Spread:
         """Count a start of a level."""
         rate = self._rates.get(level)
         if rate is None:
-            rate = self._rates[level] = Rate(now)
+            rate = self._rates[level] = Rate(now, DAY_HALF_LIFE_S if self._per == "day" else HALF_LIFE_S)
         rate.count(units, now)
         self._claims.pop(level, None)
         if self._per != "day":
@@ -108,8 +125,9 @@ class Spread:
             size = min(units, DEFAULT_COST)
         room = self._meter.room(now)
         if isinstance(self._meter, DayMeter):
-            left_s = max(0.0, self._meter.next_at(self._meter.amount, now) - now)
-            return 0.0 if room - units >= min(rate * left_s, self._meter.amount) else 60.0
+            left_s = self._day_left_s(self._meter, now)
+            kept = min(rate * left_s, MOST_OF_DAY * self._meter.amount * left_s / self._period_s)
+            return 0.0 if room - units >= kept else DAY_AGAIN_S
         phase = now % 1.0
         if self._per == "second" and phase >= RELEASE:
             return 0.0
@@ -127,6 +145,12 @@ class Spread:
         if room - units >= min(kept, self._meter.amount - units):
             return 0.0
         return self._claimed(level, min(LOOK_AGAIN_S, RELEASE - phase) if self._per == "second" else LOOK_AGAIN_S, now)
+
+    def _day_left_s(self, meter: DayMeter, now: float) -> float:
+        """Return the seconds until the day of the meter ends."""
+        if not self._day_ends - 2 * self._period_s < now < self._day_ends:
+            self._day_ends = calendars.day_start(meter.zone, calendars.day_at(meter.zone, now) + 1)
+        return self._day_ends - now
 
     def _claimed(self, level: int, wait_s: float, now: float) -> float:
         """Let less urgent tasks wait, too, until the level had the chance to ask again."""

@@ -116,7 +116,10 @@ class PoolHost:
                 await self._dropped(task, Dropped(DEAD, exc.reason), scheduler)
             raise
         except Exception as exc:
-            if isinstance(exc, errors.Reject) or _is_last(task, known):
+            if isinstance(exc, errors.Reject):
+                await self._reply(task, DEAD, error=exc.reason)
+                raise
+            if _is_last(task, known):
                 await self._reply(task, DEAD, error=describe(exc))
                 raise errors.Reject(describe(exc)) from exc
             raise

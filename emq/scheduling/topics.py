@@ -47,6 +47,9 @@ window has run empty would get nothing."""
 WAITS_FOR_HOURS = 1_000
 """Deliveries that a task may use up without an attempt: its type's hours were over, or no resource took it."""
 
+DEDUPE_S = 600.0
+"""Seconds for which a task that is submitted again with the same id is not stored again, as after `OutcomeUnknown`."""
+
 BACKSTOP_S = 600.0
 """The scheduler itself ends expired tasks when they come to it, and records that. Of a backlog that expired longer ago
 than this, in seconds, EMQ makes dead letters at once, without a record of each."""
@@ -88,6 +91,7 @@ def of_tasks(pool: Pool, task_type: str, tenant: str) -> Topic:
         borrow=True,
         budget=pool.name,
         max_in_flight=window,
+        dedupe_s=DEDUPE_S,
         max_attempts=kind.max_attempts + WAITS_FOR_HOURS,
         backoff_s=kind.backoff_s,
         ttl_s=None if kind.ttl_s is None else kind.ttl_s + BACKSTOP_S,
@@ -120,7 +124,7 @@ async def adapt(app: App, topic: Topic, wanted: Topic) -> None:
     changes: dict[str, Any] = {}
     if not 0.7 <= topic.qps / wanted.qps <= 1.5:
         changes["qps"] = wanted.qps
-    for name in ("max_in_flight", "max_attempts", "backoff_s", "ttl_s"):
+    for name in ("max_in_flight", "max_attempts", "backoff_s", "ttl_s", "dedupe_s"):
         if (value := getattr(wanted.options, name)) != getattr(topic.options, name):
             changes[name] = value
     if changes:

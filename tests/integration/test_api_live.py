@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http.client
 import json
 import socket
@@ -15,7 +17,8 @@ from schemathesis.core.parameters import ParameterLocation
 from support.live_api import Live, live
 from support.pools import POOL
 
-from emq.api import connections
+from emq import App, errors
+from emq.api import connections, serving
 from emq.api.limits import Limits
 from emq.api.scheduling import schemas
 from emq.api.scheduling.desk import PoolDesk
@@ -23,6 +26,7 @@ from emq.push.records.endpoints import EndpointSettings
 from emq.push.records.tenants import TenantSettings
 from emq.push.service.service import PushService
 from emq.scheduling.model import Pool
+from emq.settings import Address
 
 TENANT, URL = "acme", "https://93.184.216.34/hook"
 
@@ -146,3 +150,21 @@ def test_connections_are_kept_between_requests(api: Live) -> None:
         assert response.status == 202
         assert json.loads(response.read())["id"]
     connection.close()
+
+
+async def test_a_client_that_comes_as_soon_as_the_api_says_where_it_is_is_served() -> None:
+    async with App("memory:") as app, serving.serving(app, Address("127.0.0.1", 0)) as where:
+        client = http.client.HTTPConnection(where.host, where.port, timeout=10)
+        client.connect()  # at once: the server has not had a turn yet
+        client.request("GET", "/v1/openapi.json")
+        assert (await asyncio.to_thread(client.getresponse)).status == 200
+        client.close()
+
+
+async def test_an_address_at_which_something_else_listens_is_a_wrong_setting() -> None:
+    with contextlib.closing(serving.bound(Address("127.0.0.1", 0))) as other:
+        other.listen()
+        async with App("memory:") as app:
+            with pytest.raises(errors.InvalidSettings, match="cannot be served"):
+                async with serving.serving(app, Address("127.0.0.1", other.getsockname()[1])):
+                    pytest.fail("the address is taken")

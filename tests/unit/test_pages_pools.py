@@ -129,6 +129,16 @@ def test_a_limit_shows_the_part_that_is_used_of_what_holds_now() -> None:
     ]
 
 
+def test_no_figure_of_a_snapshot_that_is_too_old_is_shown() -> None:
+    views = {"south": ResourceView(limits=(LimitView("requests", "second", 10, 20, 9.9),), running=7, closed="full")}
+    old = told(waiting={"marketing": 5}, resources=views, types={"marketing": TypeView(waiting=5)}, age_s=11)
+    now = pools_screen.of(Stored(SMS, 1, 0), old, NOW)
+    row = now.resources[-1]
+    assert (now.told, now.last_at) == (None, NOW - 11)
+    assert (row.running, row.closed, row.limits[0].amount, row.limits[0].used) == (None, "", 20, None)
+    assert [each.view for each in now.types] == [None] * 3
+
+
 # -------------------------------------------------------------------------------------------------------------- what if
 
 

@@ -134,3 +134,12 @@ async def test_a_task_too_large_for_a_lowered_limit_waits_and_holds_up_nobody(tm
 
 async def _dead(made: Place) -> list[str]:
     return [letter.id async for letter in made.app.dead_letters("p.t")]
+
+
+async def test_a_task_submitted_twice_by_its_id_is_done_once(tmp_path: Path) -> None:
+    async with place(tmp_path, t=TaskType()) as made:
+        for _ in range(3):
+            await made.scheduling.submit("p", "t", b"x", task_id="same", reply_to="replies")
+        await made.reply("same")
+        await asyncio.sleep(1.0)
+        assert made.attempts == [("same", 1)]

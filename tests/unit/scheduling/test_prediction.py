@@ -99,6 +99,13 @@ def test_limits_in_flight_take_turns_with_the_time_that_tasks_take() -> None:
     assert forecast(pool, busy).drained_s == near(20, 0.1)  # they end one after the other
 
 
+def test_short_tasks_leave_their_places_in_flight_to_others_within_a_step() -> None:
+    kinds = {"a": TaskType(priority=0, duration_s=0.1), "b": TaskType(priority=1, duration_s=0.1)}
+    pool = one(Limit("calls", 10, "in_flight"), types=kinds)
+    found = forecast(pool, PoolState(AT, {"b": 5_000}, arrivals={"a": 50.0}))
+    assert found.drained_s == near(100)  # 100 a second, less the 50 of the more urgent type
+
+
 def test_a_parent_shares_its_room_among_those_below() -> None:
     takes: dict[str, dict[str, float]] = {"a": {}}
     resources = {

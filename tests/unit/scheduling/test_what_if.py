@@ -53,6 +53,12 @@ def test_changes_are_applied_one_after_the_other() -> None:
     assert POOL.resources["c-1"].limits == (Limit("requests", 10, "second"),)
 
 
+def test_names_may_have_spaces_and_begin_alike() -> None:
+    made = changed(POOL, ["add c-1 b=copy-of:c-1", "limit c-1 b requests=7/second", "limit c-1 requests=5/second"])
+    assert made.resources["c-1 b"].limits == (Limit("requests", 7, "second"),)
+    assert made.resources["c-1"].limits == (Limit("requests", 5, "second"),)
+
+
 def test_a_parent_goes_with_all_below_it() -> None:
     assert changed(POOL, ["add spare=copy-of:c-1", "remove account"]).resources == {}
 
