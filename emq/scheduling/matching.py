@@ -106,7 +106,7 @@ class Matching:
         self._timers: list[tuple[float, str]] = []
         self._closed: set[str] = set()
         self._patient: list[tuple[float, int, Waiting]] = []
-        self._count = 0
+        self._count = self._looked = 0
         self.window = Window(self._weight)
         self._pool = pool
         self.follow(pool)
@@ -322,7 +322,9 @@ class Matching:
         """Return resources without room for a larger task that have room for a new one of the type; not all if many."""
         able = self._able.get(kind, [])
         found = []
-        for name in self._random.sample(able, GAPS) if len(able) > GAPS else able:
+        self._looked += GAPS  # in turn, each time others
+        for place in range(self._looked, self._looked + min(GAPS, len(able))):
+            name = able[place % len(able)]
             asleep = self._seats[name].asleep.get(number)
             if asleep is None or not self._is_open(name, now):
                 continue
