@@ -14,9 +14,9 @@ from bench.scheduling import pools, rig
 from bench.scheduling.counting import overshoot
 from bench.scheduling.optimum import most_work
 from bench.support.stage import Stage
+from emq.scheduling.hosting.scheduler import Run
 from emq.scheduling.model import Pool
 from emq.scheduling.outcomes import ResourceFailed
-from emq.scheduling.scheduler import Run
 from emq.scheduling.submitting import Submission
 from emq.scheduling.tasks import Task
 

@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from bench.scheduling.counting import Start
-from emq.scheduling.accounts import Accounts, Charge
-from emq.scheduling.keeping import Keeping
-from emq.scheduling.matching import Matching
+from emq.scheduling.choice.keeping import Keeping
+from emq.scheduling.choice.matching import Matching
+from emq.scheduling.choice.waiting import Waiting
+from emq.scheduling.limits.accounts import Accounts, Charge
 from emq.scheduling.model import Pool
 from emq.scheduling.tasks import Task
-from emq.scheduling.waiting import Waiting
 
 WINDOW = 500
 """Tasks of each type that the matching sees at the same time, as on a host."""

@@ -12,8 +12,8 @@ import emq
 from bench.scheduling.counting import Start
 from bench.support.stage import Stage
 from emq.host import garbage_collection
+from emq.scheduling.hosting.scheduler import Run
 from emq.scheduling.model import Pool
-from emq.scheduling.scheduler import Run
 from emq.scheduling.scheduling import Scheduling
 from emq.scheduling.submitting import Receipt, Submission
 from emq.scheduling.tasks import Task

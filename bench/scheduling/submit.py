@@ -14,10 +14,10 @@ from typing import Any
 from bench.scheduling import pools, rig
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
-from emq.scheduling.prediction import Predictor
+from emq.scheduling.forecast.prediction import Predictor
+from emq.scheduling.records.snapshot import PoolState, Snapshot, TypeView
+from emq.scheduling.records.snapshots import Snapshots
 from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.snapshot import PoolState, Snapshot, TypeView
-from emq.scheduling.snapshots import Snapshots
 from emq.scheduling.submitting import Submission
 
 CONCURRENT = 1_000

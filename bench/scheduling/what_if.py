@@ -19,10 +19,10 @@ from bench.scheduling.optimum import most_work
 from bench.scheduling.replay import Replay
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage
+from emq.scheduling.forecast.prediction import Forecast
+from emq.scheduling.forecast.what_if import changed, what_if
 from emq.scheduling.model import Pool
-from emq.scheduling.prediction import Forecast
-from emq.scheduling.snapshot import PoolState
-from emq.scheduling.what_if import changed, what_if
+from emq.scheduling.records.snapshot import PoolState
 
 AT = 1_000_000_800.0
 ARRIVALS = 0.2

@@ -65,7 +65,7 @@ async def pools(session: Session) -> None:
     Example: emq scheduling pools
     """
     from emq.cli import scheduling_view
-    from emq.scheduling.snapshots import Snapshots
+    from emq.scheduling.records.snapshots import Snapshots
 
     async with _opened(session) as (opened, scheduling):
         found = await scheduling.pools.list()
@@ -87,7 +87,8 @@ async def import_(
 
     Example: emq scheduling import sms.toml
     """
-    from emq.scheduling import administering, documents, rules
+    from emq.scheduling import administering
+    from emq.scheduling.pools import documents, rules
 
     try:
         text = file.read_text()
@@ -114,7 +115,7 @@ async def export(
 
     Example: emq scheduling export sms -o sms.toml
     """
-    from emq.scheduling import documents
+    from emq.scheduling.pools import documents
 
     async with _opened(session) as (_, scheduling):
         text = documents.dump((await scheduling.pools.get(pool)).pool, fmt.value)
@@ -138,7 +139,7 @@ async def show(session: Session, pool: Pool) -> None:
     Example: emq scheduling show sms
     """
     from emq.cli import scheduling_view
-    from emq.scheduling import rules
+    from emq.scheduling.pools import rules
 
     async with _opened(session) as (opened, scheduling):
         stored = await scheduling.pools.get(pool)
@@ -172,7 +173,8 @@ async def set_(
 
     Example: emq scheduling set sms resource acme limits.requests/second=50 weight=2
     """
-    from emq.scheduling import administering, editing, rules
+    from emq.scheduling import administering
+    from emq.scheduling.pools import editing, rules
 
     async with _opened(session) as (opened, scheduling):
         stored = await scheduling.pools.change(pool, lambda found: editing.changed(found, what.value, name, changes))
@@ -232,7 +234,7 @@ async def status(session: Session, pool: Pool, task: Task) -> None:
     """
     from emq.cli import scheduling_view
     from emq.scheduling import administering
-    from emq.scheduling.records import TaskStatus
+    from emq.scheduling.records.records import TaskStatus
 
     async with _opened(session) as (opened, scheduling):
         await scheduling.pools.get(pool)  # a name that is not there is a mistake
@@ -308,7 +310,7 @@ async def verify(
     Example: emq scheduling verify sms
     """
     from emq.cli import scheduling_view
-    from emq.scheduling import verifying
+    from emq.scheduling.records import verifying
 
     async with _opened(session) as (opened, scheduling):
         found = await verifying.verify(opened.database, opened.settings.environment, pool)
@@ -341,8 +343,8 @@ async def what_if(
     Example: emq scheduling what-if sms 'remove acme-1' 'limit acme requests=80/second'
     """
     from emq.cli import scheduling_view
-    from emq.scheduling import what_if as forecasts
-    from emq.scheduling.snapshot import PoolState
+    from emq.scheduling.forecast import what_if as forecasts
+    from emq.scheduling.records.snapshot import PoolState
 
     async with _opened(session) as (opened, scheduling):
         stored = await scheduling.pools.get(pool)

@@ -10,17 +10,17 @@ from rich.console import Group, RenderableType
 from emq import durations
 from emq.cli import output
 from emq.scheduling.model import Pool
-from emq.scheduling.snapshot import ResourceView, Snapshot, TypeView
+from emq.scheduling.records.snapshot import ResourceView, Snapshot, TypeView
 
 if TYPE_CHECKING:
     from emq.inspect.trace.facts import Place
-    from emq.scheduling.catalog import Stored
-    from emq.scheduling.prediction import Forecast, TypeForecast
-    from emq.scheduling.proof import LimitProof
-    from emq.scheduling.records import Attempt, TaskStatus
-    from emq.scheduling.snapshot import PoolState
-    from emq.scheduling.verifying import Proof
-    from emq.scheduling.what_if import WhatIf
+    from emq.scheduling.forecast.prediction import Forecast, TypeForecast
+    from emq.scheduling.forecast.what_if import WhatIf
+    from emq.scheduling.pools.catalog import Stored
+    from emq.scheduling.records.proof import LimitProof
+    from emq.scheduling.records.records import Attempt, TaskStatus
+    from emq.scheduling.records.snapshot import PoolState
+    from emq.scheduling.records.verifying import Proof
 
 TIGHTEST = 30
 """Limits that a proof lists if none was exceeded; JSON has all."""

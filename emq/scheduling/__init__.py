@@ -9,10 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from emq.scheduling.hosting.scheduler import Run
     from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
     from emq.scheduling.outcomes import Overloaded, ResourceFailed
-    from emq.scheduling.records import TaskStatus
-    from emq.scheduling.scheduler import Run
+    from emq.scheduling.records.records import TaskStatus
     from emq.scheduling.scheduling import Scheduling
     from emq.scheduling.submitting import Receipt, Submission
     from emq.scheduling.tasks import Task
@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "hosting.scheduler": ("Run",),
     "model": ("Calendar", "Hours", "Limit", "Pool", "Resource", "TaskType", "Tenant"),
     "outcomes": ("Overloaded", "ResourceFailed"),
-    "records": ("TaskStatus",),
-    "scheduler": ("Run",),
+    "records.records": ("TaskStatus",),
     "scheduling": ("Scheduling",),
     "submitting": ("Receipt", "Submission"),
     "tasks": ("Task",),

@@ -9,8 +9,8 @@ from emq import errors, plurals
 from emq.inspect.trace.facts import Place, State
 from emq.inspect.trace.places import Finder
 from emq.scheduling import topics
-from emq.scheduling.catalog import PoolCatalog
-from emq.scheduling.snapshots import Snapshots
+from emq.scheduling.pools.catalog import PoolCatalog
+from emq.scheduling.records.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from emq.app import App

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from emq import errors
-from emq.scheduling import rules
 from emq.scheduling.model import Costs
+from emq.scheduling.pools import rules
 from emq.topics.inputs import finite, shown
 from emq.topics.model import MAX_DELAY_S
 from emq.topics.rules import validate_name

@@ -1,5 +1,6 @@
-"""What a pool is made of: resources with limits, task types, calendars, tenants. Immutable; `emq.scheduling.rules`
-says which values go together, `emq.scheduling.catalog` keeps pools and changes them."""
+"""What a pool is made of: resources with limits, task types, calendars, tenants. Immutable;
+`emq.scheduling.pools.rules` says which values go together, `emq.scheduling.pools.catalog` keeps pools and changes
+them."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         price: of two resources with room, the cheaper one is chosen first; 0 or more, in any unit.
         calendar: the name of a calendar of the pool; None for none.
         paused: True to start nothing on it, and on what is below it.
-        adapts: lower its limits for a while when it answers that it gets too much, or slowly (`emq.scheduling.health`).
+        adapts: lower its limits for a while when it answers that it gets too much, or slowly
+            (`emq.scheduling.choice.health`).
         attributes: free texts for performers, such as a URL.
     """
 

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 from emq import errors
 from emq.message import Message
-from emq.scheduling import given, rules
-from emq.scheduling.cancels import Cancels
-from emq.scheduling.catalog import PoolCatalog
-from emq.scheduling.ends import EndLog
+from emq.scheduling import given
+from emq.scheduling.hosting.pool_host import PoolHost
+from emq.scheduling.hosting.scheduler import Performer, Run
 from emq.scheduling.model import Costs
-from emq.scheduling.pool_host import PoolHost
-from emq.scheduling.records import Records, TaskStatus
-from emq.scheduling.retention import Retention
-from emq.scheduling.scheduler import Performer, Run
-from emq.scheduling.snapshot import Snapshot
-from emq.scheduling.snapshots import Snapshots
+from emq.scheduling.pools import rules
+from emq.scheduling.pools.catalog import PoolCatalog
+from emq.scheduling.records.cancels import Cancels
+from emq.scheduling.records.ends import EndLog
+from emq.scheduling.records.records import Records, TaskStatus
+from emq.scheduling.records.retention import Retention
+from emq.scheduling.records.snapshot import Snapshot
+from emq.scheduling.records.snapshots import Snapshots
 from emq.scheduling.submitting import Receipt, Submission, Submitter
 from emq.scheduling.tasks import Task
 from emq.scheduling.together import Together

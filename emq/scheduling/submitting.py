@@ -1,8 +1,8 @@
 """Submitting tasks: is there a resource for the task, can it be done in time, and where does it wait.
 
-A task is not bound to a resource when it is submitted; see `emq.scheduling.scheduler`. What is predicted here is when
-the pool will come to it: the owner of the pool tells once a second how long a task of each type would wait, and tasks
-that this process has submitted since then are counted on top.
+A task is not bound to a resource when it is submitted; see `emq.scheduling.hosting.scheduler`. What is predicted here
+is when the pool will come to it: the owner of the pool tells once a second how long a task of each type would wait, and
+tasks that this process has submitted since then are counted on top.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import msgspec
 
 from emq import errors
 from emq.producer.outgoing import Outgoing
-from emq.scheduling import calendars, given, rules, topics
-from emq.scheduling.catalog import PoolCatalog, Stored
+from emq.scheduling import given, topics
+from emq.scheduling.limits import calendars
 from emq.scheduling.model import Costs, Pool, TaskType
-from emq.scheduling.snapshot import Snapshot
-from emq.scheduling.snapshots import Snapshots
+from emq.scheduling.pools import rules
+from emq.scheduling.pools.catalog import PoolCatalog, Stored
+from emq.scheduling.records.snapshot import Snapshot
+from emq.scheduling.records.snapshots import Snapshots
 from emq.scheduling.tasks import Carried, headers_of, topic_of
 from emq.topics.inputs import shown
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from emq import errors
-from emq.scheduling import rules
 from emq.scheduling.model import PERIODS_S, Pool
+from emq.scheduling.pools import rules
 from emq.scheduling.tasks import topic_of
 from emq.topics.model import Topic, TopicOptions
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from emq import App
 from emq.scheduling import Pool, Scheduling
-from emq.scheduling.records import Attempt, Records
-from emq.scheduling.verifying import Proof as Counted
-from emq.scheduling.verifying import verify
+from emq.scheduling.records.records import Attempt, Records
+from emq.scheduling.records.verifying import Proof as Counted
+from emq.scheduling.records.verifying import verify
 from emq.trail.proof import Proof, prove
 
 

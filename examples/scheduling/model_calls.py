@@ -26,7 +26,8 @@ from evidence import Facts
 
 from emq import App, Settings, errors
 from emq.clock import SystemClock
-from emq.scheduling import Overloaded, Receipt, Run, Scheduling, Submission, Task, documents
+from emq.scheduling import Overloaded, Receipt, Run, Scheduling, Submission, Task
+from emq.scheduling.pools import documents
 from emq.trail.writer import Trail
 
 HERE = Path(__file__).parent

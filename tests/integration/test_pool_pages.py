@@ -12,9 +12,9 @@ import pytest
 from support.browsing import CHECK, Board, shoot, until
 from support.pool_board import OUT_OF_ORDER, pool_board
 
-from emq.scheduling.catalog import PoolCatalog
 from emq.scheduling.model import Pool
-from emq.scheduling.snapshots import Snapshots
+from emq.scheduling.pools.catalog import PoolCatalog
+from emq.scheduling.records.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emq.scheduling.accounts import Accounts
+from emq.scheduling.limits.accounts import Accounts
+from emq.scheduling.limits.usage import SavedUse, Usage
 from emq.scheduling.model import Limit, Period, Pool, Resource
-from emq.scheduling.usage import SavedUse, Usage
 
 CELLS: dict[Period, tuple[int, int]] = {"minute": (1, 60), "hour": (60, 60), "day": (86_400, 1)}
 

@@ -15,9 +15,9 @@ from support.pools import POOL
 from support.push_api import Api
 
 from emq.api.scheduling.desk import MOST_FORECASTS
-from emq.scheduling import what_if
-from emq.scheduling.snapshot import PoolState, ResourceView, Snapshot, TypeView
-from emq.scheduling.snapshots import Snapshots
+from emq.scheduling.forecast import what_if
+from emq.scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
+from emq.scheduling.records.snapshots import Snapshots
 
 SMS = "/v1/pools/sms"
 

@@ -14,10 +14,10 @@ from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
 from emq.api.pages import pools_screen
 from emq.api.pages.pool_what_if import TypeCompared
 from emq.api.scheduling import schemas, verdicts
-from emq.scheduling.catalog import Stored
+from emq.scheduling.forecast.prediction import TypeForecast
 from emq.scheduling.model import Hours, Pool, Resource
-from emq.scheduling.prediction import TypeForecast
-from emq.scheduling.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq.scheduling.pools.catalog import Stored
+from emq.scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
 
 NOW = 1_700_000_000.0
 SMS = schemas.converted(POOL, Pool, "the pool")

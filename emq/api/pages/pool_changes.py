@@ -14,9 +14,9 @@ from emq.api.pages.rendering import PREFIX, number, segment
 from emq.api.pages.routing import AdminView, Screen, new_router
 from emq.api.scheduling import parts
 from emq.push.service.refusals import Invalid, NotFound
-from emq.scheduling import rules
 from emq.scheduling.model import Limit, Pool, Resource
-from emq.scheduling.snapshot import limit_key
+from emq.scheduling.pools import rules
+from emq.scheduling.records.snapshot import limit_key
 
 router = new_router()
 

@@ -1,6 +1,7 @@
 """What if: the waits of each type before and after changes that are not made.
 
-The changes stand in the address, in the words of `emq.scheduling.what_if`, so a forecast can be sent as a link.
+The changes stand in the address, in the words of `emq.scheduling.forecast.what_if`, so a forecast can be sent as a
+link.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from emq.api.pages.pools_screen import Choice
 from emq.api.pages.rendering import PREFIX, segment
 from emq.api.pages.routing import AdminView, new_router
 from emq.push.service.refusals import Invalid
-from emq.scheduling import rules, what_if
+from emq.scheduling.forecast import what_if
+from emq.scheduling.forecast.prediction import Forecast, TypeForecast
 from emq.scheduling.model import Pool
-from emq.scheduling.prediction import Forecast, TypeForecast
+from emq.scheduling.pools import rules
 
 router = new_router()
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from emq.api.pages.rendering import number
 from emq.api.scheduling import verdicts
 from emq.api.scheduling.verdicts import Verdict
-from emq.scheduling.catalog import Stored
 from emq.scheduling.model import Limit, Pool, Resource
-from emq.scheduling.snapshot import LimitView, ResourceView, Snapshot, TypeView, limit_key
+from emq.scheduling.pools.catalog import Stored
+from emq.scheduling.records.snapshot import LimitView, ResourceView, Snapshot, TypeView, limit_key
 
 SHOWN = 100
 """Most resources on a page."""

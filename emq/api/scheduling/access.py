@@ -8,7 +8,7 @@ import fastapi
 
 from emq.api.access import Admin, Submitter
 from emq.api.scheduling.desk import PoolDesk
-from emq.scheduling.rules import MAX_NAME_BYTES
+from emq.scheduling.pools.rules import MAX_NAME_BYTES
 
 __all__ = ["Admin", "Desk", "PoolName", "Submitter"]
 

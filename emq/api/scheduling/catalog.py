@@ -14,8 +14,8 @@ from emq.api import forms
 from emq.api.scheduling import access, schemas, verdicts, versions
 from emq.api.scheduling.desk import Changed, PoolDesk
 from emq.push.records import cursors
-from emq.scheduling.catalog import Stored
 from emq.scheduling.model import Pool
+from emq.scheduling.pools.catalog import Stored
 from emq.topics.inputs import shown as in_text
 
 router = fastapi.APIRouter(prefix="/v1/pools", tags=["pools"])

@@ -17,14 +17,15 @@ from emq import errors
 from emq.api.problems import Problem
 from emq.inspect import backlog
 from emq.push.service.service import PushService
-from emq.scheduling import rules, what_if
-from emq.scheduling.cancels import Cancels
-from emq.scheduling.catalog import PoolCatalog, Stored
+from emq.scheduling.forecast import what_if
+from emq.scheduling.forecast.prediction import HORIZON_S
 from emq.scheduling.model import Pool
-from emq.scheduling.prediction import HORIZON_S
-from emq.scheduling.records import Records
-from emq.scheduling.snapshot import PoolState, Snapshot
-from emq.scheduling.snapshots import Snapshots
+from emq.scheduling.pools import rules
+from emq.scheduling.pools.catalog import PoolCatalog, Stored
+from emq.scheduling.records.cancels import Cancels
+from emq.scheduling.records.records import Records
+from emq.scheduling.records.snapshot import PoolState, Snapshot
+from emq.scheduling.records.snapshots import Snapshots
 from emq.scheduling.submitting import Receipt, Submission, Submitter
 from emq.topics import inputs
 

@@ -14,10 +14,11 @@ from emq import errors
 from emq.api import forms
 from emq.api.scheduling import access, verdicts
 from emq.api.scheduling.desk import PoolDesk
-from emq.scheduling import rules, what_if
+from emq.scheduling.forecast import what_if
+from emq.scheduling.forecast.prediction import HORIZON_S, Forecast
 from emq.scheduling.model import Pool
-from emq.scheduling.prediction import HORIZON_S, Forecast
-from emq.scheduling.snapshot import PoolState, ResourceView, Snapshot, TypeView
+from emq.scheduling.pools import rules
+from emq.scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
 
 router = fastapi.APIRouter(prefix="/v1/pools/{pool}", tags=["pools"])
 

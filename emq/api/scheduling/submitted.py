@@ -12,7 +12,7 @@ from msgspec import Meta
 from emq import errors
 from emq.api.one_or_many import OneOrMany
 from emq.push.service.incoming import END, MOST, Id, Key
-from emq.scheduling import rules
+from emq.scheduling.pools import rules
 from emq.scheduling.submitting import Submission
 from emq.topics.inputs import shown
 from emq.topics.model import MAX_DELAY_S

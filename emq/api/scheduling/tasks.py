@@ -14,8 +14,8 @@ from emq.api import forms, problems, queries
 from emq.api.problems import Problem
 from emq.api.scheduling import access, schemas, submitted
 from emq.push.records import cursors
-from emq.scheduling import ends
-from emq.scheduling.records import Attempt, TaskStatus
+from emq.scheduling.records import ends
+from emq.scheduling.records.records import Attempt, TaskStatus
 from emq.scheduling.submitting import Receipt, Submission
 
 router = fastapi.APIRouter(prefix="/v1/pools/{pool}/tasks", tags=["tasks"])

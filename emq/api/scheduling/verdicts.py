@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from emq import durations, plurals
 from emq.scheduling.model import Pool, TaskType
-from emq.scheduling.snapshot import Snapshot, TypeView
+from emq.scheduling.records.snapshot import Snapshot, TypeView
 
 State = Literal["flowing", "trouble", "stopped", "unknown"]
 

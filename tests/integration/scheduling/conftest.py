@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from emq.database import Database
-from emq.scheduling import schema, tables
+from emq.scheduling.database import schema, tables
 
 
 @pytest.fixture

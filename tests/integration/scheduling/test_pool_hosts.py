@@ -14,9 +14,9 @@ from support.meeting import until
 
 import emq
 from emq import errors
+from emq.scheduling.hosting.scheduler import Run
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
 from emq.scheduling.outcomes import Overloaded, ResourceFailed
-from emq.scheduling.scheduler import Run
 from emq.scheduling.scheduling import Scheduling
 from emq.scheduling.submitting import Receipt, Submission
 from emq.scheduling.tasks import Task

@@ -9,7 +9,8 @@ import pytest
 from support.meeting import until
 
 import emq
-from emq.scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType, snapshots
+from emq.scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
+from emq.scheduling.records import snapshots
 
 
 async def test_a_failed_look_is_logged_and_repeated(

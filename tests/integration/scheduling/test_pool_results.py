@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import emq
+from emq.scheduling.hosting.scheduler import Run
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.scheduler import Run
 from emq.scheduling.scheduling import Scheduling
 from emq.scheduling.tasks import Task
 

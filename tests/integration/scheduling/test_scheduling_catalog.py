@@ -9,8 +9,8 @@ import pytest
 
 from emq import errors
 from emq.database import Database
-from emq.scheduling.catalog import PoolCatalog
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
+from emq.scheduling.pools.catalog import PoolCatalog
 
 
 def pool(name: str = "sms", amount: float = 10) -> Pool:

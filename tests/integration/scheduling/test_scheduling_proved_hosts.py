@@ -10,14 +10,14 @@ import msgspec
 from support.meeting import until
 
 import emq
-from emq.scheduling import editing
+from emq.scheduling.hosting.scheduler import Run
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.records import Records
-from emq.scheduling.scheduler import Run
+from emq.scheduling.pools import editing
+from emq.scheduling.records.records import Records
+from emq.scheduling.records.verifying import Proof, verify
 from emq.scheduling.scheduling import Scheduling
 from emq.scheduling.submitting import Receipt, Submission
 from emq.scheduling.tasks import Task
-from emq.scheduling.verifying import Proof, verify
 
 CODES = 120
 TAKES = {"code": {}, "notice": {"tokens": 4.0}}

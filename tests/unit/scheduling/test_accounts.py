@@ -2,8 +2,8 @@
 
 import math
 
-from emq.scheduling.accounts import PROBE_FACTOR, Accounts, Binding
-from emq.scheduling.limits import UNLIMITED
+from emq.scheduling.limits.accounts import PROBE_FACTOR, Accounts, Binding
+from emq.scheduling.limits.limits import UNLIMITED
 from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource
 
 NOW = 1_000_000.0

@@ -7,8 +7,8 @@ import zoneinfo
 
 import pytest
 
-from emq.scheduling import calendars
-from emq.scheduling.calendars import Timetable, allowed_at
+from emq.scheduling.limits import calendars
+from emq.scheduling.limits.calendars import Timetable, allowed_at
 from emq.scheduling.model import Hours
 
 BERLIN = "Europe/Berlin"

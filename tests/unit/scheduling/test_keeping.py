@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emq.scheduling.accounts import Accounts
-from emq.scheduling.keeping import MOST_OF_DAY, RELEASE, Keeping
+from emq.scheduling.choice.keeping import MOST_OF_DAY, RELEASE, Keeping
+from emq.scheduling.limits.accounts import Accounts
 from emq.scheduling.model import Limit, Period, Pool, Resource, TaskType
 
 EACH = {"requests": 1.0}

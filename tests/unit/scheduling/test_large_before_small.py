@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from bench.scheduling.replay import Replay
-from emq.scheduling import rules
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
+from emq.scheduling.pools import rules
 
 
 def test_small_tasks_do_not_take_the_room_that_a_larger_more_urgent_one_waits_for() -> None:

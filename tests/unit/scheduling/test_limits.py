@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from emq.scheduling.limits import UNLIMITED, DayMeter, InFlightMeter, Meter, Pace, WindowMeter, meter_of
+from emq.scheduling.limits.limits import UNLIMITED, DayMeter, InFlightMeter, Meter, Pace, WindowMeter, meter_of
 from emq.scheduling.model import Limit
 
 

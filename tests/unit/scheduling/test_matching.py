@@ -10,12 +10,12 @@ from collections import Counter
 
 import pytest
 
-from emq.scheduling.accounts import Accounts
-from emq.scheduling.keeping import RELEASE, Keeping
-from emq.scheduling.matching import Matching, Start
+from emq.scheduling.choice.keeping import RELEASE, Keeping
+from emq.scheduling.choice.matching import Matching, Start
+from emq.scheduling.choice.waiting import Waiting
+from emq.scheduling.limits.accounts import Accounts
 from emq.scheduling.model import Costs, Limit, Pool, Resource, TaskType, Tenant
 from emq.scheduling.tasks import Task
-from emq.scheduling.waiting import Waiting
 
 EACH = {"requests": 1.0}
 

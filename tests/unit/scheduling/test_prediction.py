@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from emq.scheduling import rules
+from emq.scheduling.forecast.prediction import Predictor, forecast, predicted_waits
 from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
-from emq.scheduling.prediction import Predictor, forecast, predicted_waits
-from emq.scheduling.snapshot import PoolState
+from emq.scheduling.pools import rules
+from emq.scheduling.records.snapshot import PoolState
 
 AT = datetime.datetime(2026, 3, 4, 12, tzinfo=datetime.UTC).timestamp()  # a Wednesday
 

@@ -9,10 +9,10 @@ import pytest
 
 from bench.scheduling.replay import Replay
 from bench.support.figures import percentile
-from emq.scheduling import rules
+from emq.scheduling.forecast.prediction import forecast, predicted_waits
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.prediction import forecast, predicted_waits
-from emq.scheduling.snapshot import PoolState
+from emq.scheduling.pools import rules
+from emq.scheduling.records.snapshot import PoolState
 
 AT = 1_000_000_020.0
 KINDS = "abc"

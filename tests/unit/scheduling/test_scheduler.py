@@ -12,8 +12,8 @@ import pytest
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
+from emq.scheduling.hosting.scheduler import Ended, NotNow, Run, Scheduler
 from emq.scheduling.model import Hours, Limit, Pool, Resource, TaskType
-from emq.scheduling.scheduler import Ended, NotNow, Run, Scheduler
 from emq.scheduling.tasks import NOT_NOW, Task, task_of
 
 EVENING = datetime.datetime(2026, 3, 2, 20, 59, tzinfo=datetime.UTC).timestamp()

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from emq.clock import ManualClock
-from emq.scheduling.health import Health
+from emq.scheduling.choice.health import Health
+from emq.scheduling.hosting.scheduler import Ended, NotNow, Run, Scheduler
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
 from emq.scheduling.outcomes import ResourceFailed
-from emq.scheduling.scheduler import Ended, NotNow, Run, Scheduler
 from emq.scheduling.tasks import Task
 
 

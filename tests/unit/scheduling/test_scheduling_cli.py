@@ -11,10 +11,10 @@ from support.emq_shell import Shell, shell
 
 from emq.cli import exit_codes
 from emq.database import Database
-from emq.scheduling.cancels import Cancels
-from emq.scheduling.ends import End, EndLog
-from emq.scheduling.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
-from emq.scheduling.snapshots import Snapshots
+from emq.scheduling.records.cancels import Cancels
+from emq.scheduling.records.ends import End, EndLog
+from emq.scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq.scheduling.records.snapshots import Snapshots
 
 POOL = """
 name = "sms"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.scheduling import editing
 from emq.scheduling.model import Limit, Pool, Resource, TaskType, Tenant
+from emq.scheduling.pools import editing
 
 POOL = Pool(
     "sms",

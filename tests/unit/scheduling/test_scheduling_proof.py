@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from emq.scheduling.accounts import Accounts, Charge
+from emq.scheduling.limits.accounts import Accounts, Charge
 from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
-from emq.scheduling.proof import LimitProof, Recount
-from emq.scheduling.records import Attempt
+from emq.scheduling.records.proof import LimitProof, Recount
+from emq.scheduling.records.records import Attempt
 
 T0 = 1_700_000_000
 """14 November 2023, 22:13:20 UTC, a Tuesday."""

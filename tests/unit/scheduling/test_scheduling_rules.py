@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from emq import errors
-from emq.scheduling import documents, rules
 from emq.scheduling.model import Pool
+from emq.scheduling.pools import documents, rules
 
 GOOD: dict[str, Any] = {
     "name": "sms",

@@ -7,7 +7,7 @@ from pathlib import Path
 import test_catalog
 
 from emq.database import Database
-from emq.scheduling import schema
+from emq.scheduling.database import schema
 
 
 def test_migrations_lead_to_the_tables_of_today(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from emq.scheduling.accounts import Accounts
+from emq.scheduling.limits.accounts import Accounts
+from emq.scheduling.limits.reserve import AGAIN_S
+from emq.scheduling.limits.usage import AT_ONCE, SavedUse, Usage
 from emq.scheduling.model import Limit, Pool, Resource
-from emq.scheduling.reserve import AGAIN_S
-from emq.scheduling.usage import AT_ONCE, SavedUse, Usage
 
 NOW = 1_000_000.0
 

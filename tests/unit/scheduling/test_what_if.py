@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from emq import errors
+from emq.scheduling.forecast.what_if import changed, what_if
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.snapshot import PoolState
-from emq.scheduling.what_if import changed, what_if
+from emq.scheduling.records.snapshot import PoolState
 
 TEN = Resource(parent="account", limits=(Limit("requests", 10, "second"),), takes={"a": {}})
 POOL = Pool(

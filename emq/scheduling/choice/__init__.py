@@ -1,0 +1,1 @@
+"""Which waiting task starts next, and on which resource."""

@@ -1,0 +1,1 @@
+"""The tables of scheduling, and how they are set up and migrated."""

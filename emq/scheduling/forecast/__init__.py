@@ -1,0 +1,1 @@
+"""What becomes of a pool: a fluid simulation on a virtual clock."""

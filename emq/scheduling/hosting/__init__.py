@@ -1,0 +1,1 @@
+"""A pool on the host that owns it."""

@@ -1,0 +1,517 @@
+"""The scheduler of one pool on the host that owns it: tasks wait here for a resource, and run on it.
+
+A task is a message in flight: EMQ's host delivers the first tasks of each topic of the pool, and each delivery waits in
+`perform` until `emq.scheduling.choice.matching` starts it on a resource. Nothing binds a task to a resource before. So
+a resource that fails leaves no tasks behind, and a host that stops gives all waiting ones back uncounted.
+
+All topics of a pool have the pool's topic as their budget, so one host owns them all. That host starts tasks only while
+it owns the first group of the pool's topic, and none in the second in which it first sees that: a former owner may have
+started tasks in this second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from emq import errors
+from emq.clock import Clock
+from emq.scheduling.choice.health import Health
+from emq.scheduling.choice.keeping import Keeping
+from emq.scheduling.choice.matching import Matching, Start
+from emq.scheduling.choice.waiting import Waiting
+from emq.scheduling.hosting.measured import Measured
+from emq.scheduling.limits import calendars
+from emq.scheduling.limits.accounts import Accounts, Charge
+from emq.scheduling.model import Costs, Pool
+from emq.scheduling.outcomes import Overloaded, ResourceFailed
+from emq.scheduling.pools import rules
+from emq.scheduling.tasks import NOT_NOW, Task
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 32
+"""Most tasks started before the event loop runs other things."""
+
+LOOK_S = 0.05
+"""Seconds between looks whether the host still owns the pool, while tasks wait."""
+
+EARLY_S = 0.0005
+"""The event loop's timers may be early by about this, in seconds."""
+
+MOVES = 20
+"""Resources that one attempt of a task may find overloaded or failed, before the task is tried again later."""
+
+AGAIN_S = 0.1
+"""Pause of a topic whose tasks were given back."""
+
+
+NO_TYPE_S = 5.0
+"""The same for tasks of a type that the pool does not have now, in seconds."""
+
+
+NO_ROOM_S = 60.0
+"""Seconds after which a task comes back whose costs are above every limit now."""
+
+MOVED_S = 1.0
+"""Seconds after which a task comes back that `MOVES` resources did not take."""
+
+
+class NotNow(errors.Retry):
+    """The task goes back to the store for a while, without an attempt."""
+
+    def __init__(self, reason: str, after_s: float) -> None:
+        super().__init__(NOT_NOW + reason, after_s=after_s)
+
+
+class Dropped(Exception):
+    """A task ends without having started: its `outcome` is "cancelled", "expired" or "dead"."""
+
+    def __init__(self, outcome: str, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+
+
+class Placement(NamedTuple):
+    """Where and when a task started, in seconds since the epoch, and what it was charged, by limit.
+
+    Attributes:
+        version: of the pool by which it was charged.
+    """
+
+    resource: str
+    charge: Charge
+    costs: Costs
+    at: float
+    version: int
+
+
+class Run:
+    """What a performer knows and tells of the attempt.
+
+    Attributes:
+        resource: name of the resource on which the task runs.
+        attributes: those of the resource.
+        charged: units charged at the start, by limit.
+        at: when it started, in seconds since the epoch; limits count it in the second of this time.
+        actual: units that the attempt really used, as far as `used` has told.
+    """
+
+    __slots__ = ("actual", "at", "attributes", "charged", "resource")
+
+    def __init__(self, resource: str, attributes: dict[str, str], charged: Costs, at: float) -> None:
+        self.resource = resource
+        self.at = at
+        self.attributes = attributes
+        self.charged = charged
+        self.actual: Costs = {}
+
+    def used(self, **units: float) -> None:
+        """Tell what the attempt really used, by limit name, in all: `run.used(tokens=812)`.
+
+        The difference to what was charged is settled when the attempt ends, also if it fails.
+
+        Raises:
+            ValueError: a number is negative or not finite.
+        """
+        for name, number in units.items():
+            if not (number >= 0 and math.isfinite(number)):
+                raise ValueError(f"used {name}={number!r}: give a finite number of units, 0 or more")
+        self.actual.update(units)
+
+
+Performer = Callable[[Task, Run], Awaitable[object]]
+
+
+class Ended(NamedTuple):
+    """An attempt that ran on a resource.
+
+    Attributes:
+        at: when it ended, in seconds since the epoch.
+        outcome: "done"; "failed" (it is tried again), "dead" (it is not), "moved" (it goes to another resource at
+            once), "stopped" (the host stopped, and another one tries it again).
+        error: of an attempt that is not done.
+        actual: units that it used, as far as it told.
+        result: what the performer returned.
+    """
+
+    task: Task
+    placement: Placement
+    at: float
+    outcome: str
+    error: str | None
+    actual: Costs
+    result: object
+
+
+def outcome_of(failure: BaseException | None, attempt: int, max_attempts: int | None) -> tuple[str, str | None]:
+    """Return the outcome and the error of an attempt; see `Ended`."""
+    if failure is None:
+        return "done", None
+    if isinstance(failure, asyncio.CancelledError):
+        return "stopped", "the host stopped"
+    if isinstance(failure, Overloaded | ResourceFailed):
+        return "moved", describe(failure)
+    is_last = isinstance(failure, errors.Reject) or (max_attempts is not None and attempt >= max_attempts)
+    return "dead" if is_last else "failed", describe(failure)
+
+
+def describe(failure: BaseException | None) -> str:
+    """Return one line that says what failed."""
+    if isinstance(failure, TimeoutError) and not str(failure):
+        return "it took longer than its type's timeout_s"
+    if isinstance(failure, errors.Retry | errors.Reject | Overloaded | ResourceFailed):
+        return str(failure.reason)
+    try:
+        return f"{type(failure).__name__}: {failure}"[:500]
+    except Exception:  # the performer's own class, which fails once more
+        return f"{type(failure).__name__}, which cannot tell its text"
+
+
+def _told(failure: BaseException) -> BaseException:
+    """Return what a performer raised; as a failed attempt, unless the host stops it or Python is interrupted."""
+    if isinstance(failure, Exception | KeyboardInterrupt):
+        return failure
+    task = asyncio.current_task()
+    if isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling():
+        return failure
+    told = RuntimeError(f"the performer raised {describe(failure)}")
+    told.__cause__ = failure
+    return told
+
+
+class Scheduler:
+    """The waiting and running tasks of one pool on this host.
+
+    Args:
+        owns: returns whether this host owns the pool now.
+        on_ended: called with each attempt that ran; it may wait to push back.
+        version: of the pool.
+        saves: True if a `UsageKeeper` saves what `accounts` count.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        clock: Clock,
+        owns: Callable[[], bool],
+        on_ended: Callable[[Ended], Awaitable[None]],
+        version: int = 0,
+        *,
+        saves: bool = False,
+    ) -> None:
+        now = clock.now()
+        self.pool = pool
+        self.version = version
+        self.accounts = Accounts(pool, now, saves=saves)
+        self.accounts.begin(now)
+        self.keeping = Keeping(pool, self.accounts, now)
+        self.matching = Matching(pool, self.keeping)
+        self.measured = Measured(now)
+        self.healths: dict[str, Health] = {}
+        self.running: Counter[str] = Counter()
+        self.cancelled: set[str] = set()
+        self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
+        self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
+        self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
+        self._clock = clock
+        self._owns = owns
+        self._on_ended = on_ended
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._look: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    # ------------------------------------------------------------------------------------------------- what hosts call
+
+    async def perform(self, task: Task, performer: Performer) -> object:
+        """Wait for a resource, run the task on it, and return the performer's result.
+
+        Raises:
+            GiveBack: the host lets go of the pool; another one will deliver the task.
+            Dropped: the task was cancelled or has expired, and did not start.
+            NotNow: no resource takes it for a while.
+            Exception: of the performer, when the attempt failed.
+        """
+        self._check(task, self._clock.now())
+        self.measured.arrived(task.type)
+        for _ in range(MOVES):
+            placement = await self._placed(task)
+            try:
+                return await self._run(task, placement, performer)
+            except (Overloaded, ResourceFailed) as exc:
+                log.debug("task %s leaves resource %s: %s", task.id, placement.resource, exc)
+        raise NotNow(f"{MOVES} resources were overloaded or out of order one after another", MOVED_S)
+
+    def follow(self, pool: Pool, version: int) -> None:
+        """Take over a changed pool; what waits and runs goes on."""
+        now = self._clock.now()
+        self.pool, self.version = pool, version
+        self.accounts.follow(pool, now)
+        self.keeping.follow(pool, now)
+        self.matching.follow(pool)
+        self._most.clear()
+        for name in list(self.healths):
+            resource = pool.resources.get(name)
+            if resource is None or not resource.adapts:
+                del self.healths[name]
+                if resource is not None:
+                    self.apply(name, Health(), now)
+        self._soon()
+
+    def cancel(self, ids: Iterable[str]) -> None:
+        """Take these tasks out of the window, and refuse them when they come. Those that run go on."""
+        if not (asked := set(ids)):
+            return
+        self.cancelled |= asked
+        for waiting in self._waiting:
+            if waiting.task.id in asked:
+                self._drop(waiting, Dropped("cancelled", "cancelled"))
+                self._soon()
+
+    def sweep(self) -> None:
+        """Drop waiting tasks that have expired, and let resources follow the time: call this about once a second."""
+        now = self._clock.now()
+        for waiting in self._waiting:
+            kind = self.pool.types.get(waiting.task.type)
+            if kind is None or kind.ttl_s is not None or kind.hours or waiting.costs is not None:
+                try:
+                    self._check(waiting.task, now)
+                except (Dropped, errors.GiveBack, NotNow) as exc:
+                    self._drop(waiting, exc)
+        for name, health in self.healths.items():
+            if name in self.pool.resources:
+                self.apply(name, health, now)
+        self.matching.look_again(now)
+        self._soon()
+
+    def waiting(self, task_type: str) -> int:
+        """Return how many tasks of a type wait here for a resource."""
+        return self.matching.window.by_type.get(task_type, 0)
+
+    def closed(self, now: float) -> dict[str, str]:
+        """Return why resources start nothing now, by resource; also those whose parent starts nothing."""
+        found = {}
+        for name in self.pool.resources:
+            for above in [name, *self.pool.parents(name)]:
+                health = self.healths.get(above)
+                if self.pool.resources[above].paused:
+                    found[name] = "paused" if above == name else f"{above} is paused"
+                elif health is not None and health.closed_until > now:
+                    found[name] = health.reason if above == name else f"{above}: {health.reason}"
+        return found
+
+    def long_running(self, before: float) -> list[tuple[Task, Placement]]:
+        """Return the tasks that started before that time and still run."""
+        found = []
+        for task, placement in self._placed_tasks.values():  # in the order of their starts
+            if placement.at >= before:
+                break
+            found.append((task, placement))
+        return found
+
+    def close(self) -> None:
+        """Give all waiting tasks back, and start nothing any more."""
+        self._is_closed = True
+        for handle in (self._timer, self._look):
+            if handle is not None:
+                handle.cancel()
+        self._give_back()
+
+    # ------------------------------------------------------------------------------------------------------- one task
+
+    async def _placed(self, task: Task) -> Placement:
+        """Wait in the window until the task starts.
+
+        Raises:
+            GiveBack, Dropped: it does not start here.
+        """
+        now = self._clock.now()
+        self._check(task, now)
+        future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
+        waiting = Waiting(task, 0, future)
+        self._waiting[waiting] = None
+        self.matching.add(waiting, now)
+        self._soon()
+        self._look_again()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._undo(future.result())  # it was cancelled in the moment in which it started
+            raise
+        finally:
+            self.matching.remove(waiting)
+            del self._waiting[waiting]
+
+    def _check(self, task: Task, now: float) -> None:
+        """Raise unless the task may wait here."""
+        if self._is_closed or not self._owns():
+            raise errors.GiveBack("this host does not own the pool", pause_s=AGAIN_S)
+        if task.id in self.cancelled:
+            raise Dropped("cancelled", "cancelled")
+        kind = self.pool.types.get(task.type)
+        if kind is None:
+            raise errors.GiveBack(f"pool {self.pool.name!r} has no task type {task.type!r} now", pause_s=NO_TYPE_S)
+        if kind.ttl_s is not None and now > task.submitted_us / 1e6 + kind.ttl_s:
+            raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {kind.ttl_s:g}")
+        if kind.hours and (at := calendars.allowed_at(kind.hours, task.zone or self.pool.zone, now)) > now:
+            raise NotNow("the hours of its type are over", at - now)
+        if task.costs is not None and not self._ever_fits(task):
+            raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
+
+    def _ever_fits(self, task: Task) -> bool:
+        """Return True if some able resource would take the task with nothing else running; also if none is able now."""
+        assert task.costs is not None
+        able = self._most.get(task.type)
+        if able is None:
+            able = self._most[task.type] = rules.most_on_able(self.pool, task.type)
+        costs = task.costs.get
+        return not able or any(all(costs(limit, 0.0) <= most for limit, most in amounts) for amounts in able)
+
+    def _undo(self, placement: Placement) -> None:
+        self._left(placement.resource)
+        placement.charge.undo(self._clock.now())
+        self.matching.freed(placement.resource, is_refund=True)
+
+    async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
+        resource = self.pool.resources.get(placement.resource)
+        kind = self.pool.types.get(task.type)
+        run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs, placement.at)
+        self._placed_tasks[placement.charge] = (task, placement)
+        result: object = None
+        failure: BaseException | None = None
+        try:
+            async with asyncio.timeout(None if kind is None else kind.timeout_s):
+                result = await performer(task, run)
+        except BaseException as exc:
+            failure = _told(exc)
+        now = self._clock.now()
+        self._left(placement.resource)
+        self._placed_tasks.pop(placement.charge, None)
+        actual = dict(run.actual)  # what the performer tells from now on comes too late
+        placement.charge.end(now, actual)
+        outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
+        self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
+        self._note_health(task.type, placement, failure, now)
+        self.matching.freed(placement.resource, is_refund=bool(actual))
+        self._soon()
+        await self._on_ended(Ended(task, placement, now, outcome, error, actual, result))
+        if failure is not None:
+            raise failure
+        return result
+
+    def _left(self, resource: str) -> None:
+        self.running[resource] -= 1
+        if not self.running[resource]:
+            del self.running[resource]
+
+    def _note_health(self, kind: str, placement: Placement, failure: BaseException | None, now: float) -> None:
+        """Let the resource have less, or close it, by how the attempt ended."""
+        name = placement.resource
+        resource = self.pool.resources.get(name)
+        if resource is None or not resource.adapts or isinstance(failure, asyncio.CancelledError):
+            return
+        health = self.healths.get(name)
+        if health is None:
+            health = self.healths[name] = Health()
+        if failure is None or isinstance(failure, errors.Reject):
+            health.succeeded(placement.at, now, kind)
+        elif isinstance(failure, Overloaded):
+            health.too_much(placement.at, now, failure.reason, failure.after_s)
+        elif isinstance(failure, ResourceFailed):
+            health.broken(placement.at, now, failure.reason)
+        else:
+            health.failed(placement.at, now, describe(failure))
+        self.apply(name, health, now)
+
+    def apply(self, name: str, health: Health, now: float) -> None:
+        """Let accounts and matching have what the health of a resource says now."""
+        factor = health.factor(now)
+        if factor != self.accounts.factor(name):
+            self.accounts.set_factor(name, factor, now)
+            self.matching.freed(name, is_refund=True)  # what sleeps until never may have room now
+            self._soon()
+        if health.closed_until != self.matching.closed_until(name):
+            self.matching.close(name, health.closed_until)
+            self._soon()
+
+    # --------------------------------------------------------------------------------------------------- the matching
+
+    def _soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._match)
+
+    def _match(self) -> None:
+        self._is_due = False
+        if self._is_closed or not self.matching.window.count:
+            return
+        if not self._owns():
+            self._give_back()
+            return
+        now = self._clock.now()
+        starts = self.matching.run(now, AT_ONCE)
+        for start in starts:
+            self._started(start, now)
+        if len(starts) >= AT_ONCE:
+            self._soon()
+        else:
+            self._sleep_until(self.matching.next_at(now), now)
+
+    def _started(self, start: Start, now: float) -> None:
+        task = start.waiting.task
+        future: asyncio.Future[Placement] = start.waiting.holder
+        placement = Placement(start.resource, start.charge, start.costs, now, self.version)
+        self.running[start.resource] += 1
+        try:
+            if future.done():  # cancelled, and not taken out of the window yet
+                raise Dropped("cancelled", "cancelled")
+            self._check(task, now)
+        except (Dropped, errors.GiveBack, NotNow) as exc:
+            self._undo(placement)
+            if not future.done():
+                future.set_exception(exc)
+            return
+        self.measured.started(task, start.resource, now)
+        future.set_result(placement)
+
+    def _sleep_until(self, at: float, now: float) -> None:
+        if at == self._timer_at and self._timer is not None and not self._timer.cancelled():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = at
+        if at < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now) + EARLY_S, self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        self._match()
+
+    def _look_again(self) -> None:
+        """Look from time to time whether the host still owns the pool, as long as tasks wait."""
+        if self._look is None and not self._is_closed:
+            self._look = asyncio.get_running_loop().call_later(LOOK_S, self._looked)
+
+    def _looked(self) -> None:
+        self._look = None
+        if not self._owns():
+            self._give_back()
+        elif self.matching.window.count:
+            self._look_again()
+
+    def _give_back(self) -> None:
+        for waiting in self._waiting:
+            self._drop(waiting, errors.GiveBack("the host lets go of the pool", pause_s=AGAIN_S))
+
+    def _drop(self, waiting: Waiting, why: Exception) -> None:
+        self.matching.remove(waiting)
+        if not waiting.holder.done():
+            waiting.holder.set_exception(why)

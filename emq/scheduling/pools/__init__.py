@@ -1,0 +1,1 @@
+"""What a pool may be, its file, its changes, and where pools are kept."""
