@@ -20,7 +20,7 @@ from bench.scheduling.counting import overshoot
 from bench.scheduling.optimum import most_work
 from bench.support.figures import percentile
 from bench.support.stage import Stage
-from emq.scheduling.hosting.scheduler import Run
+from emq.scheduling.hosting.attempts import Run
 from emq.scheduling.model import Pool
 from emq.scheduling.submitting import Submission
 from emq.scheduling.tasks import Task

@@ -12,7 +12,7 @@ import emq
 from bench.scheduling.counting import Start
 from bench.support.stage import Stage
 from emq.host import garbage_collection
-from emq.scheduling.hosting.scheduler import Run
+from emq.scheduling.hosting.attempts import Run
 from emq.scheduling.model import Pool
 from emq.scheduling.scheduling import Scheduling
 from emq.scheduling.submitting import Receipt, Submission

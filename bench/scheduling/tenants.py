@@ -19,7 +19,7 @@ from bench.scheduling import rig
 from bench.scheduling.counting import overshoot
 from bench.support.figures import percentile
 from bench.support.stage import Stage
-from emq.scheduling.hosting.scheduler import Run
+from emq.scheduling.hosting.attempts import Run
 from emq.scheduling.model import Limit, Pool, Resource, TaskType, Tenant
 from emq.scheduling.pools import rules
 from emq.scheduling.tasks import Task

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emq.scheduling.hosting.scheduler import Run
+    from emq.scheduling.hosting.attempts import Run
     from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
     from emq.scheduling.outcomes import Overloaded, ResourceFailed
     from emq.scheduling.records.records import TaskStatus
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "hosting.scheduler": ("Run",),
+    "hosting.attempts": ("Run",),
     "model": ("Calendar", "Hours", "Limit", "Pool", "Resource", "TaskType", "Tenant"),
     "outcomes": ("Overloaded", "ResourceFailed"),
     "records.records": ("TaskStatus",),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from emq import errors
 from emq.message import Message
 from emq.scheduling import given
+from emq.scheduling.hosting.attempts import Performer, Run
 from emq.scheduling.hosting.pool_host import PoolHost
-from emq.scheduling.hosting.scheduler import Performer, Run
 from emq.scheduling.model import Costs
 from emq.scheduling.pools import rules
 from emq.scheduling.pools.catalog import PoolCatalog

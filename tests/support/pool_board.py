@@ -11,7 +11,7 @@ from emq import App, settings
 from emq.api import serving
 from emq.api.scheduling import schemas
 from emq.push.service.service import PushService
-from emq.scheduling.hosting.scheduler import Run
+from emq.scheduling.hosting.attempts import Run
 from emq.scheduling.model import Pool
 from emq.scheduling.outcomes import ResourceFailed
 from emq.scheduling.scheduling import Scheduling

@@ -14,7 +14,7 @@ from support.push_api import Api
 
 from emq import App, errors, settings
 from emq.push.service.service import PushService
-from emq.scheduling.hosting.scheduler import Run
+from emq.scheduling.hosting.attempts import Run
 from emq.scheduling.records.ends import End, EndLog
 from emq.scheduling.scheduling import Scheduling
 from emq.scheduling.submitting import Submitter

@@ -25,10 +25,12 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from emq.scheduling.choice.costing import Costing
 from emq.scheduling.choice.keeping import Keeping
+from emq.scheduling.choice.seats import Seat, sharing_in_flight
 from emq.scheduling.choice.waiting import Level, Line, Waiting, Window
 from emq.scheduling.limits.accounts import Charge
-from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Pool, TaskType
+from emq.scheduling.model import Costs, Pool, TaskType
 
 CHOICES = 16
 """Resources that a task looks at if more are idle. Two random choices are nearly as good as all (Mitzenmacher 2001);
@@ -62,32 +64,6 @@ class Start(NamedTuple):
     costs: Costs
 
 
-class Seat:
-    """What the matching knows of a resource.
-
-    Attributes:
-        types: the types that it takes.
-        turn: starts divided by weight; the lowest of the cheapest is next.
-        asleep: by level: until when it starts nothing of that level, and the costs that did not fit.
-        credits: starts that its types with a share are owed.
-        closed_until: it starts nothing before; seconds since the epoch.
-        timers: the times at which it is looked at again, each once however often it falls asleep until then.
-    """
-
-    __slots__ = ("asleep", "closed_until", "credits", "name", "price", "timers", "turn", "types", "weight")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.types: frozenset[str] = frozenset()
-        self.price = 0.0
-        self.weight = 1.0
-        self.turn = 0.0
-        self.asleep: dict[int, tuple[float, Costs]] = {}
-        self.credits: dict[str, float] = {}
-        self.closed_until = 0.0
-        self.timers: set[float] = set()
-
-
 class Matching:
     """The waiting tasks and the resources of one pool. Times are seconds since the epoch.
 
@@ -115,8 +91,7 @@ class Matching:
         """Follow a change of the pool; `Accounts.follow` comes first."""
         self._pool = pool
         self._able = {kind: pool.able(kind) for kind in pool.types}
-        self._costs: dict[tuple[str, str], Costs] = {}
-        self._units: dict[tuple[str, str], float] = {}
+        self._costing = Costing(pool)
         self._shares = {name: kind.share for name, kind in pool.types.items() if kind.share}
         takers = {name: resource for name, resource in pool.resources.items() if resource.takes}
         self._seats = {name: self._seats.get(name) or Seat(name) for name in takers}
@@ -131,7 +106,7 @@ class Matching:
         self._closed = {name for name in self._closed if name in self._seats}
         self._paused = {name for name in takers if any(each.paused for each in pool.chain(name))}
         self._woken = dict.fromkeys(self._seats)
-        self._freed_by = _sharing_in_flight(pool)
+        self._freed_by = sharing_in_flight(pool)
         self._relevel()
 
     def _relevel(self) -> None:
@@ -328,7 +303,7 @@ class Matching:
             asleep = self._seats[name].asleep.get(number)
             if asleep is None or not self._is_open(name, now):
                 continue
-            usual = self._of_type(kind, name)
+            usual = self._costing.of_type(kind, name)
             for own in some:
                 costs = usual if own is None else {limit: own.get(limit, units) for limit, units in usual.items()}
                 if self._is_smaller(costs, asleep[1]) and self._keeping.fits(name, costs, now, number):
@@ -340,7 +315,7 @@ class Matching:
         """Return whether the task of a level that is next on the resource has room there."""
         level = self.window.level(number)
         head = None if level is None else self._head(seat, level)
-        return head is not None and self._keeping.fits(seat.name, self._costs_of(head, seat.name), now, number)
+        return head is not None and self._keeping.fits(seat.name, self._costing.of(head, seat.name), now, number)
 
     def _is_open(self, name: str, now: float) -> bool:
         return self._seats[name].closed_until <= now and name not in self._paused
@@ -361,7 +336,7 @@ class Matching:
         head = self._head(seat, level)
         if head is None:
             return None
-        costs = self._costs_of(head, seat.name)
+        costs = self._costing.of(head, seat.name)
         until = self._delays_until(seat, number, head, costs, now)
         if until is None:
             if self._keeping.fits(seat.name, costs, now, number):
@@ -401,12 +376,12 @@ class Matching:
         """Start a smaller task that does not delay the one that is next."""
         earliest = None
         for line, kind in self._lines_by_type(seat, level):
-            if not line.with_costs and not self._is_smaller(self._of_type(kind, seat.name), costs):
+            if not line.with_costs and not self._is_smaller(self._costing.of_type(kind, seat.name), costs):
                 continue
             for waiting in line.behind(GAP_TRIES):
                 if waiting is head or waiting.is_near:
                     continue
-                own = self._costs_of(waiting, seat.name)
+                own = self._costing.of(waiting, seat.name)
                 if not self._is_smaller(own, costs):
                     continue
                 if not self._keeping.fits(seat.name, own, now, number):
@@ -445,7 +420,7 @@ class Matching:
             head = None if waits is None else waits.head()
             if head is None:
                 continue
-            costs = self._costs_of(head[1], seat.name)
+            costs = self._costing.of(head[1], seat.name)
             if self._accounts.fits(seat.name, costs, now):
                 seat.credits[kind] = credit - 1.0
                 return self._start(seat, head[1], costs, now)
@@ -454,7 +429,7 @@ class Matching:
     def _start(self, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> Start:
         ends_at = now + self._kind(waiting).duration_s
         charge = self._keeping.charge(seat.name, costs, now, waiting.level, ends_at)
-        self.window.take(waiting, self._units_of(waiting, seat.name, costs))
+        self.window.take(waiting, self._costing.units(waiting, seat.name, costs))
         for name in seat.credits:
             if name in self.window.by_type:
                 seat.credits[name] = min(MOST_CREDIT, seat.credits[name] + self._shares[name])
@@ -469,39 +444,6 @@ class Matching:
         known = self._pool.tenants.get(tenant)
         return 1.0 if known is None else known.weight
 
-    def _of_type(self, kind: str, resource: str) -> Costs:
-        costs = self._costs.get((kind, resource))
-        if costs is None:
-            costs = self._costs[kind, resource] = self._pool.costs(kind, resource)
-        return costs
-
-    def _costs_of(self, waiting: Waiting, resource: str) -> Costs:
-        costs = self._of_type(waiting.task.type, resource)
-        if waiting.costs is None:
-            return costs
-        return {name: waiting.costs.get(name, cost) for name, cost in costs.items()}
-
-    def _units_of(self, waiting: Waiting, resource: str, costs: Costs) -> float:
-        """Return what a start counts for its tenant: its dominant share of the resource's limits.
-
-        That is the largest part that it takes of any limit, in units of what the tightest limit gives one request.
-        """
-        key = (waiting.task.type, resource)
-        units = self._units.get(key) if waiting.costs is None else None
-        if units is None:
-            rates = [
-                (limit.name, limit.amount / PERIODS_S.get(limit.per, 1.0))
-                for each in self._pool.chain(resource)[:1]
-                for limit in each.limits
-                if limit.amount > 0
-            ]
-            rated = [rate for name, rate in rates if rate > 0]
-            largest = max((costs[name] / rate for name, rate in rates), default=DEFAULT_COST)
-            units = largest * min(rated, default=1.0)
-            if waiting.costs is None:
-                self._units[key] = units
-        return units
-
     def _of_key(self, kind: str, key: str, now: float) -> str | None:
         """Return the resource of a key: the same for all tasks of the key, while no resource closes or comes.
 
@@ -514,20 +456,3 @@ class Matching:
 def _near_level(kind: TaskType) -> int:
     """Return the priority at which tasks of a type compete once their deadline is near."""
     return kind.priority if kind.near_priority is None else kind.near_priority
-
-
-def _sharing_in_flight(pool: Pool) -> dict[str, list[str]]:
-    """Return by resource which resources may have room when a task on it ends: those under its limits in flight."""
-    below: dict[str, list[str]] = {}
-    limited = {
-        name for name, resource in pool.resources.items() if any(li.per == "in_flight" for li in resource.limits)
-    }
-    takers = [name for name, resource in pool.resources.items() if resource.takes]
-    for name in takers:
-        for each in (name, *pool.parents(name)):
-            if each in limited:
-                below.setdefault(each, []).append(name)
-    return {
-        name: sorted({other for each in (name, *pool.parents(name)) for other in below.get(each, ())})
-        for name in takers
-    }

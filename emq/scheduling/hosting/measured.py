@@ -89,7 +89,7 @@ class Measured:
             starts.append((int(now), 1))
 
     def ended(self, task_type: str, resource: str, took_s: float, outcome: str) -> None:
-        """Note an attempt that ended after `took_s` seconds; `outcome` as `scheduler.Ended` has it."""
+        """Note an attempt that ended after `took_s` seconds; `outcome` as `attempts.Ended` has it."""
         self.running[task_type] -= 1
         self.outcomes[task_type, outcome] += 1
         if outcome == "done":

@@ -15,7 +15,8 @@ import msgspec
 from emq import errors
 from emq.message import Message
 from emq.scheduling import topics
-from emq.scheduling.hosting.scheduler import Dropped, Ended, NotNow, Performer, Scheduler, describe
+from emq.scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe
+from emq.scheduling.hosting.scheduler import Scheduler
 from emq.scheduling.hosting.viewing import Viewer
 from emq.scheduling.limits.usage_keeper import Saving, UsageTable
 from emq.scheduling.model import TaskType

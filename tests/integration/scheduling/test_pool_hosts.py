@@ -14,7 +14,7 @@ from support.meeting import until
 
 import emq
 from emq import errors
-from emq.scheduling.hosting.scheduler import Run
+from emq.scheduling.hosting.attempts import Run
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
 from emq.scheduling.outcomes import Overloaded, ResourceFailed
 from emq.scheduling.scheduling import Scheduling

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import emq
-from emq.scheduling.hosting.scheduler import Run
+from emq.scheduling.hosting.attempts import Run
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
 from emq.scheduling.scheduling import Scheduling
 from emq.scheduling.tasks import Task

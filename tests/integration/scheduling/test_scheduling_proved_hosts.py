@@ -10,7 +10,7 @@ import msgspec
 from support.meeting import until
 
 import emq
-from emq.scheduling.hosting.scheduler import Run
+from emq.scheduling.hosting.attempts import Run
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
 from emq.scheduling.pools import editing
 from emq.scheduling.records.records import Records

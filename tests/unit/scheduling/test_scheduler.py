@@ -12,7 +12,8 @@ import pytest
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.scheduling.hosting.scheduler import Ended, NotNow, Run, Scheduler
+from emq.scheduling.hosting.attempts import Ended, NotNow, Run
+from emq.scheduling.hosting.scheduler import Scheduler
 from emq.scheduling.model import Hours, Limit, Pool, Resource, TaskType
 from emq.scheduling.tasks import NOT_NOW, Task, task_of
 

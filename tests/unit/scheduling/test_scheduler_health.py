@@ -9,7 +9,8 @@ import pytest
 
 from emq.clock import ManualClock
 from emq.scheduling.choice.health import Health
-from emq.scheduling.hosting.scheduler import Ended, NotNow, Run, Scheduler
+from emq.scheduling.hosting.attempts import Ended, NotNow, Run
+from emq.scheduling.hosting.scheduler import Scheduler
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
 from emq.scheduling.outcomes import ResourceFailed
 from emq.scheduling.tasks import Task
