@@ -160,11 +160,19 @@ class Scheduling:
         """
         given = Submission(task_type, payload, tenant, key, task_id, deadline_s, zone, costs, keep, reply_to)
         self._submitter(pool)
-        return await self._together[pool].submit(given)
+        try:
+            return await self._together[pool].submit(given)
+        except errors.UnknownPool:
+            self._forget(pool)
+            raise
 
     async def submit_many(self, pool: str, tasks: Iterable[Submission]) -> list[Receipt | errors.EMQError]:
         """Submit many tasks at once; return the receipt or the error of each, in order."""
-        return await self._submitter(pool).submit(list(tasks))
+        try:
+            return await self._submitter(pool).submit(list(tasks))
+        except errors.UnknownPool:
+            self._forget(pool)
+            raise
 
     async def cancel(self, pool: str, *ids: str) -> None:
         """Ask for tasks not to be started. Within about a second those that wait end as cancelled; `status` tells."""
@@ -207,6 +215,11 @@ class Scheduling:
             found = self._submitters[pool] = Submitter(self._app, pool, self.pools, snapshots)
             self._together[pool] = Together(found.submit)
         return found
+
+    def _forget(self, pool: str) -> None:
+        """Keep nothing of a pool that does not exist, since callers may ask for any name."""
+        self._submitters.pop(pool, None)
+        self._together.pop(pool, None)
 
     async def _close(self) -> None:
         for together in self._together.values():

@@ -60,6 +60,9 @@ AGAIN_S = 0.1
 """Pause of a topic whose tasks were given back."""
 
 
+MOST_CANCELLED = 200_000
+"""Ids of cancelled tasks that a host knows; beyond, the first asked for are forgotten."""
+
 NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
 
@@ -101,7 +104,7 @@ class Scheduler:
         self.measured = Measured(now)
         self.healths: dict[str, Health] = {}
         self.running: Counter[str] = Counter()
-        self.cancelled: set[str] = set()
+        self.cancelled: dict[str, None] = {}
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
         self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
         self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
@@ -155,7 +158,9 @@ class Scheduler:
         """Take these tasks out of the window, and refuse them when they come. Those that run go on."""
         if not (asked := set(ids)):
             return
-        self.cancelled |= asked
+        self.cancelled.update(dict.fromkeys(asked))
+        while len(self.cancelled) > MOST_CANCELLED:
+            del self.cancelled[next(iter(self.cancelled))]
         for waiting in self._waiting:
             if waiting.task.id in asked:
                 self._drop(waiting, Dropped("cancelled", "cancelled"))
