@@ -320,8 +320,13 @@ def warnings(pool: Pool, waiting: Mapping[str, int] | None = None) -> list[str]:
         waiting: number of waiting tasks by type; None if unknown.
     """
     found = []
-    for name in pool.types:
+    for name, kind in pool.types.items():
         able = pool.able(name)
+        if kind.longest_wait_s is not None and kind.longest_wait_s < kind.duration_s:
+            found.append(
+                f"type {name!r}: longest_wait_s {kind.longest_wait_s:g} is below duration_s {kind.duration_s:g}, so "
+                "each task is refused; give it more time, or say how long it really takes"
+            )
         if not able:
             found.append(f"no resource takes type {name!r}{_left(name, waiting)}")
         elif closed := _closed(pool, able):

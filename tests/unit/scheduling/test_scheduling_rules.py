@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from emq import errors
-from emq.scheduling.model import Pool
+from emq.scheduling.model import Limit, Pool, Resource, TaskType
 from emq.scheduling.pools import documents, rules
 
 GOOD: dict[str, Any] = {
@@ -205,3 +205,10 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_place(text: str, said: s
 def test_amounts_too_large_for_a_float_are_refused() -> None:
     with pytest.raises(errors.InvalidPool):
         documents.load(f'name = "p"\n[resources.r]\nlimits = [{{name="x", amount={"9" * 400}, per="day"}}]')
+
+
+def test_a_type_that_cannot_be_done_in_its_time_is_odd() -> None:
+    resource = Resource(limits=(Limit("requests", 10, "second"),), takes={"code": {}, "call": {}})
+    types = {"code": TaskType(longest_wait_s=0.5), "call": TaskType(longest_wait_s=2.0, duration_s=2.0)}
+    [line] = rules.warnings(Pool("p", resources={"r": resource}, types=types))
+    assert line.startswith("type 'code': longest_wait_s 0.5 is below duration_s 1, so each task is refused")
