@@ -11,6 +11,8 @@ lately, at `rate` units a second, is given to less urgent ones like this:
   urgent tasks will use in the rest of the day, but at most half of what belongs to that time.
 - **Released.** From `RELEASE` of a second on nothing is kept of a limit per second, since what is left would be lost.
 
+Among tasks of one level, those of tenants with a backlog count as half a level less urgent than the others.
+
 A limit per second is given to them like this whenever a more urgent type can use it at all, since nothing is lost by
 it. Of the others nothing is kept or spread if no more urgent task was charged within minutes. The most urgent level,
 and limits in flight, are never held back.
@@ -88,9 +90,9 @@ class Spread:
         self._meter = meter
         self._per = per
         self._most_urgent: float = math.inf
-        self._rates: dict[int, Rate] = {}
+        self._rates: dict[float, Rate] = {}
         self._tokens = 0.0
-        self._claims: dict[int, float] = {}  # by level: until when its next task waits for tokens or kept room
+        self._claims: dict[float, float] = {}  # by level: until when its next task waits for tokens or kept room
         self._at = now
         self._began = now
         self._day_ends = -math.inf
@@ -99,7 +101,7 @@ class Spread:
         """Take over the meter, and the level of the most urgent type that may be charged to it."""
         self._meter, self._most_urgent = meter, most_urgent
 
-    def count(self, level: int, units: float, now: float) -> None:
+    def count(self, level: float, units: float, now: float) -> None:
         """Count a start of a level."""
         rate = self._rates.get(level)
         if rate is None:
@@ -110,7 +112,7 @@ class Spread:
             self._refill(now)
             self._tokens = max(self._tokens - units, -self._per_s)
 
-    def wait_s(self, level: int, units: float, now: float) -> float:
+    def wait_s(self, level: float, units: float, now: float) -> float:
         """Return 0 if a task of the level may use `units`, which fit; else the seconds after which to ask again."""
         if level <= self._most_urgent:
             return 0.0
@@ -135,16 +137,16 @@ class Spread:
             if other < level and now < until:
                 return until - now  # else small tasks would take each unit before there are enough for it
         self._refill(now)
+        release_s = RELEASE - phase if self._per == "second" else math.inf  # then it may start whatever is kept
         if self._tokens < min(units, self._burst):
-            return self._claimed(
-                level, max(1e-3, (min(units, self._burst) - self._tokens) / max(self._per_s, 1e-9)), now
-            )
+            refill_s = (min(units, self._burst) - self._tokens) / max(self._per_s, 1e-9)
+            return self._claimed(level, max(1e-3, min(refill_s, release_s)), now)
         ahead_s = 1.0 - phase if self._per == "second" else 1.0 + max(0.0, self._period_s - (now - self._began))
         soon = rate * ahead_s
         kept = soon + 2.0 * math.sqrt(soon * size) + size
         if room - units >= min(kept, self._meter.amount - units):
             return 0.0
-        return self._claimed(level, min(LOOK_AGAIN_S, RELEASE - phase) if self._per == "second" else LOOK_AGAIN_S, now)
+        return self._claimed(level, max(1e-3, min(LOOK_AGAIN_S, release_s)), now)
 
     def _day_left_s(self, meter: DayMeter, now: float) -> float:
         """Return the seconds until the day of the meter ends."""
@@ -152,7 +154,7 @@ class Spread:
             self._day_ends = calendars.day_start(meter.zone, calendars.day_at(meter.zone, now) + 1)
         return self._day_ends - now
 
-    def _claimed(self, level: int, wait_s: float, now: float) -> float:
+    def _claimed(self, level: float, wait_s: float, now: float) -> float:
         """Let less urgent tasks wait, too, until the level had the chance to ask again."""
         self._claims[level] = now + wait_s + CLAIM_S
         return wait_s
@@ -219,16 +221,16 @@ class Keeping:
             self._places[resource] = tuple(places)
         self._spreads = spreads
 
-    def fits(self, resource: str, costs: Costs, now: float, level: int) -> bool:
+    def fits(self, resource: str, costs: Costs, now: float, level: float) -> bool:
         """Return True if a task of the level may start now."""
         return self.accounts.fits(resource, costs, now) and self._wait_s(resource, costs, now, level) <= 0
 
-    def next_at(self, resource: str, costs: Costs, now: float, level: int) -> float:
+    def next_at(self, resource: str, costs: Costs, now: float, level: float) -> float:
         """Return when to ask again for a task that does not fit now."""
         at = self.accounts.next_at(resource, costs, now)
         return at if at > now else now + self._wait_s(resource, costs, now, level)
 
-    def charge(self, resource: str, costs: Costs, now: float, level: int, ends_at: float = math.inf) -> Charge:
+    def charge(self, resource: str, costs: Costs, now: float, level: float, ends_at: float = math.inf) -> Charge:
         """Charge a task that `fits`, and will probably end at `ends_at`."""
         charge = self.accounts.charge(resource, costs, now, ends_at)
         assert charge is not None, "it fits"
@@ -246,7 +248,7 @@ class Keeping:
                 found[each] = min(found.get(each, math.inf), level)
         return found
 
-    def _wait_s(self, resource: str, costs: Costs, now: float, level: int) -> float:
+    def _wait_s(self, resource: str, costs: Costs, now: float, level: float) -> float:
         longest = 0.0
         for spread, name in self._places[resource]:
             units = costs.get(name, DEFAULT_COST)

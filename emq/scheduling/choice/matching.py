@@ -51,6 +51,9 @@ GAPS = 4
 PATIENCE_S = 1.0
 """Seconds for which a task keeps to the resource of its key while that has no room."""
 
+BACKLOG = 8
+"""A tenant with so many waiting tasks in the window has a backlog."""
+
 MOST_CREDIT = 2.0
 """Most starts that a type with a share may save up on a resource."""
 
@@ -315,7 +318,9 @@ class Matching:
         """Return whether the task of a level that is next on the resource has room there."""
         level = self.window.level(number)
         head = None if level is None else self._head(seat, level)
-        return head is not None and self._keeping.fits(seat.name, self._costing.of(head, seat.name), now, number)
+        return head is not None and self._keeping.fits(
+            seat.name, self._costing.of(head, seat.name), now, self._standing(head)
+        )
 
     def _is_open(self, name: str, now: float) -> bool:
         return self._seats[name].closed_until <= now and name not in self._paused
@@ -337,11 +342,12 @@ class Matching:
         if head is None:
             return None
         costs = self._costing.of(head, seat.name)
+        standing = self._standing(head)
         until = self._delays_until(seat, number, head, costs, now)
         if until is None:
-            if self._keeping.fits(seat.name, costs, now, number):
+            if self._keeping.fits(seat.name, costs, now, standing):
                 return self._start(seat, head, costs, now)
-            until = max(self._keeping.next_at(seat.name, costs, now, number), now + LEAST_S)
+            until = max(self._keeping.next_at(seat.name, costs, now, standing), now + LEAST_S)
         filler = self._filler(seat, level, number, head, costs, now)
         if filler is None:
             seat.asleep[number] = (until, costs)
@@ -384,7 +390,7 @@ class Matching:
                 own = self._costing.of(waiting, seat.name)
                 if not self._is_smaller(own, costs):
                     continue
-                if not self._keeping.fits(seat.name, own, now, number):
+                if not self._keeping.fits(seat.name, own, now, self._standing(waiting)):
                     continue
                 if self._delays_until(seat, number, waiting, own, now) is not None:
                     continue
@@ -436,6 +442,17 @@ class Matching:
         return Start(waiting, seat.name, charge, costs)
 
     # -------------------------------------------------------------------------------------------------- small answers
+
+    def _standing(self, waiting: Waiting) -> float:
+        """Return the level at which room is kept from a task, or for it.
+
+        A tenant with a backlog leaves room to those of the same level that have none, as to more urgent tasks. So what
+        others wait for does not make a tenant wait that asks for little.
+        """
+        tenant, level = waiting.task.tenant, self.window.level(waiting.level)
+        if tenant and level is not None and level.backlog(tenant) >= BACKLOG:
+            return waiting.level + 0.5
+        return waiting.level
 
     def _kind(self, waiting: Waiting) -> TaskType:
         return self._pool.types[waiting.task.type]

@@ -231,6 +231,10 @@ class Level:
     def turn(self, tenant: str) -> Turn:
         return self._turns[tenant]
 
+    def backlog(self, tenant: str) -> int:
+        """Return how many tasks of a tenant wait."""
+        return self._tenants.get(tenant, 0)
+
 
 class Window:
     """All tasks that wait for a resource on this host.

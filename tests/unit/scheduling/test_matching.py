@@ -159,6 +159,25 @@ def test_a_tenant_that_comes_late_is_not_behind_the_backlog_of_others() -> None:
     assert counts == {"a": 5, "b": 5}
 
 
+@pytest.mark.parametrize("backlog", [50, 5000])
+def test_a_tenant_that_asks_for_little_starts_at_once_beside_any_backlog(backlog: int) -> None:
+    bench = Bench(Pool("p", resources={"r": limited(50, "t")}, types={"t": TaskType()}))
+    waits = []
+    used: Counter[int] = Counter()
+    for step in range(20):
+        bench.add("t", backlog // 10, tenant="a")
+        used.update(int(at) for at, _ in bench.until(1000.05 + step / 4.1))
+        [little] = bench.add("t", tenant="b")
+        began = bench.now
+        while not little.is_gone:
+            used.update([int(bench.now)] * len(bench.run()))
+            bench.now += 0.001
+        waits.append(bench.now - began)
+    assert sorted(waits)[-2] < 0.06, waits
+    if backlog > 500:
+        assert {used[second] for second in (1001, 1002, 1003)} == {50}, "and nothing is left unused for it"
+
+
 def test_a_near_deadline_goes_before_other_tenants_and_may_raise_the_priority() -> None:
     types = {"code": TaskType(priority=0), "notice": TaskType(priority=2, near_priority=0)}
     pool = Pool("p", resources={"r": limited(2, "code", "notice")}, types=types)
