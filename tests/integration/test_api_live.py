@@ -40,7 +40,7 @@ async def prepare(service: PushService) -> None:
 @pytest.fixture(scope="module")
 def api() -> Iterator[Live]:
     # No host runs, so nothing is delivered.
-    with live(prepare, Limits(body_s=0.5, requests_per_s=1e6)) as found:
+    with live(prepare, Limits(body_s=0.5, requests_per_s=1e6, unknown_per_s=1e6)) as found:
         yield found
 
 

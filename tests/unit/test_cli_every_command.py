@@ -111,7 +111,7 @@ def test_a_store_out_of_reach_is_one_line_and_4(name: str, emq: Shell) -> None:
         "scheduling show none",
         "scheduling status none id",
         "scheduling status sms id",
-        "scheduling submit none code x",
+        "scheduling submit absent code x",
         "scheduling submit sms none x",
         "scheduling verify none",
         "scheduling what-if none",
