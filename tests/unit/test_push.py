@@ -377,6 +377,7 @@ async def test_a_delivery_carries_no_header_that_nobody_chose() -> None:
 async def test_an_answer_that_drips_ends_at_the_time_out() -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
             for byte in NO_CONTENT * 100:
                 writer.write(bytes((byte,)))
                 await asyncio.sleep(0.02)

@@ -110,7 +110,8 @@ class Spread:
         self._claims.pop(level, None)
         if self._per != "day":
             self._refill(now)
-            self._tokens = max(self._tokens - units, -self._per_s)
+            is_rest = self._per == "second" and now % 1.0 >= RELEASE  # of a second, used all at once
+            self._tokens = max(self._tokens - units, min(self._tokens, 0.0) if is_rest else -self._per_s)
 
     def wait_s(self, level: float, units: float, now: float) -> float:
         """Return 0 if a task of the level may use `units`, which fit; else the seconds after which to ask again."""

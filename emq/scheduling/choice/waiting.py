@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -193,11 +194,12 @@ class Level:
         held = self._tenants.get(tenant, 0)
         self._tenants[tenant] = held + 1
         if not held:  # one that comes back gets no credit for the time in which it had nothing to do
+            at = math.nextafter(self._reached, -math.inf)  # but goes before those whose turn it is, too
             turn = self._turns.get(tenant)
             if turn is None:
-                self._turns[tenant] = Turn(self._reached)
+                self._turns[tenant] = Turn(at)
             else:
-                turn.at = max(turn.at, self._reached)
+                turn.at = max(turn.at, at)
         key = (waiting.task.type, waiting.keeps_to)
         line = self.lines.get(key)
         if line is None:
