@@ -17,9 +17,9 @@ from support.served import served
 
 from emq import App, errors, settings
 from emq.api import application, serving
+from emq.api_client import transport
+from emq.api_client.requests import Request
 from emq.push.client import ApiUnavailable, AsyncPushClient, PushClient, PushError, answers, operations
-from emq.push.client import client as client_module
-from emq.push.client.requests import Request
 from emq.push.service.service import PushService
 from emq.settings import Address
 
@@ -168,7 +168,7 @@ class Flaky:
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "WAIT_S", 0.001)
+    monkeypatch.setattr(transport, "WAIT_S", 0.001)
 
 
 async def test_a_publish_without_an_answer_is_repeated_under_the_same_key(hurry: None) -> None:
@@ -198,7 +198,7 @@ async def test_too_many_requests_are_repeated_and_then_told(hurry: None) -> None
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://", "x", "http://x/?a=b", None])
 def test_a_wrong_address_is_named(url: Any) -> None:
-    with pytest.raises(errors.InvalidSettings, match="push service"):
+    with pytest.raises(errors.InvalidSettings, match="EMQ's API"):
         AsyncPushClient(url, "k")
 
 
