@@ -131,6 +131,8 @@ class AsyncApi:
     async def _exchange(self, request: Request[Any]) -> tuple[int, Mapping[str, str], bytes]:
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers, cookie_jar=aiohttp.DummyCookieJar())
+            # aiohttp would send a PUT or DELETE again by itself, also one that must not be sent twice.
+            self._session._retry_connection = False
         headers = dict(request.headers)
         if request.body is not None:
             headers["Content-Type"] = "application/json"
