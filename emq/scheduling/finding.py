@@ -98,8 +98,8 @@ async def status(app: App, pool: str, task: str, task_type: str = "", tenant: st
         return found
     more = "" if where.all else f". The pool has over {MOST_TOPICS} topics: give its type and its tenant"
     raise errors.UnknownTask(
-        f"pool {shown(pool)} has no task {shown(task)} that was recorded, or is found to wait: it was never submitted, "
-        f"its records were too old to keep, or it waits behind many others{more}"
+        f"nothing is recorded of task {shown(task)} in pool {shown(pool)}, and it was not found to wait: it was never "
+        f"submitted, its records were too old to keep, or it waits behind many others{more}"
     )
 
 

@@ -16,7 +16,7 @@ from support.served import served
 from emq import App, errors, settings
 from emq.api import serving
 from emq.api_client import ApiError, ApiUnavailable, AsyncPoolClient, PoolClient, transport
-from emq.api_client.pools import answers, operations
+from emq.api_client.pools import answers, client, operations
 from emq.push.service.service import PushService
 from emq.scheduling import Pool, Resource, Run, Scheduling, Task
 from emq.settings import Address
@@ -160,9 +160,10 @@ async def test_a_host_does_what_the_client_submits(service: Service) -> None:
                 assert caught.value.status == 403
                 ids = [(await pools.submit("sms", "verification", n)).id for n in range(3)]
                 for id_ in ids:
-                    while (status := await pools.status("sms", id_)).state != "done":
-                        await asyncio.sleep(0.05)
-                    assert status.result == '{"sent by":"north 1"}'
+                    status = await pools.result("sms", id_, task_type="verification")
+                    assert (status.state, status.result) == ("done", '{"sent by":"north 1"}')
+                with PoolClient(f"http://{address}", key) as blocking:
+                    assert await asyncio.to_thread(blocking.result, "sms", status.id) == status
                 listed = [each async for each in pools.all(pools.attempts, "sms", task_type="verification", limit=2)]
                 assert {each.task for each in listed} == set(ids)
                 assert {each.resource for each in listed} == {"north 1"}
@@ -186,6 +187,23 @@ async def test_code_without_an_event_loop(service: Service) -> None:
             return [each.name for each in pools.all(pools.pools, limit=1)]
 
     assert await asyncio.to_thread(work) == ["calls", "sms"]
+
+
+async def test_a_task_that_does_not_end_is_told_of_and_goes_on(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "POLL_S", 0.01)
+    async with AsyncPoolClient(*service) as pools:
+        await pools.put_pool(POOL)
+        await pools.submit("sms", "marketing", 1, id="mine")
+        for task in ("mine", "unknown"):
+            with pytest.raises(TimeoutError):
+                await pools.result("sms", task, timeout_s=0.1)
+            with PoolClient(*service) as blocking, pytest.raises(TimeoutError, match=r"has not ended within 0\.1 s"):
+                await asyncio.to_thread(blocking.result, "sms", task, timeout_s=0.1)
+        with pytest.raises(ApiError, match="no pool"):
+            await pools.result("other", "mine")
+        assert (await pools.status("sms", "mine")).state == "waiting"
 
 
 @pytest.mark.parametrize("pool", [{}, {"name": 5}, {"name": ""}, Resource()])

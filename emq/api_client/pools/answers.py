@@ -155,6 +155,11 @@ class TaskStatus(msgspec.Struct, frozen=True):
     result: str | None = None
     attempts: list[Attempt] = []
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done, dead, expired or cancelled, and not tried again."""
+        return self.state in ("done", "dead", "expired", "cancelled")
+
 
 class CancelAsked(msgspec.Struct, frozen=True):
     """A task that somebody wants cancelled; if it waits, it ends as cancelled within about a second."""

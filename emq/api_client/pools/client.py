@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from emq.api_client.pools import operations
+import asyncio
+import time
+
+from emq.api_client.failures import ApiError
+from emq.api_client.pools import answers, operations
 from emq.api_client.transport import Api, AsyncApi, awaited, synchronous
+
+POLL_S = 0.5
+"""Seconds between two looks at a task whose end is awaited."""
 
 
 class AsyncPoolClient(AsyncApi):
@@ -32,6 +39,28 @@ class AsyncPoolClient(AsyncApi):
     cancel = awaited(operations.cancel)
     attempts = awaited(operations.attempts)
 
+    async def result(
+        self, pool: str, task: str, *, task_type: str = "", tenant: str = "", timeout_s: float = 30.0
+    ) -> answers.TaskStatus:
+        """Wait until a task has ended; return its status. It is looked at every half second.
+
+        Args:
+            task_type, tenant: as for `status`.
+
+        Raises:
+            TimeoutError: it has not ended in time; it goes on.
+        """
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    found = await self.status(pool, task, task_type=task_type, tenant=tenant)
+                except ApiError as exc:
+                    _raise_unless_unknown(exc)
+                else:
+                    if found.has_ended:
+                        return found
+                await asyncio.sleep(POLL_S)
+
 
 class PoolClient(Api):
     """A client of pools for code without an event loop; see `Api`."""
@@ -55,3 +84,26 @@ class PoolClient(Api):
     status = synchronous(operations.status)
     cancel = synchronous(operations.cancel)
     attempts = synchronous(operations.attempts)
+
+    def result(
+        self, pool: str, task: str, *, task_type: str = "", tenant: str = "", timeout_s: float = 30.0
+    ) -> answers.TaskStatus:
+        """Wait until a task has ended, as `AsyncPoolClient.result` does. One request may last beyond the time."""
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                found = self.status(pool, task, task_type=task_type, tenant=tenant)
+            except ApiError as exc:
+                _raise_unless_unknown(exc)
+            else:
+                if found.has_ended:
+                    return found
+            if time.monotonic() + POLL_S > until:
+                raise TimeoutError(f"task {task!r} of pool {pool!r} has not ended within {timeout_s:g} s; it goes on")
+            time.sleep(POLL_S)
+
+
+def _raise_unless_unknown(exc: ApiError) -> None:
+    """Raise an error, unless it says that a task was not found, as one that waits behind many others."""
+    if exc.code != "unknown_task":
+        raise exc
