@@ -216,6 +216,16 @@ class Catalog:
 
         return await self._db.run(select, read_only=True)
 
+    async def beginning(self, start: str, limit: int) -> Sequence[str]:
+        """Return at most `limit` names of topics that begin with a text, in no order.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+        alike = sa.func.substr(_table.c.name, 1, len(start)) == start  # upper and lower case differ, unlike in LIKE
+        query = sa.select(_table.c.name).where(self._rows.live(), alike).limit(limit)
+        return await self._db.run(lambda c: list(c.execute(query).scalars()), read_only=True)
+
     async def update(
         self,
         name: str,
