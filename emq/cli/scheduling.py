@@ -227,35 +227,30 @@ async def submit(
 
 
 @command(app, "status")
-async def status(session: Session, pool: Pool, task: Task) -> None:
+async def status(
+    session: Session,
+    pool: Pool,
+    task: Task,
+    task_type: Annotated[str, typer.Option("--type", help="The task's type, if the pool has many tenants.")] = "",
+    tenant: Annotated[str, typer.Option(help="The task's tenant, if the pool has many.")] = "",
+) -> None:
     """Show a task: how it ended, or where it waits, and each attempt.
 
     Example: emq scheduling status sms 3WXbJQ4Gn1lM1
     """
     from emq.cli import scheduling_view
-    from emq.scheduling import administering
-    from emq.scheduling.records.records import TaskStatus
+    from emq.scheduling import finding
 
     async with _opened(session) as (opened, scheduling):
         await scheduling.pools.get(pool)  # a name that is not there is a mistake
-        found, unknown = None, None
-        try:
-            found = await scheduling.status(pool, task)
-        except errors.UnknownTask as exc:
-            unknown = exc
-        place = None
-        if found is None or found.state in ("waiting", "unknown"):
-            place = await administering.find(opened, pool, task)
-    if found is None:
-        if place is None and unknown is not None:
-            raise unknown
-        found = TaskStatus(task, "waiting", ())
-    elif found.state == "unknown" and place is not None:
-        found = msgspec.structs.replace(found, state="waiting")
-    topic, where = place or ("", None)
-    data = {**msgspec.structs.asdict(found), "topic": topic, "place": where}
+        found = await scheduling.status(pool, task, task_type=task_type, tenant=tenant)
+        waits = None
+        if found.state == "waiting":
+            where = await finding.candidates(opened, pool, task_type, tenant)
+            waits = await finding.look(opened, where.topics, task)
+    data = {**msgspec.structs.asdict(found), "waits": None if waits is None else msgspec.structs.asdict(waits)}
     data["attempts"] = [scheduling_view.plain_attempt(each) for each in found.attempts]
-    session.show(data, lambda: scheduling_view.render_status(found, topic, where))
+    session.show(data, lambda: scheduling_view.render_status(found, waits))
 
 
 @command(app, "cancel")

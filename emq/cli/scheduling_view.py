@@ -13,7 +13,7 @@ from emq.scheduling.model import Pool
 from emq.scheduling.records.snapshot import ResourceView, Snapshot, TypeView
 
 if TYPE_CHECKING:
-    from emq.inspect.trace.facts import Place
+    from emq.scheduling.finding import Waits
     from emq.scheduling.forecast.prediction import Forecast, TypeForecast
     from emq.scheduling.forecast.what_if import WhatIf
     from emq.scheduling.pools.catalog import Stored
@@ -172,16 +172,16 @@ def plain_attempt(attempt: Attempt) -> dict[str, Any]:
     return data
 
 
-def render_status(status: TaskStatus, topic: str, place: Place | None) -> RenderableType:
+def render_status(status: TaskStatus, waits: Waits | None) -> RenderableType:
     """A task: its state, where it waits, its attempts."""
     head = f"task {status.task}: {status.state}"
     if status.cancel_asked and status.state in ("waiting", "running", "unknown"):
         head += "; somebody asked to cancel it"
     parts: list[RenderableType] = [output.plain(head)]
-    if place is not None:
-        ahead = f", {output.count(place.ahead, 'task')} of it ahead" if place.ahead else ""
-        due = "" if place.due_ms is None else f", due {output.when_in_zone(place.due_ms)}"
-        parts.append(output.plain(f"it waits in topic {topic!r}{ahead}{due}"))
+    if waits is not None:
+        ahead = f", {output.count(waits.ahead, 'task')} of it ahead" if waits.ahead else ""
+        due = "" if waits.due_ms is None else f", due {output.when_in_zone(waits.due_ms)}"
+        parts.append(output.plain(f"it waits in topic {waits.topic!r}{ahead}{due}"))
     if status.attempts:
         columns = (
             output.zoned("started", (each.started_us / 1000 for each in status.attempts)),

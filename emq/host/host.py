@@ -142,7 +142,7 @@ class Host(HostEvents):
         self.waker = Waker(store, ownership.queues, ownership.groups, self.readiness, context)
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store.log, passages, catalog, ownership, context)
-        self.retirement = Retirement(catalog, store, checkpoints, ownership.shrunk, clock)
+        self.retirement = Retirement(catalog, store, checkpoints, ownership, clock)
         self.assignments = Assignments(membership, ownership, clock, options.drain_s, self._look_at_catalog)
         self.running = self.assignments.ready
         """Set once the first assignment is acquired."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from emq import errors
 from emq.clock import Clock
@@ -42,6 +42,38 @@ STABLE_S = 2.0
 that comes back from a crash without its last second then still knows that they are."""
 
 
+AGAIN_S = 15.0
+"""Seconds after which groups that came back are opened once more: a seal that the store was slow to answer may have
+arrived after they were opened first."""
+
+
+class Known(Protocol):
+    """What a host knows of topics, a moment after the catalog has it.
+
+    Attributes:
+        topics: all of them, by name.
+    """
+
+    @property
+    def topics(self) -> Mapping[str, Topic]: ...
+
+    def shrunk(self) -> Iterable[Topic]:
+        """Return the topics to look at: those with more `groups` than `active_groups`."""
+        ...
+
+
+class Sealed(NamedTuple):
+    """Groups of a topic that this host has sealed.
+
+    Attributes:
+        first: the number of the first one.
+        opened_s: the event loop's time when they were first opened again; None if the topic has not grown since.
+    """
+
+    first: int
+    opened_s: float | None = None
+
+
 class Stable(NamedTuple):
     """A topic as it was when its retired groups were found empty and sealed, and the event loop's time then."""
 
@@ -56,6 +88,9 @@ class Retirement:
     seals each queue, but only while the queue is empty. A sealed queue refuses producers that still have an old picture
     of the catalog, so that no producer writes where no host reads. Dead letters move to the topic's first group. The
     catalog is changed last, once all this has held for `STABLE_S`.
+
+    A topic may grow while this host seals groups of it, by a picture of the catalog that is no longer right, or when it
+    has sealed them. Whoever grows the topic opens the groups. This host opens them, too, as soon as it hears of that.
     """
 
     def __init__(
@@ -63,21 +98,21 @@ class Retirement:
         catalog: Catalog,
         store: Store,
         checkpoints: CheckpointStore,
-        shrunk: Callable[[], Iterable[Topic]],
+        known: Known,
         clock: Clock,
         stable_s: float = STABLE_S,
     ) -> None:
         """Args:
-        shrunk: returns the topics to look at: those with more `groups` than `active_groups`.
         stable_s: see `STABLE_S`.
         """
         self._catalog = catalog
         self._store = store
         self._checkpoints = checkpoints
-        self._shrunk = shrunk
+        self._known = known
         self._clock = clock
         self._stable_s = stable_s
         self._stable: dict[str, Stable] = {}
+        self._has_sealed: dict[str, Sealed] = {}
         self._unrescued: dict[str, Sequence[str]] = {}
         self._complained: dict[str, float] = {}
 
@@ -85,9 +120,9 @@ class Retirement:
         """Look at shrunk topics every `RETIRE_S` seconds, less often if they are large. Ends by cancellation."""
         while True:
             # With many retired groups, looks come less often, since each look is at every one of them.
-            retired = sum(topic.groups - topic.active_groups for topic in self._shrunk())
+            retired = sum(topic.groups - topic.active_groups for topic in self._known.shrunk())
             await asyncio.sleep(RETIRE_S * max(1, retired / GROUPS))
-            shrunk = list(self._shrunk())
+            shrunk = list(self._known.shrunk())
             if not shrunk:
                 self._complained.clear()
             names = {topic.name for topic in shrunk}
@@ -96,6 +131,8 @@ class Retirement:
                 await self._try(topic.name, self.retire(topic))
             for name in list(self._unrescued):
                 await self._try(name, self._rescue(name))
+            for name in [name for name, sealed in self._has_sealed.items() if self._has_grown(name, sealed)]:
+                await self._try(name, self._open(name))
 
     async def _try(self, topic: str, work: Coroutine[Any, Any, object]) -> None:
         """Await the work; a failure of one topic must not stop the others."""
@@ -133,6 +170,8 @@ class Retirement:
             return False
         if topic.name in self._stable and not await self._are_sealed(queues):
             del self._stable[topic.name]  # the store has lost its last writes, and seals set now may be lost as well
+        first = min(topic.active_groups, self._has_sealed.get(topic.name, Sealed(topic.groups)).first)
+        self._has_sealed[topic.name] = Sealed(first)
         # Look at the lanes again: a message that came and failed meanwhile has left its queue for the lane.
         empty = await self._sealed(queues) and not await self._retrying(slots)
         if empty and not await self._is_stable(topic, slots):
@@ -144,6 +183,33 @@ class Retirement:
                 served(await self._store.log.trim([Trim(q, 0, None, seal=False) for q in part]))
                 await asyncio.sleep(0)
         return done
+
+    def _has_grown(self, name: str, sealed: Sealed) -> bool:
+        """Return whether groups that this host has sealed belong to the topic again, or the topic is gone."""
+        topic = self._known.topics.get(name)
+        return topic is None or topic.active_groups > sealed.first
+
+    async def _open(self, name: str) -> None:
+        """Open the groups that this host has sealed and that belong to the topic again; once more after `AGAIN_S`."""
+        sealed, now_s = self._has_sealed[name], asyncio.get_running_loop().time()
+        if sealed.opened_s is not None and now_s < sealed.opened_s + AGAIN_S:
+            return
+        try:
+            topic = await self._catalog.get(name)  # what the host knows may be old, and the groups retired again
+        except errors.UnknownTopic:
+            del self._has_sealed[name]
+            return
+        back = range(sealed.first, topic.active_groups)
+        queues = [q async for group in in_slices(back, TOGETHER) for q in topic.queues(group)]
+        for part in _parts(queues):
+            served(await self._store.log.trim([Trim(q, 0, None, seal=False) for q in part]))
+            await asyncio.sleep(0)
+        if sealed.opened_s is None:
+            self._has_sealed[name] = sealed._replace(opened_s=now_s)
+        elif topic.groups == topic.active_groups:
+            del self._has_sealed[name]
+        else:
+            self._has_sealed[name] = Sealed(topic.active_groups)
 
     async def _are_sealed(self, queues: Sequence[str]) -> bool:
         """Return whether all queues are sealed, without a change."""

@@ -1,7 +1,7 @@
 """Waiting for a group that the catalog shows and the store still refuses.
 
 Whoever grows a topic, or gives up its deletion, changes the catalog first and opens the group's queues, lane or slot a
-moment later. If that process ends in between, a host opens the group.
+moment later. The host that sealed the group opens it, too, once it hears that the topic has grown.
 """
 
 from __future__ import annotations

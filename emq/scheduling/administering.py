@@ -1,4 +1,4 @@
-"""What operators do with whole pools: count what waits, find a task, delete."""
+"""What operators do with whole pools: count what waits, delete."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from emq import errors, plurals
-from emq.inspect.trace.facts import Place, State
-from emq.inspect.trace.places import Finder
 from emq.scheduling import topics
 from emq.scheduling.pools.catalog import PoolCatalog
 from emq.scheduling.records.snapshots import Snapshots
@@ -29,22 +27,6 @@ async def waiting(app: App, pool: str) -> dict[str, int]:
     for lanes in await app.admin.slot_lag(known):
         found[topics.parsed(lanes.topic)[1]] += lanes.ready + lanes.delayed + lanes.claimed
     return {kind: n for kind, n in found.items() if n}
-
-
-async def find(app: App, pool: str, task: str) -> tuple[str, Place] | None:
-    """Return the topic in which a task waits, and its place there; None if the store does not have it.
-
-    Looks through what waits, up to `emq.inspect.trace.places.QUEUE_SEARCH` tasks of each topic.
-    """
-    now_ms = app.clock.now_us() // 1000
-    for topic in await _topics(app, pool):
-        finder = Finder(app.store, app.checkpoints, topic, task, now_ms)
-        place = await finder.in_lanes(range(topic.groups))
-        if place is None or place.state is State.CLAIMED:  # some entry of the lane is claimed, perhaps another one
-            place, _ = await finder.in_queues()
-        if place is not None and place.state is not State.FINISHED:
-            return topic.name, place
-    return None
 
 
 async def delete(app: App, name: str, *, force: bool = False) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from emq import errors
 from emq.message import Message
-from emq.scheduling import given
+from emq.scheduling import finding, given
 from emq.scheduling.hosting.attempts import Performer, Run
 from emq.scheduling.hosting.pool_host import PoolHost
 from emq.scheduling.model import Costs
@@ -179,23 +179,51 @@ class Scheduling:
         given.check_ids(ids)
         await Cancels(self._app.database, self._app.settings.environment).ask(pool, ids)
 
-    async def status(self, pool: str, task_id: str) -> TaskStatus:
-        """Return what is known of a task. Raises `UnknownTask` if it has not started, or never was."""
-        given.check_ids((task_id,))
-        return await Records(self._app.database, self._app.settings.environment).status(pool, task_id)
+    async def status(self, pool: str, task_id: str, *, task_type: str = "", tenant: str = "") -> TaskStatus:
+        """Return what is known of a task, also if it has not started.
 
-    async def result(self, pool: str, task_id: str, *, timeout_s: float = 30.0, poll_s: float = 0.2) -> TaskStatus:
-        """Wait until a task has ended, and return its status.
+        A task that waits is seen for 10 minutes after `submit`, however many others wait; then only if it is among
+        the first 10,000, by `emq.scheduling.finding`.
+
+        Args:
+            task_type, tenant: with which it was submitted; empty if not known. Give both where a pool has many tenants:
+                each type and tenant has a topic of its own, and without both, at most 100 topics are looked at.
+
+        Raises:
+            UnknownTask: nothing is recorded of it, and it is not seen to wait.
+            UnknownPool: nothing is recorded of it, and there is no such pool.
+            InvalidMessage, InvalidPool: an id or a name cannot be that of a task, type or tenant.
+        """
+        given.check_ids((task_id,))
+        given.check_texts(task_type, tenant)
+        return await finding.status(self._app, pool, task_id, task_type, tenant)
+
+    async def result(
+        self,
+        pool: str,
+        task_id: str,
+        *,
+        task_type: str = "",
+        tenant: str = "",
+        timeout_s: float = 30.0,
+        poll_s: float = 0.2,
+    ) -> TaskStatus:
+        """Wait until a task has ended, and return its status. Each look reads the records alone, not the store.
+
+        Args:
+            task_type, tenant: of the task, where tasks of others may have the same id; empty for any.
 
         Raises:
             TimeoutError: it has not ended in time; it goes on.
         """
+        given.check_ids((task_id,))
+        given.check_texts(task_type, tenant)
+        records = Records(self._app.database, self._app.settings.environment)
         async with asyncio.timeout(timeout_s):
             while True:
-                with contextlib.suppress(errors.UnknownTask):
-                    status = await self.status(pool, task_id)
-                    if status.state in ("done", "dead", "expired", "cancelled"):
-                        return status
+                status = await records.find(pool, task_id, task_type, tenant)
+                if status is not None and status.state in ("done", "dead", "expired", "cancelled"):
+                    return status
                 await asyncio.sleep(poll_s)
 
     async def snapshot(self, pool: str) -> Snapshot | None:

@@ -64,8 +64,9 @@ class Catalog:
     the catalog yet may still write to a retired group, and hosts consume that message, too. Once a retired group is
     empty, its owner seals each of its queues. The store does not seal a queue that holds a message. It refuses every
     put to a sealed queue with `QueueSealed`, and the producer then reads the catalog again. Once all queues are sealed,
-    `retire` drops the groups from `groups`, provided that the topic has not changed meanwhile. When a topic grows, the
-    owners of groups that come back open them again; until then the store refuses a put to them, so no message is lost.
+    `retire` drops the groups from `groups`, provided that the topic has not changed meanwhile. When a topic grows,
+    whoever grows it opens the groups that come back, and so does the host that sealed them; until then the store
+    refuses a put to them, so no message is lost.
 
     **A change of qps or of the groups** takes effect some seconds later, when every host has read it, so that the
     groups' sum keeps the topic's cap while hosts learn of the change one by one; see `emq.topics.shares`. A topic that
@@ -214,6 +215,16 @@ class Catalog:
             return fnmatch.filter(connection.execute(query).scalars(), pattern)
 
         return await self._db.run(select, read_only=True)
+
+    async def beginning(self, start: str, limit: int) -> Sequence[str]:
+        """Return at most `limit` names of topics that begin with a text, in no order.
+
+        Raises:
+            DatabaseUnavailable: try again later.
+        """
+        alike = sa.func.substr(_table.c.name, 1, len(start)) == start  # upper and lower case differ, unlike in LIKE
+        query = sa.select(_table.c.name).where(self._rows.live(), alike).limit(limit)
+        return await self._db.run(lambda c: list(c.execute(query).scalars()), read_only=True)
 
     async def update(
         self,

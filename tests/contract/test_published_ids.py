@@ -145,3 +145,13 @@ async def test_a_delayed_publish_is_remembered_when_its_entry_is_gone(store: Sto
 async def test_a_message_that_was_put_is_not_added_again_with_a_delay(store: Store, target: Target) -> None:
     await put(store, target.queue(), "a")
     assert list(await store.lanes.add([LaneAdd(target.slot(), "a", b"a", 0, remember_ms=LONG_MS)])) == [False]
+
+
+async def test_a_put_without_room_tells_what_is_remembered_and_changes_nothing(store: Store, target: Target) -> None:
+    await put(store, target.queue(), "a")
+    no_room = {"max_length": 0, "siblings": [target.queue()]}
+    assert await put(store, target.queue(), "a", **no_room) == [REPEATED]
+    with pytest.raises(errors.TopicFull):
+        await put(store, target.queue(), "b", **no_room)
+    assert await bodies(store, target.queue(), 1) == ["a"]
+    assert await put(store, target.queue(), "b") != [REPEATED]

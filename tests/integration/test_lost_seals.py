@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from support.known_topics import KnownTopics
 from support.lossy_servers import AppendOnlyFile
 
 import emq
@@ -55,7 +56,7 @@ async def is_refused(app: emq.App) -> bool:
 
 async def test_a_group_is_dropped_only_after_its_seals_have_held(server: AppendOnlyFile, app: emq.App) -> None:
     """The server dies twice, each time just after the seals were set."""
-    loop = Retirement(app.catalog, app.store, app.checkpoints, list, app.clock, stable_s=AT_THE_SECOND_LOOK_S)
+    loop = Retirement(app.catalog, app.store, app.checkpoints, KnownTopics(), app.clock, stable_s=AT_THE_SECOND_LOOK_S)
     topic = await app.catalog.get("orders")
     server.cut()
     assert not await loop.retire(topic)
@@ -68,7 +69,7 @@ async def test_a_group_is_dropped_only_after_its_seals_have_held(server: AppendO
 
 
 async def test_a_group_is_dropped_if_its_seals_hold(app: emq.App) -> None:
-    loop = Retirement(app.catalog, app.store, app.checkpoints, list, app.clock, stable_s=AT_THE_SECOND_LOOK_S)
+    loop = Retirement(app.catalog, app.store, app.checkpoints, KnownTopics(), app.clock, stable_s=AT_THE_SECOND_LOOK_S)
     topic = await app.catalog.get("orders")
     assert [await loop.retire(topic), await loop.retire(topic)] == [False, True]
     assert await is_refused(app)

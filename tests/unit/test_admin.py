@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from support.known_topics import KnownTopics
 from support.rig import Rig, rig
 
 from emq import errors, message
@@ -26,7 +27,7 @@ async def r() -> AsyncIterator[Rig]:
 
 
 def retirement(r: Rig) -> Retirement:
-    return Retirement(r.catalog, r.store, r.checkpoints, list, r.clock, stable_s=0.0)
+    return Retirement(r.catalog, r.store, r.checkpoints, KnownTopics(), r.clock, stable_s=0.0)
 
 
 async def shrunk(r: Rig, groups: int = 4) -> Topic:

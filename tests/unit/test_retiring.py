@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from support.known_topics import KnownTopics
 from support.rig import Rig, rig
 from support.virtual import virtual
 
 from emq import errors, message
-from emq.host.retirement import RETIRE_S, STABLE_S, Retirement
+from emq.host.retirement import AGAIN_S, RETIRE_S, STABLE_S, Retirement
 from emq.message import Message
 from emq.offsets.checkpoints import CheckpointStore
+from emq.storage.answers import served
 from emq.storage.lane_store import LaneAdd
-from emq.storage.log_store import Put
+from emq.storage.log_store import Put, Trim
 from emq.topics.model import Topic
 
 QUEUE, LANE = "orders/1/mid", "orders/1"
@@ -77,7 +79,7 @@ async def shrunk(r: Rig) -> Topic:
 
 
 def retirement(r: Rig, store: Any) -> Retirement:
-    return Retirement(r.catalog, store, CheckpointStore(r.db, "online"), list, r.clock, stable_s=0.0)
+    return Retirement(r.catalog, store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock, stable_s=0.0)
 
 
 @pytest.mark.parametrize("moment", range(1, MOMENTS))
@@ -133,7 +135,7 @@ async def test_a_store_that_loses_its_last_second_does_not_bring_a_dead_letter_b
         topic = await shrunk(r)
         entry = LaneAdd(LANE, "dead", message.encode_retry(Message("dead", b"x")), 1, reason="no")
         assert await r.store.real.lanes.add([entry]) == [True]
-        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), list, r.clock)
+        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock)
         kept = r.world.snapshot()
         assert not await loop.retire(topic), "its dead letter has only just moved"
         await asyncio.sleep(STABLE_S - 1)
@@ -152,7 +154,7 @@ async def test_a_group_is_not_dropped_while_the_store_may_still_lose_its_seals()
     """The store comes back without its last second twice: the first time the seals are lost, and set again."""
     async with rig() as r:
         topic = await shrunk(r)
-        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), list, r.clock)
+        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), KnownTopics(), r.clock)
         unsealed = r.world.snapshot()
         assert not await loop.retire(topic), "it was sealed only now"
         await asyncio.sleep(0.9)
@@ -194,3 +196,58 @@ async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatc
         watching.cancel()
         lanes = [await r.store.real.lanes.waiting(lane) for lane in ("orders/0", LANE)]
         assert [len(entries) for entries in lanes] == [1, 0]
+
+
+@virtual
+async def test_groups_that_a_host_seals_by_an_old_picture_of_the_catalog_are_opened_again() -> None:
+    """The topic grows, whoever grows it opens the groups, and only then the host seals them, which it has begun."""
+    async with rig() as r:
+        topic = await shrunk(r)
+        known = KnownTopics([topic])
+        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
+        await r.admin.update("orders", qps=100)
+        assert not await loop.retire(topic)
+        assert isinstance((await put(r))[0], errors.QueueSealed)
+        watching = asyncio.create_task(loop.watch())
+        await asyncio.sleep(2 * RETIRE_S)
+        assert isinstance((await put(r))[0], errors.QueueSealed), "the host has not heard of it yet"
+        known.topics["orders"] = await r.catalog.get("orders")
+        await asyncio.sleep(2 * RETIRE_S)
+        assert await put(r) == [range(1, 2)]
+        watching.cancel()
+
+
+@virtual
+async def test_groups_that_came_back_are_opened_once_more_in_case_a_slow_seal_came_later() -> None:
+    async with rig() as r:
+        topic, known = await shrunk(r), KnownTopics()
+        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
+        assert not await loop.retire(topic)
+        await r.admin.update("orders", qps=100)
+        known.topics["orders"] = await r.catalog.get("orders")
+        watching = asyncio.create_task(loop.watch())
+        await asyncio.sleep(5.0)
+        assert served(await r.store.real.log.trim([Trim(QUEUE, 0, None, seal=True)])) == [True], "the slow one"
+        await asyncio.sleep(AGAIN_S)
+        assert await put(r) == [range(1, 2)]
+        watching.cancel()
+
+
+@virtual
+async def test_groups_that_have_retired_again_are_not_opened() -> None:
+    """The host knows that the topic has grown, and not yet that it has shrunk once more."""
+    async with rig() as r:
+        topic, known = await shrunk(r), KnownTopics()
+        loop = Retirement(r.catalog, r.store, CheckpointStore(r.db, "online"), known, r.clock)
+        assert not await loop.retire(topic)
+        known.topics["orders"] = await r.admin.update("orders", qps=100)
+        await r.admin.update("orders", qps=50)
+        assert served(await r.store.real.log.trim([Trim(QUEUE, 0, None, seal=True)])) == [True]
+        watching = asyncio.create_task(loop.watch())
+        await asyncio.sleep(2 * RETIRE_S)
+        assert isinstance((await put(r))[0], errors.QueueSealed)
+        watching.cancel()
+
+
+async def put(r: Rig) -> Sequence[Any]:
+    return await r.store.real.log.put([Put(QUEUE, [message.encode("late", b"x", None, 1, None)])])

@@ -17,13 +17,14 @@ from emq import errors
 from emq.api.problems import Problem
 from emq.inspect import backlog
 from emq.push.service.service import PushService
+from emq.scheduling import finding
 from emq.scheduling.forecast import what_if
 from emq.scheduling.forecast.prediction import HORIZON_S
 from emq.scheduling.model import Pool
 from emq.scheduling.pools import rules
 from emq.scheduling.pools.catalog import PoolCatalog, Stored
 from emq.scheduling.records.cancels import Cancels
-from emq.scheduling.records.records import Records
+from emq.scheduling.records.records import Records, TaskStatus
 from emq.scheduling.records.snapshot import PoolState, Snapshot
 from emq.scheduling.records.snapshots import Snapshots
 from emq.scheduling.submitting import Receipt, Submission, Submitter
@@ -177,6 +178,11 @@ class PoolDesk:
             await submitter.known()
             self._submitters[pool] = submitter
         return await submitter.submit(tasks)
+
+    async def status(self, pool: str, task: str, task_type: str, tenant: str) -> TaskStatus:
+        """Return what is known of a task; see `emq.scheduling.finding.status`. Raises `UnknownPool`, `UnknownTask`."""
+        await self.check_known(pool)
+        return await finding.status(self._parts.app, pool, task, task_type, tenant)
 
     async def cancel(self, pool: str, task: str) -> None:
         """Ask for a task not to be started. Raises `UnknownPool`."""

@@ -73,11 +73,11 @@ class TaskAttempt(forms.Shown):
 
 
 class TaskShown(forms.Shown):
-    """What is known of a task that has started, has ended, or somebody wants cancelled."""
+    """What is known of a task."""
 
     id: str
     state: Literal["running", "waiting", "done", "dead", "expired", "cancelled", "unknown"] = pydantic.Field(
-        description='"waiting" for another attempt; "unknown": somebody asked to cancel it, nothing else is recorded'
+        description='"waiting", also for another attempt; "unknown": somebody asked to cancel it, and it is not found'
     )
     cancel_asked: bool
     result: str | None = pydantic.Field(description="of the attempt that did it")
@@ -225,13 +225,21 @@ async def list_tasks(
 
 
 @router.get("/{task:path}")
-async def get_task(pool: access.PoolName, task: TaskId, desk: access.Desk, _: access.Submitter) -> TaskShown:
+async def get_task(
+    pool: access.PoolName,
+    task: TaskId,
+    desk: access.Desk,
+    _: access.Submitter,
+    type: Annotated[queries.Text, fastapi.Query(description="the task's type, if the pool has many tenants")] = "",
+    tenant: Annotated[queries.Text, fastapi.Query(description="the task's tenant, if the pool has many")] = "",
+) -> TaskShown:
     """Show what is known of a task, with its attempts and its result.
 
-    A task that has not started yet is not recorded: the answer is 404 `unknown_task` until it starts.
+    A task that waits is seen for 10 minutes after its submit, however many others wait, and later if it is among the
+    first 10,000. Give `type` and `tenant` for a pool with more than 100 of them together: else only tasks without a
+    tenant are seen to wait.
     """
-    await desk.check_known(pool)
-    return _task(await desk.records.status(pool, task))
+    return _task(await desk.status(pool, task, type, tenant))
 
 
 @router.post("/{task:path}:cancel", status_code=202)

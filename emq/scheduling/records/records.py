@@ -59,8 +59,8 @@ class TaskStatus(msgspec.Struct, frozen=True):
     """What is known of a task.
 
     Attributes:
-        state: "running"; how it ended ("done", "dead", "expired", "cancelled"); "waiting" for another attempt; or
-            "unknown" if nothing is recorded but that somebody wants it cancelled.
+        state: "running"; how it ended ("done", "dead", "expired", "cancelled"); "waiting" for its first attempt, or for
+            another one; or "unknown" if nothing is recorded but that somebody wants it cancelled.
         attempts: those that started, the first one first; for a task that ended without a start, that end.
         cancel_asked: somebody asked to cancel it.
     """
@@ -85,18 +85,29 @@ class Records:
         self._environment = self._tables.environment
 
     async def status(self, pool: str, task: str) -> TaskStatus:
-        """Return what is known of a task.
+        """Return what is recorded of a task.
 
         Raises:
             UnknownTask: nothing is: it has not started yet, was never submitted, or its records are too old.
         """
-        found, asked = await self._tables.run(functools.partial(self._of_task, pool=pool, task=task), read_only=True)
-        if not found and not asked:
+        found = await self.find(pool, task)
+        if found is None:
             raise errors.UnknownTask(
                 f"nothing is recorded of task {shown(task)} in pool {shown(pool)}: it has not started, was never "
                 "submitted, or its records were too old to keep"
             )
-        return TaskStatus(task, _state(found), found, asked)
+        return found
+
+    async def find(self, pool: str, task: str, task_type: str = "", tenant: str = "") -> TaskStatus | None:
+        """Return what is recorded of a task; None if nothing is.
+
+        Args:
+            task_type, tenant: of the task, where tasks of others may have the same id; empty for any.
+        """
+        wanted = ((_tasks.c.type, task_type), (_tasks.c.tenant, tenant))
+        where = [_tasks.c.task == task, *(column == value for column, value in wanted if value)]
+        found, asked = await self._tables.run(lambda c: self._of_task(c, pool, task, where), read_only=True)
+        return TaskStatus(task, _state(found), found, asked) if found or asked else None
 
     async def latest(
         self,
@@ -178,8 +189,10 @@ class Records:
     def _of_pool(self, pool: str) -> tuple[sa.ColumnElement[bool], ...]:
         return (_tasks.c.environment == self._environment, _tasks.c.pool == pool)
 
-    def _of_task(self, connection: sa.Connection, pool: str, task: str) -> tuple[list[Attempt], bool]:
-        query = sa.select(_tasks).where(*self._of_pool(pool), _tasks.c.task == task).order_by(_tasks.c.started_us)
+    def _of_task(
+        self, connection: sa.Connection, pool: str, task: str, where: Sequence[sa.ColumnElement[bool]]
+    ) -> tuple[list[Attempt], bool]:
+        query = sa.select(_tasks).where(*self._of_pool(pool), *where).order_by(_tasks.c.started_us)
         t = tables.cancels.c
         asked = sa.select(t.task).where(t.environment == self._environment, t.pool == pool, t.task == task)
         return _attempts(connection, query), connection.execute(asked).first() is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pathlib
 import signal
 import traceback
@@ -58,9 +59,11 @@ def drop(loop: SimulatedLoop) -> None:
     """Close a loop whose tasks would not end, and end the tasks without it."""
     loop.set_exception_handler(lambda loop, context: None)
     loop.close()
+    logging.disable()  # of what the tasks say to this
     for task in asyncio.all_tasks(loop):
         with contextlib.suppress(Exception):
             task.get_coro().close()
+    logging.disable(logging.NOTSET)
 
 
 def _told(loop: SimulatedLoop, steps: Counter[str], frame: types.FrameType | None) -> str:

@@ -60,6 +60,8 @@ def carry_out(plan: Schedule, keep: Keep = MEMORY) -> Outcome:
                 return runner.run(_simulate(plan, keep, evidence))
         except endless.Endless as found:
             text = str(found)
+        except TimeoutError:  # processes that are stopped then would not even end by cancellation
+            text = f"no end after {LONGEST_S:g} s of its own time"
         end.pop_all()
         evidence.closed = True
         endless.drop(loop)

@@ -1,4 +1,4 @@
-"""Errors of the client."""
+"""Errors of the clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from emq import errors
 
 
-class PushError(errors.EMQError):
+class ApiError(errors.EMQError):
     """The API refused a request: correct the request, or the key.
 
     Attributes:
@@ -29,5 +29,5 @@ class PushError(errors.EMQError):
 class ApiUnavailable(errors.EMQError):
     """The API did not answer, or said that it cannot now; the client has tried several times.
 
-    A publish may have happened. Repeat it with the same ids, or with the same `idempotency_key`.
+    A publish or a submit may have happened. Repeat it with the same ids, or with the same `idempotency_key`.
     """

@@ -1,4 +1,4 @@
-"""A request to the API, before it is sent."""
+"""A request to the API, before it is sent, and a page of a list, which many of them return."""
 
 from __future__ import annotations
 
@@ -12,11 +12,22 @@ import msgspec
 T = TypeVar("T")
 
 
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A page of a list.
+
+    Attributes:
+        next: cursor of the next page; None on the last one.
+    """
+
+    data: list[T]
+    next: str | None = None
+
+
 class Request(msgspec.Struct, Generic[T], frozen=True):
     """One operation of the API.
 
     Attributes:
-        path: below the service's address, with its query.
+        path: below the API's address, with its query.
         body: as JSON; None for none.
         answer: the type of the answer's body.
         headers: besides those of every request.

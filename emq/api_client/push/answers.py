@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
-
-T = TypeVar("T")
-
-
-class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A page of a list.
-
-    Attributes:
-        next: cursor of the next page; None on the last one.
-    """
-
-    data: list[T]
-    next: str | None = None
 
 
 class Tenant(msgspec.Struct, frozen=True):

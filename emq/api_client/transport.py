@@ -1,4 +1,7 @@
-"""The clients: each operation of `operations` as a method, which sends its request and returns the decoded answer."""
+"""Sends the requests of operations, and returns their decoded answers.
+
+A client is a subclass of `AsyncApi` or `Api` with operations as its methods, made by `awaited` or `synchronous`.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,8 @@ import msgspec
 import yarl
 
 from emq import errors
-from emq.push.client import operations
-from emq.push.client.answers import Page
-from emq.push.client.failures import ApiUnavailable, PushError
-from emq.push.client.requests import Request
+from emq.api_client.failures import ApiError, ApiUnavailable
+from emq.api_client.requests import Page, Request
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,39 +35,36 @@ random part of up to a half, so that many clients do not come back together."""
 _AGAIN = frozenset((408, 429, 500, 502, 503, 504))
 
 
-def _awaited(operation: Callable[P, Request[T]]) -> Callable[Concatenate[AsyncPushClient, P], Coroutine[Any, Any, T]]:
+def awaited(operation: Callable[P, Request[T]]) -> Callable[Concatenate[AsyncApi, P], Coroutine[Any, Any, T]]:
     """Make a method of the client with an event loop out of an operation."""
 
     @functools.wraps(operation)
-    async def call(client: AsyncPushClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(client: AsyncApi, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await client.send(operation(*args, **kwargs))
 
     return call
 
 
-def _synchronous(operation: Callable[P, Request[T]]) -> Callable[Concatenate[PushClient, P], T]:
+def synchronous(operation: Callable[P, Request[T]]) -> Callable[Concatenate[Api, P], T]:
     """Make a method of the client without an event loop out of an operation."""
 
     @functools.wraps(operation)
-    def call(client: PushClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(client: Api, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return client.send(operation(*args, **kwargs))
 
     return call
 
 
-class AsyncPushClient:
+class AsyncApi:
     """A client for code with an event loop; an async context manager, which many tasks may share.
 
-    Every method is an operation of `emq.push.client.operations`, with the same arguments.
-
-    A request that gets no answer, or one that asks to come back later, is repeated if a repeat does no harm:
-    `create_endpoint`, `rotate_secret`, `resend`, `start_replay`, `send_example` and the making of keys are not. All
-    methods raise `PushError` for a request that the service refuses, and `ApiUnavailable` if no request was answered.
+    A request that gets no answer, or an answer that asks to come back later, is repeated if a repeat does no harm. All
+    methods raise `ApiError` for a request that the API refuses, and `ApiUnavailable` if no request was answered.
     """
 
     def __init__(self, url: str, key: str, *, timeout_s: float = TIMEOUT_S, tries: int = TRIES) -> None:
         """Args:
-            url: the service's address, such as `https://push.example`.
+            url: the API's address, such as `https://push.example`.
             key: a bearer key.
             timeout_s: seconds for which one request may take, above 0.
             tries: most requests for one operation, at least 1.
@@ -76,56 +74,13 @@ class AsyncPushClient:
         """
         self._address = _address(url)
         if not key.isascii() or not key.strip() or key != key.strip():
-            raise errors.InvalidSettings("the key of the push service must be ASCII text without spaces around it")
+            raise errors.InvalidSettings("the key of EMQ's API must be ASCII text without spaces around it")
         if not timeout_s > 0 or tries < 1:
             raise errors.InvalidSettings(f"timeout_s {timeout_s!r} must be above 0, and tries {tries!r} at least 1")
         self._headers = {"Authorization": f"Bearer {key}", "Accept": "application/json"}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._tries = tries
         self._session: aiohttp.ClientSession | None = None
-
-    put_tenant = _awaited(operations.put_tenant)
-    tenant = _awaited(operations.tenant)
-    tenants = _awaited(operations.tenants)
-    delete_tenant = _awaited(operations.delete_tenant)
-    pause_tenant = _awaited(operations.pause_tenant)
-    resume_tenant = _awaited(operations.resume_tenant)
-    create_endpoint = _awaited(operations.create_endpoint)
-    change_endpoint = _awaited(operations.change_endpoint)
-    endpoint = _awaited(operations.endpoint)
-    endpoints = _awaited(operations.endpoints)
-    delete_endpoint = _awaited(operations.delete_endpoint)
-    rotate_secret = _awaited(operations.rotate_secret)
-    disable_endpoint = _awaited(operations.disable_endpoint)
-    enable_endpoint = _awaited(operations.enable_endpoint)
-    pause_endpoint = _awaited(operations.pause_endpoint)
-    resume_endpoint = _awaited(operations.resume_endpoint)
-    start_handshake = _awaited(operations.start_handshake)
-    handshake = _awaited(operations.handshake)
-    send_example = _awaited(operations.send_example)
-    publish = _awaited(operations.publish)
-    publish_many = _awaited(operations.publish_many)
-    stored_message = _awaited(operations.stored_message)
-    stored_messages = _awaited(operations.stored_messages)
-    erase = _awaited(operations.erase)
-    deliveries = _awaited(operations.deliveries)
-    delivery = _awaited(operations.delivery)
-    attempts = _awaited(operations.attempts)
-    resend = _awaited(operations.resend)
-    cancel = _awaited(operations.cancel)
-    count_replay = _awaited(operations.count_replay)
-    start_replay = _awaited(operations.start_replay)
-    replay = _awaited(operations.replay)
-    replays = _awaited(operations.replays)
-    pause_replay = _awaited(operations.pause_replay)
-    resume_replay = _awaited(operations.resume_replay)
-    cancel_replay = _awaited(operations.cancel_replay)
-    lag = _awaited(operations.lag)
-    rates = _awaited(operations.rates)
-    create_key = _awaited(operations.create_key)
-    create_token = _awaited(operations.create_token)
-    keys = _awaited(operations.keys)
-    delete_key = _awaited(operations.delete_key)
 
     async def all(
         self, listing: Callable[P, Coroutine[Any, Any, Page[T]]], *args: P.args, **kwargs: P.kwargs
@@ -152,7 +107,7 @@ class AsyncPushClient:
             else:
                 if 200 <= status < 300:
                     return _decoded(request, content)
-                failure = PushError(status, _problem(content))
+                failure = ApiError(status, _problem(content))
                 if status not in _AGAIN or (not left and status in (408, 429)):
                     raise failure
                 trouble, asked_s = str(failure), _seconds(headers.get("Retry-After"))
@@ -176,6 +131,8 @@ class AsyncPushClient:
     async def _exchange(self, request: Request[Any]) -> tuple[int, Mapping[str, str], bytes]:
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers, cookie_jar=aiohttp.DummyCookieJar())
+            # aiohttp would send a PUT or DELETE again by itself, also one that must not be sent twice.
+            self._session._retry_connection = False
         headers = dict(request.headers)
         if request.body is not None:
             headers["Content-Type"] = "application/json"
@@ -190,63 +147,20 @@ class AsyncPushClient:
             return response.status, response.headers, await response.read()
 
 
-class PushClient:
+class Api:
     """A client for code without an event loop; a context manager, which many threads may share.
 
-    It has the methods of `AsyncPushClient`, which run in a thread of their own.
+    It has the methods of `AsyncApi`, which run in a thread of their own.
     """
 
     def __init__(self, url: str, key: str, *, timeout_s: float = TIMEOUT_S, tries: int = TRIES) -> None:
-        """Arguments and errors as for `AsyncPushClient`."""
-        self._make = functools.partial(AsyncPushClient, url, key, timeout_s=timeout_s, tries=tries)
+        """Arguments and errors as for `AsyncApi`."""
+        self._make = functools.partial(AsyncApi, url, key, timeout_s=timeout_s, tries=tries)
         self._make()
         self._lock = threading.Lock()
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._client: AsyncPushClient | None = None
-
-    put_tenant = _synchronous(operations.put_tenant)
-    tenant = _synchronous(operations.tenant)
-    tenants = _synchronous(operations.tenants)
-    delete_tenant = _synchronous(operations.delete_tenant)
-    pause_tenant = _synchronous(operations.pause_tenant)
-    resume_tenant = _synchronous(operations.resume_tenant)
-    create_endpoint = _synchronous(operations.create_endpoint)
-    change_endpoint = _synchronous(operations.change_endpoint)
-    endpoint = _synchronous(operations.endpoint)
-    endpoints = _synchronous(operations.endpoints)
-    delete_endpoint = _synchronous(operations.delete_endpoint)
-    rotate_secret = _synchronous(operations.rotate_secret)
-    disable_endpoint = _synchronous(operations.disable_endpoint)
-    enable_endpoint = _synchronous(operations.enable_endpoint)
-    pause_endpoint = _synchronous(operations.pause_endpoint)
-    resume_endpoint = _synchronous(operations.resume_endpoint)
-    start_handshake = _synchronous(operations.start_handshake)
-    handshake = _synchronous(operations.handshake)
-    send_example = _synchronous(operations.send_example)
-    publish = _synchronous(operations.publish)
-    publish_many = _synchronous(operations.publish_many)
-    stored_message = _synchronous(operations.stored_message)
-    stored_messages = _synchronous(operations.stored_messages)
-    erase = _synchronous(operations.erase)
-    deliveries = _synchronous(operations.deliveries)
-    delivery = _synchronous(operations.delivery)
-    attempts = _synchronous(operations.attempts)
-    resend = _synchronous(operations.resend)
-    cancel = _synchronous(operations.cancel)
-    count_replay = _synchronous(operations.count_replay)
-    start_replay = _synchronous(operations.start_replay)
-    replay = _synchronous(operations.replay)
-    replays = _synchronous(operations.replays)
-    pause_replay = _synchronous(operations.pause_replay)
-    resume_replay = _synchronous(operations.resume_replay)
-    cancel_replay = _synchronous(operations.cancel_replay)
-    lag = _synchronous(operations.lag)
-    rates = _synchronous(operations.rates)
-    create_key = _synchronous(operations.create_key)
-    create_token = _synchronous(operations.create_token)
-    keys = _synchronous(operations.keys)
-    delete_key = _synchronous(operations.delete_key)
+        self._client: AsyncApi | None = None
 
     def all(self, listing: Callable[P, Page[T]], *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         """Yield the entries of all pages of a list: `for d in push.all(push.deliveries, "acme")`."""
@@ -258,7 +172,7 @@ class PushClient:
             kwargs["cursor"] = page.next
 
     def send(self, request: Request[T]) -> T:
-        """Send the request of an operation; return its answer. Raises as `AsyncPushClient` says."""
+        """Send the request of an operation; return its answer. Raises as `AsyncApi` says."""
         client, loop = self._running()
         return asyncio.run_coroutine_threadsafe(client.send(request), loop).result()
 
@@ -277,12 +191,12 @@ class PushClient:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _running(self) -> tuple[AsyncPushClient, asyncio.AbstractEventLoop]:
+    def _running(self) -> tuple[AsyncApi, asyncio.AbstractEventLoop]:
         """Return the client and the event loop of this process: a forked child has no threads of its parent."""
         with self._lock:
             if self._client is None or self._loop is None or self._pid != os.getpid():
                 self._pid, self._client, self._loop = os.getpid(), self._make(), asyncio.new_event_loop()
-                threading.Thread(target=_run, args=(self._loop,), name="emq-push-client", daemon=True).start()
+                threading.Thread(target=_run, args=(self._loop,), name="emq-api-client", daemon=True).start()
             return self._client, self._loop
 
 
@@ -297,9 +211,9 @@ def _address(url: str) -> str:
     try:
         address = yarl.URL(url)
     except (ValueError, TypeError) as exc:
-        raise errors.InvalidSettings(f"{url!r} is not the URL of a push service: {exc}") from None
+        raise errors.InvalidSettings(f"{url!r} is not the URL of EMQ's API: {exc}") from None
     if address.scheme not in ("http", "https") or not address.host or address.query_string or address.fragment:
-        raise errors.InvalidSettings(f"{url!r} is not the URL of a push service; write https://HOST[:PORT]")
+        raise errors.InvalidSettings(f"{url!r} is not the URL of EMQ's API; write https://HOST[:PORT]")
     return str(address).rstrip("/")
 
 
@@ -308,7 +222,7 @@ def _decoded(request: Request[T], content: bytes) -> T:
         return msgspec.json.decode(content or b"null", type=request.answer)
     except msgspec.MsgspecError as exc:
         where = f"{request.method} {request.path.partition('?')[0]}"
-        raise ApiUnavailable(f"{where}: the answer is not one of EMQ's push service: {exc}") from exc
+        raise ApiUnavailable(f"{where}: the answer is not one of EMQ's API: {exc}") from exc
 
 
 def _problem(content: bytes) -> Mapping[str, Any]:

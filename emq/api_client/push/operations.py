@@ -12,8 +12,8 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from emq.push.client import answers
-from emq.push.client.requests import Request, body, path
+from emq.api_client.push import answers
+from emq.api_client.requests import Page, Request, body, path
 
 Role = Literal["admin", "submit", "read", "send", "manage"]
 
@@ -50,9 +50,9 @@ def tenant(tenant: str) -> Request[answers.Tenant]:
     return Request("GET", path("tenants", tenant), answers.Tenant)
 
 
-def tenants(*, limit: int | None = None, cursor: str | None = None) -> Request[answers.Page[answers.Tenant]]:
+def tenants(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Tenant]]:
     """Return a page of tenants, by id."""
-    return Request("GET", path("tenants", limit=limit, cursor=cursor), answers.Page[answers.Tenant])
+    return Request("GET", path("tenants", limit=limit, cursor=cursor), Page[answers.Tenant])
 
 
 def delete_tenant(tenant: str) -> Request[None]:
@@ -103,12 +103,10 @@ def endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
     return Request("GET", path("tenants", tenant, "endpoints", endpoint), answers.Endpoint)
 
 
-def endpoints(
-    tenant: str, *, limit: int | None = None, cursor: str | None = None
-) -> Request[answers.Page[answers.Endpoint]]:
+def endpoints(tenant: str, *, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Endpoint]]:
     """Return a page of a tenant's endpoints."""
     where = path("tenants", tenant, "endpoints", limit=limit, cursor=cursor)
-    return Request("GET", where, answers.Page[answers.Endpoint])
+    return Request("GET", where, Page[answers.Endpoint])
 
 
 def delete_endpoint(tenant: str, endpoint: str) -> Request[None]:
@@ -244,7 +242,7 @@ def stored_messages(
     created_lt: datetime.datetime | None = None,
     limit: int | None = None,
     cursor: str | None = None,
-) -> Request[answers.Page[answers.StoredMessage]]:
+) -> Request[Page[answers.StoredMessage]]:
     """Return a page of messages, the latest first."""
     where = path(
         *("tenants", tenant, "messages"),
@@ -255,7 +253,7 @@ def stored_messages(
         limit=limit,
         cursor=cursor,
     )
-    return Request("GET", where, answers.Page[answers.StoredMessage])
+    return Request("GET", where, Page[answers.StoredMessage])
 
 
 def erase(tenant: str, *, key: str) -> Request[answers.Erased]:
@@ -277,7 +275,7 @@ def deliveries(
     created_lt: datetime.datetime | None = None,
     limit: int | None = None,
     cursor: str | None = None,
-) -> Request[answers.Page[answers.Delivery]]:
+) -> Request[Page[answers.Delivery]]:
     """Return a page of deliveries, the latest first."""
     where = path(
         *("tenants", tenant, "deliveries"),
@@ -290,7 +288,7 @@ def deliveries(
         limit=limit,
         cursor=cursor,
     )
-    return Request("GET", where, answers.Page[answers.Delivery])
+    return Request("GET", where, Page[answers.Delivery])
 
 
 def delivery(tenant: str, delivery: str) -> Request[answers.Delivery]:
@@ -300,10 +298,10 @@ def delivery(tenant: str, delivery: str) -> Request[answers.Delivery]:
 
 def attempts(
     tenant: str, delivery: str, *, limit: int | None = None, cursor: str | None = None
-) -> Request[answers.Page[answers.Attempt]]:
+) -> Request[Page[answers.Attempt]]:
     """Return a page of a delivery's attempts, the latest first."""
     where = path("tenants", tenant, "deliveries", delivery, "attempts", limit=limit, cursor=cursor)
-    return Request("GET", where, answers.Page[answers.Attempt])
+    return Request("GET", where, Page[answers.Attempt])
 
 
 def resend(tenant: str, delivery: str, *, priority: str | None = None) -> Request[answers.Delivery]:
@@ -345,12 +343,10 @@ def replay(tenant: str, replay: str) -> Request[answers.Replay]:
     return Request("GET", path("tenants", tenant, "replays", replay), answers.Replay)
 
 
-def replays(
-    tenant: str, *, limit: int | None = None, cursor: str | None = None
-) -> Request[answers.Page[answers.Replay]]:
+def replays(tenant: str, *, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Replay]]:
     """Return a page of a tenant's replays, the latest first."""
     where = path("tenants", tenant, "replays", limit=limit, cursor=cursor)
-    return Request("GET", where, answers.Page[answers.Replay])
+    return Request("GET", where, Page[answers.Replay])
 
 
 def pause_replay(tenant: str, replay: str) -> Request[answers.Replay]:
@@ -373,18 +369,18 @@ def cancel_replay(tenant: str, replay: str) -> Request[answers.Replay]:
 
 def lag(
     tenant: str, *, endpoint: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Request[answers.Page[answers.EndpointLag]]:
+) -> Request[Page[answers.EndpointLag]]:
     """Return a page of endpoints with what waits for each."""
     where = path("tenants", tenant, "lag", endpoint=endpoint, limit=limit, cursor=cursor)
-    return Request("GET", where, answers.Page[answers.EndpointLag])
+    return Request("GET", where, Page[answers.EndpointLag])
 
 
 def rates(
     tenant: str, *, endpoint: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Request[answers.Page[answers.Rate]]:
+) -> Request[Page[answers.Rate]]:
     """Return a page of caps with their use: the tenant's, then its endpoints'."""
     where = path("tenants", tenant, "rate-limit-status", endpoint=endpoint, limit=limit, cursor=cursor)
-    return Request("GET", where, answers.Page[answers.Rate])
+    return Request("GET", where, Page[answers.Rate])
 
 
 # ---------------------------------------------------------------------------------------------------------------- keys
@@ -406,9 +402,9 @@ def create_token(
     return Request("POST", path("tenants", tenant, "tokens"), answers.Key, content, repeatable=False)
 
 
-def keys(*, limit: int | None = None, cursor: str | None = None) -> Request[answers.Page[answers.Key]]:
+def keys(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Key]]:
     """Return a page of keys, without the keys themselves."""
-    return Request("GET", path("keys", limit=limit, cursor=cursor), answers.Page[answers.Key])
+    return Request("GET", path("keys", limit=limit, cursor=cursor), Page[answers.Key])
 
 
 def delete_key(key: str) -> Request[None]:

@@ -1,0 +1,103 @@
+"""The clients of the push service, with each operation of `emq.api_client.push.operations` as a method."""
+
+from __future__ import annotations
+
+from emq.api_client.push import operations
+from emq.api_client.transport import Api, AsyncApi, awaited, synchronous
+
+
+class AsyncPushClient(AsyncApi):
+    """A client of the push service for code with an event loop; see `AsyncApi`.
+
+    `create_endpoint`, `rotate_secret`, `resend`, `start_replay`, `send_example` and the making of keys are sent once.
+    """
+
+    put_tenant = awaited(operations.put_tenant)
+    tenant = awaited(operations.tenant)
+    tenants = awaited(operations.tenants)
+    delete_tenant = awaited(operations.delete_tenant)
+    pause_tenant = awaited(operations.pause_tenant)
+    resume_tenant = awaited(operations.resume_tenant)
+    create_endpoint = awaited(operations.create_endpoint)
+    change_endpoint = awaited(operations.change_endpoint)
+    endpoint = awaited(operations.endpoint)
+    endpoints = awaited(operations.endpoints)
+    delete_endpoint = awaited(operations.delete_endpoint)
+    rotate_secret = awaited(operations.rotate_secret)
+    disable_endpoint = awaited(operations.disable_endpoint)
+    enable_endpoint = awaited(operations.enable_endpoint)
+    pause_endpoint = awaited(operations.pause_endpoint)
+    resume_endpoint = awaited(operations.resume_endpoint)
+    start_handshake = awaited(operations.start_handshake)
+    handshake = awaited(operations.handshake)
+    send_example = awaited(operations.send_example)
+    publish = awaited(operations.publish)
+    publish_many = awaited(operations.publish_many)
+    stored_message = awaited(operations.stored_message)
+    stored_messages = awaited(operations.stored_messages)
+    erase = awaited(operations.erase)
+    deliveries = awaited(operations.deliveries)
+    delivery = awaited(operations.delivery)
+    attempts = awaited(operations.attempts)
+    resend = awaited(operations.resend)
+    cancel = awaited(operations.cancel)
+    count_replay = awaited(operations.count_replay)
+    start_replay = awaited(operations.start_replay)
+    replay = awaited(operations.replay)
+    replays = awaited(operations.replays)
+    pause_replay = awaited(operations.pause_replay)
+    resume_replay = awaited(operations.resume_replay)
+    cancel_replay = awaited(operations.cancel_replay)
+    lag = awaited(operations.lag)
+    rates = awaited(operations.rates)
+    create_key = awaited(operations.create_key)
+    create_token = awaited(operations.create_token)
+    keys = awaited(operations.keys)
+    delete_key = awaited(operations.delete_key)
+
+
+class PushClient(Api):
+    """A client of the push service for code without an event loop; see `Api`."""
+
+    put_tenant = synchronous(operations.put_tenant)
+    tenant = synchronous(operations.tenant)
+    tenants = synchronous(operations.tenants)
+    delete_tenant = synchronous(operations.delete_tenant)
+    pause_tenant = synchronous(operations.pause_tenant)
+    resume_tenant = synchronous(operations.resume_tenant)
+    create_endpoint = synchronous(operations.create_endpoint)
+    change_endpoint = synchronous(operations.change_endpoint)
+    endpoint = synchronous(operations.endpoint)
+    endpoints = synchronous(operations.endpoints)
+    delete_endpoint = synchronous(operations.delete_endpoint)
+    rotate_secret = synchronous(operations.rotate_secret)
+    disable_endpoint = synchronous(operations.disable_endpoint)
+    enable_endpoint = synchronous(operations.enable_endpoint)
+    pause_endpoint = synchronous(operations.pause_endpoint)
+    resume_endpoint = synchronous(operations.resume_endpoint)
+    start_handshake = synchronous(operations.start_handshake)
+    handshake = synchronous(operations.handshake)
+    send_example = synchronous(operations.send_example)
+    publish = synchronous(operations.publish)
+    publish_many = synchronous(operations.publish_many)
+    stored_message = synchronous(operations.stored_message)
+    stored_messages = synchronous(operations.stored_messages)
+    erase = synchronous(operations.erase)
+    deliveries = synchronous(operations.deliveries)
+    delivery = synchronous(operations.delivery)
+    attempts = synchronous(operations.attempts)
+    resend = synchronous(operations.resend)
+    cancel = synchronous(operations.cancel)
+    count_replay = synchronous(operations.count_replay)
+    start_replay = synchronous(operations.start_replay)
+    replay = synchronous(operations.replay)
+    replays = synchronous(operations.replays)
+    pause_replay = synchronous(operations.pause_replay)
+    resume_replay = synchronous(operations.resume_replay)
+    cancel_replay = synchronous(operations.cancel_replay)
+    lag = synchronous(operations.lag)
+    rates = synchronous(operations.rates)
+    create_key = synchronous(operations.create_key)
+    create_token = synchronous(operations.create_token)
+    keys = synchronous(operations.keys)
+    delete_key = synchronous(operations.delete_key)

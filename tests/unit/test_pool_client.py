@@ -1,0 +1,239 @@
+"""The client of pools, against the API itself on a real socket, with a host that does tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from support import api_operations
+from support.pools import POOL
+from support.served import served
+
+from emq import App, errors, settings
+from emq.api import serving
+from emq.api_client import ApiError, ApiUnavailable, AsyncPoolClient, PoolClient, transport
+from emq.api_client.pools import answers, client, operations
+from emq.push.service.service import PushService
+from emq.scheduling import Pool, Resource, Run, Scheduling, Task
+from emq.settings import Address
+
+Service = tuple[str, str]
+"""Address and admin key."""
+
+OPERATIONS = api_operations.of(operations, {"task"})
+SAMPLES: dict[str, Any] = {
+    **dict.fromkeys(("resource", "name", "task", "task_type"), "x"),
+    "table": "resources",
+    "value": {},
+    "changes": {},
+    "limits": [],
+    "payload": {},
+    "tasks": [],
+}
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    """The API without a host, so that tasks wait."""
+    async with App(options=settings.Settings(store="memory:")) as app:
+        parts = await PushService.open(app)
+        _, key = await parts.keys.create("admin", "test")
+        await parts.close()
+        async with serving.serving(app, Address("127.0.0.1", 0)) as address:
+            yield f"http://{address}", key
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return api_operations.documented()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_api_has_every_operation(document: dict[str, Any], name: str) -> None:
+    pool = {"name": "x"} if name == "put_pool" else "x"
+    assert len(api_operations.documented_at(document, OPERATIONS[name], {**SAMPLES, "pool": pool})) == 1
+
+
+@pytest.mark.parametrize("of", [AsyncPoolClient, PoolClient])
+def test_each_client_has_every_operation(of: type) -> None:
+    for name, operation in OPERATIONS.items():
+        method = getattr(of, name)
+        assert method.__doc__ == operation.__doc__
+        assert method.__wrapped__ is operation
+
+
+def test_answers_know_only_fields_that_the_api_has(document: dict[str, Any]) -> None:
+    shown: dict[type[msgspec.Struct], str] = {
+        answers.PoolSummary: "PoolSummary", answers.StoredPool: "PoolShown", answers.Entry: "PartChanged",
+        answers.EntryDeleted: "PartDeleted", answers.Problem: "ProblemDetails", answers.TaskReceipt: "TaskReceipt",
+        answers.TaskOutcome: "TaskOutcome", answers.TaskOutcomes: "TaskOutcomes", answers.Attempt: "TaskAttempt",
+        answers.TaskStatus: "TaskShown", answers.CancelAsked: "CancelShown", answers.LimitNow: "LimitNow",
+        answers.ResourceNow: "ResourceNow", answers.WaitsNow: "WaitsNow", answers.TypeNow: "TypeNow",
+        answers.Snapshot: "SnapshotShown", answers.TypeForecast: "TypeForecastShown",
+        answers.Forecast: "ForecastShown", answers.WhatIf: "WhatIfShown",
+    }  # fmt: skip
+    assert api_operations.unknown_fields(document, shown) == {}
+
+
+async def test_pools_are_changed_by_their_version(service: Service) -> None:
+    async with AsyncPoolClient(*service) as pools:
+        made = await pools.put_pool(POOL, version=0)
+        assert (made.name, made.version, made.warnings) == ("sms", 1, [])
+        with pytest.raises(ApiError) as caught:
+            await pools.put_pool(POOL, version=0)
+        assert (caught.value.status, caught.value.code) == (412, "other_version")
+        typed = msgspec.convert((await pools.pool("sms")).pool, Pool)
+        assert typed.types["verification"].longest_wait_s == 10.0
+        typed = msgspec.structs.replace(typed, zone="UTC")
+        assert (await pools.put_pool(typed, version=1)).version == 2
+        await pools.put_pool({"name": "calls"})
+        assert [each.name async for each in pools.all(pools.pools, limit=1)] == ["calls", "sms"]
+        await pools.delete_pool("calls", version=1)
+        with pytest.raises(ApiError, match="calls"):
+            await pools.pool("calls")
+        await pools.submit("sms", "marketing", 1)
+        with pytest.raises(ApiError, match="not done"):
+            await pools.delete_pool("sms")
+        await pools.delete_pool("sms", force=True)
+
+
+async def test_entries_are_changed_one_by_one(service: Service) -> None:
+    async with AsyncPoolClient(*service) as pools:
+        await pools.put_pool(POOL)
+        limited = await pools.set_limits("sms", "south", [{"name": "requests", "amount": 5, "per": "second"}])
+        assert (limited.name, limited.version) == ("south", 2)
+        assert limited.value["limits"] == [{"name": "requests", "amount": 5.0, "per": "second"}]
+        assert (await pools.pause_resource("sms", "north 1")).value["paused"]
+        assert "paused" not in (await pools.resume_resource("sms", "north 1", version=3)).value
+        with pytest.raises(ApiError, match="version 4, not 1"):
+            await pools.pause_resource("sms", "north 1", version=1)
+        await pools.put_entry("sms", "resources", "east/2", Resource("north", takes={"marketing": {}}))
+        changed = await pools.change_entry("sms", "resources", "east/2", {"weight": 2})
+        assert changed.value == {"parent": "north", "takes": {"marketing": {}}, "weight": 2.0}
+        assert (await pools.entry("sms", "tenants", "shop")).value == {"weight": 3.0}
+        assert (await pools.delete_entry("sms", "resources", "east/2")).version == changed.version + 1
+
+
+async def test_tasks_are_submitted_wait_and_are_cancelled(service: Service) -> None:
+    async with AsyncPoolClient(*service) as pools:
+        await pools.put_pool(POOL)
+        waiting = await pools.submit("sms", "marketing", {"n": 1}, id="mine", tenant="shop")
+        assert waiting.id == "mine"
+        status = await pools.status("sms", "mine", task_type="marketing", tenant="shop")
+        assert status == answers.TaskStatus("mine", "waiting")
+        assert await pools.cancel("sms", "mine") == answers.CancelAsked("mine", True)
+        assert (await pools.status("sms", "mine")).cancel_asked
+        with pytest.raises(ApiError) as caught:
+            await pools.submit("sms", "letter", {})
+        assert (caught.value.status, caught.value.code) == (422, "unknown_type")
+        tasks = [pools.task("notification", n, key="k") for n in range(3)]
+        outcomes = await pools.submit_many("sms", [*tasks, pools.task("letter", 1)])
+        assert (outcomes.accepted, outcomes.refused) == (3, 1)
+        assert [each.id for each in outcomes.data] == [*(task["id"] for task in tasks), None]
+        assert outcomes.data[3].problem is not None
+        assert outcomes.data[3].problem.code == "unknown_type"
+        assert [each async for each in pools.all(pools.attempts, "sms")] == []
+
+
+async def test_a_host_does_what_the_client_submits(service: Service) -> None:
+    app = App(options=settings.Settings(store="memory:"))
+
+    @Scheduling(app).performer("sms")
+    async def send(task: Task, run: Run) -> dict[str, str]:
+        return {"sent by": run.resource}
+
+    async with asyncio.timeout(30), app:
+        parts = await PushService.open(app)
+        _, key = await parts.keys.create("submit", "shop")
+        _, admin = await parts.keys.create("admin", "test")
+        await parts.close()
+        async with serving.serving(app, Address("127.0.0.1", 0)) as address, app.running():
+            async with AsyncPoolClient(f"http://{address}", admin) as pools:
+                await pools.put_pool(POOL)
+            async with AsyncPoolClient(f"http://{address}", key) as pools:
+                with pytest.raises(ApiError) as caught:
+                    await pools.put_pool(POOL)
+                assert caught.value.status == 403
+                ids = [(await pools.submit("sms", "verification", n)).id for n in range(3)]
+                for id_ in ids:
+                    status = await pools.result("sms", id_, task_type="verification")
+                    assert (status.state, status.result) == ("done", '{"sent by":"north 1"}')
+                with PoolClient(f"http://{address}", key) as blocking:
+                    assert await asyncio.to_thread(blocking.result, "sms", status.id) == status
+                listed = [each async for each in pools.all(pools.attempts, "sms", task_type="verification", limit=2)]
+                assert {each.task for each in listed} == set(ids)
+                assert {each.resource for each in listed} == {"north 1"}
+                while not (snapshot := await pools.snapshot("sms")).live:
+                    await asyncio.sleep(0.1)
+                assert snapshot.resources["north 1"].limits[0].name == "requests"
+                assert set(snapshot.types) == set(POOL["types"])
+                found = await pools.what_if("sms", ["remove south"], waiting={"marketing": 500})
+                assert found.before.types["marketing"].started == 500
+                assert "south" in found.before.starts
+                assert "south" not in found.after.starts
+
+
+async def test_code_without_an_event_loop(service: Service) -> None:
+    def work() -> list[str]:
+        with PoolClient(*service) as pools:
+            pools.put_pool(POOL)
+            pools.put_pool({"name": "calls"})
+            receipt = pools.submit("sms", "marketing", msgspec.Raw(b'{"n": 1}'))
+            assert pools.status("sms", receipt.id).state == "waiting"
+            return [each.name for each in pools.all(pools.pools, limit=1)]
+
+    assert await asyncio.to_thread(work) == ["calls", "sms"]
+
+
+async def test_a_task_that_does_not_end_is_told_of_and_goes_on(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "POLL_S", 0.01)
+    async with AsyncPoolClient(*service) as pools:
+        await pools.put_pool(POOL)
+        await pools.submit("sms", "marketing", 1, id="mine")
+        for task in ("mine", "unknown"):
+            with pytest.raises(TimeoutError):
+                await pools.result("sms", task, timeout_s=0.1)
+            with PoolClient(*service) as blocking, pytest.raises(TimeoutError, match=r"has not ended within 0\.1 s"):
+                await asyncio.to_thread(blocking.result, "sms", task, timeout_s=0.1)
+        with pytest.raises(ApiError, match="no pool"):
+            await pools.result("other", "mine")
+        assert (await pools.status("sms", "mine")).state == "waiting"
+
+
+@pytest.mark.parametrize("pool", [{}, {"name": 5}, {"name": ""}, Resource()])
+def test_a_pool_without_a_name_is_refused(pool: Any) -> None:
+    with pytest.raises(errors.InvalidPool, match="name"):
+        operations.put_pool(pool)
+
+
+class Silent:
+    """Takes requests, and closes each connection without an answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = re.search(rb"(?i)content-length: (\d+)", head)
+        self.asked.append(await reader.readexactly(int(size[1]) if size else 0))
+
+
+async def test_a_submit_without_an_answer_is_repeated_with_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "WAIT_S", 0.001)
+    silent = Silent()
+    async with served(silent.serve) as port, AsyncPoolClient(f"http://127.0.0.1:{port}", "k", tries=3) as pools:
+        with pytest.raises(ApiUnavailable):
+            await pools.submit("sms", "code", {})
+        assert len(silent.asked) == 3
+        assert len({msgspec.json.decode(body)["id"] for body in silent.asked}) == 1
+        for once in (operations.put_pool({"name": "sms"}, version=3), operations.delete_pool("sms")):
+            silent.asked.clear()
+            with pytest.raises(ApiUnavailable):
+                await pools.send(once)
+            assert len(silent.asked) == 1, "a repeat would be told of what the first request did"
