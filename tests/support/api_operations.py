@@ -43,5 +43,9 @@ def documented_at(document: Mapping[str, Any], operation: Operation, samples: Ma
 def unknown_fields(document: Mapping[str, Any], shown: Mapping[type[msgspec.Struct], str]) -> dict[str, set[str]]:
     """Return the fields of structs that the schemas of these names do not have, by schema."""
     schemas = document["components"]["schemas"]
-    found = {name: set(get_type_hints(struct)) - set(schemas[name]["properties"]) for struct, name in shown.items()}
+    found: dict[str, set[str]] = {}
+    for struct, name in shown.items():
+        # old versions of FastAPI give some models that are only answers a schema as input, too
+        schema = schemas[name] if name in schemas else schemas[f"{name}-Output"]
+        found[name] = set(get_type_hints(struct)) - set(schema["properties"])
     return {name: fields for name, fields in found.items() if fields}
