@@ -80,7 +80,6 @@ class Matching:
         self._random = random_ or random.Random()
         self._seats: dict[str, Seat] = {}
         self._fresh: dict[tuple[int, str], list[Costs | None]] = {}  # with the own costs of some of these tasks
-        self._urgent: set[tuple[int, str]] = set()  # levels and types with new tasks of tenants without a backlog
         self._left: set[int] = set()  # levels of which tasks were taken out
         self._woken: dict[str, None] = {}
         self._timers: list[tuple[float, str]] = []
@@ -206,7 +205,6 @@ class Matching:
             if not self._match(number, level, now, starts, most):
                 return starts
         self._fresh.clear()
-        self._urgent.clear()
         self._left.clear()
         self._woken.clear()
         return starts
@@ -232,8 +230,6 @@ class Matching:
         some = self._fresh.setdefault((waiting.level, waiting.task.type), [])
         if len(some) < GAP_TRIES and waiting.costs not in some:
             some.append(waiting.costs)
-        if waiting.task.tenant and self._standing(waiting) <= waiting.level:
-            self._urgent.add((waiting.level, waiting.task.type))
 
     def _wake(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
@@ -295,9 +291,6 @@ class Matching:
         for (of_level, kind), some in self._fresh.items():
             if of_level == number:
                 found.update(dict.fromkeys(self._with_gaps(kind, some, number, now)))
-        for of_level, kind in self._urgent:
-            if of_level == number:
-                found.update(dict.fromkeys(self._yielding(kind, number, now)))
         if self._left and min(self._left) <= number:  # some may sleep because of a task that is not there any more
             asleep = [name for name, seat in self._seats.items() if number in seat.asleep and self._is_open(name, now)]
             found.update(dict.fromkeys(name for name in asleep if self._has_room(self._seats[name], number, now)))
@@ -320,19 +313,6 @@ class Matching:
                     found.append(name)
                     break
         return found
-
-    def _yielding(self, kind: str, number: int, now: float) -> list[str]:
-        """Return a resource that sleeps because of a tenant with a backlog, and has room for the task that is next now;
-        not all are looked at if there are many."""
-        able = self._able.get(kind, [])
-        self._looked += CHOICES
-        for place in range(self._looked, self._looked + min(CHOICES, len(able))):
-            name = able[place % len(able)]
-            seat = self._seats[name]
-            is_yielding = number in seat.asleep and number in seat.yields
-            if is_yielding and self._is_open(name, now) and self._has_room(seat, number, now):
-                return [name]
-        return []
 
     def _has_room(self, seat: Seat, number: int, now: float) -> bool:
         """Return whether the task of a level that is next on the resource has room there."""
@@ -371,7 +351,6 @@ class Matching:
         filler = self._filler(seat, level, number, head, costs, now)
         if filler is None:
             seat.asleep[number] = (until, costs)
-            (seat.yields.add if standing > number else seat.yields.discard)(number)
             self._wake_at(seat, until)
         return filler
 

@@ -12,13 +12,12 @@ class Seat:
         types: the types that it takes.
         turn: starts divided by weight; the lowest of the cheapest is next.
         asleep: by level: until when it starts nothing of that level, and the costs that did not fit.
-        yields: levels of which it sleeps because of a task that leaves room to others of its level.
         credits: starts that its types with a share are owed.
         closed_until: it starts nothing before; seconds since the epoch.
         timers: the times at which it is looked at again, each once however often it falls asleep until then.
     """
 
-    __slots__ = ("asleep", "closed_until", "credits", "name", "price", "timers", "turn", "types", "weight", "yields")
+    __slots__ = ("asleep", "closed_until", "credits", "name", "price", "timers", "turn", "types", "weight")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -27,7 +26,6 @@ class Seat:
         self.weight = 1.0
         self.turn = 0.0
         self.asleep: dict[int, tuple[float, Costs]] = {}
-        self.yields: set[int] = set()
         self.credits: dict[str, float] = {}
         self.closed_until = 0.0
         self.timers: set[float] = set()

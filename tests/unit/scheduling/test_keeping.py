@@ -40,6 +40,13 @@ def test_of_a_second_the_less_urgent_leave_room_until_its_end() -> None:
     assert used + use(keep, 2, 1000.0 + RELEASE + 0.001) == 50
 
 
+def test_what_is_used_at_the_end_of_a_second_is_no_debt_in_the_next() -> None:
+    keep = keeping(1000, "second", 1000.0, code=0, offer=2)
+    use(keep, 0, 1000.0, most=500)
+    assert use(keep, 2, 1000.0 + RELEASE + 0.001) == 500
+    assert sum(use(keep, 2, 1001.0 + step / 50) for step in range(10)) > 150
+
+
 def test_a_minute_is_shared_only_where_the_urgent_came_lately() -> None:
     assert use(keeping(60, "minute", 1000.0, code=0, offer=2), 2, 1000.0) == 60
     keep = keeping(60, "minute", 1000.0, code=0, offer=2)

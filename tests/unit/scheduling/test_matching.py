@@ -178,6 +178,31 @@ def test_a_tenant_that_asks_for_little_starts_at_once_beside_any_backlog(backlog
         assert {used[second] for second in (1001, 1002, 1003)} == {50}, "and nothing is left unused for it"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tenant_that_asks_for_little_does_not_wait_until_tenants_with_a_backlog_may_go_on(seed: int) -> None:
+    """The starts of those with a backlog are spread over the second, and there is room all the time."""
+    random_ = random.Random(seed)
+    tenants = {f"large-{number}": Tenant(weight=1 + number % 10) for number in range(200)}
+    bench = Bench(Pool("p", resources={"r": limited(1000, "t")}, types={"t": TaskType()}, tenants=tenants))
+    for name, tenant in tenants.items():
+        bench.add("t", 20 * int(tenant.weight), tenant=name)
+    waits: list[float] = []
+    started = 0
+    due = 1000.5
+    while bench.now < 1004.0 or len(waits) < 20:
+        started += len(bench.run())
+        if bench.now >= due:
+            [little] = bench.add("t", tenant=f"little-{len(waits) % 20}")
+            began, due = bench.now, bench.now + random_.expovariate(10)
+            while not little.is_gone:
+                bench.now += 0.001
+                started += len(bench.run())
+            waits.append(bench.now - began)
+        bench.now += 0.001
+    assert sorted(waits)[len(waits) // 2] < 0.003, waits
+    assert started >= 1000 * int(bench.now - 1000.0), "and nothing is left unused for it"
+
+
 def test_a_near_deadline_goes_before_other_tenants_and_may_raise_the_priority() -> None:
     types = {"code": TaskType(priority=0), "notice": TaskType(priority=2, near_priority=0)}
     pool = Pool("p", resources={"r": limited(2, "code", "notice")}, types=types)
