@@ -145,10 +145,12 @@ async def _announce(app: App) -> None:
             "joined the cluster [%s], which has no groups for this host yet; Ctrl-C stops", app.settings.environment
         )
         return
-    idle = sum(owner.handler is None for owner in ownership.owned.values())
+    budgets = {topic.options.budget for topic in ownership.topics.values()}  # no messages of their own are needed
+    named = [owner for name, owner in ownership.owned.items() if owner.handler is not None or name not in budgets]
+    idle = sum(owner.handler is None for owner in named)
     log.info(
         "consuming %s in %s from %s [%s]%s; Ctrl-C stops",
-        output.count(len(ownership.owned) - idle, "topic"),
+        output.count(len(named) - idle, "topic"),
         output.count(len(ownership.groups), "group"),
         hide_password(app.settings.store),
         app.settings.environment,

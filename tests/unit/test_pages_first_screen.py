@@ -103,6 +103,19 @@ def test_the_screen_has_only_the_most_urgent_tenants_however_many_are_in_trouble
     assert len(found.needy) == first_screen.SHOWN
 
 
+def test_a_backlog_that_a_pool_paces_is_no_trouble_of_a_tenant() -> None:
+    """The pool's own page judges it, by the limits of its resources."""
+    slow, dead, other = topic("sms.code", "full", 900), topic("sms.code", "dead", 0, dead=2), topic("shop", "full")
+    one = host(troubled=(slow, other), in_trouble=3)
+    found = first_screen.of([AgedSnapshot(one, 1)], {"sms.code"})
+    assert ([row.tenant for row in found.needy], found.in_trouble) == (["shop"], 2)
+    assert found.verdict.text.endswith("but at least 1 tenant cannot keep up")
+    found = first_screen.of([AgedSnapshot(host(troubled=(slow,), in_trouble=1), 1)], {"sms.code"})
+    assert (found.verdict.state, found.needy, found.in_trouble) == ("flowing", [], 0)
+    found = first_screen.of([AgedSnapshot(host(troubled=(dead,), in_trouble=1), 1)], {"sms.code"})
+    assert [(row.tenant, row.cause) for row in found.needy] == [("sms.code", "dead")]
+
+
 def test_hosts_show_their_share_of_the_load_and_the_latest_moves_first() -> None:
     one = host("h1", quota=300.0, plan=5, moves=(Move(10.0, 9, 0), Move(90.0, 0, 3)))
     two = host("h2", quota=100.0, plan=6, moves=(Move(91.0, 3, 0),))
