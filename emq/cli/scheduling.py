@@ -94,7 +94,7 @@ async def import_(
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as exc:
         raise errors.EMQError(f"cannot read {file}: {exc.strerror if isinstance(exc, OSError) else exc}") from exc
-    pool = documents.load(text, "json" if file.suffix == ".json" else "toml")
+    pool = documents.load(text, "json" if file.suffix == ".json" else "toml", str(file))
     async with _opened(session, create=True) as (opened, scheduling):
         stored = await scheduling.pools.put(pool)
         warnings = rules.warnings(pool, await administering.waiting(opened, pool.name))

@@ -57,7 +57,12 @@ def converted(document: object, kind: type[T], source: str, error: type[errors.E
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as exc:
-        raise error(f"{source}: {_explained(exc, document, inspect.type_info(kind))}") from exc
+        raise error(f"{source}: {explained(exc, document, kind)}") from exc
+
+
+def explained(exc: msgspec.ValidationError, document: object, kind: type[Any]) -> str:
+    """Say in one line which value of a document does not fit a struct, and which would."""
+    return _explained(exc, document, inspect.type_info(kind))
 
 
 def _explained(exc: msgspec.ValidationError, document: object, kind: inspect.Type) -> str:

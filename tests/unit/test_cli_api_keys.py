@@ -39,6 +39,10 @@ def test_a_wrong_role_and_a_missing_tenant_are_named_with_what_is_right(emq: She
     assert "takes no tenant; leave it out" in emq.refused("api key create --role submit --tenant acme")
 
 
+def test_a_wrong_value_of_a_tenant_is_named_with_what_is_right(emq: Shell) -> None:
+    assert emq.refused("push tenant acme --qps -5") == "emq: qps = -5.0 must be above 0 and at most 1,000,000\n"
+
+
 def test_an_unknown_key_and_a_missing_yes_are_named(emq: Shell) -> None:
     emq("api key create")
     assert "there is no key 'key_none'" in emq.refused("api key delete key_none --yes")
