@@ -86,7 +86,9 @@ async def _consume(session: Session, member: str | None, *, child: bool, api: bo
     if app.host is not None:
         totals = app.host.statistics().totals
         counts = (plurals.count(totals.started, "message"), f"{totals.succeeded:,}", f"{totals.failed:,}")
-        log.info("stopped: %s started, %s succeeded, %s failed", *counts)
+        left = totals.started - totals.succeeded - totals.failed
+        more = f", {left:,} given back or not finished" if left > 0 else ""
+        log.info("stopped: %s started, %s succeeded, %s failed%s", *counts, more)
 
 
 @contextlib.asynccontextmanager

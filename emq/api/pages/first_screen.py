@@ -91,6 +91,7 @@ class Overview(NamedTuple):
         lag_age_s: age of the oldest counts in `places`; None without any.
         needy: the tenants in most trouble, at most `SHOWN`.
         in_trouble: number of topics in trouble, over all hosts.
+        is_cut_off: not all of these are in `needy`.
         notes: lines about single hosts.
     """
 
@@ -100,6 +101,7 @@ class Overview(NamedTuple):
     lag_age_s: float | None
     needy: list[Needy]
     in_trouble: int
+    is_cut_off: bool
     hosts: int
     notes: list[str]
 
@@ -126,6 +128,7 @@ def of(seen: Sequence[AgedSnapshot], of_pools: Collection[str] = ()) -> Overview
         lag_age_s,
         found,
         in_trouble,
+        in_trouble > len(troubled) or len({tenant_of(topic.name) for topic in troubled}) > SHOWN,
         len(live),
         notes,
     )

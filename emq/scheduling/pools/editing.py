@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from emq import errors
 from emq.scheduling.model import Limit, Period, Pool, Resource, TaskType, Tenant
+from emq.topics import documents
 from emq.topics.changing import alike
 from emq.topics.inputs import shown
 
@@ -29,9 +30,6 @@ _TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "tenant": ("tenants", Tenant),
 }
 _NONE = "none"
-
-_RIGHT: dict[object, str] = {bool: "true or false", int: "a whole number", float: "a number", type(None): _NONE}
-"""What to write for a value of each type."""
 
 
 def changed(pool: Pool, what: What, name: str, pairs: Iterable[str]) -> Pool:
@@ -119,20 +117,7 @@ def _plain(hint: Any, key: str, text: str, place: str) -> Any:
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as exc:
-        right = " or ".join(dict.fromkeys(_right(hint)))
-        reason = f"; write {right}" if right and ", got `" in str(exc) else f": {exc}"
-        raise errors.InvalidPool(f"{place}: {key}={shown(text)} does not fit{reason}") from None
-
-
-def _right(hint: Any) -> Iterable[str]:
-    """Yield what to write for the plain types of a hint."""
-    if typing.get_origin(hint) is Annotated:
-        yield from _right(typing.get_args(hint)[0])
-    elif isinstance(hint, type):
-        yield from filter(None, [_RIGHT.get(hint)])
-    else:
-        for part in typing.get_args(hint):
-            yield from _right(part)
+        raise errors.InvalidPool(f"{place}: {key}={shown(text)} does not fit{documents.remedy(exc, hint)}") from None
 
 
 def _list(text: str) -> list[str]:
