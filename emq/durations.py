@@ -7,9 +7,9 @@ _UNITS = ((1e-3, "us", 1e-6), (1.0, "ms", 1e-3), (120.0, "s", 1.0), (7200.0, "mi
 
 
 def brief(seconds: float = 0.0, *, ms: float = 0.0, us: float = 0.0) -> str:
-    """Return a span in three digits or so: 250 us, 25 ms, 3.5 s, 12 min, 3.5 h, 2 d; a negative span is `0 s`."""
+    """Return a span in three digits or so: 250 us, 25 ms, 3.5 s, 12 min, 3.5 h, 2 d; below a microsecond `0 s`."""
     seconds += ms / 1e3 + us / 1e6
-    if seconds <= 0:
+    if seconds < 1e-6:
         return "0 s"
     unit, size_s = next(((unit, size_s) for limit_s, unit, size_s in _UNITS if seconds < limit_s), ("d", 86_400.0))
     value = seconds / size_s

@@ -14,6 +14,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _AT = re.compile(r" - at (`key` in )?`\$(?P<path>[^`]*)`$")
 _NAMES = re.compile(r"[^.\[\]]+")
+_PATTERN = re.compile(r"Expected `str` matching regex '(?P<regex>.*)'")
 _FIELD = re.compile(r"field `(?P<name>[^`]*)`")
 
 
@@ -84,5 +85,16 @@ def problem_of(exc: msgspec.ValidationError) -> Problem:
     if (field := _FIELD.search(text)) is not None:
         path += f".{field['name']}"
     pointer = "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in _NAMES.findall(path))
-    detail = f"{pointer.lstrip('/') or 'the body'}: {text[:1].lower()}{text[1:]}"
+    detail = f"{pointer.lstrip('/') or 'the body'}: {_in_words(text)}"
     return Problem(422, "invalid_request", detail[:500], pointer=pointer[:500])
+
+
+def _in_words(text: str) -> str:
+    """Say in the words of JSON what msgspec found wrong."""
+    if text.startswith("Object missing required field"):
+        return "is missing; give it a value"
+    if text.startswith("Object contains unknown field"):
+        return "there is no such field; /v1/openapi.json has those that there are"
+    if (pattern := _PATTERN.fullmatch(text)) is not None:
+        return "must match " + pattern["regex"].replace("\\\\", "\\").replace("\\Z", "$")
+    return f"{text[:1].lower()}{text[1:]}"

@@ -192,6 +192,16 @@ def of_validation(exc: exceptions.RequestValidationError) -> fastapi.Response:
     return answer(Problem(422, "invalid_request", detail, pointer=in_body[0] if in_body else ""), wrong)
 
 
+def _of_path(request: fastapi.Request, exc: HTTPException) -> str:
+    """Return the detail of an error that the router found, which knows no more than the status."""
+    path, remedy = request.url.path[:100], "/v1/openapi.json describes all operations"
+    if exc.status_code == 404:
+        return f"there is no path {path}; {remedy}"
+    if exc.status_code == 405:
+        return f"{path} does not take {request.method}; {remedy}"
+    return str(exc.detail)
+
+
 def install(application: fastapi.FastAPI) -> None:
     """Make every error of an application a problem."""
 
@@ -199,7 +209,7 @@ def install(application: fastapi.FastAPI) -> None:
         if isinstance(exc, exceptions.RequestValidationError):
             return of_validation(exc)
         if isinstance(exc, HTTPException):
-            return answer(Problem(exc.status_code, "", str(exc.detail), headers=exc.headers))
+            return answer(Problem(exc.status_code, "", _of_path(request, exc), headers=exc.headers))
         return answer(of_error(exc))
 
     for kind in (exceptions.RequestValidationError, HTTPException, Problem, errors.EMQError, InvalidCursor, Exception):

@@ -51,7 +51,10 @@ def _listen(listener: socket.socket, address: Address) -> None:
 
 
 def _unusable(address: Address, exc: OSError) -> errors.InvalidSettings:
-    return errors.InvalidSettings(f"settings: the API cannot be served at {address}: {exc.strerror}")
+    reason = (exc.strerror or str(exc)).lower()
+    return errors.InvalidSettings(
+        f"the API cannot be served at {address}: {reason}; give another address (setting api)"
+    )
 
 
 class _Server(uvicorn.Server):
@@ -81,6 +84,7 @@ async def serving(app: App, address: Address, limits: Limits | None = None) -> A
             built,
             backlog=BACKLOG,
             log_config=None,
+            log_level="warning",  # the command says itself that it serves, and where
             access_log=False,
             lifespan="off",
             server_header=False,

@@ -32,7 +32,7 @@ class ServesByItself(Room):
 
 app = typer.Typer(
     cls=ServesByItself,
-    help="Serve the HTTP API of the push service, and make keys for it.",
+    help="Serve the HTTP API of the push service and of pools, and make keys for it.",
     pretty_exceptions_enable=False,
 )
 

@@ -86,7 +86,9 @@ async def _consume(session: Session, member: str | None, *, child: bool, api: bo
     if app.host is not None:
         totals = app.host.statistics().totals
         counts = (plurals.count(totals.started, "message"), f"{totals.succeeded:,}", f"{totals.failed:,}")
-        log.info("stopped: %s started, %s succeeded, %s failed", *counts)
+        left = totals.started - totals.succeeded - totals.failed
+        more = f", {left:,} given back or not finished" if left > 0 else ""
+        log.info("stopped: %s started, %s succeeded, %s failed%s", *counts, more)
 
 
 @contextlib.asynccontextmanager
@@ -145,10 +147,12 @@ async def _announce(app: App) -> None:
             "joined the cluster [%s], which has no groups for this host yet; Ctrl-C stops", app.settings.environment
         )
         return
-    idle = sum(owner.handler is None for owner in ownership.owned.values())
+    budgets = {topic.options.budget for topic in ownership.topics.values()}  # no messages of their own are needed
+    named = [owner for name, owner in ownership.owned.items() if owner.handler is not None or name not in budgets]
+    idle = sum(owner.handler is None for owner in named)
     log.info(
         "consuming %s in %s from %s [%s]%s; Ctrl-C stops",
-        output.count(len(ownership.owned) - idle, "topic"),
+        output.count(len(named) - idle, "topic"),
         output.count(len(ownership.groups), "group"),
         hide_password(app.settings.store),
         app.settings.environment,

@@ -93,7 +93,7 @@ def one_line(text: str) -> str:
 
 def _explained(exc: Any) -> str:
     """Say in one line what is wrong and where the right usage is."""
-    text = one_line(exc.format_message()).rstrip(".")
+    text = one_line(exc.format_message()).rstrip(".").replace(": Value error, ", ": ", 1)  # pydantic's, of some Typers
     context = getattr(exc, "ctx", None)
     path = "emq" if context is None else context.command_path
     return f"emq: {text[:1].lower()}{text[1:]}; see: {path} --help"

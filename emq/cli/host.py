@@ -26,7 +26,7 @@ def up(
         typer.Option(
             "--api",
             metavar="HOST:PORT",
-            help="Serve the HTTP API of the push service there, such as 127.0.0.1:8080.",
+            help="Serve the HTTP API of the push service and of pools there, such as 127.0.0.1:8080.",
             show_default=False,
         ),
     ] = None,

@@ -15,6 +15,7 @@ from emq.cli import output, times
 from emq.cli.entry import Room
 from emq.cli.extras import needing
 from emq.cli.session import Session, command
+from emq.topics import documents
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -338,8 +339,10 @@ def _valid(fields: dict[str, Any], struct: type[Any]) -> Any:
     try:
         content = msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
         return msgspec.json.decode(content, type=struct)
-    except (msgspec.ValidationError, UnicodeError) as exc:
-        raise errors.InvalidMessage(str(exc).replace("`$.", "`")) from None
+    except msgspec.ValidationError as exc:
+        raise errors.InvalidMessage(documents.explained(exc, fields, struct)) from None
+    except UnicodeError as exc:
+        raise errors.InvalidMessage(str(exc)) from None
 
 
 def _list(

@@ -105,7 +105,7 @@ async def with_push(app: App) -> AsyncIterator[None]:
         from emq.push.pusher import Pusher, Reports
         from emq.push.secrets import Secrets
     except errors.InvalidSettings as exc:
-        log.info("%s; topics with push.url are not consumed", exc)
+        log.info("topics with push.url are not consumed on this host: %s", exc)
         yield
         return
     around = _Surroundings(app)

@@ -94,7 +94,7 @@ async def import_(
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as exc:
         raise errors.EMQError(f"cannot read {file}: {exc.strerror if isinstance(exc, OSError) else exc}") from exc
-    pool = documents.load(text, "json" if file.suffix == ".json" else "toml")
+    pool = documents.load(text, "json" if file.suffix == ".json" else "toml", str(file))
     async with _opened(session, create=True) as (opened, scheduling):
         stored = await scheduling.pools.put(pool)
         warnings = rules.warnings(pool, await administering.waiting(opened, pool.name))
@@ -207,6 +207,8 @@ async def submit(
 
     Example: emq scheduling submit sms verification '{"to": "+49170..."}' --deadline 30s
     """
+    from emq.cli import scheduling_view
+
     deadline_s = None if deadline is None else times.given_span_s(deadline, "--deadline")
     costs = _costs(cost) if cost else None
     async with _opened(session, create=True, recorded=True) as (_, scheduling):
@@ -222,7 +224,7 @@ async def submit(
             costs=costs,
             reply_to=reply_to,
         )
-    told = "" if receipt.wait_s is None else f", starts in about {output.number(receipt.wait_s)} s"
+    told = scheduling_view.start_in_words(receipt.wait_s)
     session.say(f"submitted {receipt.id}{told}", {"id": receipt.id, "wait_s": receipt.wait_s})
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from emq.scheduling.records.snapshot import PoolState
     from emq.scheduling.records.verifying import Proof
 
+AT_ONCE_S = 0.01
+"""Predicted waits below this are not worth a number."""
+
 TIGHTEST = 30
 """Limits that a proof lists if none was exceeded; JSON has all."""
 
@@ -242,22 +245,34 @@ def _part(limit: LimitProof) -> float:
     return limit.peak / limit.amount if limit.amount else 0.0
 
 
+_AFTER = ("mean", "p50", "p99", "left")
+"""What the table of a forecast tells of each type with the changes."""
+
+
+def start_in_words(wait_s: float | None) -> str:
+    """Return when a submitted task will start, to follow its id; nothing if nobody knows."""
+    if wait_s is None:
+        return ""
+    return ", starts at once" if wait_s < AT_ONCE_S else f", starts in about {durations.brief(wait_s)}"
+
+
 def render_what_if(found: WhatIf, state: PoolState) -> RenderableType:
     """Return a table of the types before and after, and one of the resources whose use changes."""
     before, after = found.before, found.after
-    columns = ("type", "waiting", "mean", "p50", "p99", "mean after", "p50 after", "p99 after", "left after")
+    columns = ("type", "waiting", "come per s", "mean", "p50", "p99", *(f"{part} after" for part in _AFTER))
     rows: list[list[str | float | None]] = [
         [
             kind,
             state.waiting.get(kind, 0),
+            round(state.arrivals.get(kind, 0.0), 1),
             *_waits_of(before.types.get(kind)),
             *_waits_of(after.types.get(kind)),
             round(after.types[kind].left) if kind in after.types else None,
         ]
         for kind in {**before.types, **after.types}
     ]
-    title = f"waits; all tasks have started after {_drained(before)} before the change, and {_drained(after)} after it"
-    types = output.table(title, columns, rows, right=columns[1:], spare=("left after", "mean", "mean after"))
+    spare = ("left after", "mean", "mean after", "come per s")
+    types = output.table(f"waits; {_ends(before, after)}", columns, rows, right=columns[1:], spare=spare)
     names = {**before.starts, **after.starts}
     shown: list[list[str | float | None]] = [
         [
@@ -284,8 +299,18 @@ def _waits_of(forecast: TypeForecast | None) -> tuple[str, str, str]:
     return mean, p50, p99
 
 
-def _drained(forecast: Forecast) -> str:
-    return "never" if forecast.drained_s is None else durations.brief(forecast.drained_s)
+def _ends(before: Forecast, after: Forecast) -> str:
+    """Say when no task waits any more, before and after the change."""
+    if before.drained_s is not None and after.drained_s is not None:
+        first, then = durations.brief(before.drained_s), durations.brief(after.drained_s)
+        return f"all tasks have started after {first} before the change, and {then} after it"
+    return f"before the change {_end(before)}, after it {_end(after)}"
+
+
+def _end(forecast: Forecast) -> str:
+    if forecast.drained_s is None:
+        return f"tasks still wait in {durations.brief(forecast.over_s)}"
+    return f"all tasks have started in {durations.brief(forecast.drained_s)}"
 
 
 def _start(forecast: Forecast, name: str) -> int | None:

@@ -14,7 +14,7 @@ from emq import errors
 from emq.cli import output, times
 from emq.schedule import delay_levels
 from emq.settings import Settings
-from emq.topics import changing, secret_attributes
+from emq.topics import changing, documents, secret_attributes
 from emq.topics.model import Topic, TopicOptions
 
 PUSH = "push."
@@ -169,7 +169,9 @@ def _converted(topic: str, key: str, text: str, hint: Any) -> Any:
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as exc:
-        raise errors.InvalidTopic(f"topic {topic!r}: {key}={text!r} does not fit: {exc}") from None
+        raise errors.InvalidTopic(
+            f"topic {topic!r}: {key}={text!r} does not fit{documents.remedy(exc, hint)}"
+        ) from None
 
 
 def _file(topic: str, key: str, name: str) -> str:

@@ -67,6 +67,7 @@ class OwnedTopic:
         gate: holds back messages whose keys are moving between groups; None while no keys move.
         charge: the budget that counts the topic's starts; None without a budget.
         throttle: holds the topic below its quota on this host; None for the whole quota.
+        is_deletion_said: the log has said that the topic was deleted.
     """
 
     topic: Topic
@@ -87,6 +88,7 @@ class OwnedTopic:
     gate: KeyGate | None = None
     charge: Charge | None = None
     throttle: Throttle | None = None
+    is_deletion_said: bool = False
 
     def __post_init__(self) -> None:
         self.limit = in_flight_limit(self.topic)

@@ -292,6 +292,7 @@ class Host(HostEvents):
         await self.dispatcher.cancel()
         await end_all(tasks)
         self.settler.close()
+        self.ownership.losses.say()
         async with self._last_steps.step("saving the last progress"):
             await self.checkpointer.save()
             await self.recorder.forget()

@@ -19,6 +19,7 @@ from emq.groups.receiver import Receiver
 from emq.host.budgets import Budgets
 from emq.host.group_loops import Loops
 from emq.host.handlers import Handlers
+from emq.host.losses import Losses
 from emq.host.takeover import Takeover
 from emq.host.topic_updates import TopicUpdates
 from emq.loops.slicing import SLICE, in_slices
@@ -66,7 +67,7 @@ class Ownership:
         owned: topics with a group here.
         groups, queues: the groups and queues of this host, by name.
         taken, let_go: groups that came and went since the start.
-        lost_groups: groups lost to a newer owner since the start.
+        losses: the groups that stores refused to this host.
         something_moves: set while keys of some topic may be moving between groups, on whatever hosts, and to have the
             passage loop look once.
     """
@@ -89,14 +90,13 @@ class Ownership:
         self.groups: dict[str, OwnedGroup] = {}
         self.taken = self.let_go = 0
         self.queues: dict[str, OwnedQueue] = {}
-        self.lost_groups = 0
+        self.losses = Losses()
         self._budgets = Budgets(self.topics, self.groups, context.clock)
         self._updates = TopicUpdates(handlers, loops, self.owned, self.groups, self._budgets, context)
         self._takeover = Takeover(store, checkpoints, self.topics, context)
         self._shrunk: set[str] = set()
         self._moving: set[str] = set()
         self.something_moves = asyncio.Event()
-        self._said_lost = 0.0
 
     @property
     def shrunk_queues(self) -> int:
@@ -208,7 +208,7 @@ class Ownership:
             unsettled = (g async for g in in_slices(groups) if self.loops.unsettled(g) or g.is_claiming)
             waiting = [g async for g in unsettled if not g.lost]
             if asyncio.get_running_loop().time() >= deadline:
-                if left := sum(map(self.loops.unsettled, waiting)):
+                if left := sum(self.loops.unsettled(g) for g in waiting if not self._is_deleted(g)):
                     log.warning(
                         "%s still in flight after %g s, to be delivered again", plurals.count(left, "message"), drain_s
                     )
@@ -241,6 +241,7 @@ class Ownership:
             group.stopping = group.lost = True
         async for group in in_slices(groups):
             if self.groups.get(group.name) is group:
+                self.losses.groups += 1
                 self._lose(group)
 
     async def _give_back(self, groups: Iterable[OwnedGroup]) -> None:
@@ -266,14 +267,15 @@ class Ownership:
     def lost(self, group: OwnedGroup) -> None:
         """Forget a group at once that has a newer owner; its messages in flight here settle nothing any more."""
         if self.groups.get(group.name) is group:
-            if self.lost_groups % SLICE == 0 or self._clock.now() > self._said_lost + 1.0:
-                log.warning("group %s has a newer owner than epoch %d; letting go of it", group.name, group.epoch)
-                self._said_lost = self._clock.now()
+            self.losses.add(group, is_deleted=self._is_deleted(group))
             self._lose(group)
         group.lost = True  # also if it was let go of before: what ends in it from now on is not saved
 
+    def _is_deleted(self, group: OwnedGroup) -> bool:
+        """Return True if the group's topic was deleted; a topic of that name may exist again."""
+        return self.owned.get(group.owner.topic.name) is not group.owner
+
     def _lose(self, group: OwnedGroup) -> None:
-        self.lost_groups += 1
         group.lost = True
         self._forget(group)
 
@@ -345,6 +347,7 @@ class Ownership:
         former: list[OwnedGroup] = []
         deleted = list(deleted)
         self._budgets.forget(deleted)
+        self.losses.deleted(deleted)
         for name in deleted:
             self.topics.pop(name, None)
             self._shrunk.discard(name)

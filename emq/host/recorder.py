@@ -290,7 +290,7 @@ class Recorder:
             expired=loops.dispatcher.expired,
             holes=parts.puller.holes,
             checkpoints=loops.checkpointer.saved,
-            fenced=parts.ownership.lost_groups,
+            fenced=parts.ownership.losses.groups,
             shrunk=parts.ownership.shrunk_queues,
             broken=parts.guard.broken.total(),
         )

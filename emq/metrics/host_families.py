@@ -172,7 +172,9 @@ def _cluster(host: Host) -> Iterator[Family]:
     yield gauge("emq_groups_owned", "Groups that this host consumes.", one(len(ownership.groups)))
     yield gauge("emq_queues_owned", "Queues of these groups.", one(len(ownership.queues)))
     yield gauge("emq_topics_owned", "Topics of these groups.", one(len(ownership.owned)))
-    yield counter("emq_groups_lost_total", "Groups that a newer owner took from this host.", one(ownership.lost_groups))
+    yield counter(
+        "emq_groups_lost_total", "Groups that a newer owner took from this host.", one(ownership.losses.groups)
+    )
     yield counter(
         "emq_queues_shrunk_total",
         "Queues read again because their store came back from a crash without messages.",

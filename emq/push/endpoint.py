@@ -13,7 +13,7 @@ from emq.push import endpoint_values, signature, tls
 from emq.push.masking import Masking, secrets_of
 from emq.push.oauth2 import OAuth2
 from emq.push.schedule import Schedule
-from emq.push.secrets import Secrets
+from emq.push.secrets import LacksKey, Secrets
 from emq.push.signature import Sign
 from emq.topics import model
 
@@ -55,6 +55,10 @@ class Batching:
     most: int
     wait_s: float
     is_array: bool
+
+
+class KeyMissing(errors.InvalidTopic):
+    """The endpoint is in order, but this process lacks the key of one of its secrets; set `secret_key`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ class Endpoint:
             secrets: decrypts secrets in the attributes; None if all of them are plain.
 
         Raises:
+            KeyMissing: this process lacks the key of a secret.
             InvalidTopic: an attribute is missing, unknown or out of range; correct the one named.
         """
         attributes = {name: value for name, value in topic.options.attributes.items() if name.startswith(_PREFIX)}
@@ -117,7 +122,8 @@ class Endpoint:
         try:
             return _Reader(attributes, secrets or Secrets()).endpoint(topic)
         except ValueError as exc:
-            raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
+            kind = KeyMissing if isinstance(exc, LacksKey) else errors.InvalidTopic
+            raise kind(f"topic {topic.name!r}: {exc}") from None
 
 
 def is_delivered(attributes: Mapping[str, str]) -> bool:
@@ -227,7 +233,7 @@ class _Reader:
         try:
             return self._secrets.decrypt(value)
         except ValueError as exc:
-            raise ValueError(f"{name} {exc}") from None
+            raise type(exc)(f"{name} {exc}") from None
 
     def _take(self, name: str) -> str:
         return self._attributes.pop(name, "")

@@ -19,7 +19,7 @@ from emq.places.places import Places
 from emq.push import attempts, batches, headers, verdict
 from emq.push.addresses import AddressFilter
 from emq.push.attempts import Attempt, AttemptSink
-from emq.push.endpoint import Endpoint
+from emq.push.endpoint import Endpoint, KeyMissing
 from emq.push.health import Healths
 from emq.push.http import Connections
 from emq.push.masking import Masking, secrets_of
@@ -27,6 +27,9 @@ from emq.push.oauth2 import OAuth2, Tokens
 from emq.push.outages import Change, Outages
 from emq.push.outcome import Outcome
 from emq.push.wire import Answer
+
+KEY_S = 30.0
+"""Seconds for which a topic pauses on a host that lacks the key of its secrets. A host reads its keys as it starts."""
 
 
 def most_connections() -> int:
@@ -100,7 +103,10 @@ class Pusher:
             GiveBack: not tried, since the endpoint is disabled or gone, or this host lacks something.
             InvalidTopic: the topic's endpoint is out of range.
         """
-        endpoint = self._endpoint_of(message.topic)
+        try:
+            endpoint = self._endpoint_of(message.topic)
+        except KeyMissing as exc:
+            raise errors.GiveBack(f"this host: {exc}", pause_s=KEY_S) from None
         if endpoint is None:
             raise errors.Retry(f"topic {message.topic!r} has no endpoint; set its attribute push.url")
         if endpoint.disabled:

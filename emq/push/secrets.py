@@ -25,6 +25,10 @@ _NAME_CHARACTERS = 8
 _REMEDY = "make one with: openssl rand -base64 32"
 
 
+class LacksKey(ValueError):
+    """This process lacks the key of a secret; give it the key with the setting `secret_key`."""
+
+
 class Secrets:
     """Encrypts and decrypts the secrets of endpoints. Without a key, secrets stay as they are.
 
@@ -87,7 +91,8 @@ class Secrets:
         """Return the secret in a kept text, which may be plain.
 
         Raises:
-            ValueError: this process lacks the key, or the text was changed; the error does not show the text.
+            LacksKey: this process lacks the key.
+            ValueError: the text was changed; the error does not show the text.
         """
         if not is_encrypted(text):
             return text
@@ -97,7 +102,7 @@ class Secrets:
         cipher = self._ciphers.get(name)
         if cipher is None:
             lacking = "another key" if self._ciphers else "a key"
-            raise ValueError(f"is encrypted with {lacking} ({name[:_NAME_CHARACTERS]!r}); set secret_key on this host")
+            raise LacksKey(f"is encrypted with {lacking} ({name[:_NAME_CHARACTERS]!r}); set secret_key on this host")
         try:
             body = base64.b64decode(sealed, validate=True)
             return cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], PREFIX.encode()).decode()

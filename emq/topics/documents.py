@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import typing
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from emq.topics.inputs import shown
 T = TypeVar("T", bound=msgspec.Struct)
 
 _KEY = re.compile(r"\[\.\.\.\]|[^.\[\]]+")
+_WRITTEN: dict[object, str] = {bool: "true or false", int: "a whole number", float: "a number", type(None): "none"}
 _FIELD = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 
 
@@ -57,7 +59,12 @@ def converted(document: object, kind: type[T], source: str, error: type[errors.E
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as exc:
-        raise error(f"{source}: {_explained(exc, document, inspect.type_info(kind))}") from exc
+        raise error(f"{source}: {explained(exc, document, kind)}") from exc
+
+
+def explained(exc: msgspec.ValidationError, document: object, kind: type[Any]) -> str:
+    """Say in one line which value of a document does not fit a struct, and which would."""
+    return _explained(exc, document, inspect.type_info(kind))
 
 
 def _explained(exc: msgspec.ValidationError, document: object, kind: inspect.Type) -> str:
@@ -75,6 +82,27 @@ def _explained(exc: msgspec.ValidationError, document: object, kind: inspect.Typ
     given = " = ".join(filter(None, (path, plain(value) if _takes_plain(kind) else ""))) or "the document"
     right = "" if ", got `" in text else " or ".join(filter(None, map(_right, _parts(kind))))
     return f"{given} must be {right}" if right else f"{given} does not fit: {text}"
+
+
+def remedy(exc: msgspec.ValidationError, hint: Any) -> str:
+    """Return the end of an error about a value that somebody wrote as text: what to write, or else what is wrong.
+
+    Args:
+        hint: the type that the value must have.
+    """
+    right = " or ".join(dict.fromkeys(_written(hint)))
+    return f"; write {right}" if right and ", got `" in str(exc) else f": {exc}"
+
+
+def _written(hint: Any) -> Iterable[str]:
+    """Yield how the plain types of a hint are written."""
+    if typing.get_origin(hint) is typing.Annotated:
+        yield from _written(typing.get_args(hint)[0])
+    elif isinstance(hint, type):
+        yield from filter(None, [_WRITTEN.get(hint)])
+    else:
+        for part in typing.get_args(hint):
+            yield from _written(part)
 
 
 def plain(value: object) -> str:

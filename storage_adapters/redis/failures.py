@@ -34,7 +34,7 @@ def translated(exc: Exception, url: str) -> errors.EMQError:
         return errors.StoreUnavailable(f"{url} refused a call: {text}")
     if isinstance(exc, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)):
         if any(sign in text for sign in _NOT_SENT):
-            return errors.StoreUnavailable(f"cannot reach {url}: {text}; is the server running?")
+            return errors.StoreUnavailable(f"cannot reach {url}: {text.rstrip('.')}; is the server running?")
         return errors.OutcomeUnknown(f"connection to {url} broke: {text}")
     if "WRONGTYPE" in text:
         return MetWrongType(f"{url} holds a value that EMQ did not write: {text}")

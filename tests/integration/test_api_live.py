@@ -165,6 +165,8 @@ async def test_an_address_at_which_something_else_listens_is_a_wrong_setting() -
     with contextlib.closing(serving.bound(Address("127.0.0.1", 0))) as other:
         other.listen()
         async with App("memory:") as app:
-            with pytest.raises(errors.InvalidSettings, match="cannot be served"):
+            with pytest.raises(
+                errors.InvalidSettings, match=r"cannot be served at .*: address already in use; give another address"
+            ):
                 async with serving.serving(app, Address("127.0.0.1", other.getsockname()[1])):
                     pytest.fail("the address is taken")

@@ -307,7 +307,7 @@ async def test_a_second_owner_fences_off_the_first_which_settles_and_saves_nothi
                 await until(lambda: len(fresh_seen) == 30)
                 await asyncio.sleep(3)  # the stale host's handlers have failed, and it has tried to say so
                 assert stale.settler.refused == 30
-                assert stale.ownership.lost_groups == 1
+                assert stale.ownership.losses.groups == 1
                 assert not stale.ownership.groups
                 assert await r.checkpointed("orders/0/p") <= 1
                 [slot] = await r.store.lanes.inspect(["orders/0"])
@@ -329,7 +329,7 @@ async def test_a_stale_checkpoint_is_refused_and_ends_the_ownership() -> None:
             await asyncio.sleep(1)
             await r.checkpoints.save([Checkpoint("orders/0/p", 1_000, 2)])
             await r.producer.publish("orders", b"y")
-            await until(lambda: host.ownership.lost_groups == 1)
+            await until(lambda: host.ownership.losses.groups == 1)
         assert await r.checkpointed("orders/0/p") == 2
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
+import pytest
 from support.doubles import FaultyStore
-from support.rig import Seen, rig, until
+from support.rig import Rig, Seen, rig, until
 from support.virtual import virtual
 
+from emq.host.host import Host
+from emq.host.losses import SAY_S
 from emq.message import Message
 from storage_adapters.memory import MemoryStore
 
@@ -41,7 +45,7 @@ async def test_what_ends_in_a_group_that_was_let_go_of_is_not_saved_once_its_sto
             assert not group.lost
             host.ownership.lost(group)
             assert group.lost
-            assert host.ownership.lost_groups == 0, "it was not lost while it was held"
+            assert host.ownership.losses.groups == 0, "it was not lost while it was held"
 
 
 @virtual
@@ -83,3 +87,77 @@ async def test_a_group_is_let_go_of_once_a_claim_under_way_has_answered() -> Non
             [state] = await r.store.sorted.inspect([topic.slot(0)], 0)
             assert (state.waiting, state.prepared) == (2, 0)
         assert not seen.deliveries
+
+
+async def _fail_later(_: Message) -> None:
+    await asyncio.sleep(3)
+    raise ValueError("a retry goes to the lane, which the deletion has taken over")
+
+
+async def _deleted_while_in_flight(r: Rig, *names: str) -> Host:
+    """Delete topics of two groups each with messages in flight, and wait until these have ended."""
+    for name in names:
+        await r.topic(name, 100)
+        await r.producer.publish_many(name, [b"x"] * 20)
+    seen = Seen(_fail_later)
+    async with r.consuming(seen) as host:
+        await until(lambda: len(seen) == 20 * len(names))
+        for name in names:
+            await r.admin.delete(name, force=True)
+        await until(lambda: seen.running == 0)
+        await asyncio.sleep(SAY_S + 1)
+        assert not host.ownership.groups
+    return host
+
+
+@virtual
+async def test_the_log_says_once_that_a_topic_was_deleted_whose_messages_are_in_flight(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "emq.host")
+    async with rig() as r:
+        host = await _deleted_while_in_flight(r, "orders")
+    assert [(line.levelname, line.message) for line in caplog.records if line.name == "emq.host.losses"] == [
+        ("INFO", "topic orders was deleted while this host consumed it; what was in flight is not tried again")
+    ]
+    assert "newer owner" not in caplog.text
+    assert host.ownership.losses.groups == 0, "the alert on lost groups would fire"
+
+
+@virtual
+async def test_one_line_tells_of_many_deleted_topics(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "emq.host")
+    async with rig() as r:
+        await _deleted_while_in_flight(r, "a", "b", "c", "d", "e")
+    assert [line.message for line in caplog.records if line.name == "emq.host.losses"] == [
+        "topics a, b, c and 2 others were deleted while this host consumed them; what was in flight is not tried again"
+    ]
+
+
+@virtual
+async def test_messages_of_a_deleted_topic_that_never_end_are_not_said_to_be_delivered_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with rig() as r:
+        await r.topic("orders", 100)
+        await r.producer.publish_many("orders", [b"x"] * 20)
+        seen = Seen(lambda m: asyncio.sleep(60))
+        async with r.consuming(seen) as host:
+            await until(lambda: len(seen) == 20)
+            await r.admin.delete("orders", force=True)
+            await until(lambda: not host.ownership.groups, 30)
+            assert not [line.message for line in caplog.records if "delivered again" in line.message]
+
+
+@virtual
+async def test_the_log_warns_of_groups_with_a_newer_owner_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as r:
+        await r.topic("orders", 100)
+        async with r.consuming(Seen()) as host:
+            await until(lambda: len(host.ownership.groups) == 2)
+            first, second = host.ownership.groups.values()
+            host.ownership.lost(first)
+            host.ownership.lost(second)
+        assert host.ownership.losses.groups == 2
+    text = f"group orders/0 has a newer owner than epoch {first.epoch}; let go of it (and 1 other)"
+    assert [line.message for line in caplog.records if line.name == "emq.host.losses"] == [text]

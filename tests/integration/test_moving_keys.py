@@ -349,4 +349,4 @@ async def test_a_host_that_lost_a_group_unawares_does_not_say_what_the_group_has
             await asyncio.sleep(2)
             passages = (await host.passage._passages.load({"orders"})).values()
         assert {p.group: p.passed for p in passages} == {0: False, 1: True}
-        assert host.ownership.lost_groups == 1
+        assert host.ownership.losses.groups == 1

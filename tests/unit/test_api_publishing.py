@@ -48,6 +48,27 @@ async def test_a_published_message_arrives_signed(api: Api, receiver: Receiver) 
     assert (await api.app.catalog.get(f"acme.{made['id']}")).options.budget == "acme"
 
 
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({"event_type": "order.paid"}, "payload: is missing; give it a value"),
+        ({"event_type": "a", "payload": 1, "foo": 2}, "foo: there is no such field; /v1/openapi.json has those"),
+        ({"event_type": "order paid", "payload": 1}, r"event_type: must match ^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"),
+        ({"event_type": "a", "payload": 1, "delay_s": "x"}, "delay_s: expected `float | null`, got `str`"),
+    ],
+)
+async def test_what_is_wrong_with_a_message_is_said_in_words(api: Api, body: dict[str, Any], detail: str) -> None:
+    assert (await post(api, body, status=422))["detail"].startswith(detail)
+
+
+async def test_a_path_and_a_method_that_are_not_there_are_named_with_where_to_look() -> None:
+    async with push_api.opened() as api:
+        found = await api("GET", "/v1/nothing", status=404)
+        assert found["detail"] == "there is no path /v1/nothing; /v1/openapi.json describes all operations"
+        found = await api("DELETE", "/v1/hosts", status=405)
+        assert found["detail"].startswith("/v1/hosts does not take DELETE; ")
+
+
 async def test_a_batch_arrives_in_order_at_each_endpoint_that_wants_it(api: Api, receiver: Receiver) -> None:
     async with hosting(api):
         paid = await endpoint_of(api, receiver, event_types=["order.*"])

@@ -32,6 +32,17 @@ def test_keys_are_listed_without_what_they_open_and_deleted(emq: Shell) -> None:
     assert "these are the first" not in emq("api key list --limit 1")
 
 
+def test_a_wrong_role_and_a_missing_tenant_are_named_with_what_is_right(emq: Shell) -> None:
+    said = emq.refused("api key create --role nobody", code=2)
+    assert "'--role': 'nobody' is not one of 'admin'" in said
+    assert "(--tenant on the command line)" in emq.refused("api key create --role read")
+    assert "takes no tenant; leave it out" in emq.refused("api key create --role submit --tenant acme")
+
+
+def test_a_wrong_value_of_a_tenant_is_named_with_what_is_right(emq: Shell) -> None:
+    assert emq.refused("push tenant acme --qps -5") == "emq: qps = -5.0 must be above 0 and at most 1,000,000\n"
+
+
 def test_an_unknown_key_and_a_missing_yes_are_named(emq: Shell) -> None:
     emq("api key create")
     assert "there is no key 'key_none'" in emq.refused("api key delete key_none --yes")

@@ -12,15 +12,18 @@ from emq.cli import consuming, pushing
 from emq.settings import Settings
 
 
-async def announced(app: emq.App, caplog: pytest.LogCaptureFixture, topics: dict[str, dict[str, str]]) -> list[str]:
-    """Be the host of these topics, given with their attributes, as `emq up` is; return its warnings."""
+async def announced(
+    app: emq.App, caplog: pytest.LogCaptureFixture, topics: dict[str, dict[str, str]], said: str = "neither a handler"
+) -> list[str]:
+    """Be the host of these topics, given with their attributes, as `emq up` is; return the lines with `said`."""
     async with pushing.with_push(app), app:
         for name, attributes in topics.items():
-            await app.create_topic(name, qps=10, attributes=attributes)
-        with caplog.at_level(logging.WARNING, "emq"):
+            budget = attributes.pop("budget", None)
+            await app.create_topic(name, qps=10, attributes=attributes, budget=budget)
+        with caplog.at_level(logging.INFO, "emq"):
             async with app.running():
                 await asyncio.wait_for(consuming._announce(app), 10)
-    return [record.getMessage() for record in caplog.records if "neither a handler" in record.getMessage()]
+    return [record.getMessage() for record in caplog.records if said in record.getMessage()]
 
 
 def bare(app: str = "") -> emq.App:
@@ -53,3 +56,16 @@ async def test_one_handler_is_enough(caplog: pytest.LogCaptureFixture) -> None:
     app = bare()
     app.handler("a")(print)
     assert await announced(app, caplog, {"a": {}, "b": {}}) == []
+
+
+async def test_a_budget_is_no_topic_that_lacks_a_handler(caplog: pytest.LogCaptureFixture) -> None:
+    """Such as the topic of a pool, whose tasks wait in other topics."""
+    app = bare()
+    app.handler("sms.*")(print)
+    (line,) = await announced(app, caplog, {"sms": {}, "sms.code": {"budget": "sms"}}, "consuming ")
+    assert line.startswith("consuming 1 topic in 2 groups from memory: [online]; Ctrl-C stops")
+    caplog.clear()
+    app = bare()
+    app.handler("a")(print)
+    (line,) = await announced(app, caplog, {"a": {}, "b": {}}, "consuming ")
+    assert "(1 topic without a handler or push.url, or paused)" in line

@@ -94,6 +94,8 @@ def test_a_tenant_is_one_line_with_its_worst_cause_and_its_slowest_drain() -> No
     assert (shop.tenant, shop.cause, shop.reason, shop.others) == ("shop", "closed", "502", 1)
     assert (shop.waiting, shop.dead, shop.drain_s) == (120, 4, None)
     assert (other.tenant, other.drain_s) == ("b", 5.0)
+    assert not found.is_cut_off, "all four topics are in these two lines"
+    assert of(host(troubled=one, in_trouble=3)).is_cut_off
 
 
 def test_the_screen_has_only_the_most_urgent_tenants_however_many_are_in_trouble() -> None:
@@ -101,6 +103,20 @@ def test_the_screen_has_only_the_most_urgent_tenants_however_many_are_in_trouble
     found = of(host(troubled=many, in_trouble=5_000))
     assert [row.tenant for row in found.needy[:3]] == ["t4000", "t4999", "t4998"]
     assert len(found.needy) == first_screen.SHOWN
+    assert found.is_cut_off
+
+
+def test_a_backlog_that_a_pool_paces_is_no_trouble_of_a_tenant() -> None:
+    """The pool's own page judges it, by the limits of its resources."""
+    slow, dead, other = topic("sms.code", "full", 900), topic("sms.code", "dead", 0, dead=2), topic("shop", "full")
+    one = host(troubled=(slow, other), in_trouble=3)
+    found = first_screen.of([AgedSnapshot(one, 1)], {"sms.code"})
+    assert ([row.tenant for row in found.needy], found.in_trouble) == (["shop"], 2)
+    assert found.verdict.text.endswith("but at least 1 tenant cannot keep up")
+    found = first_screen.of([AgedSnapshot(host(troubled=(slow,), in_trouble=1), 1)], {"sms.code"})
+    assert (found.verdict.state, found.needy, found.in_trouble) == ("flowing", [], 0)
+    found = first_screen.of([AgedSnapshot(host(troubled=(dead,), in_trouble=1), 1)], {"sms.code"})
+    assert [(row.tenant, row.cause) for row in found.needy] == [("sms.code", "dead")]
 
 
 def test_hosts_show_their_share_of_the_load_and_the_latest_moves_first() -> None:

@@ -181,6 +181,30 @@ async def test_pages_of_pools_are_for_operators_and_hold_nothing_from_elsewhere(
         assert (await api("GET", "/v1/pools/sms"))["version"] == 1
 
 
+async def test_topics_of_a_pool_are_no_plain_topics_whose_rate_or_pause_an_operator_changes() -> None:
+    async with push_api.opened() as api:
+        await api("PUT", "/v1/pools/sms", POOL, status=201)
+        await api("POST", "/v1/pools/sms/tasks", {"type": "marketing", "payload": 1, "tenant": "acme"})
+        for name in ("sms.plain", "shop-7"):
+            await api.app.create_topic(name, qps=10)
+        assert {"sms", "sms.marketing.acme"} <= set(await api.app.catalog.names())
+        http = await signed_in(api, api.admin)
+        found = (await http.get("/ui/tenants")).text
+        assert re.findall(r'<a href="/ui/tenants/([^"]+)">', found) == ["shop-7", "sms.plain"]
+        for name, is_of_pool in (("sms", True), ("sms.marketing.acme", True), ("sms.plain", False), ("shop-7", False)):
+            page = (await http.get(f"/ui/tenants/{name}")).text
+            assert ("Pause…" in page, 'href="/ui/pools/sms"' in page) == (not is_of_pool, is_of_pool), name
+
+
+async def test_what_comes_is_0_when_its_average_has_all_but_run_out() -> None:
+    snapshot = msgspec.structs.replace(
+        told(), state=PoolState(NOW - 1, {}, {"marketing": 3.2e-8, "verification": 0.25})
+    )
+    now = pools_screen.of(Stored(SMS, 1, 0), snapshot, NOW)
+    assert {row.name: row.arrivals for row in now.types}["marketing"] == 0
+    assert {row.name: row.arrivals for row in now.types}["verification"] == 0.25
+
+
 async def test_a_key_for_tasks_does_not_sign_in() -> None:
     async with push_api.opened() as api:
         key = await key_of(api, "submit", "")

@@ -12,7 +12,9 @@ import pytest
 from support.emq_shell import Shell, shell
 
 from emq import App, errors
-from emq.push.endpoint import Endpoint
+from emq.message import Message
+from emq.push.endpoint import Endpoint, Endpoints
+from emq.push.pusher import Pusher
 from emq.push.reencryption import reencrypt
 from emq.push.secrets import Secrets
 from emq.push.service.endpoint_topics import Auth, Credentials
@@ -97,6 +99,15 @@ def test_an_endpoint_decrypts_its_secrets() -> None:
         errors.InvalidTopic, match=r"push\.secret is encrypted with a key .* set secret_key on this host"
     ):
         Endpoint.from_topic(topic)
+
+
+async def test_a_host_without_the_key_gives_messages_back_uncounted() -> None:
+    attributes = {"push.url": "http://shop.example/", "push.secret": secrets(KEYS[0]).encrypt(SECRET)}
+    topic = model.Topic("t", 1.0, options=model.TopicOptions(attributes=attributes))
+    async with Pusher(Endpoints(lambda _: topic, secrets(KEYS[1]))) as push:
+        with pytest.raises(errors.GiveBack, match=r"^this host: topic 't': push\.secret is encrypted with") as caught:
+            await push(Message("id1", b"{}", topic="t"))
+    assert caught.value.pause_s > 10
 
 
 # -------------------------------------------------------------------------------------------------------- command line

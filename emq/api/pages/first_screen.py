@@ -6,7 +6,7 @@ with the number of tenants.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from emq import durations, plurals
@@ -34,6 +34,9 @@ CAUSES = {
     "dead": "dead letters",
 }
 """Causes of `TroubledTopic` as people read them, the most urgent first."""
+
+OF_POOLS = ("full", "limited", "backlog")
+"""Causes that are no trouble of a pool's topic: its tasks wait for the limits of the pool, whose page judges them."""
 
 _URGENCY = {cause: place for place, cause in enumerate(CAUSES)}
 
@@ -88,6 +91,7 @@ class Overview(NamedTuple):
         lag_age_s: age of the oldest counts in `places`; None without any.
         needy: the tenants in most trouble, at most `SHOWN`.
         in_trouble: number of topics in trouble, over all hosts.
+        is_cut_off: not all of these are in `needy`.
         notes: lines about single hosts.
     """
 
@@ -97,25 +101,34 @@ class Overview(NamedTuple):
     lag_age_s: float | None
     needy: list[Needy]
     in_trouble: int
+    is_cut_off: bool
     hosts: int
     notes: list[str]
 
 
-def of(seen: Sequence[AgedSnapshot]) -> Overview:
-    """Put the snapshots of all hosts together."""
+def of(seen: Sequence[AgedSnapshot], of_pools: Collection[str] = ()) -> Overview:
+    """Put the snapshots of all hosts together.
+
+    Args:
+        of_pools: names of the topics in trouble that belong to pools of resources.
+    """
     live = [s for s in seen if s.live]
     counts, lag_age_s = _lag(live)
-    found = _needy([topic for s in live for topic in s.host.troubled])
+    named = [topic for s in live for topic in s.host.troubled]
+    troubled = [topic for topic in named if topic.name not in of_pools or topic.cause not in OF_POOLS]
+    found = _needy(troubled)
     started = snapshots.rates(seen).started
     notes = _notes(seen)
-    in_trouble = sum(s.host.in_trouble for s in live)
+    in_trouble = sum(s.host.in_trouble for s in live) - (len(named) - len(troubled))
+    wrong = [text for text in (notes[0] if notes else "", _cannot_keep_up(live, troubled)) if text]
     return Overview(
-        _verdict(seen, live, counts, started, notes),
+        _verdict(seen, live, counts, started, wrong),
         started,
         places_of(counts, sum(s.host.in_flight for s in live) if live else None),
         lag_age_s,
         found,
         in_trouble,
+        in_trouble > len(troubled) or len({tenant_of(topic.name) for topic in troubled}) > SHOWN,
         len(live),
         notes,
     )
@@ -184,9 +197,14 @@ def _by_urgency(topic: TroubledTopic) -> tuple[int, int, int, str]:
     return _URGENCY.get(topic.cause, len(_URGENCY)), -topic.waiting, -topic.dead, topic.name
 
 
-def _cannot_keep_up(live: Sequence[AgedSnapshot]) -> str:
+def named(seen: Iterable[AgedSnapshot]) -> set[str]:
+    """Return the names of the topics that live hosts report as in trouble."""
+    return {topic.name for s in seen if s.live for topic in s.host.troubled}
+
+
+def _cannot_keep_up(live: Sequence[AgedSnapshot], troubled: Iterable[TroubledTopic]) -> str:
     """Return the number of tenants whose messages wait longer than they should, in words; empty for none."""
-    urgent = {tenant_of(t.name) for s in live for t in s.host.troubled if t.cause not in ("paused", "dead")}
+    urgent = {tenant_of(t.name) for t in troubled if t.cause not in ("paused", "dead")}
     if not urgent:
         return ""
     all_named = all(s.host.in_trouble <= len(s.host.troubled) for s in live)
@@ -198,7 +216,7 @@ def _verdict(
     live: Sequence[AgedSnapshot],
     counts: dict[str, int] | None,
     started: float,
-    notes: Sequence[str],
+    wrong: Sequence[str],
 ) -> Verdict:
     if not seen:
         return Verdict("stopped", "Not flowing: no host runs. Start one with: emq up")
@@ -213,7 +231,6 @@ def _verdict(
     ready = counts.get(Part.READY.value, 0)
     if ready and not started and not any(s.host.in_flight for s in live):
         return Verdict("stopped", f"Not flowing: {plurals.count(ready, 'message')} may start, and nothing starts")
-    wrong = [text for text in (notes[0] if notes else "", _cannot_keep_up(live)) if text]
     if wrong:
         return Verdict("trouble", f"{_rate(started)}, but {'; '.join(wrong)}")
     return Verdict("flowing", f"{_rate(started)} on {plurals.count(len(live), 'host')}")

@@ -212,7 +212,9 @@ def _types(pool: Pool, told: Snapshot | None) -> list[TypeRow]:
     for name, kind in sorted(pool.types.items(), key=lambda item: item[1].priority):
         view = views.get(name)
         late = view is not None and verdicts.is_late(kind, view)
-        rows.append(TypeRow(name, kind.priority, view, arrivals.get(name), kind.longest_wait_s, late))
+        come = arrivals.get(name)
+        come = None if come is None else round(come, 3)  # an average, which never quite comes down to 0
+        rows.append(TypeRow(name, kind.priority, view, come, kind.longest_wait_s, late))
     return rows
 
 

@@ -17,6 +17,7 @@ from emq.api.pages import (
     hosts_screen,
     pool_changes,
     pool_pages,
+    pool_topics,
     pool_what_if,
     tenant_pages,
 )
@@ -91,8 +92,9 @@ async def sign_out(screen: View) -> Response:
 async def now(screen: View) -> Response:
     if not screen.visitor.sees_all:
         return redirect(screen.request, f"{PREFIX}/tenants/{segment(screen.visitor.tenant)}")
-    found = first_screen.of((await screen.service.hosts.now()).seen)
-    return screen.answer_either("first_screen", now=found)
+    seen = (await screen.service.hosts.now()).seen
+    of_pools = await pool_topics.pools_of(screen, first_screen.named(seen))
+    return screen.answer_either("first_screen", now=first_screen.of(seen, of_pools))
 
 
 @router.get("/hosts")

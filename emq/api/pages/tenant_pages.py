@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from emq.api.pages import changes, tenant_screen
+from emq.api.pages import changes, pool_topics, tenant_screen
 from emq.api.pages.gate import Visitor
 from emq.api.pages.rendering import number
-from emq.api.pages.routing import AdminView, View, new_router
+from emq.api.pages.routing import AdminView, Screen, View, new_router
 from emq.api.pages.tenant_screen import Subject
 from emq.push.records.replays import OPEN, PAUSED, Replay
 from emq.push.service.reading import DeliveryFilter, ShownDelivery
@@ -30,6 +30,9 @@ REPLAYS = 5
 
 TENANTS = 50
 """Tenants on a page."""
+
+LOOKED_AT = 500
+"""Topics looked at together for those that belong to no pool."""
 
 router = new_router()
 
@@ -68,7 +71,7 @@ async def tenants(screen: AdminView, find: str = "", after: str = "") -> Respons
     begin = find.strip()[:64]
     rows = await screen.service.tenants.find(begin, TENANTS + 1, after)
     more = rows[TENANTS - 1].id if len(rows) > TENANTS else ""
-    plain = [] if rows or after else await _plain_topics(screen.service, begin)
+    plain = [] if rows or after else await _plain_topics(screen, begin)
     return screen.answer("tenants.html", rows=rows[:TENANTS], plain=plain, find=find, next=more)
 
 
@@ -83,6 +86,7 @@ async def tenant(
     of = await subject(screen.service, screen.visitor, tenant)
     context: dict[str, Any] = {
         "of": of,
+        "pool": (await pool_topics.pools_of(screen, [] if of.is_tenant else [of.topic])).get(of.name, ""),
         "rate": await tenant_screen.rate_now(screen.service, of),
         "backlog": await tenant_screen.backlog_now(screen.service, of),
         "list": await _deliveries(screen.service, of, state, cursor) if of.is_tenant else None,
@@ -133,12 +137,18 @@ async def delivery(
     return screen.answer("delivery.html", done=changes.DONE.get(done, ""), **context)
 
 
-async def _plain_topics(service: PushService, begin: str) -> list[Topic]:
+async def _plain_topics(screen: Screen, begin: str) -> list[Topic]:
     """Return the first topics of a name: for an installation that has topics, and no tenants."""
-    catalog = service.parts.app.catalog
-    names = sorted(name for name in await catalog.names() if name.startswith(begin))[:TENANTS]
-    topics = await catalog.some(names)
-    return [topics[name] for name in names if name in topics]
+    catalog = screen.service.parts.app.catalog
+    names = sorted(name for name in await catalog.names() if name.startswith(begin))
+    found: list[Topic] = []
+    for start in range(0, len(names), LOOKED_AT):
+        topics = await catalog.some(names[start : start + LOOKED_AT])
+        of_pools = await pool_topics.pools_of(screen, topics.values())
+        found += [topics[name] for name in sorted(topics) if name not in of_pools]
+        if len(found) >= TENANTS:
+            break
+    return found[:TENANTS]
 
 
 async def subject(service: PushService, visitor: Visitor, name: str) -> Subject:

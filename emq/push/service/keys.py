@@ -42,7 +42,9 @@ class KeyService:
             NotFound: there is no such tenant.
         """
         if (role in WITHOUT_TENANT) == bool(tenant):
-            text = f"role {role} takes no tenant" if tenant else f"role {role} needs a tenant"
+            text = f"role {role} takes no tenant; leave it out"
+            if not tenant:
+                text = f"role {role} needs a tenant; name the one that the key is for (--tenant on the command line)"
             raise Invalid("invalid_request", text, "/tenant")
         text, now_us = PREFIX + secrets.token_urlsafe(32), self._parts.now_us()
         expires_us = now_us + round(lifetime_s * 1e6) if lifetime_s else 0

@@ -194,7 +194,8 @@ class PoolCatalog:
     def _unknown(self, connection: sa.Connection, name: str) -> errors.UnknownPool:
         query = sa.select(_pools.c.pool).where(_pools.c.environment == self._environment).order_by(_pools.c.pool)
         known = list(connection.execute(query).scalars())
-        there = f"there are {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}" if known else "there is none yet"
+        names = f"{', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
+        there = f"the pools are {names}" if known else "no pool has been made yet"
         return errors.UnknownPool(f"there is no pool {shown(name)}{alike(name, known) or ';'} {there}")
 
 

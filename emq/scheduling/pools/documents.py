@@ -45,8 +45,11 @@ def dump(pool: Pool, fmt: str = "toml") -> str:
     return tomli_w.dumps(_without_nulls(document))
 
 
-def load(text: str, fmt: str = "toml") -> Pool:
+def load(text: str, fmt: str = "toml", source: str = "the pool") -> Pool:
     """Return the pool in a text, which has passed `rules.check`.
+
+    Args:
+        source: what errors call the text where it has no name of a pool, such as the name of its file.
 
     Raises:
         InvalidPool: the text cannot be read, or a key or value in it is wrong; the error names the place.
@@ -54,9 +57,10 @@ def load(text: str, fmt: str = "toml") -> Pool:
     """
     if fmt not in ("toml", "json"):
         raise ValueError(f"format {fmt!r} is not known; choose toml or json")
-    document = documents.parsed(text, fmt, "the pool", errors.InvalidPool)
+    document = documents.parsed(text, fmt, source, errors.InvalidPool)
     name = document.get("name") if isinstance(document, dict) else None
-    source = f"pool {name!r}" if isinstance(name, str) and len(name) <= rules.MAX_NAME_BYTES else "the pool"
+    if isinstance(name, str) and len(name) <= rules.MAX_NAME_BYTES:
+        source = f"pool {name!r}"
     return converted(_expanded(document), source)
 
 

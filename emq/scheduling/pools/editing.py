@@ -18,6 +18,7 @@ import msgspec
 
 from emq import errors
 from emq.scheduling.model import Limit, Period, Pool, Resource, TaskType, Tenant
+from emq.topics import documents
 from emq.topics.changing import alike
 from emq.topics.inputs import shown
 
@@ -116,7 +117,7 @@ def _plain(hint: Any, key: str, text: str, place: str) -> Any:
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as exc:
-        raise errors.InvalidPool(f"{place}: {key}={shown(text)} does not fit: {exc}") from None
+        raise errors.InvalidPool(f"{place}: {key}={shown(text)} does not fit{documents.remedy(exc, hint)}") from None
 
 
 def _list(text: str) -> list[str]:

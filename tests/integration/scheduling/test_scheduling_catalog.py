@@ -43,7 +43,7 @@ async def test_environments_do_not_see_each_other(catalog: PoolCatalog, database
 
 
 async def test_an_unknown_pool_is_named_with_the_pools_there_are(catalog: PoolCatalog) -> None:
-    with pytest.raises(errors.UnknownPool, match="there is no pool 'sms'; there is none yet"):
+    with pytest.raises(errors.UnknownPool, match="there is no pool 'sms'; no pool has been made yet"):
         await catalog.get("sms")
     await catalog.put(pool())
     with pytest.raises(errors.UnknownPool, match="there is no pool 'sns'; did you mean 'sms'"):

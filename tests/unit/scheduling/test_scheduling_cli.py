@@ -258,6 +258,20 @@ def test_what_if_forecasts_from_what_the_host_sees_and_changes_nothing(emq: Shel
     assert "acme-2" not in emq("scheduling export sms")
 
 
+def test_a_file_that_is_no_toml_is_named(emq: Shell) -> None:
+    Path("bad.toml").write_text("[types.a")
+    assert "emq: bad.toml is not valid TOML: " in emq.refused("scheduling import bad.toml", code=exit_codes.WRONG)
+
+
+def test_what_if_says_what_comes_and_that_a_backlog_never_ends(emq: Shell) -> None:
+    state = PoolState(time.time(), {"code": 1}, {"code": 999.0}, durations={"code": 0.01, "notice": 0.01})
+    in_database(Snapshot("sms", 1, "host-1", state))
+    changes = [f"limit {name}=5000/second" for name in ("acme requests", "acme-1 requests")]
+    text = emq("scheduling what-if sms", *changes, "limit acme-1 slots=none/in_flight")
+    assert "before the change tasks still wait in 7 d, after it all tasks have started in " in text
+    assert "999" in text
+
+
 def test_what_if_without_a_host_says_so(emq: Shell) -> None:
     assert "never" not in emq("scheduling what-if sms", "pause acme")
     assert "no host schedules pool 'sms' now" in emq.error
