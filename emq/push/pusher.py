@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import resource
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ from emq.clock import Clock, SystemClock
 from emq.host.throttles import Throttles
 from emq.message import Message
 from emq.places.places import Places
-from emq.push import attempts, batches, headers, verdict
+from emq.push import attempts, batches, files, headers, verdict
 from emq.push.addresses import AddressFilter
 from emq.push.attempts import Attempt, AttemptSink
 from emq.push.endpoint import Endpoint
@@ -27,12 +26,6 @@ from emq.push.oauth2 import OAuth2, Tokens
 from emq.push.outages import Change, Outages
 from emq.push.outcome import Outcome
 from emq.push.wire import Answer
-
-
-def most_connections() -> int:
-    """Half of the files that the process may have open; the other half is for idle connections and everything else."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if files == resource.RLIM_INFINITY else max(16, files // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +77,7 @@ class Pusher:
         self._outages = Outages(reports.change, self._clock)
         self._attempts = reports.attempts
         self._addresses = addresses or AddressFilter()
-        self._places = Places(connections or most_connections())
+        self._places = Places(connections or files.most_connections())
         self._connections = Connections(self._addresses, resolver)
         self._tokens = Tokens(self._connections.post, self._clock)
         self._batches = batches.Batches(self._send)

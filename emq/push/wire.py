@@ -10,6 +10,8 @@ aiohttp has.
 from __future__ import annotations
 
 import asyncio
+import re
+import select
 from typing import NamedTuple
 
 import aiohttp
@@ -25,9 +27,13 @@ HEAD_BYTES = 1 << 16
 """Most bytes of an answer's head, or of what comes besides its body, as far as it comes in pieces."""
 ONE_WRITE_BYTES = 1 << 14
 """Head and body of a request up to this size are joined; of a larger one the body is not copied."""
+MARGIN_S = 1.0
+"""Seconds, or half of the time if that is less, by which a connection is left before the endpoint closes it."""
 
 SWITCHING = 101
 INTERIM = range(100, 200)
+DONE = range(200, 300)
+_KEPT_S = re.compile(rb"(?:^|[\s,;])timeout\s*=\s*\"?([0-9]{1,9})(?![0-9])", re.IGNORECASE)
 
 
 class Answer(NamedTuple):
@@ -59,11 +65,13 @@ class Wire(asyncio.Protocol):
     Attributes:
         is_open: False once it is closed.
         idle_since: when the last answer ended, in the time of the event loop.
+        kept_s: seconds after that for which the endpoint says that it keeps the connection, less a margin.
     """
 
     __slots__ = (
-        *("_answered", "_body", "_connection", "_is_interim", "_is_stray", "_looks_at", "_loop", "_maker"),
-        *("_parser", "_retry_after", "_seen", "_status", "_timer", "_transport", "_until", "idle_since", "is_open"),
+        *("_answered", "_body", "_connection", "_is_interim", "_is_large", "_is_stray", "_looks_at", "_loop", "_maker"),
+        *("_parser", "_poll", "_retry_after", "_seen", "_status", "_timer", "_transport", "_until"),
+        *("idle_since", "is_open", "kept_s"),
     )
 
     def __init__(self, connection: aiohttp.connector.Connection, loop: asyncio.AbstractEventLoop) -> None:
@@ -82,9 +90,11 @@ class Wire(asyncio.Protocol):
         self._status = self._seen = 0
         self._retry_after: str | None = None
         self._body = b""
-        self._is_interim = self._is_stray = False
+        self._is_interim = self._is_large = self._is_stray = False
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at = self._until = self.idle_since = 0.0
+        self._poll: select.poll | None = None
+        self.kept_s = float("inf")
         self.is_open = True
         self._parser = httptools.HttpResponseParser(self)
         # As lenient as aiohttp is, and browsers are.
@@ -93,6 +103,7 @@ class Wire(asyncio.Protocol):
         )
         if self._maker.should_close:
             connection.close()
+            self._transport.abort()
             raise NotHTTP("it came before the request")
         self._transport.set_protocol(self)
 
@@ -112,25 +123,40 @@ class Wire(asyncio.Protocol):
         self._status = self._seen = 0
         self._retry_after, self._body = None, b""
         answered = self._answered = self._loop.create_future()
-        if len(body) <= ONE_WRITE_BYTES:
+        self._is_large = len(body) > ONE_WRITE_BYTES
+        if not self._is_large:
             self._transport.write(head + body)
         else:
             self._transport.write(head)
-            self._transport.write(body)
+            # A TLS transport knows nothing of what waits below it, except that this holds later writes up. So the last
+            # byte tells whether the endpoint has taken the others.
+            self._transport.write(memoryview(body)[:-1])
+            self._transport.write(body[-1:])
         self._wait(until)
         return answered
 
+    def is_quiet(self) -> bool:
+        """Return False if an idle wire has something to read: its end, or what nobody asked for.
+
+        The event loop may not have come to read it yet. A request sent now would fail, or get an answer that is not its
+        own.
+        """
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not self._poll.poll(0)
+
     def close(self) -> None:
-        """Close the connection; a request under way fails. Safe to repeat."""
+        """Close the connection at once; a request under way fails. Safe to repeat."""
         if self.is_open:
             self.is_open = False
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
             self._fail(aiohttp.ServerDisconnectedError())
-            if self._transport.get_write_buffer_size():  # an endpoint that reads nothing would keep it open
-                self._transport.abort()
             self._connection.close()
+            # An endpoint that reads nothing, or does not end TLS as it should, would keep the connection open.
+            self._transport.abort()
             del self._parser  # which refers to the wire
 
     # ------------------------------------------------------------------------------------------- the transport's calls
@@ -154,6 +180,10 @@ class Wire(asyncio.Protocol):
             elif self._status:
                 self._read_on()
 
+    def eof_received(self) -> None:
+        # The transport reports the loss later; until then the wire would look as if it could be used.
+        self._break_off(aiohttp.ServerDisconnectedError())
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._maker.connection_lost(exc)  # the connector waits for it at its end
         self._break_off(exc or aiohttp.ServerDisconnectedError())
@@ -166,13 +196,20 @@ class Wire(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(name) + len(value) > FIELD_BYTES:
             raise ValueError(f"a header of over {FIELD_BYTES} bytes")
+        if self._status:
+            return  # a trailer, which must not change the head (RFC 9110, section 6.5.1)
         if len(name) == 11 and self._retry_after is None and name.lower() == b"retry-after":
             self._retry_after = value.decode("latin-1")
+        elif len(name) == 10 and name.lower() == b"keep-alive" and (kept := _KEPT_S.search(value)):
+            kept_s = float(kept[1])
+            self.kept_s = kept_s - min(MARGIN_S, kept_s / 2)
 
     def on_headers_complete(self) -> None:
         if self._is_stray:
             return
         status = self._parser.get_status_code()
+        if status < INTERIM.start:
+            raise ValueError(f"the status {status:03}")
         self._is_interim = status in INTERIM and status != SWITCHING
         if not self._is_interim:
             self._status = status
@@ -184,7 +221,9 @@ class Wire(asyncio.Protocol):
         if self._is_interim:
             self._retry_after = None
         elif not self._is_stray:
-            self._end(is_whole=self._parser.should_keep_alive() and self._status != SWITCHING)
+            # An endpoint that refuses a request may leave the rest of a large one unread.
+            is_whole = self._status in DONE or not (self._is_large or self._status == SWITCHING)
+            self._end(is_whole=is_whole and self._parser.should_keep_alive())
 
     # --------------------------------------------------------------------------------------------------------- the rest
 

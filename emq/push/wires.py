@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import aiohttp
 import yarl
 
+from emq.push import files
 from emq.push.wire import Answer, Wire
 
 CONNECT_TIMEOUT_S = 5.0
@@ -36,11 +38,15 @@ class Wires:
 
     Args:
         connect: makes a connection.
+        most_idle: most idle connections; None for a part of the files that the process may have open.
     """
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, most_idle: int | None = None) -> None:
         self._connect = connect
-        self._idle: dict[Place, list[Wire]] = {}
+        self._most_idle = files.most_idle() if most_idle is None else most_idle
+        self._busy: set[Wire] = set()
+        self._idle: dict[Place, list[Wire]] = {}  # the place that was without one for longest comes first
+        self._idle_count = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._begun = 0  # connections, in this turn of the event loop
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -70,34 +76,53 @@ class Wires:
         wire = self._ready(place, until - timeout_s)
         if wire is None:
             wire = await self._opened(place, url, timeout_s, tls)
+        self._busy.add(wire)
         try:
             answer = await wire.send(head, body, until)
         except BaseException:
             wire.close()
             raise
+        finally:
+            self._busy.discard(wire)
         if wire.is_open:
-            self._idle.setdefault(place, []).append(wire)
-            if self._sweep is None:
-                self._sweep = loop.call_later(KEEPALIVE_S, self._drop_old)
+            self._keep(place, wire)
         return answer
 
     def close(self) -> None:
-        """Close the idle connections. Safe to repeat."""
+        """Close all connections; requests under way fail. Safe to repeat."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
-        for idle in self._idle.values():
-            for wire in idle:
-                wire.close()
+        for wire in [*self._busy, *itertools.chain(*self._idle.values())]:
+            wire.close()
         self._idle.clear()
+        self._idle_count = 0
+
+    def _keep(self, place: Place, wire: Wire) -> None:
+        """Keep a connection for the next request to its place; close another one if there are too many."""
+        self._idle.setdefault(place, []).append(wire)
+        self._idle_count += 1
+        if self._idle_count > self._most_idle:
+            oldest = next(iter(self._idle))
+            self._take(oldest, 0).close()
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(KEEPALIVE_S, self._drop_old)
+
+    def _take(self, place: Place, index: int) -> Wire:
+        """Take an idle connection out."""
+        idle = self._idle[place]
+        wire = idle.pop(index)
+        self._idle_count -= 1
+        if not idle:
+            del self._idle[place]
+        return wire
 
     def _ready(self, place: Place, now: float) -> Wire | None:
         """Take the connection that was used last, if one is ready."""
-        idle = self._idle.get(place)
-        while idle:
-            wire = idle.pop()
+        while place in self._idle:
+            wire = self._take(place, -1)
             if wire.is_open:
-                if now <= wire.idle_since + KEEPALIVE_S:
+                if now <= wire.idle_since + min(KEEPALIVE_S, wire.kept_s) and wire.is_quiet():
                     return wire
                 wire.close()
         return None
@@ -147,6 +172,7 @@ class Wires:
             idle[:] = [wire for wire in idle if wire.is_open]
             if not idle:
                 del self._idle[place]
+        self._idle_count = sum(map(len, self._idle.values()))
         self._sweep = loop.call_later(KEEPALIVE_S, self._drop_old) if self._idle else None
 
 

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 PUBLISHING = "tests/unit/test_api_publishing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
+WIRE_ENDS = "tests/unit/test_push_wire_ends.py"
 WIRE = "tests/unit/test_push_wire.py"
 ATTEMPTS = "tests/integration/test_push_attempt_log.py"
 PROXY = "tests/unit/test_push_proxy.py"
@@ -82,6 +83,24 @@ MUTANTS = (
         "self._is_stray = self._answered is None",
         "self._is_stray = False",
         f"{WIRE}::test_a_connection_that_says_something_while_idle_is_not_used_again",
+    ),
+    Mutant(
+        "answer-in-a-busy-moment",
+        "L",
+        "an answer that came unasked while the event loop was busy counts as that of the next delivery",
+        "emq/push/wires.py",
+        "wire.kept_s) and wire.is_quiet():",
+        "wire.kept_s):",
+        f"{WIRE_ENDS}::test_what_came_while_the_event_loop_was_busy_costs_the_connection_and_no_request",
+    ),
+    Mutant(
+        "tls-holds-connections",
+        "I",
+        "an endpoint that does not end TLS holds files of the host and the rest of its requests",
+        "emq/push/wire.py",
+        "            self._transport.abort()\n            del",
+        "            del",
+        f"{WIRE_ENDS}::test_an_endpoint_that_ends_nothing_holds_no_connection",
     ),
     Mutant(
         "older-attempt-undoes-a-newer-one",
