@@ -25,6 +25,8 @@ FIELD_BYTES = 8_190
 """Most bytes of one header of an answer; a longer one is no answer."""
 HEAD_BYTES = 1 << 16
 """Most bytes of an answer's head, or of what comes besides its body, as far as it comes in pieces."""
+READ_BYTES = 1 << 14
+"""Most bytes taken from a connection at once. Of an endless body no more is read than that, and nothing is copied."""
 ONE_WRITE_BYTES = 1 << 14
 """Head and body of a request up to this size are joined; of a larger one the body is not copied."""
 MARGIN_S = 1.0
@@ -55,7 +57,7 @@ class NotHTTP(ValueError):
         super().__init__(f"the answer is not HTTP: {why}")
 
 
-class Wire(asyncio.Protocol):
+class Wire(asyncio.BufferedProtocol):
     """States: *idle*; *waiting* for the status of an answer; *reading* its body; *closed*, for good.
 
     `send` leads from idle to waiting. The end of the answer leads back to idle, or to closed if the connection is not
@@ -70,12 +72,17 @@ class Wire(asyncio.Protocol):
 
     __slots__ = (
         *("_answered", "_body", "_connection", "_is_interim", "_is_large", "_is_stray", "_looks_at", "_loop", "_maker"),
-        *("_parser", "_poll", "_retry_after", "_seen", "_status", "_timer", "_transport", "_until"),
+        *("_parser", "_poll", "_read", "_retry_after", "_seen", "_status", "_timer", "_transport", "_until"),
         *("idle_since", "is_open", "kept_s"),
     )
 
-    def __init__(self, connection: aiohttp.connector.Connection, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, connection: aiohttp.connector.Connection, loop: asyncio.AbstractEventLoop, read: memoryview
+    ) -> None:
         """Take a new connection over.
+
+        Args:
+            read: gets what is read; other wires may use it, too.
 
         Raises:
             NotHTTP: the endpoint has sent something before it was asked.
@@ -86,6 +93,7 @@ class Wire(asyncio.Protocol):
         self._maker = connection.protocol
         self._transport = connection.transport
         self._loop = loop
+        self._read = read
         self._answered: asyncio.Future[Answer] | None = None
         self._status = self._seen = 0
         self._retry_after: str | None = None
@@ -161,9 +169,13 @@ class Wire(asyncio.Protocol):
 
     # ------------------------------------------------------------------------------------------- the transport's calls
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._read
+
+    def buffer_updated(self, nbytes: int) -> None:
         if not self.is_open:
             return
+        data = self._read[:nbytes]
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:

@@ -5,32 +5,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 import ssl
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
 import yarl
 
 from emq.push import files
-from emq.push.wire import Answer, Wire
+from emq.push.turns import Place, Turns
+from emq.push.wire import READ_BYTES, Answer, Wire
 
 CONNECT_TIMEOUT_S = 5.0
 """Most seconds for name look-up, connection and TLS; an endpoint's longer time-out applies after that."""
 KEEPALIVE_S = 4.0
 """Seconds after which idle connections are dropped. Below the 5 s at which common servers drop theirs: a POST sent into
 a connection that is just being closed fails, and must not be repeated unseen."""
-A_TURN = 4
-"""Most connections that are begun in one turn of the event loop. Each takes the loop about as long as three requests:
-twenty at once would hold up the messages of other endpoints for milliseconds."""
-FEW_TURNS = 16
-"""If very many wait, this part of them begins in one turn, so that none waits long."""
 USER_AGENT = "emq-push"
 
 Connect = Callable[[yarl.URL, ssl.SSLContext | None], Awaitable[aiohttp.connector.Connection]]
 """Makes a connection to the host of a URL, with these settings of TLS."""
-
-Place = tuple[str | None, int | None, str, ssl.SSLContext | None]
-"""Host, port, scheme and settings of TLS: requests with the same ones share connections."""
 
 
 class Wires:
@@ -48,8 +40,8 @@ class Wires:
         self._idle: dict[Place, list[Wire]] = {}  # the place that was without one for longest comes first
         self._idle_count = 0
         self._sweep: asyncio.TimerHandle | None = None
-        self._begun = 0  # connections, in this turn of the event loop
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._turns = Turns()
+        self._read = memoryview(bytearray(READ_BYTES))  # for all wires, since each is through with what it reads
 
     async def post(
         self,
@@ -84,7 +76,7 @@ class Wires:
             raise
         finally:
             self._busy.discard(wire)
-        if wire.is_open:
+        if wire.is_open and not self._turns.hand_over(place, wire):
             self._keep(place, wire)
         return answer
 
@@ -131,36 +123,16 @@ class Wires:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(min(timeout_s, CONNECT_TIMEOUT_S)) as scope:
-                await self._turn()
-                ready = self._ready(place, loop.time())  # perhaps one has become free meanwhile
-                return ready or Wire(await self._connect(url, tls), loop)
+                free = await self._turns.take(place)
+                if free is not None and free.is_open:
+                    if free.is_quiet():
+                        return free
+                    free.close()
+                return Wire(await self._connect(url, tls), loop, self._read)
         except TimeoutError as exc:
             if scope.expired() and timeout_s > CONNECT_TIMEOUT_S:
                 raise aiohttp.ConnectionTimeoutError from exc
             raise
-
-    async def _turn(self) -> None:
-        """Wait if `A_TURN` connections were begun in this turn of the event loop, or others wait already."""
-        loop = asyncio.get_running_loop()
-        if self._begun >= A_TURN or self._waiting:
-            turn = loop.create_future()
-            self._waiting.append(turn)
-            await turn
-            return
-        self._begun += 1
-        if self._begun == 1:
-            loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        self._begun = 0
-        room = max(A_TURN, len(self._waiting) // FEW_TURNS)
-        while self._waiting and self._begun < room:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                self._begun += 1
-        if self._begun:
-            asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _drop_old(self) -> None:
         loop = asyncio.get_running_loop()

@@ -61,12 +61,13 @@ def asking(request: pytest.FixtureRequest, authority: Authority, tmp_path: Path)
     return Asking(authority, tmp_path, is_tls=request.param == "https")
 
 
-def answering(answer: bytes) -> Serve:
+def answering(answer: bytes, after_s: float = 0.0) -> Serve:
     """Return what reads requests whole and answers each one."""
 
     def serve(connection: RawConnection) -> None:
         while True:
             connection.body(connection.head())
+            time.sleep(after_s)
             connection.over.sendall(answer)
 
     return serve
@@ -218,7 +219,7 @@ async def test_few_connections_stay_idle_and_the_oldest_ones_are_closed(
 
     def serve(connection: RawConnection) -> None:
         with contextlib.suppress(ConnectionError):
-            answering(FINE)(connection)
+            answering(FINE, after_s=0.2)(connection)
         ended.release()
 
     monkeypatch.setattr(asking.client._wires, "_most_idle", 3)

@@ -23,6 +23,7 @@ class Progress:
         self.unnoticed: set[str] = set()
         self._evidence = evidence
         self._saved: dict[str, Checkpoint] = {}
+        self._fenced: dict[str, str] = {}  # by queue, the host that raised the fence, as far as the database knows
         self._contiguous: dict[str, int] = defaultdict(lambda: 1)
 
     def saved(self, host: str, group: str, saved: Checkpoint) -> None:
@@ -34,6 +35,9 @@ class Progress:
             self._evidence.violated("O", group, f"{host} saved {saved.queue} under {saved.epoch} after {before.epoch}")
         if before is None or saved.watermark >= before.watermark:
             self._saved[saved.queue] = saved
+        elif saved.epoch > before.epoch and self._fenced.get(saved.queue) != host:
+            # The database lost the fence that this host had raised, so the former owner could save once more.
+            self._saved[saved.queue] = before._replace(epoch=saved.epoch)
         elif saved.epoch > before.epoch:
             # The table keeps the higher one; still nobody may come with less than what was loaded.
             text = f"{host} moves {saved.queue} from {before.watermark} to {saved.watermark}"
@@ -51,6 +55,7 @@ class Progress:
 
     def loaded(self, host: str, group: str, loaded: Checkpoint) -> None:
         """Check that a new owner loads the checkpoint that was saved."""
+        self._fenced[loaded.queue] = host
         before = self._saved.get(loaded.queue)
         if before is not None and loaded.watermark < before.watermark and loaded.queue not in self.unnoticed:
             text = f"{host} finds {loaded.queue} at {loaded.watermark}, and {before.watermark} was saved"
@@ -71,7 +76,11 @@ class Progress:
         self._contiguous.clear()
 
     def database_lost(self, kept: Mapping[str, Checkpoint]) -> None:
-        """It came back with these checkpoints by queue, and none else: nobody may go back behind them."""
+        """It came back with these checkpoints by queue, and none else: nobody may go back behind them.
+
+        Fences that were raised before may be lost.
+        """
+        self._fenced.clear()
         self._saved = {queue: kept[queue] for queue in self._saved if queue in kept}
 
     def contiguous(self, queue: str) -> int:
