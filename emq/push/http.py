@@ -108,8 +108,9 @@ class Connections:
         Raises:
             RuntimeError: after `close`.
             ProxyFailed: nothing is known of the endpoint, see `emq.push.proxy`.
-            ForbiddenAddress: the filter refuses the address.
+            ForbiddenAddress: the filter refuses the scheme, the port or the address.
         """
+        self._addresses.check_url(url)  # also that of a token server, which a tenant chooses as well
         session, proxy, for_proxy = self._session or self._open(), self._addresses.proxy, None
         if proxy is not None:
             self._addresses.check_literal(url.host or "")

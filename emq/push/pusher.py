@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -155,13 +156,20 @@ class Pusher:
         return self._connections.deliver(endpoint.url, body, head, endpoint.timeout_s, endpoint.tls)
 
     async def _authorized(self, endpoint: Endpoint, credentials: OAuth2, body: bytes, head: dict[str, str]) -> Answer:
-        """Send a request with a token; once more with another if the endpoint refuses this one."""
+        """Send a request with a token; once more with another if the endpoint refuses this one.
+
+        Both requests together get the endpoint's time-out; a token server has its own.
+        """
+        loop = asyncio.get_running_loop()
         post, timeout_s = self._connections.deliver, endpoint.timeout_s
         head["Authorization"] = used = await self._tokens.authorization(credentials)
+        began = loop.time()
         answer = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
         if answer.status == 401 and self._tokens.refused(credentials, used):
+            left_s = timeout_s - (loop.time() - began)
             head["Authorization"] = await self._tokens.authorization(credentials)
-            answer = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
+            async with asyncio.timeout(left_s):
+                answer = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
         return answer
 
     def _tell(self, endpoint: Endpoint, began: float, status: int, failure: verdict.Failure | None) -> None:
