@@ -17,6 +17,8 @@ from typing import NamedTuple
 import aiohttp
 import httptools
 
+from emq.push.proxy import SMOKESCREEN
+
 BODY_BYTES = 1024
 """Most bytes read of an answer's body, for the reason; an answer with a longer body costs its connection."""
 BODY_TIMEOUT_S = 1.0
@@ -35,6 +37,7 @@ MARGIN_S = 1.0
 SWITCHING = 101
 INTERIM = range(100, 200)
 DONE = range(200, 300)
+_SMOKESCREEN = SMOKESCREEN.encode()
 _KEPT_S = re.compile(rb"(?:^|[\s,;])timeout\s*=\s*\"?([0-9]{1,9})(?![0-9])", re.IGNORECASE)
 
 
@@ -42,12 +45,14 @@ class Answer(NamedTuple):
     """Attributes:
     status: HTTP status.
     retry_after: the header of that name; None without it.
+    is_smokescreen: True if the answer is a forward proxy's own (`emq.push.proxy`), as far as it says so.
     body: its beginning; empty for a body that breaks off or drips, as far as it is not there.
     """
 
     status: int
     retry_after: str | None
     body: bytes
+    is_smokescreen: bool = False
 
 
 class NotHTTP(ValueError):
@@ -71,8 +76,21 @@ class Wire(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        *("_answered", "_body", "_connection", "_is_interim", "_is_large", "_is_stray", "_looks_at", "_loop", "_maker"),
-        *("_parser", "_poll", "_read", "_retry_after", "_seen", "_status", "_timer", "_transport", "_until"),
+        *("_answered", "_body", "_connection", "_is_interim", "_is_large", "_is_smokescreen", "_is_stray"),
+        *(
+            "_looks_at",
+            "_loop",
+            "_maker",
+            "_parser",
+            "_poll",
+            "_read",
+            "_retry_after",
+            "_seen",
+            "_status",
+            "_timer",
+            "_transport",
+            "_until",
+        ),
         *("idle_since", "is_open", "kept_s"),
     )
 
@@ -98,7 +116,7 @@ class Wire(asyncio.BufferedProtocol):
         self._status = self._seen = 0
         self._retry_after: str | None = None
         self._body = b""
-        self._is_interim = self._is_large = self._is_stray = False
+        self._is_interim = self._is_large = self._is_smokescreen = self._is_stray = False
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at = self._until = self.idle_since = 0.0
         self._poll: select.poll | None = None
@@ -129,7 +147,7 @@ class Wire(asyncio.BufferedProtocol):
             NotHTTP: the answer cannot be read.
         """
         self._status = self._seen = 0
-        self._retry_after, self._body = None, b""
+        self._retry_after, self._body, self._is_smokescreen = None, b"", False
         answered = self._answered = self._loop.create_future()
         self._is_large = len(body) > ONE_WRITE_BYTES
         if not self._is_large:
@@ -212,6 +230,8 @@ class Wire(asyncio.BufferedProtocol):
             return  # a trailer, which must not change the head (RFC 9110, section 6.5.1)
         if len(name) == 11 and self._retry_after is None and name.lower() == b"retry-after":
             self._retry_after = value.decode("latin-1")
+        elif len(name) == len(_SMOKESCREEN) and name.lower() == _SMOKESCREEN:
+            self._is_smokescreen = True
         elif len(name) == 10 and name.lower() == b"keep-alive" and (kept := _KEPT_S.search(value)):
             kept_s = float(kept[1])
             self.kept_s = kept_s - min(MARGIN_S, kept_s / 2)
@@ -273,7 +293,7 @@ class Wire(asyncio.BufferedProtocol):
     def _end(self, *, is_whole: bool) -> None:
         answered, self._answered = self._answered, None
         if answered is not None and not answered.done():
-            answered.set_result(Answer(self._status, self._retry_after, self._body))
+            answered.set_result(Answer(self._status, self._retry_after, self._body, self._is_smokescreen))
         self.idle_since = self._loop.time()
         # An endpoint may answer before it has read all of the request.
         if not is_whole or self._transport.get_write_buffer_size():

@@ -31,10 +31,12 @@ class Wires:
     Args:
         connect: makes a connection.
         most_idle: most idle connections; None for a part of the files that the process may have open.
+        to_proxy: True if what it connects to is a forward proxy, or a tunnel through one.
     """
 
-    def __init__(self, connect: Connect, most_idle: int | None = None) -> None:
+    def __init__(self, connect: Connect, most_idle: int | None = None, *, to_proxy: bool = False) -> None:
         self._connect = connect
+        self._to_proxy = to_proxy
         self._most_idle = files.most_idle() if most_idle is None else most_idle
         self._busy: set[Wire] = set()
         self._idle: dict[Place, list[Wire]] = {}  # the place that was without one for longest comes first
@@ -61,7 +63,7 @@ class Wires:
         Raises:
             aiohttp.ClientError, OSError, ValueError: there is no answer; `emq.push.verdict` has words for it.
         """
-        head = head_of(url, headers, len(body))
+        head = head_of(url, headers, len(body), to_proxy=self._to_proxy and url.scheme == "http")
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
         place = url.raw_host, url.port, url.scheme, tls
@@ -130,7 +132,7 @@ class Wires:
                     free.close()
                 return Wire(await self._connect(url, tls), loop, self._read)
         except TimeoutError as exc:
-            if scope.expired() and timeout_s > CONNECT_TIMEOUT_S:
+            if scope.expired() and (timeout_s > CONNECT_TIMEOUT_S or self._to_proxy):
                 raise aiohttp.ConnectionTimeoutError from exc
             raise
 
@@ -148,19 +150,22 @@ class Wires:
         self._sweep = loop.call_later(KEEPALIVE_S, self._drop_old) if self._idle else None
 
 
-def head_of(url: yarl.URL, headers: Mapping[str, str], size: int) -> bytes:
+def head_of(url: yarl.URL, headers: Mapping[str, str], size: int, *, to_proxy: bool = False) -> bytes:
     """Return the head of a POST request.
 
     Args:
         headers: besides `Host`, `User-Agent` and `Content-Length`.
         size: bytes of the body.
+        to_proxy: True if a proxy gets the request itself, and must know the whole URL.
 
     Raises:
         ValueError: a part has line breaks, or letters outside of ASCII.
     """
     lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    host = url.host_port_subcomponent
+    target = f"{url.scheme}://{host}{url.raw_path_qs}" if to_proxy else url.raw_path_qs
     head = (
-        f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\nUser-Agent: {USER_AGENT}\r\n"
+        f"POST {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\n"
         f"Content-Length: {size}\r\n{''.join(lines)}\r\n"
     )
     if not len(lines) + 5 == head.count("\n") == head.count("\r"):

@@ -125,8 +125,8 @@ MUTANTS = (
         "I",
         "deliveries go out directly although there is a proxy",
         "emq/push/http.py",
-        "proxy=None if proxy is None else proxy.url,",
-        "proxy=None,",
+        "proxy=None if proxy is None else proxy.url,\n            proxy_headers=None if",
+        "proxy=None,\n            proxy_headers=None if",
         f"{PROXY}::test_deliveries_go_through_the_proxy_and_no_name_is_looked_up_here",
     ),
     Mutant(
@@ -134,8 +134,8 @@ MUTANTS = (
         "I",
         "the proxy is asked for an address that push does not connect to",
         "emq/push/http.py",
-        'self._addresses.check_literal(url.host or "")',
-        "pass",
+        'self._addresses.check_literal(url.host or "")\n        headers, _',
+        "headers, _",
         f"{PROXY}::test_an_address_in_a_url_is_refused_before_the_proxy_is_asked",
     ),
     Mutant(
