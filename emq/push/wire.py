@@ -161,6 +161,10 @@ class Wire(asyncio.BufferedProtocol):
         self._wait(until)
         return answered
 
+    def was_silent(self) -> bool:
+        """Return True if nothing came in answer to the last request, which was not the first."""
+        return not self._seen and self.idle_since > 0.0
+
     def is_quiet(self) -> bool:
         """Return False if an idle wire has something to read: its end, or what nobody asked for.
 

@@ -11,6 +11,7 @@ import aiohttp
 import yarl
 
 from emq.push import files
+from emq.push.habits import Habits
 from emq.push.turns import Place, Turns
 from emq.push.wire import READ_BYTES, Answer, Wire
 
@@ -43,6 +44,7 @@ class Wires:
         self._idle_count = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._turns = Turns()
+        self._habits = Habits()
         self._read = memoryview(bytearray(READ_BYTES))  # for all wires, since each is through with what it reads
 
     async def post(
@@ -73,13 +75,15 @@ class Wires:
         self._busy.add(wire)
         try:
             answer = await wire.send(head, body, until)
-        except BaseException:
+        except BaseException as exc:
+            if isinstance(exc, ConnectionError | aiohttp.ServerDisconnectedError) and wire.was_silent():
+                self._habits.closed(place, until - timeout_s - wire.idle_since, loop.time())
             wire.close()
             raise
         finally:
             self._busy.discard(wire)
-        if wire.is_open and not self._turns.hand_over(place, wire):
-            self._keep(place, wire)
+        if wire.is_open:
+            self._pass_on(place, wire)
         return answer
 
     def close(self) -> None:
@@ -91,6 +95,13 @@ class Wires:
             wire.close()
         self._idle.clear()
         self._idle_count = 0
+
+    def _pass_on(self, place: Place, wire: Wire) -> None:
+        """Give a connection to a request that waits for one, or keep it."""
+        if self._habits.kept_s(place, wire.idle_since) < 0:
+            wire.close()
+        elif not self._turns.hand_over(place, wire):
+            self._keep(place, wire)
 
     def _keep(self, place: Place, wire: Wire) -> None:
         """Keep a connection for the next request to its place; close another one if there are too many."""
@@ -113,10 +124,13 @@ class Wires:
 
     def _ready(self, place: Place, now: float) -> Wire | None:
         """Take the connection that was used last, if one is ready."""
+        if place not in self._idle:
+            return None
+        kept_s = min(KEEPALIVE_S, self._habits.kept_s(place, now))
         while place in self._idle:
             wire = self._take(place, -1)
             if wire.is_open:
-                if now <= wire.idle_since + min(KEEPALIVE_S, wire.kept_s) and wire.is_quiet():
+                if now <= wire.idle_since + min(kept_s, wire.kept_s) and wire.is_quiet():
                     return wire
                 wire.close()
         return None

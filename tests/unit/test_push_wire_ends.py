@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yarl
 from support.authority import Authority
@@ -210,6 +211,45 @@ async def test_an_endpoint_says_for_how_long_it_keeps_a_connection(
         await asyncio.sleep(0.6)
         await post()
         assert len(server.connections) == connections
+
+
+async def test_an_endpoint_that_closes_without_a_word_costs_one_request_and_not_every_second(asking: Asking) -> None:
+    gone: list[bool] = []
+
+    def serve(connection: RawConnection) -> None:
+        connection.body(connection.head())
+        connection.over.sendall(FINE)
+        gone.append(bool(connection.head()))  # the next request is read, and gets no answer
+        connection.close()
+
+    async with asking.served(serve) as (server, post):
+        assert (await post()).status == 200
+        with pytest.raises((aiohttp.ServerDisconnectedError, ConnectionError)):
+            await post()
+        for _ in range(10):
+            assert (await post()).status == 200
+        assert gone == [True]
+        assert len(server.connections) == 11
+
+
+async def test_an_endpoint_that_is_slow_once_keeps_its_connections(asking: Asking) -> None:
+    requests = 0
+
+    def serve(connection: RawConnection) -> None:
+        nonlocal requests
+        while True:
+            connection.body(connection.head())
+            requests += 1
+            if requests != 2:
+                connection.over.sendall(FINE)
+
+    async with asking.served(serve) as (server, post):
+        await post()
+        with pytest.raises(TimeoutError):
+            await post(timeout_s=0.2)
+        for _ in range(3):
+            await post()
+        assert len(server.connections) == 2
 
 
 async def test_few_connections_stay_idle_and_the_oldest_ones_are_closed(
