@@ -25,13 +25,30 @@ HEAD_BYTES = 8_190
 _READ_BUFFER_BYTES = 4096
 
 
-def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None = None) -> aiohttp.BaseConnector:
-    """The connection pool. Connections are not limited here: a `Pusher` shares them among topics.
+class _Once(aiohttp.TCPConnector):
+    """Closes a connection for good, and at once, when its owner is through with it.
+
+    An endpoint that reads nothing, or does not end TLS as it should, would keep it open for 30 seconds. A connection
+    that is kept for later requests stays with its `Wire`; requests for tokens are too rare to keep one.
+    """
+
+    def _release(self, key: Any, protocol: Any, **_: Any) -> None:
+        transport = protocol.transport
+        super()._release(key, protocol, should_close=True)
+        if transport is not None:
+            transport.abort()
+
+
+def build_connector(
+    addresses: AddressFilter, resolver: AbstractResolver | None = None, *, pools: bool = True
+) -> aiohttp.TCPConnector:
+    """Return what makes connections. They are not limited here: a `Pusher` shares them among topics.
 
     Args:
         addresses: to which of them a connection may be made; asked for each one, also for a URL without a name. With a
             proxy all connections go to it, so there is nothing to ask.
         resolver: looks names up; the caller closes it.
+        pools: False to use no connection for two requests.
     """
 
     def socket_for(info: aiohttp.AddrInfoType) -> socket.socket:
@@ -40,7 +57,7 @@ def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None 
             addresses.check(str(address[0]))
         return socket.socket(family, kind, protocol)
 
-    return aiohttp.TCPConnector(
+    return (aiohttp.TCPConnector if pools else _Once)(
         socket_factory=socket_for,
         limit=0,
         limit_per_host=0,
@@ -180,7 +197,7 @@ class Connections:
         if self._closed:
             raise RuntimeError("the pusher is closed; make a new one")
         self._session = aiohttp.ClientSession(
-            connector=build_connector(self._addresses, self._resolver),
+            connector=build_connector(self._addresses, self._resolver, pools=False),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             # A compressed answer could be of any size once unpacked, and it is of no interest.

@@ -129,7 +129,6 @@ class Wire(asyncio.BufferedProtocol):
         )
         if self._maker.should_close:
             connection.close()
-            self._transport.abort()
             raise NotHTTP("it came before the request")
         self._transport.set_protocol(self)
 
@@ -185,8 +184,6 @@ class Wire(asyncio.BufferedProtocol):
                 self._timer = None
             self._fail(aiohttp.ServerDisconnectedError())
             self._connection.close()
-            # An endpoint that reads nothing, or does not end TLS as it should, would keep the connection open.
-            self._transport.abort()
             del self._parser  # which refers to the wire
 
     # ------------------------------------------------------------------------------------------- the transport's calls

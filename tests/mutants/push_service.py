@@ -97,9 +97,9 @@ MUTANTS = (
         "tls-holds-connections",
         "I",
         "an endpoint that does not end TLS holds files of the host and the rest of its requests",
-        "emq/push/wire.py",
-        "            self._transport.abort()\n            del",
-        "            del",
+        "emq/push/http.py",
+        "transport.abort()",
+        "pass",
         f"{WIRE_ENDS}::test_an_endpoint_that_ends_nothing_holds_no_connection",
     ),
     Mutant(

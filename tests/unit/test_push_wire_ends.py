@@ -94,6 +94,36 @@ async def test_an_endpoint_that_ends_nothing_holds_no_connection(asking: Asking,
         assert await asyncio.to_thread(ended.wait, SOON_S)
 
 
+@pytest.mark.parametrize("way", ["read", "unread", "cut", "cancelled"])
+async def test_a_token_server_that_ends_nothing_holds_no_connection_either(asking: Asking, way: str) -> None:
+    ended = threading.Event()
+
+    def serve(connection: RawConnection) -> None:
+        connection.head()
+        if way != "cancelled":
+            connection.over.sendall(FINE[: -2 if way == "cut" else None])
+        connection.wait_for_end()
+        ended.set()
+
+    async with asking.served(serve) as (server, _):
+        url = yarl.URL(f"{asking.scheme}://127.0.0.1:{server.port}/token")
+        with contextlib.suppress(TimeoutError):
+            response = await asking.client.post(url, b"{}", {}, 0.5, asking.ours)
+            if way == "read":
+                assert await response.read() == b"fine"
+            response.release()
+        assert await asyncio.to_thread(ended.wait, SOON_S)
+
+
+async def test_a_delivery_does_not_use_the_connection_of_a_token(asking: Asking) -> None:
+    async with asking.served(answering(FINE)) as (server, post):
+        url = yarl.URL(f"{asking.scheme}://127.0.0.1:{server.port}/token")
+        (await asking.client.post(url, b"{}", {}, 5.0, asking.ours)).release()
+        await asyncio.sleep(0.05)
+        await post()
+        assert len(server.connections) == 2
+
+
 async def test_the_end_of_a_pusher_closes_idle_and_busy_connections_at_once(asking: Asking) -> None:
     ended = threading.Semaphore(0)
 
