@@ -31,8 +31,8 @@ from emq.message import Message
 from emq.push import headers
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
+from emq.push.files import most_connections
 from emq.push.http import build_connector
-from emq.push.pusher import most_connections
 from emq.settings import load
 from emq.topics.model import Topic, TopicOptions
 

@@ -121,8 +121,8 @@ def fits(endpoint: Endpoint, message: Message) -> bool:
     try:
         _check(message.payload)
         message.payload.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False  # not JSON, or nested more deeply than the interpreter lets it be checked
     return True
 
 

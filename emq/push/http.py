@@ -14,8 +14,9 @@ from aiohttp.abc import AbstractResolver
 from multidict import istr
 
 from emq.push.addresses import AddressFilter
+from emq.push.proxy import SMOKESCREEN, Proxy
 from emq.push.resolver import build_resolver
-from emq.push.wire import BODY_BYTES, BODY_TIMEOUT_S, Answer
+from emq.push.wire import Answer
 from emq.push.wires import CONNECT_TIMEOUT_S, KEEPALIVE_S, USER_AGENT, Wires
 
 DNS_TTL_S = 30
@@ -24,13 +25,30 @@ HEAD_BYTES = 8_190
 _READ_BUFFER_BYTES = 4096
 
 
-def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None = None) -> aiohttp.BaseConnector:
-    """The connection pool. Connections are not limited here: a `Pusher` shares them among topics.
+class _Once(aiohttp.TCPConnector):
+    """Closes a connection for good, and at once, when its owner is through with it.
+
+    An endpoint that reads nothing, or does not end TLS as it should, would keep it open for 30 seconds. A connection
+    that is kept for later requests stays with its `Wire`; requests for tokens are too rare to keep one.
+    """
+
+    def _release(self, key: Any, protocol: Any, **_: Any) -> None:
+        transport = protocol.transport
+        super()._release(key, protocol, should_close=True)
+        if transport is not None:
+            transport.abort()
+
+
+def build_connector(
+    addresses: AddressFilter, resolver: AbstractResolver | None = None, *, pools: bool = True
+) -> aiohttp.TCPConnector:
+    """Return what makes connections. They are not limited here: a `Pusher` shares them among topics.
 
     Args:
         addresses: to which of them a connection may be made; asked for each one, also for a URL without a name. With a
             proxy all connections go to it, so there is nothing to ask.
         resolver: looks names up; the caller closes it.
+        pools: False to use no connection for two requests.
     """
 
     def socket_for(info: aiohttp.AddrInfoType) -> socket.socket:
@@ -39,7 +57,7 @@ def build_connector(addresses: AddressFilter, resolver: AbstractResolver | None 
             addresses.check(str(address[0]))
         return socket.socket(family, kind, protocol)
 
-    return aiohttp.TCPConnector(
+    return (aiohttp.TCPConnector if pools else _Once)(
         socket_factory=socket_for,
         limit=0,
         limit_per_host=0,
@@ -67,26 +85,31 @@ class Connections:
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         self._resolver = resolver or build_resolver()
         self._closed = False
-        self._wires = Wires(self._connect)
+        self._wires = Wires(self._connect, to_proxy=addresses.proxy is not None)
 
     def deliver(
         self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
     ) -> Coroutine[Any, Any, Answer]:
         """Send a delivery; return the answer, with the beginning of its body. Raises as `request` does."""
-        if self._addresses.proxy is None:
+        proxy = self._addresses.proxy
+        if proxy is None:
             return self._wires.post(url, body, headers, timeout_s, tls)
-        return self._deliver_through_proxy(url, body, headers, timeout_s, tls)
+        return self._deliver_through(proxy, url, body, headers, timeout_s, tls)
 
-    async def _deliver_through_proxy(
-        self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None
+    async def _deliver_through(
+        self,
+        proxy: Proxy,
+        url: yarl.URL,
+        body: bytes,
+        headers: dict[str, str],
+        timeout_s: float,
+        tls: ssl.SSLContext | None,
     ) -> Answer:
-        response = await self.post(url, body, headers, timeout_s, tls)
-        try:
-            found = b"" if response.content.at_eof() else await _beginning(response.content)
-        finally:
-            # Returns the connection to the pool if the answer was read to its end, else closes it.
-            response.release()
-        return Answer(response.status, response.headers.get("Retry-After"), found)
+        self._addresses.check_literal(url.host or "")
+        headers, _ = proxy.headers(url, headers)
+        answer = await proxy.through(self._wires.post(url, body, headers, timeout_s, tls), url)
+        proxy.check(url, answer.status, is_smokescreen=answer.is_smokescreen)
+        return answer
 
     def post(
         self, url: yarl.URL, body: bytes, headers: dict[str, str], timeout_s: float, tls: ssl.SSLContext | None = None
@@ -108,8 +131,9 @@ class Connections:
         Raises:
             RuntimeError: after `close`.
             ProxyFailed: nothing is known of the endpoint, see `emq.push.proxy`.
-            ForbiddenAddress: the filter refuses the address.
+            ForbiddenAddress: the filter refuses the scheme, the port or the address.
         """
+        self._addresses.check_url(url)  # also that of a token server, which a tenant chooses as well
         session, proxy, for_proxy = self._session or self._open(), self._addresses.proxy, None
         if proxy is not None:
             self._addresses.check_literal(url.host or "")
@@ -125,7 +149,15 @@ class Connections:
             proxy=None if proxy is None else proxy.url,
             proxy_headers=for_proxy,
         )
-        return await (sent if proxy is None else proxy.through(sent, url))
+        if proxy is None:
+            return await sent
+        response = await proxy.through(sent, url)
+        try:
+            proxy.check(url, response.status, is_smokescreen=SMOKESCREEN in response.headers)
+        except OSError:
+            response.release()
+            raise
+        return response
 
     async def close(self) -> None:
         """Close all connections; requests under way fail. Safe to repeat."""
@@ -140,7 +172,16 @@ class Connections:
         session = self._session or self._open()
         connector = session.connector
         assert connector is not None
-        request = _Request("POST", url, loop=asyncio.get_running_loop(), session=session, ssl=tls or True)
+        proxy = self._addresses.proxy
+        request = _Request(
+            "POST",
+            url,
+            loop=asyncio.get_running_loop(),
+            session=session,
+            ssl=tls or True,
+            proxy=None if proxy is None else proxy.url,
+            proxy_headers=None if proxy is None else {"User-Agent": USER_AGENT, **(proxy.headers(url, {})[1] or {})},
+        )
         return await connector.connect(request, [], aiohttp.ClientTimeout(total=None))
 
     def _timeout(self, timeout_s: float) -> aiohttp.ClientTimeout:
@@ -156,7 +197,7 @@ class Connections:
         if self._closed:
             raise RuntimeError("the pusher is closed; make a new one")
         self._session = aiohttp.ClientSession(
-            connector=build_connector(self._addresses, self._resolver),
+            connector=build_connector(self._addresses, self._resolver, pools=False),
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             # A compressed answer could be of any size once unpacked, and it is of no interest.
@@ -168,15 +209,3 @@ class Connections:
             request_class=_Request,
         )
         return self._session
-
-
-async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """Read up to `BODY_BYTES`. A body that breaks off or drips does not change what the status said."""
-    body = b""
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            while len(body) < BODY_BYTES and not content.at_eof():
-                body += await content.read(BODY_BYTES - len(body))
-    except (aiohttp.ClientError, OSError):
-        pass
-    return body

@@ -163,9 +163,11 @@ class Tokens:
         try:
             answer = _decode(text)
             life_s = DEFAULT_LIFE_S if answer.expires_in is None else float(answer.expires_in)
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
             raise ValueError("its answer has no access_token") from None
         token = answer.access_token
+        if not token:
+            raise ValueError("its answer has no access_token")
         if answer.token_type.lower() != "bearer" or not (token.isascii() and token.isprintable()) or " " in token:
             raise ValueError(f"its token of type {answer.token_type[:20]!r} cannot be used; a bearer token can")
         return f"Bearer {token}", min(max(1.0, life_s), MOST_LIFE_S)

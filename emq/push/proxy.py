@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Awaitable
+from typing import TypeVar
 
 import aiohttp
 import yarl
@@ -27,11 +28,16 @@ SILENT_S = 2.0
 """The proxy counts as silent once requests to so many hosts found no answer, for so many seconds, and no other one did
 since."""
 
+SMOKESCREEN = "x-smokescreen-error"
+"""Header, in lower case, by which smokescreen says that an answer is its own."""
+
 _REFUSED = 403
 _WANTS_CREDENTIALS = 407
-_SMOKESCREEN = "X-Smokescreen-Error"
 _UNREACHED = (502, 503, 504)
 _TEXT = 80
+
+
+Found = TypeVar("Found")
 
 
 class ProxyFailed(OSError):
@@ -81,8 +87,8 @@ class Proxy:
             )
         return cls(url.origin() if not url.user else url.with_path(""))
 
-    async def through(self, request: Awaitable[aiohttp.ClientResponse], url: yarl.URL) -> aiohttp.ClientResponse:
-        """Await a request that goes through the proxy; say whose fault it is if it fails.
+    async def through(self, request: Awaitable[Found], url: yarl.URL) -> Found:
+        """Await the answer to a request that goes through the proxy; say whose fault it is if there is none.
 
         Args:
             url: of the endpoint.
@@ -92,26 +98,41 @@ class Proxy:
             ClientError, OSError: the endpoint is at fault, as far as this host can tell.
         """
         try:
-            response = await request
+            found = await request
         except aiohttp.ClientHttpProxyError as exc:
             self._silent.clear()
-            raise _of_connect(exc.status, exc.message, dict(exc.headers or {})) from None
+            is_smokescreen = SMOKESCREEN in map(str.lower, exc.headers or ())
+            raise _of_answer(exc.status, exc.message, is_smokescreen=is_smokescreen) from None
         except (aiohttp.ClientProxyConnectionError, aiohttp.ClientConnectorDNSError) as exc:
             # This host resolves no name but the proxy's own.
             raise ProxyFailed(f"the proxy is out of reach: {exc.os_error.strerror or exc.os_error}") from None
         except aiohttp.ClientSSLError:
             self._silent.clear()  # the endpoint said something
             raise
-        except (aiohttp.ConnectionTimeoutError, aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+        except (
+            aiohttp.ConnectionTimeoutError,
+            aiohttp.ServerDisconnectedError,
+            aiohttp.ClientOSError,
+            ConnectionError,
+        ):
             if self._is_silent(url.host or ""):
                 raise ProxyFailed(f"the proxy does not answer, for {SILENT_HOSTS} endpoints at once") from None
             raise
         self._silent.clear()
-        if response.status == _WANTS_CREDENTIALS and url.scheme == "http":  # an endpoint has no reason to say this
-            found = _of_connect(response.status, response.reason or "", dict(response.headers))
-            response.release()
-            raise found
-        return response
+        return found
+
+    def check(self, url: yarl.URL, status: int, *, is_smokescreen: bool) -> None:
+        """Say whose fault it is if an answer is that of the proxy itself; an http URL has no tunnel.
+
+        Args:
+            url: of the endpoint.
+            is_smokescreen: True if the answer has the header `SMOKESCREEN`.
+
+        Raises:
+            ProxyFailed, ProxyRefused: see the module.
+        """
+        if status == _WANTS_CREDENTIALS and url.scheme == "http":  # an endpoint has no reason to say this
+            raise _of_answer(status, "", is_smokescreen=is_smokescreen)
 
     def _is_silent(self, host: str) -> bool:
         """Note that a request to a host found no answer; return whether the proxy is silent."""
@@ -121,10 +142,9 @@ class Proxy:
         return len(self._silent) >= SILENT_HOSTS and now >= min(self._silent.values()) + SILENT_S
 
 
-def _of_connect(status: int, message: str, headers: dict[str, str]) -> OSError:
-    """Return what the proxy's answer to CONNECT means."""
+def _of_answer(status: int, message: str, *, is_smokescreen: bool) -> OSError:
+    """Return what an answer of the proxy itself means."""
     said = f"HTTP {status} {message}".strip()[:_TEXT]
-    is_smokescreen = _SMOKESCREEN.lower() in (name.lower() for name in headers)
     if status == _REFUSED or (status == _WANTS_CREDENTIALS and is_smokescreen):
         return ProxyRefused(f"the proxy refuses to connect there: {said}")
     if status in _UNREACHED:

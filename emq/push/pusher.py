@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-import resource
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from emq.clock import Clock, SystemClock
 from emq.host.throttles import Throttles
 from emq.message import Message
 from emq.places.places import Places
-from emq.push import attempts, batches, headers, verdict
+from emq.push import attempts, batches, files, headers, verdict
 from emq.push.addresses import AddressFilter
 from emq.push.attempts import Attempt, AttemptSink
 from emq.push.endpoint import Endpoint, KeyMissing
@@ -30,12 +30,6 @@ from emq.push.wire import Answer
 
 KEY_S = 30.0
 """Seconds for which a topic pauses on a host that lacks the key of its secrets. A host reads its keys as it starts."""
-
-
-def most_connections() -> int:
-    """Half of the files that the process may have open; the other half is for idle connections and everything else."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if files == resource.RLIM_INFINITY else max(16, files // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +81,7 @@ class Pusher:
         self._outages = Outages(reports.change, self._clock)
         self._attempts = reports.attempts
         self._addresses = addresses or AddressFilter()
-        self._places = Places(connections or most_connections())
+        self._places = Places(connections or files.most_connections())
         self._connections = Connections(self._addresses, resolver)
         self._tokens = Tokens(self._connections.post, self._clock)
         self._batches = batches.Batches(self._send)
@@ -168,13 +162,20 @@ class Pusher:
         return self._connections.deliver(endpoint.url, body, head, endpoint.timeout_s, endpoint.tls)
 
     async def _authorized(self, endpoint: Endpoint, credentials: OAuth2, body: bytes, head: dict[str, str]) -> Answer:
-        """Send a request with a token; once more with another if the endpoint refuses this one."""
+        """Send a request with a token; once more with another if the endpoint refuses this one.
+
+        Both requests together get the endpoint's time-out; a token server has its own.
+        """
+        loop = asyncio.get_running_loop()
         post, timeout_s = self._connections.deliver, endpoint.timeout_s
         head["Authorization"] = used = await self._tokens.authorization(credentials)
+        began = loop.time()
         answer = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
         if answer.status == 401 and self._tokens.refused(credentials, used):
+            left_s = timeout_s - (loop.time() - began)
             head["Authorization"] = await self._tokens.authorization(credentials)
-            answer = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
+            async with asyncio.timeout(left_s):
+                answer = await post(endpoint.url, body, head, timeout_s, endpoint.tls)
         return answer
 
     def _tell(self, endpoint: Endpoint, began: float, status: int, failure: verdict.Failure | None) -> None:

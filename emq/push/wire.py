@@ -10,10 +10,14 @@ aiohttp has.
 from __future__ import annotations
 
 import asyncio
+import re
+import select
 from typing import NamedTuple
 
 import aiohttp
 import httptools
+
+from emq.push.proxy import SMOKESCREEN
 
 BODY_BYTES = 1024
 """Most bytes read of an answer's body, for the reason; an answer with a longer body costs its connection."""
@@ -27,21 +31,28 @@ READ_BYTES = 1 << 14
 """Most bytes taken from a connection at once. Of an endless body no more is read than that, and nothing is copied."""
 ONE_WRITE_BYTES = 1 << 14
 """Head and body of a request up to this size are joined; of a larger one the body is not copied."""
+MARGIN_S = 1.0
+"""Seconds, or half of the time if that is less, by which a connection is left before the endpoint closes it."""
 
 SWITCHING = 101
 INTERIM = range(100, 200)
+DONE = range(200, 300)
+_SMOKESCREEN = SMOKESCREEN.encode()
+_KEPT_S = re.compile(rb"(?:^|[\s,;])timeout\s*=\s*\"?([0-9]{1,9})(?![0-9])", re.IGNORECASE)
 
 
 class Answer(NamedTuple):
     """Attributes:
     status: HTTP status.
     retry_after: the header of that name; None without it.
+    is_smokescreen: True if the answer is a forward proxy's own (`emq.push.proxy`), as far as it says so.
     body: its beginning; empty for a body that breaks off or drips, as far as it is not there.
     """
 
     status: int
     retry_after: str | None
     body: bytes
+    is_smokescreen: bool = False
 
 
 class NotHTTP(ValueError):
@@ -61,12 +72,17 @@ class Wire(asyncio.BufferedProtocol):
     Attributes:
         is_open: False once it is closed.
         idle_since: when the last answer ended, in the time of the event loop.
+        kept_s: seconds after that for which the endpoint says that it keeps the connection, less a margin.
     """
 
     __slots__ = (
-        *("_answered", "_body", "_connection", "_is_interim", "_is_stray", "_looks_at", "_loop", "_maker"),
+        *("_answered", "_body", "_connection", "_is_interim", "_is_large", "_is_smokescreen", "_is_stray"),
         *(
+            "_looks_at",
+            "_loop",
+            "_maker",
             "_parser",
+            "_poll",
             "_read",
             "_retry_after",
             "_seen",
@@ -74,9 +90,8 @@ class Wire(asyncio.BufferedProtocol):
             "_timer",
             "_transport",
             "_until",
-            "idle_since",
-            "is_open",
         ),
+        *("idle_since", "is_open", "kept_s"),
     )
 
     def __init__(
@@ -101,9 +116,11 @@ class Wire(asyncio.BufferedProtocol):
         self._status = self._seen = 0
         self._retry_after: str | None = None
         self._body = b""
-        self._is_interim = self._is_stray = False
+        self._is_interim = self._is_large = self._is_smokescreen = self._is_stray = False
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at = self._until = self.idle_since = 0.0
+        self._poll: select.poll | None = None
+        self.kept_s = float("inf")
         self.is_open = True
         self._parser = httptools.HttpResponseParser(self)
         # As lenient as aiohttp is, and browsers are.
@@ -129,26 +146,43 @@ class Wire(asyncio.BufferedProtocol):
             NotHTTP: the answer cannot be read.
         """
         self._status = self._seen = 0
-        self._retry_after, self._body = None, b""
+        self._retry_after, self._body, self._is_smokescreen = None, b"", False
         answered = self._answered = self._loop.create_future()
-        if len(body) <= ONE_WRITE_BYTES:
+        self._is_large = len(body) > ONE_WRITE_BYTES
+        if not self._is_large:
             self._transport.write(head + body)
         else:
             self._transport.write(head)
-            self._transport.write(body)
+            # A TLS transport knows nothing of what waits below it, except that this holds later writes up. So the last
+            # byte tells whether the endpoint has taken the others.
+            self._transport.write(memoryview(body)[:-1])
+            self._transport.write(body[-1:])
         self._wait(until)
         return answered
 
+    def was_silent(self) -> bool:
+        """Return True if nothing came in answer to the last request, which was not the first."""
+        return not self._seen and self.idle_since > 0.0
+
+    def is_quiet(self) -> bool:
+        """Return False if an idle wire has something to read: its end, or what nobody asked for.
+
+        The event loop may not have come to read it yet. A request sent now would fail, or get an answer that is not its
+        own.
+        """
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not self._poll.poll(0)
+
     def close(self) -> None:
-        """Close the connection; a request under way fails. Safe to repeat."""
+        """Close the connection at once; a request under way fails. Safe to repeat."""
         if self.is_open:
             self.is_open = False
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
             self._fail(aiohttp.ServerDisconnectedError())
-            if self._transport.get_write_buffer_size():  # an endpoint that reads nothing would keep it open
-                self._transport.abort()
             self._connection.close()
             del self._parser  # which refers to the wire
 
@@ -177,6 +211,10 @@ class Wire(asyncio.BufferedProtocol):
             elif self._status:
                 self._read_on()
 
+    def eof_received(self) -> None:
+        # The transport reports the loss later; until then the wire would look as if it could be used.
+        self._break_off(aiohttp.ServerDisconnectedError())
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._maker.connection_lost(exc)  # the connector waits for it at its end
         self._break_off(exc or aiohttp.ServerDisconnectedError())
@@ -189,13 +227,22 @@ class Wire(asyncio.BufferedProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(name) + len(value) > FIELD_BYTES:
             raise ValueError(f"a header of over {FIELD_BYTES} bytes")
+        if self._status:
+            return  # a trailer, which must not change the head (RFC 9110, section 6.5.1)
         if len(name) == 11 and self._retry_after is None and name.lower() == b"retry-after":
             self._retry_after = value.decode("latin-1")
+        elif len(name) == len(_SMOKESCREEN) and name.lower() == _SMOKESCREEN:
+            self._is_smokescreen = True
+        elif len(name) == 10 and name.lower() == b"keep-alive" and (kept := _KEPT_S.search(value)):
+            kept_s = float(kept[1])
+            self.kept_s = kept_s - min(MARGIN_S, kept_s / 2)
 
     def on_headers_complete(self) -> None:
         if self._is_stray:
             return
         status = self._parser.get_status_code()
+        if status < INTERIM.start:
+            raise ValueError(f"the status {status:03}")
         self._is_interim = status in INTERIM and status != SWITCHING
         if not self._is_interim:
             self._status = status
@@ -207,7 +254,9 @@ class Wire(asyncio.BufferedProtocol):
         if self._is_interim:
             self._retry_after = None
         elif not self._is_stray:
-            self._end(is_whole=self._parser.should_keep_alive() and self._status != SWITCHING)
+            # An endpoint that refuses a request may leave the rest of a large one unread.
+            is_whole = self._status in DONE or not (self._is_large or self._status == SWITCHING)
+            self._end(is_whole=is_whole and self._parser.should_keep_alive())
 
     # --------------------------------------------------------------------------------------------------------- the rest
 
@@ -245,7 +294,7 @@ class Wire(asyncio.BufferedProtocol):
     def _end(self, *, is_whole: bool) -> None:
         answered, self._answered = self._answered, None
         if answered is not None and not answered.done():
-            answered.set_result(Answer(self._status, self._retry_after, self._body))
+            answered.set_result(Answer(self._status, self._retry_after, self._body, self._is_smokescreen))
         self.idle_since = self._loop.time()
         # An endpoint may answer before it has read all of the request.
         if not is_whole or self._transport.get_write_buffer_size():

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 PUBLISHING = "tests/unit/test_api_publishing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
+WIRE_ENDS = "tests/unit/test_push_wire_ends.py"
 WIRE = "tests/unit/test_push_wire.py"
 ATTEMPTS = "tests/integration/test_push_attempt_log.py"
 PROXY = "tests/unit/test_push_proxy.py"
@@ -84,6 +85,24 @@ MUTANTS = (
         f"{WIRE}::test_a_connection_that_says_something_while_idle_is_not_used_again",
     ),
     Mutant(
+        "answer-in-a-busy-moment",
+        "L",
+        "an answer that came unasked while the event loop was busy counts as that of the next delivery",
+        "emq/push/wires.py",
+        "wire.kept_s) and wire.is_quiet():",
+        "wire.kept_s):",
+        f"{WIRE_ENDS}::test_what_came_while_the_event_loop_was_busy_costs_the_connection_and_no_request",
+    ),
+    Mutant(
+        "tls-holds-connections",
+        "I",
+        "an endpoint that does not end TLS holds files of the host and the rest of its requests",
+        "emq/push/http.py",
+        "transport.abort()",
+        "pass",
+        f"{WIRE_ENDS}::test_an_endpoint_that_ends_nothing_holds_no_connection",
+    ),
+    Mutant(
         "older-attempt-undoes-a-newer-one",
         "L",
         "the record of an older attempt makes a delivered message pending",
@@ -106,8 +125,8 @@ MUTANTS = (
         "I",
         "deliveries go out directly although there is a proxy",
         "emq/push/http.py",
-        "proxy=None if proxy is None else proxy.url,",
-        "proxy=None,",
+        "proxy=None if proxy is None else proxy.url,\n            proxy_headers=None if",
+        "proxy=None,\n            proxy_headers=None if",
         f"{PROXY}::test_deliveries_go_through_the_proxy_and_no_name_is_looked_up_here",
     ),
     Mutant(
@@ -115,8 +134,8 @@ MUTANTS = (
         "I",
         "the proxy is asked for an address that push does not connect to",
         "emq/push/http.py",
-        'self._addresses.check_literal(url.host or "")',
-        "pass",
+        'self._addresses.check_literal(url.host or "")\n        headers, _',
+        "headers, _",
         f"{PROXY}::test_an_address_in_a_url_is_refused_before_the_proxy_is_asked",
     ),
     Mutant(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yarl
 from aiohttp import web
 from support.authority import Authority
 from support.emq_shell import shell
@@ -200,7 +203,16 @@ async def test_a_dead_token_server_delays_its_own_endpoints_only(server: Server)
         await push(message())
 
 
-@pytest.mark.parametrize("answer", [b"", b"{}", b'{"access_token": 5}', b'{"access_token": "a b"}', b"x" * 200_000])
+DEEP = b'{"access_token": "a", "more": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(b"", b"{}", b'{"access_token": 5}', b'{"access_token": "a b"}', b'{"access_token": ""}', b"x" * 200_000),
+        pytest.param(DEEP, id="deep"),
+    ],
+)
 async def test_an_answer_without_a_token_is_a_failure(server: Server, answer: bytes) -> None:
     async def answers(request: Request) -> web.Response:
         return web.Response(body=answer)
@@ -216,6 +228,35 @@ async def test_a_token_server_is_under_the_same_filter_of_addresses(server: Serv
         with pytest.raises(errors.Retry, match="loopback address"):
             await push(message())
     assert not server.requests
+
+
+@pytest.mark.parametrize("limits", [{"https_only": True}, {"ports": frozenset((443,))}])
+async def test_a_token_server_is_under_the_same_limits_of_schemes_and_ports(
+    server: Server, limits: dict[str, Any]
+) -> None:
+    found = dataclasses.replace(server.endpoint(), url=yarl.URL("https://127.0.0.1:443/"))
+    async with Pusher({"t": found}.get, addresses=AddressFilter(("*",), **limits)) as push:
+        with pytest.raises(errors.Retry, match=r"no token from 127\.0\.0\.1: .* is not allowed"):
+            await push(message())
+    assert not server.requests
+
+
+async def test_a_refusal_and_the_second_request_share_the_time_out(server: Server) -> None:
+    answers = server.answers
+
+    async def slowly(request: Request) -> web.Response | int:
+        if request.path != "/token":
+            await asyncio.sleep(0.6)
+            return 401
+        return await answers(request)  # type: ignore[misc,return-value]
+
+    server.answers = slowly
+    found = dataclasses.replace(server.endpoint(), timeout_s=1.0)
+    began = asyncio.get_running_loop().time()
+    [failure] = await deliver(found)
+    assert isinstance(failure, errors.Retry)
+    assert failure.reason == "timeout after 1 s"
+    assert asyncio.get_running_loop().time() - began < 1.15
 
 
 async def test_a_cancelled_delivery_takes_no_token_from_the_others(server: Server) -> None:

@@ -87,7 +87,12 @@ async def test_a_batch_has_one_outcome_and_each_message_its_own_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [b"not json", b'"\xff"', b"", pytest.param(b'"' + b"x" * MOST_BYTES + b'"', id="large")]
+    "payload",
+    [
+        *(b"not json", b'"\xff"', b""),
+        pytest.param(b'"' + b"x" * MOST_BYTES + b'"', id="large"),
+        pytest.param(b"[" * 50_000 + b"]" * 50_000, id="deep"),
+    ],
 )
 async def test_what_fits_no_batch_goes_alone(payload: bytes) -> None:
     receiver = HttpReceiver(lambda request: 204)

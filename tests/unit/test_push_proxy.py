@@ -8,7 +8,8 @@ import contextlib
 import ipaddress
 import re
 import socket
-from collections.abc import AsyncIterator, Iterable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -19,6 +20,7 @@ from aiohttp import web
 from support.authority import Authority
 from support.connect_proxy import ConnectProxy
 from support.http_receiver import HttpReceiver, Request
+from support.raw_server import RawConnection, RawServer
 from support.served import served
 
 from emq import errors, settings
@@ -134,6 +136,79 @@ async def test_tokens_and_handshakes_go_through_it_too() -> None:
     assert [asked.method for asked in relay.requests] == ["POST", "POST", "OPTIONS"]
 
 
+async def test_the_proxy_learns_the_whole_url_and_who_asks(tmp_path: Path) -> None:
+    url = "http://plain.example:8080/a%2Fb?c=%20d&e"
+    receiver = HttpReceiver(lambda request: 204)
+    async with receiver.running(), tls_receiver(tmp_path) as (tls, authority):
+        relay = ConnectProxy({"plain.example:8080": receiver.port, "hooks.example:443": tls.port})
+        async with relay.running() as port:
+            assert await deliver(through(port), endpoint(url), endpoint(HTTPS, tls__ca=authority.pem)) == [None] * 2
+    plain, tunnel = sorted(relay.requests, key=lambda asked: asked.method == "CONNECT")
+    assert plain.target == url
+    assert plain.headers["host"] == "plain.example:8080"
+    assert plain.headers["user-agent"] == tunnel.headers["user-agent"] == "emq-push"
+
+
+# ------------------------------------------------------------------------------------------- sick endpoints behind it
+
+
+@contextlib.contextmanager
+def sick(directory: Path, serve: Callable[[RawConnection], None]) -> Iterator[tuple[RawServer, Authority]]:
+    authority = Authority()
+    with RawServer(serve, authority.server_context("hooks.example", directory)).running() as server:
+        yield server, authority
+
+
+async def test_an_endpoint_that_does_not_end_tls_holds_no_tunnel(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def serve(connection: RawConnection) -> None:
+        connection.head()
+        connection.over.sendall(answer("204 No Content", "Connection: close"))
+        connection.wait_for_end()
+        ended.set()
+
+    with sick(tmp_path, serve) as (server, authority):
+        async with (
+            ConnectProxy({"hooks.example:443": server.port}).running() as port,
+            Pusher(
+                {"t": endpoint(HTTPS, tls__ca=authority.pem)}.get, clock=ManualClock(1.7e9), addresses=through(port)
+            ) as push,
+        ):
+            await push(Message("id1", b"{}", topic="t"))
+            assert await asyncio.to_thread(ended.wait, 5.0)
+
+
+async def test_an_endless_preface_is_no_answer(tmp_path: Path) -> None:
+    def serve(connection: RawConnection) -> None:
+        connection.head()
+        while True:
+            connection.over.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+
+    with sick(tmp_path, serve) as (server, authority):
+        async with ConnectProxy({"hooks.example:443": server.port}).running() as port:
+            began = asyncio.get_running_loop().time()
+            [failure] = await deliver(through(port), endpoint(HTTPS, tls__ca=authority.pem, timeout_s="5"))
+            assert isinstance(failure, errors.Retry)
+            assert failure.reason.startswith("the answer is not HTTP")
+            assert asyncio.get_running_loop().time() - began < 2.0
+
+
+async def test_a_tunnel_is_not_used_again_after_a_refusal_of_a_large_body(tmp_path: Path) -> None:
+    def serve(connection: RawConnection) -> None:
+        connection.head()
+        connection.over.sendall(answer("413 Too Large"))
+
+    with sick(tmp_path, serve) as (server, authority):
+        async with ConnectProxy({"hooks.example:443": server.port}).running() as port:
+            found = endpoint(HTTPS, tls__ca=authority.pem, timeout_s="5")
+            async with Pusher({"t": found}.get, addresses=through(port)) as push:
+                for _ in range(2):
+                    with pytest.raises(errors.Retry, match="HTTP 413"):
+                        await push(Message("id1", bytes(100_000), topic="t"))
+        assert len(server.connections) == 2
+
+
 # ---------------------------------------------------------------------------------------------------------- addresses
 
 
@@ -223,11 +298,12 @@ async def test_the_answer_to_connect_says_whose_fault_it_is(
     assert text in str(failure)
 
 
-async def test_a_407_for_an_http_url_is_of_the_proxy() -> None:
-    said = answer("407 Proxy Authentication Required")
+@pytest.mark.parametrize(("header", "kind"), [("X: y", errors.GiveBack), ("x-smokescreen-ERROR: denied", errors.Retry)])
+async def test_a_407_for_an_http_url_is_of_the_proxy(header: str, kind: type[Exception]) -> None:
+    said = answer("407 Proxy Authentication Required", header)
     async with ConnectProxy({}, lambda _: said).running() as port:
         [failure] = await deliver(through(port), endpoint(HTTP))
-    assert isinstance(failure, errors.GiveBack)
+    assert isinstance(failure, kind)
 
 
 async def test_faults_of_the_proxy_are_not_charged_to_the_endpoint() -> None:
