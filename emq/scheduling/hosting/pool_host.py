@@ -16,6 +16,7 @@ from emq import errors
 from emq.message import Message
 from emq.scheduling import topics
 from emq.scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe
+from emq.scheduling.hosting.replies import Replies
 from emq.scheduling.hosting.scheduler import Scheduler
 from emq.scheduling.hosting.viewing import Viewer
 from emq.scheduling.limits.usage_keeper import Saving, UsageTable
@@ -88,6 +89,7 @@ class PoolHost:
         self._is_prepared = False
         self._prepared_at = -math.inf
         environment = app.settings.environment
+        self._replies = Replies(app, name)
         self._cancels = Cancels(app.database, environment)
         self._asked = self._cancels.reader(name)
         self._records = Records(app.database, environment)
@@ -130,9 +132,9 @@ class PoolHost:
         except Exception as exc:
             told = exc
             if isinstance(exc, errors.Reject):
-                await self._reply(task, DEAD, error=exc.reason)
+                await self._replies.send(task, DEAD, error=exc.reason)
             elif _is_last(task, known):
-                await self._reply(task, DEAD, error=describe(exc))
+                await self._replies.send(task, DEAD, error=describe(exc))
                 told = errors.Reject(describe(exc))
             errors.tell_attempt(
                 told, task.attempt, None if known is None else known.max_attempts
@@ -141,35 +143,16 @@ class PoolHost:
                 raise
             raise told from exc
         else:
-            await self._reply(task, DONE, result)
+            await self._replies.send(task, DONE, result)
 
     async def _dropped(self, task: Task, why: Dropped, scheduler: Scheduler) -> None:
         """Record a task that ends without a start. Unless it was cancelled, it becomes a dead letter."""
         outcome = why.outcome
         scheduler.measured.dropped(task.type, outcome)
         self._ends.add(_unstarted(task, outcome, us(self._app.clock.now()), scheduler.version, str(why)))
-        await self._reply(task, outcome, error=str(why))
+        await self._replies.send(task, outcome, error=str(why))
         if outcome != CANCELLED:
             raise errors.Reject(str(why)) from None
-
-    async def _reply(self, task: Task, outcome: str, result: object = None, error: str = "") -> None:
-        """Publish how a task ended before it is settled, so that a crash repeats the reply rather than loses it."""
-        if task.reply_to is None:
-            return
-        body = {"task": task.id, "pool": task.pool, "type": task.type, "outcome": outcome, "result": _plain(result)}
-        if error:
-            body["error"] = error
-        try:
-            try:
-                await self._publish(task, outcome, body)
-            except errors.InvalidMessage as exc:  # the task is done, so what it returned must not repeat it
-                await self._publish(task, outcome, {**body, "result": None, "error": f"its result was not sent: {exc}"})
-        except (errors.UnknownTopic, errors.TopicClosed, errors.InvalidTopic, errors.InvalidMessage) as exc:
-            log.warning("task %s: nobody is told that it is %s: %s", task.id, outcome, exc)
-
-    async def _publish(self, task: Task, outcome: str, body: dict[str, object]) -> None:
-        assert task.reply_to is not None
-        await self._app.publish(task.reply_to, body, key=task.key, message_id=f"{task.id}:{outcome}")
 
     async def _on_ended(self, ended: Ended) -> None:
         task, placement = ended.task, ended.placement
@@ -402,10 +385,6 @@ def _unstarted(task: Task, outcome: str, now_us: int, version: int, why: str) ->
     return End(
         task.pool, task.id, task.type, tenant, key, task.submitted_us, 0, "", version, {}, outcome, now_us, 0, error=why
     )
-
-
-def _plain(result: object) -> object:
-    return result.decode("utf-8", "replace") if isinstance(result, bytes) else result
 
 
 def _encoded(result: object) -> bytes:
