@@ -6,6 +6,8 @@ the remedy. Any other exception that escapes is a bug in EMQ.
 
 from __future__ import annotations
 
+import contextlib
+
 
 class EMQError(Exception):
     """Root of every error that EMQ raises on purpose."""
@@ -155,6 +157,26 @@ class Retry(Exception):
         super().__init__(reason)
         self.reason = reason
         self.after_s = None if after_s is None else float(after_s)
+
+
+def tell_attempt(failure: BaseException, attempt: int, most: int | None = None) -> None:
+    """Let the log of failed deliveries tell this number of the attempt instead of the delivery's.
+
+    For a layer between the host and the user's code that counts attempts itself. Call it before the failure leaves the
+    handler.
+
+    Args:
+        attempt: from 1; 0 if the delivery was no attempt.
+        most: attempts that the message has in all; None if nobody knows.
+    """
+    with contextlib.suppress(Exception):  # the failure may be of the user's own class
+        failure._emq_attempt = (attempt, most)  # type: ignore[attr-defined]
+
+
+def told_attempt(failure: BaseException) -> tuple[int, int | None] | None:
+    """Return what `tell_attempt` was given; None if nothing."""
+    told = getattr(failure, "_emq_attempt", None)
+    return told if isinstance(told, tuple) else None
 
 
 class Reject(Exception):

@@ -14,9 +14,9 @@ import traceback
 import types
 from collections import Counter
 
-from emq import durations
+from emq import durations, errors
 from emq.clock import Clock
-from emq.dispatch import failure_place
+from emq.dispatch import failure_place, retry
 from emq.dispatch.error_kinds import ErrorKinds, kind_of
 from emq.dispatch.retry import Decision
 from emq.groups.owned import OwnedGroup
@@ -96,19 +96,17 @@ class FailureLog:
         if not has_line and repeats is None:
             self._leave_out(group.owner.topic.name)
             return
-        options, reason = group.owner.topic.options, _encodable(decision.reason)
-        counted = m.member is None or options.retry != "rmq"  # RMQ counts retries, and gives no number of attempts
+        reason, (attempt, most) = _encodable(decision.reason), _attempt(group, m, failure)
         log.warning(
-            "topic %s: message %s failed, attempt %d%s: %s; %s%s",
+            "topic %s: message %s %s: %s; %s%s",
             group.owner.topic.name,
             _shown(m.id),
-            m.attempt,
-            f" of {options.max_attempts}" if counted else "",
+            _what(attempt, most),
             reason,
-            _fate(m, decision, now),
+            _fate(m, decision, now, is_last=attempt == most),
             f" ({repeats:,} more like this since the last traceback)" if repeats else "",
             exc_info=None if repeats is None else _traceback(failure),
-            extra=_facts(group, m, reason) | _outcome(decision, now),
+            extra=_facts(group, m, reason) | {"attempt": attempt} | _outcome(decision, now),
         )
 
     def _buried(self, group: OwnedGroup, m: Message, reason: str) -> None:
@@ -162,6 +160,21 @@ class FailureLog:
         )
 
 
+def _attempt(group: OwnedGroup, m: Message, failure: BaseException) -> tuple[int, int | None]:
+    """Return which attempt failed, 0 for none, and of how many."""
+    if (told := errors.told_attempt(retry.sole(failure))) is not None:
+        return told
+    options = group.owner.topic.options
+    counted = m.member is None or options.retry != "rmq"  # RMQ counts retries, and gives no number of attempts
+    return m.attempt, options.max_attempts if counted else None
+
+
+def _what(attempt: int, most: int | None) -> str:
+    if not attempt:
+        return "was not tried"
+    return f"failed, attempt {attempt}" if most is None else f"failed, attempt {attempt} of {most}"
+
+
 def _facts(group: OwnedGroup, m: Message, reason: str) -> dict[str, object]:
     return {
         "topic": group.owner.topic.name,
@@ -180,9 +193,9 @@ def _outcome(decision: Decision, now: float) -> dict[str, object]:
     return {"outcome": "retry", "retry_in_s": round(max(0.0, due_s - now), 3), "retry_at": at}
 
 
-def _fate(m: Message, decision: Decision, now: float) -> str:
+def _fate(m: Message, decision: Decision, now: float, *, is_last: bool) -> str:
     if decision.due_ms is None:
-        rejected = decision.cause == events.REJECTED
+        rejected = decision.cause == events.REJECTED and not is_last
         return "it is a dead letter now, " + ("since the handler rejected it" if rejected else "after its last attempt")
     wait_s = decision.due_ms / 1000 - now
     if 0 < m.expires_us <= decision.due_ms * 1000:

@@ -274,6 +274,14 @@ class Host(HostEvents):
         group = self.ownership.groups.get(f"{topic}/0")
         return group is not None and not group.stopping and self._clock.now() < self._lease.until
 
+    def epoch_of(self, topic: str) -> int | None:
+        """Return the epoch under which this host has the topic's first group; None if not, or while it lets go of it.
+
+        It stays the same while the host's lease has lapsed and the host may start nothing.
+        """
+        group = self.ownership.groups.get(f"{topic}/0")
+        return None if group is None or group.stopping else group.epoch
+
     @property
     def catalog_version(self) -> int:
         """The version of the catalog that the host knows; 0 before the first look."""

@@ -94,6 +94,7 @@ class Ownership:
         self._budgets = Budgets(self.topics, self.groups, context.clock)
         self._updates = TopicUpdates(handlers, loops, self.owned, self.groups, self._budgets, context)
         self._takeover = Takeover(store, checkpoints, self.topics, context)
+        self._busy: dict[str, Callable[[], bool]] = {}
         self._shrunk: set[str] = set()
         self._moving: set[str] = set()
         self.something_moves = asyncio.Event()
@@ -205,7 +206,9 @@ class Ownership:
         deadline = asyncio.get_running_loop().time() + drain_s
         while groups:
             # Wait for a claim under way, too: its answer tells which messages to give back.
-            unsettled = (g async for g in in_slices(groups) if self.loops.unsettled(g) or g.is_claiming)
+            unsettled = (
+                g async for g in in_slices(groups) if self.loops.unsettled(g) or g.is_claiming or self._is_kept(g)
+            )
             waiting = [g async for g in unsettled if not g.lost]
             if asyncio.get_running_loop().time() >= deadline:
                 if left := sum(self.loops.unsettled(g) for g in waiting if not self._is_deleted(g)):
@@ -221,6 +224,14 @@ class Ownership:
                     await asyncio.sleep(0)
             groups = waiting
             await asyncio.sleep(DRAIN_STEP_S)
+
+    def keep_while(self, topic: str, busy: Callable[[], bool]) -> None:
+        """Let go of the topic's first group only when `busy` returns False, or `drain_s` is over."""
+        self._busy[f"{topic}/0"] = busy
+
+    def _is_kept(self, group: OwnedGroup) -> bool:
+        busy = self._busy.get(group.name)
+        return busy is not None and busy()
 
     async def _let_go(self, groups: list[OwnedGroup]) -> list[str]:
         await self._give_back(groups)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from emq import errors, plurals
 from emq.scheduling import topics
+from emq.scheduling.limits.usage_keeper import UsageTable
 from emq.scheduling.pools.catalog import PoolCatalog
 from emq.scheduling.records.snapshots import Snapshots
 
@@ -52,8 +53,15 @@ async def delete(app: App, name: str, *, force: bool = False) -> int:
         await catalog.put(stored.pool, 0)
         raise refused(name, await waiting(app, name)) from None
     await _delete_root(app, name)
-    await Snapshots(app.database, app.settings.environment).drop(name)
+    await forget(app, name)
     return deleted
+
+
+async def forget(app: App, name: str) -> None:
+    """Forget what a deleted pool has used of its limits, and what its owner told last. Safe to repeat."""
+    environment = app.settings.environment
+    await UsageTable(app.database, environment).drop(name)
+    await Snapshots(app.database, environment).drop(name)
 
 
 async def _delete_root(app: App, name: str) -> None:

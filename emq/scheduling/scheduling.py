@@ -114,6 +114,8 @@ class Scheduling:
             for name, performers in self._performers.items():
                 choose = lambda kind, known=performers: known.get(kind) or known.get(ANY)  # noqa: E731
                 host = self._hosts[name] = PoolHost(app, name, catalog, ends, choose)
+                assert app.host is not None
+                app.host.ownership.keep_while(name, host.is_busy)
                 tasks.append(asyncio.create_task(host.run(), name=f"emq pool {name}"))
             try:
                 yield

@@ -105,8 +105,7 @@ class Submitter:
             else:
                 outcomes.append(Receipt("", wait_s))
                 admitted.append(each)
-        await self._ensure(pool, admitted)
-        sent = iter(await self._app.send(outgoing))
+        sent = iter(await self._sent(pool, admitted, outgoing))
         found: list[Receipt | errors.EMQError] = []
         for outcome in outcomes:
             if isinstance(outcome, Receipt):
@@ -269,11 +268,31 @@ class Submitter:
         topic = topic_of(self.name, each.type, each.tenant)
         return Outgoing(topic, each.payload, each.id, key=each.key, headers=carried, at=at)
 
+    async def _sent(
+        self, pool: Pool, admitted: Sequence[Submission], outgoing: Sequence[Outgoing]
+    ) -> list[str | errors.EMQError]:
+        """Send tasks; those again, once, whose topics are not there any more: somebody made the pool anew."""
+        await self._ensure(pool, admitted)
+        sent = list(await self._app.send(outgoing))
+        if again := [i for i, outcome in enumerate(sent) if isinstance(outcome, errors.UnknownTopic)]:
+            await self._read_anew()
+            await self._ensure(pool, [admitted[i] for i in again])
+            for i, outcome in zip(again, await self._app.send([outgoing[i] for i in again]), strict=True):
+                sent[i] = outcome
+        return sent
+
+    async def _read_anew(self) -> None:
+        """Read the pool though it was read lately. Raises `UnknownPool` if it was deleted."""
+        self._stored = None
+        await self._read()
+
     async def _ensure(self, pool: Pool, submissions: Iterable[Submission]) -> None:
         """Create the topics that are not known to exist."""
         known = self._topics
         missing = {(s.type, s.tenant) for s in submissions if (s.type, s.tenant) not in known}
         if missing:
+            if not await self._catalog.version(self.name):  # else topics of a deleted pool would be created
+                await self._read_anew()
             missing.update((kind, "") for kind in pool.types)  # a topic starts nothing in the second of its creation
             await topics.ensure(self._app, pool, sorted(missing))
             known.update({pair: topic_of(self.name, *pair) for pair in missing})

@@ -97,8 +97,8 @@ MUTANTS = (
         "D",
         "a group is let go of while its messages are in flight",
         "emq/host/ownership.py",
-        "if self.loops.unsettled(g) or g.is_claiming)",
-        "if g.is_claiming)",
+        "if self.loops.unsettled(g) or g.is_claiming or",
+        "if g.is_claiming or",
         "tests/integration/test_host_moves.py::test_a_stop_waits_for_handlers_and_starts_nothing_more",
     ),
     Mutant(
@@ -236,8 +236,8 @@ MUTANTS = (
         "D",
         "a group that moves is let go of at once, whatever runs in it or is being claimed",
         "emq/host/ownership.py",
-        "if self.loops.unsettled(g) or g.is_claiming)",
-        "if False)",
+        "if self.loops.unsettled(g) or g.is_claiming or self._is_kept(g)",
+        "if False",
         "simulation",
     ),
     Mutant(
@@ -264,8 +264,8 @@ MUTANTS = (
         "X",
         "a group is handed over while a claim from its slot is under way, whose members lose an attempt",
         "emq/host/ownership.py",
-        " or g.is_claiming)",
-        ")",
+        " or g.is_claiming or",
+        " or",
         "tests/integration/test_letting_go.py::test_a_group_is_let_go_of_once_a_claim_under_way_has_answered",
     ),
     Mutant(

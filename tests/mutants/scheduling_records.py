@@ -6,9 +6,37 @@ from mutants.mutant import Mutant
 
 RECORDS = "tests/integration/scheduling/test_scheduling_records.py"
 CATALOG = "tests/integration/scheduling/test_scheduling_catalog.py"
+MOVES = "tests/integration/scheduling/test_pool_moves.py"
 PROOF = "tests/unit/scheduling/test_scheduling_proof.py"
 
 MUTANTS = (
+    Mutant(
+        "pool-moves-while-its-tasks-run",
+        "D",
+        "a pool with a limit in flight moves at once, and what runs is cancelled and done again",
+        "emq/host/ownership.py",
+        " or self._is_kept(g)",
+        "",
+        f"{MOVES}::test_a_limit_in_flight_holds_while_the_pool_moves[2.0-10.0]",
+    ),
+    Mutant(
+        "pool-forgets-what-runs-when-its-lease-lapses",
+        "Q",
+        "a pool is taken over anew after a lapse of the lease, though its tasks still run",
+        "emq/scheduling/hosting/pool_host.py",
+        "        if epoch != self._epoch:\n",
+        "        if epoch != self._epoch or not self._app.owns(self.name):\n",
+        f"{MOVES}::test_a_lease_that_lapses_for_a_moment_does_not_let_more_run",
+    ),
+    Mutant(
+        "deleted-pool-leaves-its-use",
+        "Q",
+        "a pool that is made anew begins with what the deleted one of its name has used",
+        "emq/scheduling/administering.py",
+        "    await UsageTable(app.database, environment).drop(name)\n",
+        "",
+        f"{MOVES}::test_a_deleted_pool_is_let_go_of_and_forgotten",
+    ),
     Mutant(
         "pool-change-overwrites-another",
         "L",

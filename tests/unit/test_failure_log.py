@@ -129,6 +129,24 @@ async def test_a_failed_delivery_says_its_topic_message_attempt_reason_and_when_
 
 
 @virtual
+async def test_a_layer_that_counts_attempts_itself_tells_its_number(logged: Records) -> None:
+    b = Bench()
+    failed, last, waits = division(), errors.Reject("no such customer"), Retry("its hours are over", after_s=60)
+    errors.tell_attempt(failed, 1, 2)
+    errors.tell_attempt(last, 2, 2)
+    errors.tell_attempt(waits, 0)
+    for failure in (failed, last, waits):
+        b.fails(failure, attempt=2)
+    assert logged.texts == [
+        "topic orders: message m1 failed, attempt 1 of 2: ZeroDivisionError: division by zero; tried again in 5 s",
+        "topic orders: message m1 failed, attempt 2 of 2: no such customer; "
+        "it is a dead letter now, after its last attempt",
+        "topic orders: message m1 was not tried: its hours are over; tried again in 60 s",
+    ]
+    assert [line.attempt for line in logged.all] == [1, 2, 0]
+
+
+@virtual
 async def test_a_dead_letter_says_so_and_why(logged: Records) -> None:
     b = Bench()
     b.fails(look_up(), attempt=3)

@@ -17,7 +17,7 @@ from emq import errors
 from emq.api.problems import Problem
 from emq.inspect import backlog
 from emq.push.service.service import PushService
-from emq.scheduling import finding
+from emq.scheduling import administering, finding
 from emq.scheduling.forecast import what_if
 from emq.scheduling.forecast.prediction import HORIZON_S
 from emq.scheduling.model import Pool
@@ -145,7 +145,7 @@ class PoolDesk:
                 "they wait then until a pool of this name is created"
             )
         await self.catalog.delete(name, also=lambda c: self._parts.audit(c, actor, "pool.deleted", name))
-        await self.snapshots.drop(name)
+        await administering.forget(self._parts.app, name)
 
     async def _found(self, name: str) -> Stored | None:
         try:

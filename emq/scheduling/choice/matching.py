@@ -9,7 +9,8 @@ resource whose turn it is takes the task that is next among those of its types (
   a running task ends. So with a backlog a new task costs nothing but its place in the window.
 - **Few choices.** A task that finds many resources idle looks at `CHOICES` of them, drawn at random.
 - **Gaps.** If the next task does not fit, a smaller one may start in its place, but only if the next task could start
-  as soon as before (backfill, as EASY of Lifka 1995 does).
+  as soon as before (backfill, as EASY of Lifka 1995 does). Tasks may take longer than expected. So once the time is over
+  at which the next task was first expected to have room in flight, nothing starts in its place that holds such room.
 - **Kept room.** A task does not take the room that more urgent ones will probably want soon; see
   `emq.scheduling.choice.keeping`.
 - **Shares.** Each start on a resource credits its types that have a share and wait; a type with a credit of one start
@@ -348,6 +349,7 @@ class Matching:
             if self._keeping.fits(seat.name, costs, now, standing):
                 return self._start(seat, head, costs, now)
             until = max(self._keeping.next_at(seat.name, costs, now, standing), now + LEAST_S)
+            self._promise(seat, head, costs, now)
         filler = self._filler(seat, level, number, head, costs, now)
         if filler is None:
             seat.asleep[number] = (until, costs)
@@ -397,7 +399,9 @@ class Matching:
                 if earliest is None:
                     earliest = self._accounts.expected_at(seat.name, costs, now)
                 ends_at = now + self._kind(waiting).duration_s
-                if self._accounts.expected_at(seat.name, costs, now, own, ends_at) <= earliest:
+                if self._accounts.expected_at(seat.name, costs, now, own, ends_at) > earliest:
+                    continue
+                if not self._breaks_promise(seat, head, costs, now, own, ends_at):
                     return self._start(seat, waiting, own, now)
         return None
 
@@ -405,7 +409,7 @@ class Matching:
         """Return until when this start would delay a more urgent task that has no room yet; None if it delays none."""
         for urgent, (until, wanted) in seat.asleep.items():
             if urgent < number and now < until and (level := self.window.level(urgent)) is not None:
-                if self._head(seat, level) is None:
+                if (head := self._head(seat, level)) is None:
                     continue
                 if until == math.inf and not self._accounts.fits(seat.name, costs, now):
                     continue
@@ -413,7 +417,23 @@ class Matching:
                 ends_at = now + self._kind(waiting).duration_s
                 if self._accounts.expected_at(seat.name, wanted, now, costs, ends_at) > earliest:
                     return until
+                if self._breaks_promise(seat, head, wanted, now, costs, ends_at):
+                    return until
         return None
+
+    def _promise(self, seat: Seat, head: Waiting, costs: Costs, now: float) -> None:
+        """Note when a task that is next is expected to have room in flight, unless it was noted before."""
+        if seat.name not in head.promised and (at := self._accounts.in_flight_at(seat.name, costs, now)) > now:
+            head.promised[seat.name] = at
+
+    def _breaks_promise(
+        self, seat: Seat, head: Waiting, wanted: Costs, now: float, costs: Costs, ends_at: float
+    ) -> bool:
+        """Return whether a start would keep from the next task the room in flight that it should have had by now."""
+        promised = head.promised.get(seat.name)
+        if promised is None or now < promised or not self._accounts.holds_in_flight(seat.name, costs):
+            return False
+        return self._accounts.in_flight_at(seat.name, wanted, now, costs, ends_at) > now
 
     def _owed(self, seat: Seat, now: float) -> Start | None:
         """Start a task of a type whose share is due."""

@@ -42,12 +42,13 @@ class Waiting:
         is_gone: it has been started, or taken out of the window.
         order: tasks of a tenant and line go in this order, microseconds since the epoch.
         line: where it waits now; entries for it elsewhere are stale.
+        promised: when it was first expected to have room in flight, by resource on which it was next and had none.
         holder: what the caller wants to find again, such as a future.
     """
 
     __slots__ = (
         *("costs", "deadline", "holder", "is_gone", "is_near", "keeps_to", "level", "line", "near_level"),
-        *("order", "task"),
+        *("order", "promised", "task"),
     )
 
     def __init__(self, task: Task, level: int, holder: Any = None) -> None:
@@ -61,6 +62,7 @@ class Waiting:
         self.order = task.submitted_us
         self.line: Line | None = None
         self.holder = holder
+        self.promised: dict[str, float] = {}
 
 
 class Turn:

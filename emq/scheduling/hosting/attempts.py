@@ -19,6 +19,11 @@ class NotNow(errors.Retry):
 
     def __init__(self, reason: str, after_s: float) -> None:
         super().__init__(NOT_NOW + reason, after_s=after_s)
+        errors.tell_attempt(self, 0)
+
+
+class Stopped(errors.GiveBack):
+    """The host cancelled the task, since it lets go of the pool; the next owner runs it again, uncounted."""
 
 
 class Dropped(Exception):
@@ -105,7 +110,7 @@ def outcome_of(failure: BaseException | None, attempt: int, max_attempts: int | 
     """Return the outcome and the error of an attempt; see `Ended`."""
     if failure is None:
         return "done", None
-    if isinstance(failure, asyncio.CancelledError):
+    if isinstance(failure, asyncio.CancelledError | Stopped):
         return "stopped", "the host stopped"
     if isinstance(failure, Overloaded | ResourceFailed):
         return "moved", describe(failure)

@@ -16,6 +16,7 @@ from emq import errors
 from emq.message import Message
 from emq.scheduling import topics
 from emq.scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe
+from emq.scheduling.hosting.replies import Replies
 from emq.scheduling.hosting.scheduler import Scheduler
 from emq.scheduling.hosting.viewing import Viewer
 from emq.scheduling.limits.usage_keeper import Saving, UsageTable
@@ -48,6 +49,12 @@ PREPARE_S = 2.0
 TAKING_OVER_S = 0.2
 """Pause of a topic whose tasks come before the pool is taken over."""
 
+LEAVE_S = 0.5
+"""What runs is cancelled so many seconds before the host must have let go, so that it is given back in time."""
+
+LEAVE_STEP_S = 0.02
+"""Seconds between looks whether what runs has ended."""
+
 LONG_S = 1.0
 """Attempts that take longer are recorded as running."""
 
@@ -76,9 +83,13 @@ class PoolHost:
         self._performer = performer
         self._stored: Stored | None = None
         self._viewer: Viewer | None = None
+        self._epoch: int | None = None  # of the ownership in which the pool was taken over
+        self._leaving: Scheduler | None = None
+        self._is_missing = False
         self._is_prepared = False
         self._prepared_at = -math.inf
         environment = app.settings.environment
+        self._replies = Replies(app, name)
         self._cancels = Cancels(app.database, environment)
         self._asked = self._cancels.reader(name)
         self._records = Records(app.database, environment)
@@ -95,6 +106,8 @@ class PoolHost:
         """Handle a message of one of the pool's topics: the handler of the host."""
         scheduler, stored = self.scheduler, self._stored
         if scheduler is None or stored is None:
+            if self._is_missing:
+                raise errors.GiveBack(f"there is no pool {self.name!r} now", pause_s=TICK_S)
             raise errors.GiveBack(f"pool {self.name!r} is being taken over", pause_s=TAKING_OVER_S)
         _, kind, _ = topics.parsed(message.topic)
         known = scheduler.pool.types.get(kind)
@@ -117,43 +130,29 @@ class PoolHost:
                 await self._dropped(task, Dropped(DEAD, exc.reason), scheduler)
             raise
         except Exception as exc:
+            told = exc
             if isinstance(exc, errors.Reject):
-                await self._reply(task, DEAD, error=exc.reason)
+                await self._replies.send(task, DEAD, error=exc.reason)
+            elif _is_last(task, known):
+                await self._replies.send(task, DEAD, error=describe(exc))
+                told = errors.Reject(describe(exc))
+            errors.tell_attempt(
+                told, task.attempt, None if known is None else known.max_attempts
+            )  # the topic's own numbers count waits, too
+            if told is exc:
                 raise
-            if _is_last(task, known):
-                await self._reply(task, DEAD, error=describe(exc))
-                raise errors.Reject(describe(exc)) from exc
-            raise
+            raise told from exc
         else:
-            await self._reply(task, DONE, result)
+            await self._replies.send(task, DONE, result)
 
     async def _dropped(self, task: Task, why: Dropped, scheduler: Scheduler) -> None:
         """Record a task that ends without a start. Unless it was cancelled, it becomes a dead letter."""
         outcome = why.outcome
         scheduler.measured.dropped(task.type, outcome)
         self._ends.add(_unstarted(task, outcome, us(self._app.clock.now()), scheduler.version, str(why)))
-        await self._reply(task, outcome, error=str(why))
+        await self._replies.send(task, outcome, error=str(why))
         if outcome != CANCELLED:
             raise errors.Reject(str(why)) from None
-
-    async def _reply(self, task: Task, outcome: str, result: object = None, error: str = "") -> None:
-        """Publish how a task ended before it is settled, so that a crash repeats the reply rather than loses it."""
-        if task.reply_to is None:
-            return
-        body = {"task": task.id, "pool": task.pool, "type": task.type, "outcome": outcome, "result": _plain(result)}
-        if error:
-            body["error"] = error
-        try:
-            try:
-                await self._publish(task, outcome, body)
-            except errors.InvalidMessage as exc:  # the task is done, so what it returned must not repeat it
-                await self._publish(task, outcome, {**body, "result": None, "error": f"its result was not sent: {exc}"})
-        except (errors.UnknownTopic, errors.TopicClosed, errors.InvalidTopic, errors.InvalidMessage) as exc:
-            log.warning("task %s: nobody is told that it is %s: %s", task.id, outcome, exc)
-
-    async def _publish(self, task: Task, outcome: str, body: dict[str, object]) -> None:
-        assert task.reply_to is not None
-        await self._app.publish(task.reply_to, body, key=task.key, message_id=f"{task.id}:{outcome}")
 
     async def _on_ended(self, ended: Ended) -> None:
         task, placement = ended.task, ended.placement
@@ -200,18 +199,26 @@ class PoolHost:
             await self._let_go()
 
     async def _look(self) -> None:
-        if not self._app.owns(self.name):
+        epoch = self._app.epoch_of(self.name)
+        if epoch != self._epoch:
             await self._let_go()
+        if epoch is None:
             await self._prepare()
+        if not self._app.owns(self.name):  # perhaps for a moment only, and under the same epoch
             await asyncio.sleep(WATCH_S)
             return
         if self.scheduler is None:
-            await self._take_over()
+            await self._take_over(epoch)
         else:
-            await self._tick()
+            await self._tick(self.scheduler)
         for _ in range(round(TICK_S / WATCH_S)):
-            if self._app.owns(self.name):
+            if self._app.epoch_of(self.name) == epoch:
                 await asyncio.sleep(WATCH_S)
+
+    def is_busy(self) -> bool:
+        """Return whether the pool must stay here, since its limits in flight count what runs here."""
+        scheduler = self.scheduler or self._leaving
+        return scheduler is not None and scheduler.holds_units
 
     async def _prepare(self) -> None:
         """Create the topics of the pool once it is there, so that hosts can own it before the first task comes."""
@@ -219,48 +226,84 @@ class PoolHost:
         if self._is_prepared or now < self._prepared_at + PREPARE_S:
             return
         self._prepared_at = now
-        with contextlib.suppress(errors.UnknownPool):
+        try:
             pool = (await self._catalog.get(self.name)).pool
-            await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
-            self._is_prepared = True
+        except errors.UnknownPool:
+            if self._viewer is not None:  # it was deleted, and this host may have told of it since
+                await self._snapshots.drop(self.name)
+                self._viewer = None
+            return
+        await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
+        self._is_prepared = True
 
-    async def _take_over(self) -> None:
-        self._stored = await self._catalog.get(self.name)
+    async def _take_over(self, epoch: int | None) -> None:
+        try:
+            self._stored = await self._catalog.get(self.name)
+        except errors.UnknownPool:
+            if not self._is_missing:
+                log.info("pool %r was deleted; tasks of it wait until there is a pool of this name", self.name)
+            self._is_missing = True
+            return
+        self._is_missing = False
         await self._records.give_up_running(self.name, us(self._app.clock.now()))
         self._asked = self._cancels.reader(self.name)
         cancelled = await self._asked.new()
         scheduler = Scheduler(
             self._stored.pool,
             self._app.clock,
-            lambda: self._app.owns(self.name),
+            lambda: self._app.epoch_of(self.name) == epoch and self._app.owns(self.name),
             self._on_ended,
             self._stored.version,
             saves=True,
         )
         scheduler.cancel(cancelled)
         await self._saving.begin(scheduler.accounts)
-        self.scheduler = scheduler
+        self.scheduler, self._epoch = scheduler, epoch
         self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
         self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
 
     async def _let_go(self) -> None:
-        """Start nothing more; save what was used, once the tasks that run have told what they used."""
+        """Start nothing more; save what was used, once the tasks that run have told what they used.
+
+        What runs longer than `drain_s` is cancelled, and so is all of it if the pool has gone already.
+        """
         scheduler, self.scheduler = self.scheduler, None
         if scheduler is None:
             return
         scheduler.close()
-        for _ in range(round(self._app.settings.drain_s / WATCH_S)):
-            if not scheduler.running:
-                break
-            await asyncio.sleep(WATCH_S)
-        await self._saving.end()
+        self._leaving, self._is_prepared = scheduler, False
+        try:
+            await self._ended_by(scheduler, self._app.settings.drain_s - LEAVE_S)
+            scheduler.stop()
+            await self._ended_by(scheduler, LEAVE_S)
+        finally:
+            self._leaving = None
+            await self._saving.end()
 
-    async def _tick(self) -> None:
-        scheduler = self.scheduler
-        assert scheduler is not None
+    async def _ended_by(self, scheduler: Scheduler, within_s: float) -> None:
+        """Wait until nothing runs any more, or the time is over, or another host may have the pool."""
+        for _ in range(math.ceil(within_s / LEAVE_STEP_S)):
+            if not scheduler.running or not (self._is_here() or scheduler.stops):
+                return
+            await asyncio.sleep(LEAVE_STEP_S)
+
+    def _is_here(self) -> bool:
+        """Return whether no other host can have the pool: this host has it, or it was deleted."""
+        host = self._app.host
+        return self._is_missing or (host is not None and f"{self.name}/0" in host.ownership.groups)
+
+    async def _tick(self, scheduler: Scheduler) -> None:
         assert self._stored is not None
-        if await self._catalog.version(self.name) not in (self._stored.version, 0):
+        version = await self._catalog.version(self.name)
+        if not version:
+            await self._deleted()
+            return
+        if self._saving.is_lost:
+            log.warning("pool %r: what it has used is not saved here any more; it is taken over again", self.name)
+            await self._let_go()
+            return
+        if version != self._stored.version:
             self._stored = await self._catalog.get(self.name)
             scheduler.follow(self._stored.pool, self._stored.version)
             await self._adapt_topics(scheduler)
@@ -270,6 +313,13 @@ class PoolHost:
         await self._count()
         assert self._viewer is not None
         await self._snapshots.save(self._viewer.look(self._backlog, self._app.clock.now()))
+
+    async def _deleted(self) -> None:
+        """Let go of a pool that was deleted. What runs may end, and what waits stays in its topics."""
+        log.info("pool %r was deleted; tasks of it wait until there is a pool of this name", self.name)
+        self._is_missing = True
+        await self._let_go()
+        await self._snapshots.drop(self.name)  # one may have been saved since
 
     async def _adapt_topics(self, scheduler: Scheduler) -> None:
         """Give the pool's topics what follows from its limits and types now."""
@@ -335,10 +385,6 @@ def _unstarted(task: Task, outcome: str, now_us: int, version: int, why: str) ->
     return End(
         task.pool, task.id, task.type, tenant, key, task.submitted_us, 0, "", version, {}, outcome, now_us, 0, error=why
     )
-
-
-def _plain(result: object) -> object:
-    return result.decode("utf-8", "replace") if isinstance(result, bytes) else result
 
 
 def _encoded(result: object) -> bytes:

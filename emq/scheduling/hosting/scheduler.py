@@ -30,6 +30,7 @@ from emq.scheduling.hosting.attempts import (
     Performer,
     Placement,
     Run,
+    Stopped,
     describe,
     outcome_of,
     told_by,
@@ -102,11 +103,13 @@ class Scheduler:
         self.keeping = Keeping(pool, self.accounts, now)
         self.matching = Matching(pool, self.keeping)
         self.measured = Measured(now)
+        self.stops = False  # what runs is cancelled
         self.healths: dict[str, Health] = {}
         self.running: Counter[str] = Counter()
         self.cancelled: dict[str, None] = {}
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
         self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
+        self._timeouts: dict[Charge, asyncio.Timeout] = {}
         self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
         self._clock = clock
         self._owns = owns
@@ -215,6 +218,20 @@ class Scheduler:
                 handle.cancel()
         self._give_back()
 
+    def stop(self) -> None:
+        """Cancel what runs, for another host to run it again; after `close`."""
+        self.stops = True
+        for timeout in self._timeouts.values():
+            if not timeout.expired():
+                timeout.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def holds_units(self) -> bool:
+        """Whether tasks run here that a limit in flight counts."""
+        return bool(self.running) and any(
+            limit.per == "in_flight" for resource in self.pool.resources.values() for limit in resource.limits
+        )
+
     # ------------------------------------------------------------------------------------------------------- one task
 
     async def _placed(self, task: Task) -> Placement:
@@ -278,11 +295,14 @@ class Scheduler:
         self._placed_tasks[placement.charge] = (task, placement)
         result: object = None
         failure: BaseException | None = None
+        timeout = self._timeouts[placement.charge] = asyncio.timeout(None if kind is None else kind.timeout_s)
         try:
-            async with asyncio.timeout(None if kind is None else kind.timeout_s):
+            async with timeout:
                 result = await performer(task, run)
         except BaseException as exc:
-            failure = told_by(exc)
+            is_stopped = self.stops and timeout.expired() and isinstance(exc, TimeoutError)
+            failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S) if is_stopped else told_by(exc)
+        del self._timeouts[placement.charge]
         now = self._clock.now()
         self._left(placement.resource)
         self._placed_tasks.pop(placement.charge, None)
@@ -307,7 +327,7 @@ class Scheduler:
         """Let the resource have less, or close it, by how the attempt ended."""
         name = placement.resource
         resource = self.pool.resources.get(name)
-        if resource is None or not resource.adapts or isinstance(failure, asyncio.CancelledError):
+        if resource is None or not resource.adapts or isinstance(failure, asyncio.CancelledError | Stopped):
             return
         health = self.healths.get(name)
         if health is None:

@@ -278,6 +278,28 @@ class Accounts:
             return math.inf
         others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
         found = self._earliest(path, path.periods, costs, now, after or {}, others)
+        return max(found, self._in_flight_at(path, costs, now, after, after_ends_at, others))
+
+    def in_flight_at(
+        self, resource: str, costs: Costs, now: float, after: Costs | None = None, after_ends_at: float = math.inf
+    ) -> float:
+        """Return when a task will probably fit under the limits in flight alone; arguments as for `expected_at`.
+
+        `after` runs on the same resource. If it holds nothing in flight, it is left out.
+        """
+        path = self._path(resource, now)
+        others = set() if after is None else {id(meter) for meter, _ in path.in_flight}
+        return self._in_flight_at(path, costs, now, after, after_ends_at, others)
+
+    def holds_in_flight(self, resource: str, costs: Costs) -> bool:
+        """Return whether a task with these costs is counted by a limit in flight."""
+        return any(costs.get(name, DEFAULT_COST) > 0 for _, name in self._paths[resource].in_flight)
+
+    @staticmethod
+    def _in_flight_at(
+        path: Path, costs: Costs, now: float, after: Costs | None, after_ends_at: float, others: set[int]
+    ) -> float:
+        found = now
         for meter, name in path.in_flight:
             other = after.get(name, DEFAULT_COST) if after is not None and id(meter) in others else 0.0
             found = max(found, meter.expected_at(costs.get(name, DEFAULT_COST), now, other, after_ends_at))

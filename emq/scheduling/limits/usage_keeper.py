@@ -107,6 +107,11 @@ class UsageKeeper:
         self._number = 0
         self._is_owner = True
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another owner has claimed the pool, or what was saved is gone."""
+        return not self._is_owner
+
     async def begin(self) -> None:
         """Charge what the former owner has used, and make the first reserves.
 
@@ -173,6 +178,11 @@ class Saving:
         self._clock = clock
         self._keeper: UsageKeeper | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing is saved any more, so that starts wait for ever: end it, and begin with new accounts."""
+        return self._keeper is not None and self._keeper.is_lost
 
     async def begin(self, accounts: Accounts) -> None:
         """Charge what the former owner has used, and save from now on what these accounts use.

@@ -143,3 +143,15 @@ async def test_a_task_submitted_twice_by_its_id_is_done_once(tmp_path: Path) -> 
         await made.reply("same")
         await asyncio.sleep(1.0)
         assert made.attempts == [("same", 1)]
+
+
+async def test_the_log_tells_the_attempts_of_the_type(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with place(tmp_path, job=TaskType(max_attempts=2, backoff_s=(0.05,))) as made:
+        made.fails["t"] = ValueError("busy")
+        await made.scheduling.submit("p", "job", b"x", task_id="t", reply_to="replies")
+        assert (await made.reply("t"))["outcome"] == "dead"
+        await asyncio.sleep(0.2)
+    lines = [line for line in caplog.messages if "message t failed" in line]
+    assert len(lines) == 2
+    assert "attempt 1 of 2: ValueError: busy" in lines[0]
+    assert "attempt 2 of 2: ValueError: busy; it is a dead letter now, after its last attempt" in lines[1]

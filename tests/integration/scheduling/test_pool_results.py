@@ -6,10 +6,13 @@ import asyncio
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.meeting import until
 
 import emq
+from emq import errors
 from emq.scheduling.hosting.attempts import Run
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
 from emq.scheduling.scheduling import Scheduling
@@ -77,3 +80,46 @@ async def test_a_result_that_cannot_be_sent_or_kept_repeats_nothing(tmp_path: Pa
         assert replies.keys() == runs.keys()
         assert replies["plain"]["result"] == {"ok": True}
         assert all("its result was not sent" in str(replies[name]["error"]) for name in ("large", "object"))
+
+
+async def test_a_reply_that_cannot_be_sent_for_a_while_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = emq.App(f"sqlite:///{tmp_path}/emq.db")
+    scheduling = Scheduling(app)
+    runs: Counter[str] = Counter()
+    replied: list[str] = []
+    refused = [
+        errors.StoreUnavailable("it is away"),
+        errors.OutcomeUnknown("it may be there"),
+        errors.StoreFull("full"),
+    ]
+    publish = app.publish
+
+    async def hindered(topic: str, *args: Any, **given: Any) -> object:
+        if refused:
+            raise refused.pop()
+        return await publish(topic, *args, **given)
+
+    @scheduling.performer("p")
+    async def perform(task: Task, run: Run) -> object:
+        runs[task.id] += 1
+        monkeypatch.setattr(app, "publish", hindered)
+        return {"ok": True}
+
+    @app.handler("replies")
+    async def reply(message: emq.Message) -> None:
+        replied.append(json.loads(message.payload)["task"])
+
+    resources = {"r": Resource(limits=(Limit("requests", 50, "second"),), takes={"t": {}})}
+    async with app:
+        await app.create_topic("replies", qps=100)
+        await scheduling.pools.put(Pool("p", resources=resources, types={"t": TaskType(max_attempts=1)}))
+        await scheduling.submit("p", "t", b"", task_id="one", reply_to="replies")
+        async with app.running():
+            await until(lambda: replied == ["one"])
+            assert (await scheduling.result("p", "one")).state == "done"
+            await asyncio.sleep(1.0)
+    assert not refused
+    assert runs == {"one": 1}
+    assert replied == ["one"]

@@ -1,0 +1,200 @@
+"""Pools whose owner changes, loses its lease, its records or the pool itself: limits hold, and the pool goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from support import meeting
+from support.meeting import until
+
+import emq
+from emq import errors
+from emq.scheduling import administering
+from emq.scheduling.hosting.attempts import Run
+from emq.scheduling.limits.usage_keeper import UsageTable
+from emq.scheduling.model import Limit, Pool, Resource, TaskType
+from emq.scheduling.scheduling import Scheduling
+from emq.scheduling.submitting import Receipt, Submission
+from emq.scheduling.tasks import Task
+
+POOL = "jobs"
+
+
+def pool_of(*limits: Limit) -> Pool:
+    return Pool(POOL, resources={"r": Resource(limits=limits, takes={"job": {}})}, types={"job": TaskType()})
+
+
+class Jobs:
+    """What ran, of all hosts of a test.
+
+    Attributes:
+        most: most tasks that ran at the same time.
+    """
+
+    def __init__(self, took_s: float) -> None:
+        self.took_s = took_s
+        self.running: Counter[str] = Counter()
+        self.most = 0
+        self.began: list[str] = []
+        self.done: list[str] = []
+        self.hosts: Counter[str] = Counter()
+
+    def on(self, scheduling: Scheduling, host: str) -> None:
+        @scheduling.performer(POOL)
+        async def perform(task: Task, run: Run) -> None:
+            self.began.append(task.id)
+            self.hosts[host] += 1
+            self.running[host] += 1
+            self.most = max(self.most, self.running.total())
+            try:
+                await asyncio.sleep(self.took_s)
+            finally:
+                self.running[host] -= 1
+            self.done.append(task.id)
+
+
+class Hosts:
+    """Hosts with performers of the pool, on one Redis and one database."""
+
+    def __init__(self, made: meeting.Meeting, took_s: float) -> None:
+        self.meeting = made
+        self.jobs = Jobs(took_s)
+
+    @contextlib.asynccontextmanager
+    async def app(self, host: str, drain_s: float = 10.0) -> AsyncIterator[tuple[emq.App, Scheduling]]:
+        app = self.meeting.app(host, "", drain_s=drain_s)
+        scheduling = Scheduling(app)
+        self.jobs.on(scheduling, host)
+        async with app:
+            yield app, scheduling
+
+
+@pytest.fixture
+def made(postgres_url: str) -> meeting.Meeting:
+    return meeting.on_postgres(postgres_url)
+
+
+async def submitted(scheduling: Scheduling, count: int) -> list[str]:
+    tasks = [Submission("job", b"", f"tenant-{i % 5}") for i in range(count)]
+    outcomes = await scheduling.submit_many(POOL, tasks)
+    assert all(isinstance(outcome, Receipt) for outcome in outcomes), outcomes[:1]
+    return [outcome.id for outcome in outcomes if isinstance(outcome, Receipt)]
+
+
+@pytest.mark.parametrize(("took_s", "drain_s"), [(2.0, 10.0), (4.0, 1.5)])
+async def test_a_limit_in_flight_holds_while_the_pool_moves(
+    made: meeting.Meeting, took_s: float, drain_s: float
+) -> None:
+    hosts = Hosts(made, took_s)
+    jobs = hosts.jobs
+    async with hosts.app("a", drain_s) as (a, scheduling), hosts.app("b", drain_s) as (b, _):
+        await scheduling.pools.put(pool_of(Limit("slots", 4, "in_flight")))
+        sent = await submitted(scheduling, 16)
+        async with a.running():
+            await until(lambda: jobs.running["a"] == 4)
+            async with b.running():
+                a.stop()
+                await until(lambda: set(jobs.done) >= set(sent), 60)
+    assert jobs.most == 4
+    assert jobs.hosts["b"] >= 4
+    if took_s < drain_s:
+        assert len(jobs.began) == len(sent), "what ran has ended where it began"
+
+
+async def test_a_lease_that_lapses_for_a_moment_does_not_let_more_run(made: meeting.Meeting) -> None:
+    hosts = Hosts(made, 4.0)
+    jobs = hosts.jobs
+    async with hosts.app("a", drain_s=0.6) as (a, scheduling):
+        await scheduling.pools.put(pool_of(Limit("slots", 4, "in_flight")))
+        async with a.running() as host:
+            await submitted(scheduling, 12)
+            await until(lambda: jobs.running["a"] == 4)
+            lease = host._lease
+            sure = lease._sure_until
+            lease.sure(0.0)  # as after a jump of the clock
+            await asyncio.sleep(1.8)
+            lease.sure(sure)
+            await until(lambda: len(jobs.done) == 12, 30)
+    assert jobs.most == 4
+    assert len(jobs.began) == 12, "nothing was cancelled"
+
+
+async def test_a_deleted_pool_is_let_go_of_and_forgotten(
+    made: meeting.Meeting, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    hosts = Hosts(made, 0.01)
+    jobs = hosts.jobs
+    async with hosts.app("a") as (a, scheduling):
+        await scheduling.pools.put(pool_of(Limit("jobs", 5, "day")))
+        async with a.running():
+            await submitted(scheduling, 5)
+            await until(lambda: len(jobs.done) == 5)
+            await asyncio.sleep(1.5)
+            await administering.delete(a, POOL)
+            await asyncio.sleep(3.0)
+            assert await scheduling.snapshot(POOL) is None
+            assert caplog.text.count("was deleted") <= 1
+            with pytest.raises(errors.UnknownPool):
+                await scheduling.submit(POOL, "job", b"")
+            await scheduling.pools.put(pool_of(Limit("jobs", 5, "day")))
+            await submitted(scheduling, 5)
+            await until(lambda: len(jobs.done) == 10)
+
+
+async def test_a_pool_that_leaves_its_topics_behind_is_let_go_of(
+    made: meeting.Meeting, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    hosts = Hosts(made, 1.5)
+    jobs = hosts.jobs
+    async with hosts.app("a") as (a, scheduling):
+        await scheduling.pools.put(pool_of(Limit("slots", 2, "in_flight"), Limit("jobs", 4, "day")))
+        async with a.running():
+            sent = await submitted(scheduling, 8)
+            await until(lambda: len(jobs.began) == 2)
+            await scheduling.pools.delete(POOL)
+            await administering.forget(a, POOL)
+            await until(lambda: "was deleted" in caplog.text)
+            await asyncio.sleep(3.0)
+            assert len(jobs.began) == len(jobs.done) == 2, "what ran has ended, and nothing else began"
+            assert await scheduling.snapshot(POOL) is None
+            assert caplog.text.count("was deleted") == 1
+            await scheduling.pools.put(pool_of(Limit("slots", 2, "in_flight"), Limit("jobs", 6, "day")))
+            await until(lambda: set(jobs.done) >= set(sent))
+
+
+async def test_a_pool_that_is_deleted_with_its_tasks_starts_none_of_them(made: meeting.Meeting) -> None:
+    hosts = Hosts(made, 0.2)
+    jobs = hosts.jobs
+    async with hosts.app("a") as (a, scheduling):
+        await scheduling.pools.put(pool_of(Limit("slots", 1, "in_flight")))
+        async with a.running():
+            await submitted(scheduling, 100)
+            await until(lambda: len(jobs.done) >= 2)
+            assert await administering.delete(a, POOL, force=True) > 50
+            await asyncio.sleep(2.5)
+            began = len(jobs.began)
+            await asyncio.sleep(1.0)
+            assert len(jobs.began) == began
+            await scheduling.pools.put(pool_of(Limit("slots", 1, "in_flight")))
+            new = await submitted(scheduling, 3)
+            await until(lambda: set(jobs.done) >= set(new))
+
+
+async def test_a_pool_whose_records_of_use_are_gone_goes_on(made: meeting.Meeting) -> None:
+    hosts = Hosts(made, 0.01)
+    jobs = hosts.jobs
+    async with hosts.app("a") as (a, scheduling):
+        await scheduling.pools.put(pool_of(Limit("jobs", 1_000, "minute")))
+        async with a.running():
+            await submitted(scheduling, 20)
+            await until(lambda: len(jobs.done) == 20)
+            await UsageTable(a.database, "online").drop(POOL)
+            sent = await submitted(scheduling, 300)
+            await until(lambda: set(jobs.done) >= set(sent))
