@@ -9,8 +9,8 @@ resource whose turn it is takes the task that is next among those of its types (
   a running task ends. So with a backlog a new task costs nothing but its place in the window.
 - **Few choices.** A task that finds many resources idle looks at `CHOICES` of them, drawn at random.
 - **Gaps.** If the next task does not fit, a smaller one may start in its place, but only if the next task could start
-  as soon as before (backfill, as EASY of Lifka 1995 does). Tasks may take longer than expected. So once the time is over
-  at which the next task was first expected to have room in flight, nothing starts in its place that holds such room.
+  as soon as before (backfill, as EASY of Lifka 1995 does). Some tasks take longer than expected. So from the time on at
+  which the next task was first expected to have room in flight, nothing that holds such room starts in its place.
 - **Kept room.** A task does not take the room that more urgent ones will probably want soon; see
   `emq.scheduling.choice.keeping`.
 - **Shares.** Each start on a resource credits its types that have a share and wait; a type with a credit of one start

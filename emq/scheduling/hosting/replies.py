@@ -71,7 +71,6 @@ class Replies:
                 self._tell(exc)
             await asyncio.sleep(AGAIN_S)
 
-
     def _tell(self, why: errors.EMQError) -> None:
         if (now := time.monotonic()) >= self._told_at + TELL_S:
             self._told_at = now
