@@ -1,4 +1,4 @@
-"""What the service does by itself: sends what a crash left unsent, and forgets what is old."""
+"""What the service does by itself: sends what a crash left unsent, completes changes, and forgets what is old."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Upkeep:
             await asyncio.sleep(LOOK_S)
 
     async def tidy(self) -> None:
-        """Forget what is old, every `TIDY_S`. Never ends."""
+        """Complete what a crash left half done, and forget what is old, every `TIDY_S`. Never ends."""
         for look in itertools.count():
             try:
                 await (self.tidy_delivered() if look % ROUND_EVERY else self.tidy_once())
@@ -95,14 +95,21 @@ class Upkeep:
                 break
         await self.tidy_delivered()
 
-    async def tidy_delivered(self) -> None:
-        """Delete delivered payloads of the tenants that want it."""
+    async def follow_changes(self) -> None:
+        """Look at the tenants that were changed: complete what a crash left half done, and note who wants what."""
         now_us, since_us = self._parts.now_us(), self._seen_us
         changed = await self._parts.read(lambda c: self._tenants.changed_since(c, since_us))
-        self._seen_us = now_us - SLACK_US
         for each in changed:
             deletes = each.settings.delete_on_success and not each.is_going
             (self._deleting.add if deletes else self._deleting.discard)(each.id)
+        for start in range(0, len(changed), PAGE):
+            if count := await self._service.tenants.complete(changed[start : start + PAGE]):
+                log.info("%d tenants were changed half-way, or just now; their topics follow", count)
+        self._seen_us = now_us - SLACK_US
+
+    async def tidy_delivered(self) -> None:
+        """Delete delivered payloads of the tenants that want it."""
+        await self.follow_changes()
         for tenant in sorted(self._deleting):
             await self._repeated(lambda c, of=tenant: self._erase_delivered(c, of))  # type: ignore[misc]
 
