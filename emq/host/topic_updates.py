@@ -21,8 +21,9 @@ from emq.quota.counter import own_counter
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
 
-NOTES = frozenset(("push.failing_since",))
-"""Attributes in which hosts note what they have seen. A change of one is no change of the endpoint."""
+NOTES = frozenset(("push.failing_since", "push.paused"))
+"""Attributes that say nothing of the endpoint itself: hosts note in them what they have seen, and tenants are paused by
+them. A change of one is no change of the endpoint."""
 
 
 class TopicUpdates:

@@ -40,6 +40,8 @@ READING = (
     "schedule list",
     "topic list",
     "offsets show",
+    "push deliveries",
+    "push replays",
     "scheduling pools",
     "scheduling show",
     "scheduling status",

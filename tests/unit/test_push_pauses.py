@@ -89,6 +89,41 @@ async def test_a_pause_reaches_a_host_that_is_delivering() -> None:
             assert len(receiver.requests) == before < 200
 
 
+async def test_an_endpoint_out_of_order_gets_no_more_after_a_pause_of_its_tenant() -> None:
+    receiver = HttpReceiver(lambda request: 500)
+    async with receiver.running(), push_api.opened(push_allow="127.0.0.1") as api:
+        await api("PUT", TENANT, {"qps": 100})
+        made = await api("POST", ENDPOINTS, {"url": receiver.url(), "retry_schedule_s": [3600]}, status=201)
+        async with pushing.with_push(api.app), api.app.running():
+            await api("POST", f"{TENANT}/messages", {"messages": [MESSAGE] * 100}, status=202)
+            assert api.app.host is not None
+            topics, throttles = api.app.host.ownership.topics, api.app.host.throttles
+            name = f"acme.{made['id']}"
+
+            async def out_of_order() -> Any:
+                return throttles.of(name)
+
+            before = await until(out_of_order)
+            for action, is_paused in (("pause", True), ("resume", False)):
+                await api("POST", f"{TENANT}:{action}")
+
+                async def followed(wanted: bool = is_paused) -> bool:
+                    return ("push.paused" in topics[name].options.attributes) is wanted
+
+                await until(followed)
+                assert throttles.of(name) == before, action
+
+            async def shown() -> Any:
+                return "out of order" in (await api.http.get("/ui/tenants/acme")).text
+
+            site = {"sec-fetch-site": "same-origin"}
+            answer = await api.http.post("/ui/sign-in", data={"key": api.admin}, headers=site)
+            api.http.cookies.update(answer.cookies)
+            await until(shown)
+            text = re.sub(r"<[^>]*>", "", (await api.http.get("/ui/tenants/acme")).text)
+            assert "out of order HTTP 500" in text
+
+
 async def test_an_endpoint_that_was_paused_by_itself_stays_so() -> None:
     async with push_api.opened(push_allow="127.0.0.1") as api:
         await api("PUT", TENANT, {"qps": 100})
