@@ -123,7 +123,7 @@ def text_of(body: bytes) -> str:
 
     The bound on the body may have cut its last character in two.
     """
-    text = body.decode(errors="replace").rstrip("\ufffd")
+    text = body.decode(errors="replace").rstrip("\ufffd").replace("\r\n", "\n")
     return text if text.isprintable() else "".join([c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text])
 
 

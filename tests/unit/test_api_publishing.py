@@ -48,6 +48,20 @@ async def test_a_published_message_arrives_signed(api: Api, receiver: Receiver) 
     assert (await api.app.catalog.get(f"acme.{made['id']}")).options.budget == "acme"
 
 
+async def test_what_an_operator_sets_on_the_topic_of_an_endpoint_stays_and_holds(api: Api, receiver: Receiver) -> None:
+    made = await endpoint_of(api, receiver)
+    topic = f"acme.{made['id']}"
+    attributes = (await api.app.catalog.get(topic)).options.attributes
+    batching = {"push.batch": "50", "push.batch_ms": "200"}
+    await api.app.update_topic(topic, attributes={**attributes, **batching})
+    await api("PATCH", f"/v1/tenants/acme/endpoints/{made['id']}", {"timeout_s": 5})
+    await post(api, {"messages": [message(id=f"m{i}", payload=i) for i in range(20)]}, status=202)
+    async with hosting(api):
+        [request] = await receiver.got(1)
+    assert sorted(json.loads(request.body)) == list(range(20))
+    assert set((await states(api)).values()) == {"delivered"}
+
+
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
