@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from support import api_operations
+from support import api_operations, push_api
+from support.http_receiver import HttpReceiver
+from support.push_api_calls import hosting
 from support.served import served
 
 from emq import App, errors, settings
@@ -46,6 +48,7 @@ SAMPLES: dict[str, Any] = {
     "filter": {},
     "role": "read",
     "messages": [],
+    "ids": ["x"],
     "origin": "events.example.com",
 }
 
@@ -75,6 +78,8 @@ def test_answers_know_only_fields_that_the_api_has(document: dict[str, Any]) -> 
         answers.Attempt: "AttemptShown", answers.Replay: "ReplayShown", answers.Counted: "Counted",
         answers.EndpointLag: "EndpointLagShown", answers.Rate: "RateShown", answers.Key: "KeyMade",
         answers.Handshake: "HandshakeShown", answers.Example: "ExampleShown", answers.Erased: "Erased",
+        answers.DeadLetter: "LetterShown", answers.DeadLetterCount: "LetterCount",
+        answers.ReplayedLetters: "Replayed", answers.Purged: "PurgedShown", answers.AuditEntry: "EntryShown",
     }  # fmt: skip
     assert api_operations.unknown_fields(document, shown) == {}
 
@@ -115,6 +120,42 @@ async def test_a_tenants_life(service: Service) -> None:
         with pytest.raises(PushError) as caught:
             await push.tenant("acme")
         assert caught.value.status == 404
+
+
+async def test_dead_letters_and_who_changed_what(refusing: HttpReceiver) -> None:
+    async with (
+        push_api.opened(push_allow="*") as api,
+        serving.serving(api.app, Address("127.0.0.1", 0)) as address,
+        AsyncPushClient(f"http://{address}", api.admin) as push,
+    ):
+        await push.put_tenant("acme", qps=50)
+        endpoint = await push.create_endpoint("acme", url=refusing.url(), retry_schedule_s=[])
+        async with hosting(api):
+            [id_] = (await push.publish("acme", "a.b", {"n": 1})).deliveries
+            async with asyncio.timeout(10):
+                while (await push.count_dead_letters("acme")).dead == 0:
+                    await asyncio.sleep(0.05)
+                while not (tried := (await push.endpoint_attempts("acme", endpoint.id)).data):
+                    await asyncio.sleep(0.05)
+        assert [attempt.status for attempt in tried] == [500]
+        [letter] = (await push.dead_letters("acme", reason="http 500")).data
+        assert (letter.id, letter.payload) == (id_, '{"n":1}')
+        past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+        assert (await push.dead_letters("acme", died_lt=past)).data == []
+        assert (await push.replay_dead_letters("acme", [id_])).ids == [id_]
+        assert (await push.purge_dead_letters("acme", endpoint=endpoint.id)).purged == 0
+        mine = [entry.action for entry in (await push.audit_log("acme")).data]
+        assert mine[:2] == ["dead_letters.purged", "dead_letters.replayed"]
+        everybody = [entry.action async for entry in push.all(push.audit_log)]
+        assert "key.created" in everybody
+        assert "key.created" not in mine
+
+
+@pytest.fixture
+async def refusing() -> AsyncIterator[HttpReceiver]:
+    receiver = HttpReceiver(lambda request: 500)
+    async with receiver.running():
+        yield receiver
 
 
 async def test_code_without_an_event_loop(service: Service) -> None:

@@ -156,6 +156,68 @@ class Counted(msgspec.Struct, frozen=True):
     total_is_exact: bool
 
 
+class FailedAttempt(msgspec.Struct, frozen=True):
+    at: datetime.datetime
+    reason: str
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that used up its attempts at an endpoint.
+
+    Attributes:
+        id: of its delivery.
+        payload: its beginning, as text.
+        payload_bytes: of all of it.
+    """
+
+    id: str
+    endpoint: str
+    message: str
+    priority: str
+    attempts: int
+    reason: str
+    died: datetime.datetime
+    history: list[FailedAttempt] = []
+    payload: str = ""
+    payload_bytes: int = 0
+
+
+class EndpointDead(msgspec.Struct, frozen=True):
+    endpoint: str
+    dead: int
+
+
+class DeadLetterCount(msgspec.Struct, frozen=True):
+    """The dead letters of a tenant, and of its endpoints that have any."""
+
+    dead: int
+    endpoints: list[EndpointDead]
+
+
+class ReplayedLetters(msgspec.Struct, frozen=True):
+    """The dead letters that wait again, by the ids of their deliveries."""
+
+    ids: list[str]
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """A change that somebody made.
+
+    Attributes:
+        actor: id and name of the key.
+        action: such as "endpoint.changed".
+        changes: the new values, without secrets.
+    """
+
+    id: str
+    time: datetime.datetime
+    actor: str
+    action: str
+    target: str
+    tenant: str | None = None
+    changes: dict[str, Any] = {}
+
+
 class EndpointLag(msgspec.Struct, frozen=True):
     """What waits for one endpoint; None where no host has told of late."""
 

@@ -9,7 +9,8 @@ from emq.api_client.transport import Api, AsyncApi, awaited, synchronous
 class AsyncPushClient(AsyncApi):
     """A client of the push service for code with an event loop; see `AsyncApi`.
 
-    `create_endpoint`, `rotate_secret`, `resend`, `start_replay`, `send_example` and the making of keys are sent once.
+    `create_endpoint`, `rotate_secret`, `resend`, `start_replay`, `replay_dead_letters`, `send_example` and the making
+    of keys are sent once.
     """
 
     put_tenant = awaited(operations.put_tenant)
@@ -39,6 +40,7 @@ class AsyncPushClient(AsyncApi):
     deliveries = awaited(operations.deliveries)
     delivery = awaited(operations.delivery)
     attempts = awaited(operations.attempts)
+    endpoint_attempts = awaited(operations.endpoint_attempts)
     resend = awaited(operations.resend)
     cancel = awaited(operations.cancel)
     count_replay = awaited(operations.count_replay)
@@ -48,6 +50,11 @@ class AsyncPushClient(AsyncApi):
     pause_replay = awaited(operations.pause_replay)
     resume_replay = awaited(operations.resume_replay)
     cancel_replay = awaited(operations.cancel_replay)
+    dead_letters = awaited(operations.dead_letters)
+    count_dead_letters = awaited(operations.count_dead_letters)
+    replay_dead_letters = awaited(operations.replay_dead_letters)
+    purge_dead_letters = awaited(operations.purge_dead_letters)
+    audit_log = awaited(operations.audit_log)
     lag = awaited(operations.lag)
     rates = awaited(operations.rates)
     create_key = awaited(operations.create_key)
@@ -86,6 +93,7 @@ class PushClient(Api):
     deliveries = synchronous(operations.deliveries)
     delivery = synchronous(operations.delivery)
     attempts = synchronous(operations.attempts)
+    endpoint_attempts = synchronous(operations.endpoint_attempts)
     resend = synchronous(operations.resend)
     cancel = synchronous(operations.cancel)
     count_replay = synchronous(operations.count_replay)
@@ -95,6 +103,11 @@ class PushClient(Api):
     pause_replay = synchronous(operations.pause_replay)
     resume_replay = synchronous(operations.resume_replay)
     cancel_replay = synchronous(operations.cancel_replay)
+    dead_letters = synchronous(operations.dead_letters)
+    count_dead_letters = synchronous(operations.count_dead_letters)
+    replay_dead_letters = synchronous(operations.replay_dead_letters)
+    purge_dead_letters = synchronous(operations.purge_dead_letters)
+    audit_log = synchronous(operations.audit_log)
     lag = synchronous(operations.lag)
     rates = synchronous(operations.rates)
     create_key = synchronous(operations.create_key)

@@ -304,6 +304,14 @@ def attempts(
     return Request("GET", where, Page[answers.Attempt])
 
 
+def endpoint_attempts(
+    tenant: str, endpoint: str, *, limit: int | None = None, cursor: str | None = None
+) -> Request[Page[answers.Attempt]]:
+    """Return a page of the attempts at an endpoint, the latest first."""
+    where = path("tenants", tenant, "endpoints", endpoint, "attempts", limit=limit, cursor=cursor)
+    return Request("GET", where, Page[answers.Attempt])
+
+
 def resend(tenant: str, delivery: str, *, priority: str | None = None) -> Request[answers.Delivery]:
     """Deliver a message to its endpoint once more, as a first attempt."""
     where = path("tenants", tenant, "deliveries", f"{delivery}:resend")
@@ -364,7 +372,71 @@ def cancel_replay(tenant: str, replay: str) -> Request[answers.Replay]:
     return Request("POST", path("tenants", tenant, "replays", f"{replay}:cancel"), answers.Replay)
 
 
+# -------------------------------------------------------------------------------------------------------- dead letters
+
+
+def dead_letters(
+    tenant: str,
+    *,
+    endpoint: str | None = None,
+    reason: str | None = None,
+    died_gte: datetime.datetime | None = None,
+    died_lt: datetime.datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Request[Page[answers.DeadLetter]]:
+    """Return a page of dead letters by endpoint.
+
+    Args:
+        reason: part of the reason, in upper or lower case.
+    """
+    where = path(
+        *("tenants", tenant, "dead-letters"),
+        endpoint=endpoint,
+        reason=reason,
+        died_gte=died_gte,
+        died_lt=died_lt,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Request("GET", where, Page[answers.DeadLetter])
+
+
+def count_dead_letters(tenant: str, *, endpoint: str | None = None) -> Request[answers.DeadLetterCount]:
+    """Count dead letters, together and by endpoint."""
+    where = path("tenants", tenant, "dead-letters", "count", endpoint=endpoint)
+    return Request("GET", where, answers.DeadLetterCount)
+
+
+def replay_dead_letters(tenant: str, ids: Sequence[str]) -> Request[answers.ReplayedLetters]:
+    """Put dead letters back, 500 at most, by the ids of their deliveries. For more, start a replay."""
+    where = path("tenants", tenant, "dead-letters:replay")
+    return Request("POST", where, answers.ReplayedLetters, body(ids=ids), repeatable=False)
+
+
+def purge_dead_letters(
+    tenant: str,
+    *,
+    ids: Sequence[str] | None = None,
+    endpoint: str | None = None,
+    reason: str | None = None,
+    died_gte: datetime.datetime | None = None,
+    died_lt: datetime.datetime | None = None,
+) -> Request[answers.Purged]:
+    """Throw dead letters away for good; all conditions must hold, and one must be given. Safe to repeat."""
+    content = body(ids=ids, endpoint=endpoint, reason=reason, died_gte=died_gte, died_lt=died_lt)
+    return Request("POST", path("tenants", tenant, "dead-letters:purge"), answers.Purged, content)
+
+
 # ------------------------------------------------------------------------------------------------------------ watching
+
+
+def audit_log(
+    tenant: str | None = None, *, limit: int | None = None, cursor: str | None = None
+) -> Request[Page[answers.AuditEntry]]:
+    """Return a page of changes, the latest first: of a tenant, or all."""
+    parts = ("audit-log",) if tenant is None else ("tenants", tenant, "audit-log")
+    return Request("GET", path(*parts, limit=limit, cursor=cursor), Page[answers.AuditEntry])
 
 
 def lag(
