@@ -8,6 +8,7 @@ PUBLISHING = "tests/unit/test_api_publishing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
 WIRE_ENDS = "tests/unit/test_push_wire_ends.py"
 WIRE = "tests/unit/test_push_wire.py"
+TURNS = "tests/unit/test_push_turns.py"
 ATTEMPTS = "tests/integration/test_push_attempt_log.py"
 PROXY = "tests/unit/test_push_proxy.py"
 
@@ -92,6 +93,51 @@ MUTANTS = (
         "wire.kept_s) and wire.is_quiet():",
         "wire.kept_s):",
         f"{WIRE_ENDS}::test_what_came_while_the_event_loop_was_busy_costs_the_connection_and_no_request",
+    ),
+    Mutant(
+        "connections-begin-all-at-once",
+        "I",
+        "a crowd of new connections holds up the messages of all other endpoints",
+        "emq/push/turns.py",
+        "if self._step is None:",
+        "if True:",
+        f"{TURNS}::test_many_connections_at_once_begin_one_after_the_other",
+    ),
+    Mutant(
+        "one-connection-a-step-whoever-waits",
+        "I",
+        "the last of thousands of endpoints waits for its first connection for as many steps",
+        "emq/push/turns.py",
+        "max(1, len(self._waiting) // STEPS)",
+        "1",
+        f"{TURNS}::test_thousands_of_connections_at_once_take_few_steps",
+    ),
+    Mutant(
+        "turns-end-after-one-step",
+        "I",
+        "of many endpoints that need a connection, the first one gets a turn, and no other",
+        "emq/push/turns.py",
+        "self._step = asyncio.get_running_loop().call_later(STEP_S, self._next) if turns else None",
+        "self._step = None",
+        f"{TURNS}::test_many_connections_at_once_begin_one_after_the_other",
+    ),
+    Mutant(
+        "free-connection-goes-to-a-cancelled-request",
+        "I",
+        "a free connection goes to nobody if the request that has waited longest was given up",
+        "emq/push/turns.py",
+        "if not turn.done():  # else it was cancelled, and will soon be forgotten",
+        "if True:",
+        f"{TURNS}::test_a_free_connection_goes_to_the_first_who_waits_for_its_place",
+    ),
+    Mutant(
+        "given-connection-leaks",
+        "I",
+        "a free connection that was given to a request just given up stays open for ever",
+        "emq/push/turns.py",
+        "                wire.close()\n            raise",
+        "                pass\n            raise",
+        f"{TURNS}::test_a_free_connection_that_is_given_to_a_cancelled_request_is_closed",
     ),
     Mutant(
         "tls-holds-connections",
