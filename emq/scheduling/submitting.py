@@ -8,6 +8,7 @@ tasks that this process has submitted since then are counted on top.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import Counter
@@ -36,6 +37,9 @@ REFRESH_S = 1.0
 
 OLD_S = 5.0
 """Seconds after which a submit waits until it is read again: a program may submit once an hour."""
+
+MOST_REPLY_TOPICS = 10_000
+"""Topics for results that a process remembers; then it begins again."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -88,10 +92,12 @@ class Submitter:
         self._reasons: dict[str, str] = {}  # why no resource takes a type
         self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
         self._limits: set[str] = set()
+        self._reply_topics: set[str] = set()  # those that are known to exist
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
         """Submit tasks; return the receipt or the error of each, in order."""
         pool = await self.known()
+        await self._look_for_replies(submissions)
         outcomes: list[Receipt | errors.EMQError | None] = []
         outgoing: list[Outgoing] = []
         admitted: list[Submission] = []
@@ -267,6 +273,8 @@ class Submitter:
         if each.deadline_s is not None or each.zone or each.costs is not None or each.keep or each.reply_to:
             if each.reply_to:
                 given.check_reply_to(each.reply_to)
+                if each.reply_to not in self._reply_topics:
+                    raise errors.InvalidMessage(f"reply_to: there is no topic {shown(each.reply_to)}; create it first")
             deadline = None if each.deadline_s is None else now + each.deadline_s
             carried = headers_of(
                 Carried(deadline, each.zone or None, each.costs, bool(each.keep), each.reply_to or None)
@@ -278,6 +286,21 @@ class Submitter:
             at = allowed if allowed > now else None
         topic = topic_of(self.name, each.type, each.tenant)
         return Outgoing(topic, each.payload, each.id, key=each.key, headers=carried, at=at)
+
+    async def _look_for_replies(self, submissions: Sequence[Submission]) -> None:
+        """Learn which of the topics exist that are to get results; wrong names are left for `_outgoing` to refuse."""
+        wanted = set[str]()
+        for each in submissions:
+            if each.reply_to and isinstance(each.reply_to, str) and each.reply_to not in self._reply_topics:
+                with contextlib.suppress(errors.InvalidMessage):
+                    given.check_reply_to(each.reply_to)
+                    wanted.add(each.reply_to)
+        if wanted:
+            if len(self._reply_topics) > MOST_REPLY_TOPICS:
+                self._reply_topics.clear()
+            with contextlib.suppress(errors.DatabaseUnavailable):
+                wanted &= (await self._app.catalog.some(wanted)).keys()
+            self._reply_topics |= wanted  # while the database is away, all are taken to exist
 
     async def _sent(
         self, pool: Pool, admitted: Sequence[Submission], outgoing: Sequence[Outgoing]
