@@ -20,6 +20,7 @@ import msgspec
 from emq import durations, errors
 from emq.producer.outgoing import Outgoing
 from emq.scheduling import given, topics
+from emq.scheduling.forecast.prediction import wait_if_raised
 from emq.scheduling.limits import calendars
 from emq.scheduling.model import Costs, Pool, TaskType
 from emq.scheduling.pools import rules
@@ -92,6 +93,7 @@ class Submitter:
         self._reasons: dict[str, str] = {}  # why no resource takes a type
         self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
         self._limits: set[str] = set()
+        self._raised: dict[tuple[str, float], float] = {}  # predicted waits of tasks with deadlines of their own
         self._reply_topics: set[str] = set()  # those that are known to exist
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
@@ -167,6 +169,7 @@ class Submitter:
         if snapshot is None or self._snapshot is None or snapshot.at != self._snapshot.at:
             self._since.clear()
         self._snapshot = snapshot
+        self._raised.clear()
         self._read_at = time.monotonic()
 
     # ---------------------------------------------------------------------------------------------------- one task
@@ -198,15 +201,36 @@ class Submitter:
                 wait_s = _in_zone(wait_s, _opens_s(kind, pool.zone, now), opens_s)
         allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
         if allowed_s is not None:
+            latest_s = allowed_s - self._duration(kind, each.type)
+            if wait_s is not None and wait_s > latest_s >= opens_s and kind.near_priority is not None:
+                wait_s = min(wait_s, opens_s + self._if_raised(pool, each.type, allowed_s - opens_s))
             least_s = opens_s if wait_s is None else max(wait_s, opens_s)
-            if least_s > allowed_s - self._duration(kind, each.type):
+            if least_s > latest_s:
                 raise self._too_late(each.type, least_s, self._duration(kind, each.type), allowed_s)
         return wait_s
+
+    def _if_raised(self, pool: Pool, task_type: str, allowed_s: float) -> float:
+        """Return the predicted wait of a task whose deadline will raise it; infinity if too many wait before it."""
+        snapshot = self._snapshot
+        if snapshot is None or pool.types[task_type].longest_wait_s == allowed_s:
+            return math.inf  # the prediction of the pool's host knows the deadline of the type
+        waiting = snapshot.state.waiting.get(task_type, 0) + self._since[task_type]
+        if waiting >= topics.TENANT_WINDOW:
+            return math.inf  # only the first tasks of a topic are raised
+        steps = 10.0 ** (math.floor(math.log10(allowed_s)) - 1) if allowed_s > 0 else 1.0
+        allowed_s = math.floor(allowed_s / steps) * steps  # with two digits, so that few forecasts serve many tasks
+        found = self._raised.get((task_type, allowed_s))
+        if found is None:
+            now = self._app.clock.now()
+            found = self._raised[task_type, allowed_s] = wait_if_raised(pool, snapshot.state, now, task_type, allowed_s)
+        return found + self._since[task_type] / max(self._rates[task_type], 1e-9)
 
     def _too_late(self, task_type: str, wait_s: float, duration_s: float, allowed_s: float) -> errors.TaskRefused:
         starts = f"start in about {durations.brief(wait_s)} and take {durations.brief(duration_s)}"
         if math.isinf(wait_s):
-            starts = "not start within a day, since what takes it is closed or has no quota left"
+            starts = (
+                "not start within a day, since what takes it is closed, has no quota left, or has more urgent tasks"
+            )
         return errors.TaskRefused(
             f"task type {task_type!r} of pool {self.name!r}: a task submitted now would {starts}, and its deadline "
             f"is in {durations.brief(allowed_s)}; submit fewer, add a resource, or give it more time",
