@@ -8,6 +8,7 @@ PUBLISHING = "tests/unit/test_api_publishing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
 WIRE_ENDS = "tests/unit/test_push_wire_ends.py"
 WIRE = "tests/unit/test_push_wire.py"
+TURNS = "tests/unit/test_push_turns.py"
 ATTEMPTS = "tests/integration/test_push_attempt_log.py"
 PROXY = "tests/unit/test_push_proxy.py"
 
@@ -94,6 +95,51 @@ MUTANTS = (
         f"{WIRE_ENDS}::test_what_came_while_the_event_loop_was_busy_costs_the_connection_and_no_request",
     ),
     Mutant(
+        "connections-begin-all-at-once",
+        "I",
+        "a crowd of new connections holds up the messages of all other endpoints",
+        "emq/push/turns.py",
+        "if self._step is None:",
+        "if True:",
+        f"{TURNS}::test_many_connections_at_once_begin_one_after_the_other",
+    ),
+    Mutant(
+        "one-connection-a-step-whoever-waits",
+        "I",
+        "the last of thousands of endpoints waits for its first connection for as many steps",
+        "emq/push/turns.py",
+        "max(1, len(self._waiting) // STEPS)",
+        "1",
+        f"{TURNS}::test_thousands_of_connections_at_once_take_few_steps",
+    ),
+    Mutant(
+        "turns-end-after-one-step",
+        "I",
+        "of many endpoints that need a connection, the first one gets a turn, and no other",
+        "emq/push/turns.py",
+        "self._step = asyncio.get_running_loop().call_later(STEP_S, self._next) if turns else None",
+        "self._step = None",
+        f"{TURNS}::test_many_connections_at_once_begin_one_after_the_other",
+    ),
+    Mutant(
+        "free-connection-goes-to-a-cancelled-request",
+        "I",
+        "a free connection goes to nobody if the request that has waited longest was given up",
+        "emq/push/turns.py",
+        "if not turn.done():  # else it was cancelled, and will soon be forgotten",
+        "if True:",
+        f"{TURNS}::test_a_free_connection_goes_to_the_first_who_waits_for_its_place",
+    ),
+    Mutant(
+        "given-connection-leaks",
+        "I",
+        "a free connection that was given to a request just given up stays open for ever",
+        "emq/push/turns.py",
+        "                wire.close()\n            raise",
+        "                pass\n            raise",
+        f"{TURNS}::test_a_free_connection_that_is_given_to_a_cancelled_request_is_closed",
+    ),
+    Mutant(
         "tls-holds-connections",
         "I",
         "an endpoint that does not end TLS holds files of the host and the rest of its requests",
@@ -116,9 +162,28 @@ MUTANTS = (
         "L",
         "the records of a message leave at the end of their time although it still waits",
         "emq/push/records/messages.py",
-        "stay = set(connection.execute(waiting).scalars())",
-        "stay: set[str] = set()",
+        "if stay := self.delete_settled(connection, tenant, ids):",
+        "if stay := set(self.delete(connection, tenant, ids) or ()):",
         f"{PUBLISHING}::test_what_still_waits_is_kept_beyond_its_time_and_a_day_longer",
+    ),
+    Mutant(
+        "forgotten-comes-back",
+        "I",
+        "a message that was in its queue when its person was forgotten is tried again",
+        "emq/push/service/erasing.py",
+        "recalled = await self._recalled(await self._parts.read(read))",
+        "recalled = await self._recalled({})",
+        "tests/unit/test_push_erasing.py::"
+        "test_a_message_that_waited_in_its_queue_when_its_person_was_forgotten_goes_after_its_attempt[schedule1]",
+    ),
+    Mutant(
+        "old-payloads-stay-dead",
+        "I",
+        "dead letters keep payloads that are older than their tenant keeps them",
+        "emq/push/service/erasing.py",
+        "            await self._purge_dead(tenant, some)\n",
+        "",
+        "tests/unit/test_push_erasing.py::test_old_payloads_leave_the_dead_letters_too",
     ),
     Mutant(
         "past-the-proxy",
@@ -160,9 +225,9 @@ MUTANTS = (
         "pause-of-a-tenant-misses-endpoints",
         "I",
         "endpoints of a paused tenant get deliveries",
-        "emq/push/service/endpoints.py",
-        "if topic.qps == qps and is_held:",
-        "if topic.qps == qps:",
-        "tests/unit/test_push_pauses.py::test_nothing_is_delivered_while_a_tenant_is_paused_and_everything_afterwards",
+        "emq/push/service/tenants.py",
+        "return [endpoint.topic for endpoint in self._endpoint_rows.of(connection, tenant)]",
+        "return [endpoint.topic for endpoint in self._endpoint_rows.of(connection, tenant)][:1]",
+        "tests/unit/test_push_pauses.py::test_a_crash_leaves_all_endpoints_paused_or_none[3]",
     ),
 )

@@ -133,6 +133,15 @@ MUTANTS = (
         "test_a_read_that_found_nothing_is_not_exhausted_if_something_came_meanwhile",
     ),
     Mutant(
+        "postgresql-arms-for-a-stale-owner",
+        "O",
+        "a stale owner in PostgreSQL arms a queue over a newer one, which then gets no wake-up",
+        "storage_adapters/sql/sql/postgresql/queues_arm.sql",
+        " AND q.armed_epoch <= w.epoch",
+        "",
+        "tests/contract/test_arming_races.py::test_a_stale_owner_does_not_arm_over_the_newer_one_that_came_meanwhile",
+    ),
+    Mutant(
         "sqlite-recovers-its-own-claims",
         "D",
         "recovering a lane in SQLite puts back what its owner itself has claimed",
