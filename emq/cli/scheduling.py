@@ -167,7 +167,8 @@ async def set_(
     """Change a resource, type or tenant of a pool while it is in use; the pool's host follows within seconds.
 
     Fields are those of the file. Limits are limits.NAME=AMOUNT or limits.NAME/PERIOD=AMOUNT; costs are
-    costs.LIMIT=UNITS of a type, and takes.TYPE.LIMIT=UNITS of a resource. Lists have commas; none is no value.
+    costs.LIMIT=UNITS of a type, and takes.TYPE.LIMIT=UNITS of a resource. Attributes are attributes.NAME=TEXT. Lists
+    have commas; none is no value.
 
     Example: emq scheduling set sms resource acme-1 paused=true
 

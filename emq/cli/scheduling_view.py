@@ -160,7 +160,9 @@ def _health(paused: bool, view: ResourceView | None) -> str:
         return "-"
     if view.closed:
         return f"closed: {view.closed}"
-    return "ok" if view.factor >= 1 else f"slowed to {view.factor:.0%}"
+    if view.factor >= 1:
+        return "ok"
+    return f"slowed to {view.factor:.0%}{view.slowed and f': {view.slowed}'}"
 
 
 # --------------------------------------------------------------------------------------------------------- one task

@@ -152,7 +152,7 @@ class Scheduling:
             zone: the recipient's time zone, by which the hours of the type count.
             costs: units by limit name that it is charged at its start, instead of those of its type.
             keep: let tasks of the key keep to one resource while that has room within a second.
-            reply_to: a topic to which the result is published, as JSON, before the task is settled.
+            reply_to: a topic, which exists, to which the result is published, as JSON, before the task is settled.
 
         Raises:
             TaskRefused: the pool cannot do the task, or not in time; `code` and the text say why. Nothing is stored.

@@ -8,6 +8,7 @@ tasks that this process has submitted since then are counted on top.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ import msgspec
 from emq import durations, errors
 from emq.producer.outgoing import Outgoing
 from emq.scheduling import given, topics
+from emq.scheduling.forecast.prediction import wait_if_raised
 from emq.scheduling.limits import calendars
 from emq.scheduling.model import Costs, Pool, TaskType
 from emq.scheduling.pools import rules
@@ -36,6 +38,9 @@ REFRESH_S = 1.0
 
 OLD_S = 5.0
 """Seconds after which a submit waits until it is read again: a program may submit once an hour."""
+
+MOST_REPLY_TOPICS = 10_000
+"""Topics for results that a process remembers; then it begins again."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -88,10 +93,13 @@ class Submitter:
         self._reasons: dict[str, str] = {}  # why no resource takes a type
         self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
         self._limits: set[str] = set()
+        self._raised: dict[tuple[str, float], float] = {}  # predicted waits of tasks with deadlines of their own
+        self._reply_topics: set[str] = set()  # those that are known to exist
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
         """Submit tasks; return the receipt or the error of each, in order."""
         pool = await self.known()
+        await self._look_for_replies(submissions)
         outcomes: list[Receipt | errors.EMQError | None] = []
         outgoing: list[Outgoing] = []
         admitted: list[Submission] = []
@@ -161,6 +169,7 @@ class Submitter:
         if snapshot is None or self._snapshot is None or snapshot.at != self._snapshot.at:
             self._since.clear()
         self._snapshot = snapshot
+        self._raised.clear()
         self._read_at = time.monotonic()
 
     # ---------------------------------------------------------------------------------------------------- one task
@@ -192,15 +201,36 @@ class Submitter:
                 wait_s = _in_zone(wait_s, _opens_s(kind, pool.zone, now), opens_s)
         allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
         if allowed_s is not None:
+            latest_s = allowed_s - self._duration(kind, each.type)
+            if wait_s is not None and wait_s > latest_s >= opens_s and kind.near_priority is not None:
+                wait_s = min(wait_s, opens_s + self._if_raised(pool, each.type, allowed_s - opens_s))
             least_s = opens_s if wait_s is None else max(wait_s, opens_s)
-            if least_s > allowed_s - self._duration(kind, each.type):
+            if least_s > latest_s:
                 raise self._too_late(each.type, least_s, self._duration(kind, each.type), allowed_s)
         return wait_s
+
+    def _if_raised(self, pool: Pool, task_type: str, allowed_s: float) -> float:
+        """Return the predicted wait of a task whose deadline will raise it; infinity if too many wait before it."""
+        snapshot = self._snapshot
+        if snapshot is None or pool.types[task_type].longest_wait_s == allowed_s:
+            return math.inf  # the prediction of the pool's host knows the deadline of the type
+        waiting = snapshot.state.waiting.get(task_type, 0) + self._since[task_type]
+        if waiting >= topics.TENANT_WINDOW:
+            return math.inf  # only the first tasks of a topic are raised
+        steps = 10.0 ** (math.floor(math.log10(allowed_s)) - 1) if allowed_s > 0 else 1.0
+        allowed_s = math.floor(allowed_s / steps) * steps  # with two digits, so that few forecasts serve many tasks
+        found = self._raised.get((task_type, allowed_s))
+        if found is None:
+            now = self._app.clock.now()
+            found = self._raised[task_type, allowed_s] = wait_if_raised(pool, snapshot.state, now, task_type, allowed_s)
+        return found + self._since[task_type] / max(self._rates[task_type], 1e-9)
 
     def _too_late(self, task_type: str, wait_s: float, duration_s: float, allowed_s: float) -> errors.TaskRefused:
         starts = f"start in about {durations.brief(wait_s)} and take {durations.brief(duration_s)}"
         if math.isinf(wait_s):
-            starts = "not start within a day, since what takes it is closed or has no quota left"
+            starts = (
+                "not start within a day, since what takes it is closed, has no quota left, or has more urgent tasks"
+            )
         return errors.TaskRefused(
             f"task type {task_type!r} of pool {self.name!r}: a task submitted now would {starts}, and its deadline "
             f"is in {durations.brief(allowed_s)}; submit fewer, add a resource, or give it more time",
@@ -267,6 +297,8 @@ class Submitter:
         if each.deadline_s is not None or each.zone or each.costs is not None or each.keep or each.reply_to:
             if each.reply_to:
                 given.check_reply_to(each.reply_to)
+                if each.reply_to not in self._reply_topics:
+                    raise errors.InvalidMessage(f"reply_to: there is no topic {shown(each.reply_to)}; create it first")
             deadline = None if each.deadline_s is None else now + each.deadline_s
             carried = headers_of(
                 Carried(deadline, each.zone or None, each.costs, bool(each.keep), each.reply_to or None)
@@ -278,6 +310,21 @@ class Submitter:
             at = allowed if allowed > now else None
         topic = topic_of(self.name, each.type, each.tenant)
         return Outgoing(topic, each.payload, each.id, key=each.key, headers=carried, at=at)
+
+    async def _look_for_replies(self, submissions: Sequence[Submission]) -> None:
+        """Learn which of the topics exist that are to get results; wrong names are left for `_outgoing` to refuse."""
+        wanted = set[str]()
+        for each in submissions:
+            if each.reply_to and isinstance(each.reply_to, str) and each.reply_to not in self._reply_topics:
+                with contextlib.suppress(errors.InvalidMessage):
+                    given.check_reply_to(each.reply_to)
+                    wanted.add(each.reply_to)
+        if wanted:
+            if len(self._reply_topics) > MOST_REPLY_TOPICS:
+                self._reply_topics.clear()
+            with contextlib.suppress(errors.DatabaseUnavailable):
+                wanted &= (await self._app.catalog.some(wanted)).keys()
+            self._reply_topics |= wanted  # while the database is away, all are taken to exist
 
     async def _sent(
         self, pool: Pool, admitted: Sequence[Submission], outgoing: Sequence[Outgoing]

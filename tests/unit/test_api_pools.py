@@ -219,12 +219,14 @@ async def test_the_snapshot_is_shown_with_its_age(api: Api) -> None:
     before = await api("GET", f"{SMS}/snapshot")
     assert (before["live"], before["at"], before["state"]) == (False, None, "unknown")
     views = {"types": {"marketing": TypeView(waiting=4)}, "resources": {"south": ResourceView(closed="paused")}}
+    views["resources"]["north 1"] = ResourceView(factor=0.5, slowed="429")
     await tell(api, waiting={"marketing": 4}, arrivals={"marketing": 2.5}, **views)
     now = await api("GET", f"{SMS}/snapshot")
     assert (now["live"], now["host"], now["version"]) == (True, "host-1", 1)
     assert now["types"]["marketing"]["predicted_wait_s"] is None
     assert now["types"]["marketing"]["arrivals_per_s"] == 2.5
-    assert now["resources"]["south"]["closed"] == "paused"
+    assert (now["resources"]["south"]["closed"], now["resources"]["south"]["slowed"]) == ("paused", None)
+    assert now["resources"]["north 1"]["slowed"] == "429"
     await tell(api, at=time.time() + 1)
     await tell(api, at=time.time() - 60, waiting={"marketing": 9})
     assert (await api("GET", f"{SMS}/snapshot"))["types"] == {}, "an older snapshot does not replace a newer one"

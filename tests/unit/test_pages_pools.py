@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from emq.scheduling.forecast.prediction import TypeForecast
 from emq.scheduling.model import Hours, Pool, Resource
 from emq.scheduling.pools.catalog import Stored
 from emq.scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq.scheduling.records.snapshots import Snapshots
 
 NOW = 1_700_000_000.0
 SMS = schemas.converted(POOL, Pool, "the pool")
@@ -123,6 +125,9 @@ def test_a_limit_shows_the_part_that_is_used_of_what_holds_now() -> None:
     now = pools_screen.of(Stored(SMS, 1, 0), told(resources={"south": view}), NOW)
     row = now.resources[-1]
     assert (row.name, row.binds) == ("south", "requests a second of north")
+    slowed = msgspec.structs.replace(view, factor=0.1, slowed="429")
+    now = pools_screen.of(Stored(SMS, 1, 0), told(resources={"south": slowed}), NOW)
+    assert (now.resources[-1].factor, now.resources[-1].slowed) == (0.1, "429")
     assert [(each.part, each.is_full, each.configured) for each in row.limits] == [
         (0.99, True, 20),
         (0.0, False, 50_000),
@@ -203,6 +208,18 @@ async def test_what_comes_is_0_when_its_average_has_all_but_run_out() -> None:
     now = pools_screen.of(Stored(SMS, 1, 0), snapshot, NOW)
     assert {row.name: row.arrivals for row in now.types}["marketing"] == 0
     assert {row.name: row.arrivals for row in now.types}["verification"] == 0.25
+
+
+async def test_a_slowed_resource_says_why_and_which_limit_holds_it_back_beside() -> None:
+    async with push_api.opened() as api:
+        await api("PUT", "/v1/pools/sms", POOL, status=201)
+        view = ResourceView(factor=0.1, slowed="429 of the operator", binds="requests/second of north")
+        state = PoolState(time.time())
+        await Snapshots(api.app.database, "online").save(Snapshot("sms", 1, "h", state, resources={"north 1": view}))
+        page = (await (await signed_in(api, api.admin)).get("/ui/pools/sms")).text
+        [cell] = [part for part in page.split("<td") if "10 % of its limits" in part]
+        assert "429 of the operator" in cell
+        assert "requests a second of north" in cell
 
 
 async def test_a_key_for_tasks_does_not_sign_in() -> None:

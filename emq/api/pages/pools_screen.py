@@ -67,6 +67,7 @@ class ResourceRow(NamedTuple):
     closed: why it starts nothing; empty if it is open.
     until: when it may be open again, in seconds since the epoch; 0 if unknown.
     paused: by its own setting, so that somebody can resume it.
+    slowed: why its factor is below 1; empty if it is not.
     """
 
     name: str
@@ -80,6 +81,7 @@ class ResourceRow(NamedTuple):
     until: float
     factor: float
     paused: bool
+    slowed: str = ""
 
 
 class TypeRow(NamedTuple):
@@ -193,6 +195,7 @@ def _resource(resource: Resource, name: str, depth: int, view: ResourceView | No
         view.closed_until,
         view.factor,
         resource.paused,
+        view.slowed,
     )
 
 

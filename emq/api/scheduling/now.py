@@ -46,6 +46,7 @@ class ResourceNow(forms.Shown):
     closed: str | None = pydantic.Field(description="why it starts nothing; null if it is open")
     closed_until: datetime.datetime | None
     factor: float = pydantic.Field(description="the part of its limits that its health leaves; 1 for all")
+    slowed: str | None = pydantic.Field(description="why its factor is below 1; null if it is not, or if it is closed")
     done: int = pydantic.Field(description="since the host took the pool over, as the other counts")
     failed: int = pydantic.Field(description="attempts that failed")
 
@@ -158,6 +159,7 @@ def _resource(view: ResourceView) -> ResourceNow:
         closed=view.closed or None,
         closed_until=_time(view.closed_until),
         factor=view.factor,
+        slowed=view.slowed or None,
         done=view.done,
         failed=view.failed,
     )

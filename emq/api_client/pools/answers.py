@@ -191,6 +191,7 @@ class ResourceNow(msgspec.Struct, frozen=True):
         binds: the limit that holds it back now, and whose; None for none.
         closed: why it starts nothing; None if it is open.
         factor: the part of its limits that its health leaves; 1 for all.
+        slowed: why its factor is below 1; None if it is not, or if it is closed.
         done, failed: tasks done and attempts that failed since the host took the pool over.
     """
 
@@ -201,6 +202,7 @@ class ResourceNow(msgspec.Struct, frozen=True):
     closed: str | None = None
     closed_until: datetime.datetime | None = None
     factor: float = 1.0
+    slowed: str | None = None
     done: int = 0
     failed: int = 0
 

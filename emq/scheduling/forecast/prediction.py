@@ -117,6 +117,19 @@ def predicted_waits(pool: Pool, state: PoolState, now: float) -> dict[str, float
     return Predictor(pool).waits(state, now)
 
 
+def wait_if_raised(pool: Pool, state: PoolState, now: float, task_type: str, allowed_s: float) -> float:
+    """Return the predicted wait of a task whose own deadline raises it to the `near_priority` of its type.
+
+    What waits of the type is taken to have the same deadline. Arguments as for `predicted_waits`.
+
+    Args:
+        allowed_s: seconds from its submit to its deadline.
+    """
+    kind = msgspec.structs.replace(pool.types[task_type], longest_wait_s=allowed_s)
+    raising = msgspec.structs.replace(pool, types={**pool.types, task_type: kind})
+    return predicted_waits(raising, state, now)[task_type]
+
+
 def forecast(pool: Pool, state: PoolState, horizon_s: float = HORIZON_S) -> Forecast:
     """Tell what becomes of the tasks that wait now, and of those that come until all have started.
 
@@ -223,4 +236,4 @@ def _by_resource(fluid: Fluid) -> tuple[dict[str, float], dict[str, float]]:
     return starts, used
 
 
-__all__ = ["Forecast", "Predictor", "TypeForecast", "forecast", "predicted_waits"]
+__all__ = ["Forecast", "Predictor", "TypeForecast", "forecast", "predicted_waits", "wait_if_raised"]

@@ -201,6 +201,11 @@ class Scheduler:
                     found[name] = health.reason if above == name else f"{above}: {health.reason}"
         return found
 
+    def slowed(self, now: float) -> dict[str, str]:
+        """Return why resources that are open get less than their limits, by resource."""
+        found = ((name, health) for name, health in self.healths.items() if health.closed_until <= now)
+        return {name: health.reason for name, health in found if health.factor(now) < 1}
+
     def long_running(self, before: float) -> list[tuple[Task, Placement]]:
         """Return the tasks that started before that time and still run."""
         found = []

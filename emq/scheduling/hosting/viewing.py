@@ -100,7 +100,7 @@ class Viewer:
     def _resources(self, now: float) -> dict[str, ResourceView]:
         scheduler, pool = self._scheduler, self._scheduler.pool
         used, amounts = scheduler.accounts.used_lately(now), scheduler.accounts.amounts(now)
-        closed, until = scheduler.closed(now), scheduler.matching.closed_until
+        closed, slowed, until = scheduler.closed(now), scheduler.slowed(now), scheduler.matching.closed_until
         below: dict[str, list[str]] = defaultdict(list)
         for name in pool.resources:
             at: str | None = name
@@ -126,6 +126,7 @@ class Viewer:
                 scheduler.accounts.factor(name),
                 sum(measured.done[each] for each in below[name]),
                 sum(measured.failed[each] for each in below[name]),
+                "" if name in closed else slowed.get(name, ""),
             )
         return found
 

@@ -6,6 +6,7 @@
   one), `limits.requests/minute=none` takes it away.
 - Types that a resource takes: `takes=code,notice`; costs that differ there: `takes.code.tokens=20`.
 - Costs of a type: `costs.tokens=20`; `none` takes the cost away, and it counts 1 again.
+- Attributes of a resource: `attributes.url=https://sms.example`; `none` takes one away.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ _TABLES: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "tenant": ("tenants", Tenant),
 }
 _NONE = "none"
+_WRITTEN = {
+    "attributes": "attributes.NAME=TEXT",
+    "costs": "costs.LIMIT=UNITS",
+    "hours": "them in a file, and import it",
+}
 
 
 def changed(pool: Pool, what: What, name: str, pairs: Iterable[str]) -> Pool:
@@ -73,9 +79,11 @@ def _set(entry: Any, kind: type[msgspec.Struct], key: str, text: str, place: str
         value = {task_type: entry.takes.get(task_type, {}) for task_type in _list(text)}
     elif field == "costs" and dot:
         value = _cost(entry.costs, rest, key, text, place)
-    elif field in ("costs", "hours"):
-        write = "costs.LIMIT=UNITS" if field == "costs" else "them in a file, and import it"
-        raise errors.InvalidPool(f"{place}: {field} cannot be given as one value; write {write}")
+    elif field == "attributes" and rest:
+        value = {name: each for name, each in entry.attributes.items() if name != rest}
+        value |= {} if text.lower() == _NONE else {rest: text}
+    elif field in _WRITTEN:
+        raise errors.InvalidPool(f"{place}: {field} cannot be given as one value; write {_WRITTEN[field]}")
     elif dot:
         raise errors.InvalidPool(f"{place}: {field} has no parts; write {field}=value")
     else:

@@ -93,6 +93,7 @@ class ResourceView(msgspec.Struct, frozen=True, omit_defaults=True):
         closed_until: seconds since the epoch; 0 if unknown or open.
         factor: the part of its limits that its health leaves; 1 for all.
         done, failed: tasks that ended, and attempts that failed, there, since the host took the pool over.
+        slowed: why its factor is below 1; empty if it is not, or if the resource is closed.
     """
 
     limits: tuple[LimitView, ...] = ()
@@ -104,6 +105,7 @@ class ResourceView(msgspec.Struct, frozen=True, omit_defaults=True):
     factor: float = 1.0
     done: int = 0
     failed: int = 0
+    slowed: str = ""
 
 
 class TypeView(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -62,12 +62,14 @@ async def test_a_result_that_cannot_be_sent_or_kept_repeats_nothing(tmp_path: Pa
     limit = Limit("requests", 50, "second")
     resources = {"r": Resource(limits=(limit,), takes={"t": {}}, adapts=False)}
     async with app:
-        await app.create_topic("replies", qps=100)
+        for topic in ("replies", "nowhere"):
+            await app.create_topic(topic, qps=100)
         await scheduling.pools.put(
             Pool("p", resources=resources, types={"t": TaskType(max_attempts=3, backoff_s=(0.1,))})
         )
         for name in [*RESULTS, "failing"]:
             await scheduling.submit("p", "t", b"", task_id=name, reply_to=reply_to)
+        await app.admin.delete("nowhere")
         async with app.running():
             states = [(await scheduling.result("p", name)).state for name in RESULTS]
             failed = await scheduling.result("p", "failing")

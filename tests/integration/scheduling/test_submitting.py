@@ -41,7 +41,7 @@ WRONG: list[dict[str, object]] = [
     *({"costs": value} for value in ([], "abc", 5, {"nope": 1}, {1: 2}, {"": 1})),
     *({"tenant": value} for value in (5, None, ["a"], "a/b", "\ud800", "x" * 47)),
     *({"zone": value} for value in ("No/Where", "../../etc/passwd", 5, "\0", "Europe", "x" * 10_000)),
-    *({"reply_to": value} for value in (5, "a b", "\0", "x" * 1_000)),
+    *({"reply_to": value} for value in (5, "a b", "\0", "x" * 1_000, "nowhere")),
     *({"id": value} for value in (5, "", "\0", "\ud800", "x" * 1_000)),
     *({"type": value} for value in (5, None, ["t"])),
 ]

@@ -121,3 +121,26 @@ async def test_a_deadline_is_held_against_the_hours_of_the_recipients_zone(sched
         waits = await scheduling.submit("p", kind, b"x", zone=other)
         assert waits.wait_s is not None
         assert waits.wait_s > 3600
+
+
+async def test_a_task_that_its_deadline_will_raise_is_not_refused_for_what_waits_before_it(
+    scheduling: Scheduling,
+) -> None:
+    types = {
+        "flood": TaskType(priority=2, duration_s=0.05),
+        "raised": TaskType(priority=5, near_priority=0, duration_s=0.05),
+        "plain": TaskType(priority=5, duration_s=0.05),
+    }
+    resources = {"r": Resource(limits=(Limit("requests", 20, "second"),), takes={name: {} for name in types})}
+    await scheduling.pools.put(Pool("p", types=types, resources=resources))
+    await scheduling.submit_many("p", [Submission("flood", b"x") for _ in range(2000)])
+    while (seen := await scheduling.snapshot("p")) is None or seen.state.waiting.get("flood", 0) < 1500:
+        await asyncio.sleep(0.05)
+    plain = Submission("plain", b"x", deadline_s=6)
+    while not isinstance((await scheduling.submit_many("p", [plain]))[0], errors.TaskRefused):
+        await asyncio.sleep(0.2)  # until this process has read what the host tells
+    receipt = await scheduling.submit("p", "raised", b"x", deadline_s=6)
+    assert receipt.wait_s is not None
+    assert receipt.wait_s < 6
+    ended = await scheduling.result("p", receipt.id)
+    assert ended.attempts[-1].wait_s < 6

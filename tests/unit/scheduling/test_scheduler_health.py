@@ -11,6 +11,7 @@ from emq.clock import ManualClock
 from emq.scheduling.choice.health import Health
 from emq.scheduling.hosting.attempts import Ended, NotNow, Run
 from emq.scheduling.hosting.scheduler import Scheduler
+from emq.scheduling.hosting.viewing import Viewer
 from emq.scheduling.model import Limit, Pool, Resource, TaskType
 from emq.scheduling.outcomes import ResourceFailed
 from emq.scheduling.tasks import Task
@@ -38,6 +39,8 @@ async def test_a_resource_that_answers_a_probe_again_starts_what_waited(per: str
     clock.advance(10.0)
     gate = asyncio.Event()
     begun: list[str] = []
+    viewer = Viewer(scheduler, "host-1", now)
+    scheduler.healths["r"] = health
 
     async def perform(one: Task, run: Run) -> None:
         begun.append(one.id)
@@ -53,6 +56,8 @@ async def test_a_resource_that_answers_a_probe_again_starts_what_waited(per: str
     for _ in range(10):
         await asyncio.sleep(0)
     assert begun == [f"t{number}" for number in range(5)]
+    view = viewer.look({}, now + 0.01).resources["r"]
+    assert (view.factor, view.slowed) == (0.1, "it answers again; before: out of order: nobody answers")
     gate.set()
     await asyncio.gather(*tasks)
     scheduler.close()

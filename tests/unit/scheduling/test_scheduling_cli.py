@@ -200,7 +200,7 @@ def snapshot(at: float) -> Snapshot:
     return Snapshot(
         *("sms", 1, "host-1", PoolState(at, waiting={"code": 1234, "notice": 0})),
         since=at - 60,
-        resources={"acme-1": ResourceView(limits, 1, 3.5, "requests/second of acme-1", factor=0.5)},
+        resources={"acme-1": ResourceView(limits, 1, 3.5, "requests/second of acme-1", factor=0.5, slowed="429")},
         types={"code": code, "notice": TypeView(predicted_wait_s=None)},
     )
 
@@ -210,7 +210,11 @@ def test_a_pool_is_shown_as_its_host_sees_it(emq: Shell) -> None:
     text = " ".join(emq("scheduling show sms").split())
     for part in (
         *("host-1, since", "code 0 1,234 1 7.5 s 5 s 900 ms 4.25 s 2 1", "notice 1 0 0 over a day - - - - 1"),
-        *("requests 4 of 5 (of 10) a second, slots 1 of 4 in flight", "requests/second of acme-1", "slowed to 50%"),
+        *(
+            "requests 4 of 5 (of 10) a second, slots 1 of 4 in flight",
+            "requests/second of acme-1",
+            "slowed to 50%: 429",
+        ),
     ):
         assert part in text
     [line] = emq.json("scheduling pools")

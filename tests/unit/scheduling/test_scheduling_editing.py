@@ -54,6 +54,14 @@ def test_types_and_costs_are_changed() -> None:
     assert entry("type", "notice", "costs.tokens=none", "costs.requests=2").costs == {"requests": 2}
 
 
+def test_attributes_are_set_and_taken_away_one_by_one() -> None:
+    pairs = ["attributes.url=https://sms.example/a=1,b", "attributes.region=eu"]
+    pool = editing.changed(POOL, "resource", "acme", pairs)
+    assert pool.resources["acme"].attributes == {"url": "https://sms.example/a=1,b", "region": "eu"}
+    pool = editing.changed(pool, "resource", "acme", ["attributes.url=none"])
+    assert pool.resources["acme"].attributes == {"region": "eu"}
+
+
 @pytest.mark.parametrize(
     ("what", "name", "pair", "text"),
     [
@@ -71,6 +79,8 @@ def test_types_and_costs_are_changed() -> None:
         ("resource", "acme", "takes.spam.tokens=1", "takes.spam.tokens names no cost"),
         ("resource", "acme", "weight.x=1", "weight has no parts"),
         ("type", "code", "costs=1", "costs cannot be given as one value; write costs.LIMIT=UNITS"),
+        ("resource", "acme", "attributes=x", "attributes cannot be given as one value; write attributes.NAME=TEXT"),
+        ("resource", "acme", "attributes.=x", "write attributes.NAME=TEXT"),
         ("type", "code", "hours=9", "hours cannot be given as one value"),
     ],
 )
