@@ -120,9 +120,17 @@ async def delete_key(
 
 @router.post("/tenants/{tenant}/tokens", status_code=201)
 async def create_token(tenant: TenantId, body: TokenBody, service: access.Service, caller: access.Manager) -> KeyMade:
-    """Make a short-lived key of the tenant, for a page in the tenant's own portal."""
+    """Make a short-lived key of the tenant, for a page in the tenant's own portal.
+
+    It ends with the caller's own key at the latest.
+    """
     key, text = await service.keys.create(
-        body.role, caller.actor, tenant=tenant, name=body.name, lifetime_s=body.lifetime_s
+        body.role,
+        caller.actor,
+        tenant=tenant,
+        name=body.name,
+        lifetime_s=body.lifetime_s,
+        until_us=caller.key.expires_us,
     )
     return KeyMade(**_shown(key), key=text)
 

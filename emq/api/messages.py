@@ -125,6 +125,7 @@ class Erasure(forms.Body):
 async def erase(tenant: TenantId, body: Erasure, service: access.Service, caller: access.Manager) -> Erased:
     """Delete the payloads of all messages with a key, in the log, among delayed messages, retries and dead letters.
 
-    A message that waits in a queue for its first attempt is delivered, and then gone. Safe to repeat.
+    Some seconds later the messages go with their deliveries and attempts. A message that waits in a queue for its first
+    attempt is delivered, or fails, and is then gone. Safe to repeat.
     """
-    return Erased(payloads=await service.messages.erase_key(tenant, body.key, caller.actor))
+    return Erased(payloads=await service.erasing.erase_key(tenant, body.key, caller.actor))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -91,9 +91,6 @@ class _Surroundings:
     def host(self) -> str:
         return self._app.host_name() if self._app.host is None else self._app.host.statistics().host
 
-    async def change(self, topic: str, changes: Mapping[str, str], given: Mapping[str, str]) -> None:
-        await self._app.catalog.set_attributes(topic, changes, given)
-
 
 @asynccontextmanager
 async def with_push(app: App) -> AsyncIterator[None]:
@@ -104,6 +101,7 @@ async def with_push(app: App) -> AsyncIterator[None]:
         from emq.push.endpoint import Endpoints, is_delivered
         from emq.push.pusher import Pusher, Reports
         from emq.push.secrets import Secrets
+        from emq.push.service.host_changes import HostChanges
     except errors.InvalidSettings as exc:
         log.info("topics with push.url are not consumed on this host: %s", exc)
         yield
@@ -115,7 +113,7 @@ async def with_push(app: App) -> AsyncIterator[None]:
         return topic is not None and is_delivered(topic.options.attributes)
 
     addresses, secrets = AddressFilter.of_settings(app.settings), Secrets.of_setting(app.settings)
-    reports = Reports(around.throttles, _kept_records(app, around), around.change)
+    reports = Reports(around.throttles, _kept_records(app, around), HostChanges(app, around.host).change)
     endpoints = Endpoints(around.topic, secrets)
     async with Pusher(endpoints, clock=app.clock, addresses=addresses, reports=reports) as pusher:
         app.handlers = WithPush(own, pusher, has_endpoint)

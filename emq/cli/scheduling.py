@@ -201,6 +201,9 @@ async def submit(
     cost: Annotated[
         list[str] | None, typer.Option(metavar="LIMIT=UNITS", help="What it is charged, instead of its type's costs.")
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Let tasks of the key keep to one resource, where that has room soon.")
+    ] = False,
     reply_to: Annotated[str | None, typer.Option(metavar="TOPIC", help="Publish its result there.")] = None,
 ) -> None:
     """Submit a task. A task that no resource can do, or not in time, is refused with the reason.
@@ -222,6 +225,7 @@ async def submit(
             deadline_s=deadline_s,
             zone=zone,
             costs=costs,
+            keep=keep,
             reply_to=reply_to,
         )
     told = scheduling_view.start_in_words(receipt.wait_s)

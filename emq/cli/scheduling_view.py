@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -101,7 +102,7 @@ def _quantiles(waits: Any) -> tuple[float, float]:
 
 
 def _predicted(view: TypeView) -> str:
-    return "never" if view.predicted_wait_s is None else durations.brief(view.predicted_wait_s)
+    return "over a day" if view.predicted_wait_s is None else durations.brief(view.predicted_wait_s)
 
 
 def _resources(pool: Pool, live: Snapshot | None) -> RenderableType:
@@ -253,6 +254,8 @@ def start_in_words(wait_s: float | None) -> str:
     """Return when a submitted task will start, to follow its id; nothing if nobody knows."""
     if wait_s is None:
         return ""
+    if math.isinf(wait_s):
+        return ", starts in over a day, as things are"
     return ", starts at once" if wait_s < AT_ONCE_S else f", starts in about {durations.brief(wait_s)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from emq.storage import slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.storage.log_store import Bounds, Trim
+from emq.storage.names import group_of, topic_of
 from emq.storage.store import Store
 from emq.topics import inputs
 from emq.topics.catalog import Catalog
@@ -33,6 +35,12 @@ TRIES = 20
 """Most times that a deletion takes groups from hosts that do not know of the deletion yet. A host learns of it at its
 next look at the catalog, and takes a group back at most once between two looks."""
 AGAIN = "nothing more is published to it; delete it again"
+
+STABLE_S = 2.0
+"""Seconds after which opened queues, lanes and slots are looked at again. A store that came back from a crash without
+its last second has forgotten that they were opened."""
+LOOKS = 5
+"""Most looks, should something else seal them meanwhile."""
 
 
 class Admin:
@@ -164,15 +172,31 @@ class Admin:
         return held + sum(s.ready + s.delayed + s.claimed for s in await self.slot_lag([topic]))
 
     async def _open(self, topics: Sequence[Topic]) -> None:
-        """Open queues, lanes and slots that may be sealed. Safe to repeat.
+        """Open queues, lanes and slots that are sealed, and see that they stay open. Safe to repeat.
 
         Groups that retire are left out, because their host may be about to seal them.
         """
+        for _ in range(LOOKS):
+            topics = await self._opened(topics)
+            if not topics:
+                return
+            await asyncio.sleep(STABLE_S)
+
+    async def _opened(self, topics: Sequence[Topic]) -> list[Topic]:
+        """Open what is sealed; return the topics that had something sealed."""
         queues = [q for t in topics for group in range(t.active_groups) for q in t.queues(group)]
+        found: set[str] = set()
         for start in range(0, len(queues), CHUNK):
-            served(await self._store.log.trim([Trim(q, 0, None, seal=False) for q in queues[start : start + CHUNK]]))
+            part = queues[start : start + CHUNK]
+            looks = served(await self._store.log.trim([Trim(q, 0, None) for q in part]))
+            if sealed := [q for q, look in zip(part, looks, strict=True) if look is True]:
+                served(await self._store.log.trim([Trim(q, 0, None, seal=False) for q in sealed]))
+                found.update(topic_of(group_of(q)) for q in sealed)
         for topic in topics:
-            await self._seal_lanes(topic, range(topic.active_groups), LaneVerdict.OPEN, slot_store.SlotVerdict.OPEN)
+            groups = range(topic.active_groups)
+            if await self._settle_lanes(topic, groups, LaneVerdict.OPEN, slot_store.SlotVerdict.OPEN):
+                found.add(topic.name)
+        return [topic for topic in topics if topic.name in found]
 
     async def _raise(self, topic: Topic) -> None:
         """Have the queues refuse messages that producers route by an older layout.
@@ -196,7 +220,7 @@ class Admin:
             upto = {q: c.watermark for q, c in (await self._checkpoints.load(queues)).items()}
         # The lanes first: a group forgets the ids of publishes with the seal of its last queue, and must learn no id
         # after that. Else a topic of this name that is created again would leave out a message of such an id.
-        await self._seal_lanes(topic, range(topic.groups), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
+        await self._settle_lanes(topic, range(topic.groups), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
         done = True
         for start in range(0, len(queues), CHUNK):
             part = queues[start : start + CHUNK]
@@ -204,15 +228,19 @@ class Admin:
             done &= all(sealed is True for sealed in served(await self._store.log.trim(trims)))
         return done
 
-    async def _seal_lanes(
+    async def _settle_lanes(
         self, topic: Topic, groups: Sequence[int], of_lanes: LaneVerdict, of_slots: slot_store.SlotVerdict
-    ) -> None:
+    ) -> bool:
+        """Give each lane and slot of some groups a verdict; return whether one answered True."""
+        found = False
         for start in range(0, len(groups), CHUNK):
             part = groups[start : start + CHUNK]
-            served(await self._store.lanes.settle([LaneSettle(topic.group(group), "", of_lanes) for group in part]))
+            lanes = [LaneSettle(topic.group(group), "", of_lanes) for group in part]
+            found |= True in served(await self._store.lanes.settle(lanes))
             if topic.is_sorted:
-                verdicts = [slot_store.SlotSettle(topic.slot(group), b"", of_slots) for group in part]
-                served(await self._store.sorted.settle(verdicts))
+                slots = [slot_store.SlotSettle(topic.slot(group), b"", of_slots) for group in part]
+                found |= True in served(await self._store.sorted.settle(slots))
+        return found
 
     async def _bounds_of(self, topic: Topic) -> Sequence[Bounds]:
         if self._trail is None or not self._trail.enabled:

@@ -27,5 +27,5 @@ def unopened(topic: str) -> errors.StoreUnavailable:
     waited_s = TRIES * (TRIES - 1) / 2 * STEP_S
     return errors.StoreUnavailable(
         f"a group of topic {topic!r} was closed in the store, and nobody has opened it in {waited_s:g} s; nothing was "
-        "published; see that a host runs, and publish again"
+        f"published; publish again, and if that fails as well, open it: emq topic set {topic} qps=..."
     )

@@ -33,15 +33,18 @@ _CLOSED = {
     "unspecified": ("0.0.0.0/8", "::/128"),
     "reserved": (
         *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
-        *("240.0.0.0/4", "100::/64", "2001::/23", "2001:db8::/32", "3fff::/20", "5f00::/16"),
+        *("192.31.196.0/24", "192.52.193.0/24", "192.175.48.0/24", "240.0.0.0/4"),
+        *("100::/64", "2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20", "5f00::/16"),
     ),
+    "metadata": ("168.63.129.16/32",),
 }
 """Networks that are not the public internet: the special-purpose registries of IANA (RFC 6890 and its successors). The
-metadata services of clouds are at link-local, private and shared addresses."""
+metadata services of clouds are at link-local, private and shared addresses, and Azure's is at a public one."""
 
 _CARRIERS = {
     "::ffff:0:0/96": 96,  # IPv4-mapped
     "::/96": 96,  # IPv4-compatible, out of use
+    "::ffff:0:0:0/96": 96,  # IPv4-translated
     "64:ff9b::/96": 96,  # NAT64
     "2002::/16": 16,  # 6to4
 }
@@ -49,6 +52,9 @@ _CARRIERS = {
 
 _LOCAL_CARRIERS = ("64:ff9b:1::/48",)
 """A network's own NAT64: the place of the IPv4 address in it is not known."""
+
+_PUBLIC = ipaddress.IPv6Network("2000::/3")
+"""All public addresses of IPv6 are in it; the rest is reserved, apart from those that stand for an IPv4 address."""
 
 EVERYTHING = "*"
 
@@ -124,6 +130,8 @@ class AddressFilter:
             for kind, networks in _NETWORKS.items():
                 if any(_contains(network, each) for network in networks):
                     return f"the {kind} address {found}"
+        if len(seen) == 1 and isinstance(found, ipaddress.IPv6Address) and found not in _PUBLIC:
+            return f"the reserved address {found}"
         return None
 
     def check(self, address: str) -> None:

@@ -11,12 +11,14 @@ import yarl
 MIN_TIMEOUT_S = 0.1
 MAX_TIMEOUT_S = 300.0
 MAX_URL_LENGTH = 4096
+MAX_NAME_LENGTH = 253
 MAX_HEADER_LENGTH = 4096
 MAX_HEADERS_LENGTH = 16_384
 """Most characters of one extra header, and of all together; many servers refuse more than 8 to 16 KiB."""
 
 HEADER_PREFIX = "push.headers."
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.IGNORECASE)
 _SPACES_AND_CONTROLS = re.compile(r"[\s\x00-\x1f\x7f]")
 
 _RESERVED = frozenset(
@@ -50,9 +52,17 @@ def url(attribute: str, text: str) -> yarl.URL:
         raise ValueError(f"{attribute} must not contain a user or password; use push.basic")
     if not host:
         raise ValueError(f"{named} names no host")
+    if not _is_host(found.raw_host or ""):
+        raise ValueError(f"{named} is not a URL: its host is not a domain name")
     if not port:
         raise ValueError(f"{named} has port 0; give 1 to 65535")
     return found
+
+
+def _is_host(text: str) -> bool:
+    """Return True for an address of IPv6, and for a name that DNS can have (RFC 1035), with underscores."""
+    name = text.removesuffix(".")
+    return ":" in text or (len(name) <= MAX_NAME_LENGTH and all(map(_LABEL.fullmatch, name.split("."))))
 
 
 def number(attribute: str, text: str, least: float, most: float) -> float:

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import datetime
 import email.utils
 import errno
 import ssl
@@ -109,7 +110,9 @@ def retry_after_s(value: str | None, now_s: float) -> float | None:
         wait_s = float(value[:20])
     else:
         try:
-            wait_s = email.utils.parsedate_to_datetime(value).timestamp() - now_s
+            at = email.utils.parsedate_to_datetime(value)
+            # A date without a zone is in UTC (RFC 9110, section 5.6.7), wherever this host is.
+            wait_s = (at if at.tzinfo else at.replace(tzinfo=datetime.UTC)).timestamp() - now_s
         except (ValueError, OverflowError):
             return None
     return min(max(wait_s, MIN_RETRY_AFTER_S), MAX_RETRY_AFTER_S)

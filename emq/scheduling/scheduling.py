@@ -177,7 +177,12 @@ class Scheduling:
             raise
 
     async def cancel(self, pool: str, *ids: str) -> None:
-        """Ask for tasks not to be started. Within about a second those that wait end as cancelled; `status` tells."""
+        """Ask for tasks not to be started; `status` tells how they ended.
+
+        Those that wait in the window of the pool's host end as cancelled within about a second; those farther back,
+        those that wait for the hours of their type, and those that wait for their next attempt, when it is their turn.
+        A task that runs goes on.
+        """
         given.check_ids(ids)
         await Cancels(self._app.database, self._app.settings.environment).ask(pool, ids)
 

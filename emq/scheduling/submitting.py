@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from emq import errors
+from emq import durations, errors
 from emq.producer.outgoing import Outgoing
 from emq.scheduling import given, topics
 from emq.scheduling.limits import calendars
 from emq.scheduling.model import Costs, Pool, TaskType
 from emq.scheduling.pools import rules
 from emq.scheduling.pools.catalog import PoolCatalog, Stored
-from emq.scheduling.records.snapshot import Snapshot
+from emq.scheduling.records.snapshot import LOOK_AHEAD_S, Snapshot
 from emq.scheduling.records.snapshots import Snapshots
 from emq.scheduling.tasks import Carried, headers_of, topic_of
 from emq.topics.inputs import shown
@@ -43,7 +43,8 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         id: of the task, for `status` and `cancel`.
-        wait_s: predicted seconds until it starts; None while no host schedules the pool.
+        wait_s: predicted seconds until it starts; infinity if not within a day, as while all that takes it is paused;
+            None while no host schedules the pool.
     """
 
     id: str
@@ -181,22 +182,34 @@ class Submitter:
             self._check_costs(pool, each, given.check_costs(each.costs, self._limits))
         elif each.type not in self._rates or self._rates[each.type] <= 0:
             raise self._no_resource(pool, each.type)
+        if each.zone:
+            given.check_zone(each.zone)
         wait_s = self._predicted(each.type)
+        opens_s = 0.0
+        if kind.hours:
+            opens_s = _opens_s(kind, each.zone or pool.zone, now)
+            if wait_s is not None and each.zone and each.zone != pool.zone:
+                wait_s = _in_zone(wait_s, _opens_s(kind, pool.zone, now), opens_s)
         allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
-        if allowed_s is not None and wait_s is not None and wait_s > allowed_s - self._duration(kind, each.type):
-            duration_s = self._duration(kind, each.type)
-            starts = f"start in about {wait_s:.3g} s and take {duration_s:.3g} s"
-            if math.isinf(wait_s):
-                starts = "not start within a day, since what takes it is closed or has no quota left"
-            raise errors.TaskRefused(
-                f"task type {each.type!r} of pool {self.name!r}: a task submitted now would {starts}, and its deadline "
-                f"is in {allowed_s:.3g} s; submit fewer, add a resource, or give it more time",
-                code="deadline",
-                wait_s=wait_s,
-            )
+        if allowed_s is not None:
+            least_s = opens_s if wait_s is None else max(wait_s, opens_s)
+            if least_s > allowed_s - self._duration(kind, each.type):
+                raise self._too_late(each.type, least_s, self._duration(kind, each.type), allowed_s)
         return wait_s
 
+    def _too_late(self, task_type: str, wait_s: float, duration_s: float, allowed_s: float) -> errors.TaskRefused:
+        starts = f"start in about {durations.brief(wait_s)} and take {durations.brief(duration_s)}"
+        if math.isinf(wait_s):
+            starts = "not start within a day, since what takes it is closed or has no quota left"
+        return errors.TaskRefused(
+            f"task type {task_type!r} of pool {self.name!r}: a task submitted now would {starts}, and its deadline "
+            f"is in {durations.brief(allowed_s)}; submit fewer, add a resource, or give it more time",
+            code="deadline",
+            wait_s=wait_s,
+        )
+
     def _predicted(self, task_type: str) -> float | None:
+        """Return the predicted wait of a task that has the pool's zone; None while no host schedules the pool."""
         snapshot = self._snapshot
         view = None if snapshot is None else snapshot.types.get(task_type)
         if view is None:
@@ -252,8 +265,6 @@ class Submitter:
     def _outgoing(self, pool: Pool, each: Submission, now: float) -> Outgoing:
         carried: dict[str, str] | None = None
         if each.deadline_s is not None or each.zone or each.costs is not None or each.keep or each.reply_to:
-            if each.zone:
-                given.check_zone(each.zone)
             if each.reply_to:
                 given.check_reply_to(each.reply_to)
             deadline = None if each.deadline_s is None else now + each.deadline_s
@@ -296,3 +307,20 @@ class Submitter:
             missing.update((kind, "") for kind in pool.types)  # a topic starts nothing in the second of its creation
             await topics.ensure(self._app, pool, sorted(missing))
             known.update({pair: topic_of(self.name, *pair) for pair in missing})
+
+
+def _opens_s(kind: TaskType, zone: str, now: float) -> float:
+    """Return in how many seconds the hours of a type begin in a zone; 0 if they hold."""
+    return calendars.allowed_at(kind.hours, zone, now) - now
+
+
+def _in_zone(wait_s: float, pool_opens_s: float, opens_s: float) -> float:
+    """Return the predicted wait of a task with a zone of its own: until its hours begin, and then for its turn.
+
+    Args:
+        wait_s: of a task with the pool's zone, infinity beyond `LOOK_AHEAD_S`.
+        pool_opens_s, opens_s: seconds until the hours of the type begin in the pool's zone, and in the task's.
+    """
+    if math.isinf(wait_s):
+        return opens_s if pool_opens_s >= LOOK_AHEAD_S else wait_s  # nobody knows how long it would wait for its turn
+    return opens_s + max(0.0, wait_s - pool_opens_s)

@@ -43,7 +43,7 @@ class LaneVerdict(enum.StrEnum):
     SEAL = "seal"
     """For the lane as a whole: refuse producers' adds with `QueueSealed`, and replays, from now on."""
     OPEN = "open"
-    """For the lane as a whole: undo SEAL."""
+    """For the lane as a whole: undo SEAL. The answer is True if the lane was sealed."""
     FORGET = "forget"
     """For the lane as a whole: forget which entries were taken `for_good`."""
 

@@ -146,7 +146,7 @@ class SlotVerdict(enum.StrEnum):
     SEAL = "seal"
     """For the slot as a whole: refuse adds with `QueueSealed`, and replays, from now on."""
     OPEN = "open"
-    """For the slot as a whole: undo SEAL."""
+    """For the slot as a whole: undo SEAL. The answer is True if the slot was sealed."""
 
     @property
     def is_of_all(self) -> bool:

@@ -29,6 +29,9 @@ from emq.topics.model import DEFAULT_PRIORITIES, Topic
 
 _table = tables.topics
 
+Also = Callable[[sa.Connection], object]
+"""Writes something else in the transaction of a change; if it raises, nothing is changed."""
+
 
 class Changes(NamedTuple):
     """The changes of the catalog since a version. Apply `deleted` first, then `changed`.
@@ -232,6 +235,7 @@ class Catalog:
         *,
         draining: Collection[int] | None = None,
         expected_attributes: Mapping[str, str] | None = None,
+        also: Also | None = None,
         **changes: Any,
     ) -> Topic:
         """Change settings of a topic, atomically; return the topic as it is now.
@@ -244,6 +248,7 @@ class Catalog:
             draining: the retired groups that still hold messages and so share the quota; None for all retired groups
                 that had a share before.
             expected_attributes: change nothing unless the topic has exactly these; None for any.
+            also: written in the same transaction; None for nothing.
             changes: `qps`, `group_qps`, `state`, `options` (all of them), or single options by their names.
 
         Raises:
@@ -259,15 +264,18 @@ class Catalog:
                 raise errors.ChangedMeanwhile(f"topic {name!r} has got other attributes meanwhile; read it again")
             return self._permit(self._checked(changing.kept(topic, changing.merged(topic, changes))), topic)
 
-        return await self._change(name, updated, draining)
+        return await self._change(name, updated, draining, also=also)
 
-    async def set_attributes(self, name: str, changes: Mapping[str, str], given: Mapping[str, str]) -> Topic:
+    async def set_attributes(
+        self, name: str, changes: Mapping[str, str], given: Mapping[str, str], *, also: Also | None = None
+    ) -> Topic:
         """Set single attributes, atomically; return the topic as it is now.
 
         Args:
             name: the topic's name.
             changes: attributes to set; an empty text takes one away.
             given: nothing changes unless the topic has these attributes; an empty text stands for none.
+            also: written in the same transaction if the attributes are set; None for nothing.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -278,10 +286,39 @@ class Catalog:
             there = topic.options.attributes
             if any(there.get(attribute, "") != value for attribute, value in given.items()):
                 return topic
-            attributes = {attribute: value for attribute, value in {**there, **changes}.items() if value}
-            return self._checked(changing.merged(topic, {"attributes": attributes}))
+            return self._with_attributes(topic, changes)
 
-        return await self._change(name, changed)
+        return await self._change(name, changed, also=also)
+
+    async def set_attributes_of(
+        self, choose: Callable[[sa.Connection], Iterable[str]], changes: Mapping[str, str]
+    ) -> Sequence[Topic]:
+        """Set single attributes of several topics, of all or of none; return the topics as they are now.
+
+        Args:
+            choose: called within the transaction, in which it may write, too; returns the names of the topics. Those
+                that do not exist are left out.
+            changes: attributes to set; an empty text takes one away.
+
+        Raises:
+            InvalidTopic: this version cannot read one of the topics.
+            DatabaseUnavailable: try again later.
+        """
+
+        def run(connection: sa.Connection) -> list[Topic]:
+            version = self._next_version(connection)
+            bodies = self._rows.bodies(connection, choose(connection))
+            topics = [self._with_attributes(topic, changes) for topic in catalog_rows.decoded(bodies).values()]
+            self._rows.save(connection, version, topics, bodies)
+            return topics
+
+        return await self._db.run(run)
+
+    def _with_attributes(self, topic: Topic, changes: Mapping[str, str]) -> Topic:
+        """Return a topic with attributes set; an empty text takes one away."""
+        both = {**topic.options.attributes, **changes}
+        attributes = {attribute: value for attribute, value in both.items() if value}
+        return self._checked(changing.merged(topic, {"attributes": attributes}))
 
     async def share(self, name: str, expected: Topic, draining: Collection[int]) -> Topic:
         """Let only these retired groups share the topic's quota, beside its active ones.
@@ -507,6 +544,7 @@ class Catalog:
         change: Callable[[Topic], Topic],
         draining: Collection[int] | None = None,
         expected: Topic | None = None,
+        also: Also | None = None,
     ) -> Topic:
         def run(connection: sa.Connection) -> Topic:
             # Take the version first: its row is the lock that keeps other writers out between our read and our write.
@@ -515,8 +553,11 @@ class Catalog:
             before = catalog_rows.decode(name, body)
             if expected is not None and before != expected:
                 return before
-            topic = changing.divided(before, change(before), draining, self._now(connection))
+            wanted = change(before)
+            topic = changing.divided(before, wanted, draining, self._now(connection))
             self._rows.save(connection, version, [topic], {name: body})
+            if also is not None and wanted is not before:
+                also(connection)
             return topic
 
         return await self._db.run(run)

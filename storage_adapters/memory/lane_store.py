@@ -97,8 +97,10 @@ class MemoryLanes:
         if settle.verdict is LaneVerdict.FORGET:
             self._world.taken.pop(settle.lane, None)
             return True
-        if settle.verdict.is_of_all:
-            self._world.seal(settle.lane, settle.verdict is LaneVerdict.SEAL)
+        if settle.verdict is LaneVerdict.OPEN:
+            return self._world.open(settle.lane)
+        if settle.verdict is LaneVerdict.SEAL:
+            self._world.seal(settle.lane)
             return True
         lane = self._world.lanes.get(settle.lane)
         if lane is None or (settle.verdict is LaneVerdict.REPLAY and settle.lane in self._world.sealed):

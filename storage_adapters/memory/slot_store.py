@@ -114,8 +114,10 @@ class MemorySorted:
 
     def _settle(self, settle: SlotSettle, now_ms: int) -> bool | errors.NotOwner:
         address = settle.slot.address
-        if settle.verdict.is_of_all:
-            self._world.seal(address, settle.verdict is SlotVerdict.SEAL)
+        if settle.verdict is SlotVerdict.OPEN:
+            return self._world.open(address)
+        if settle.verdict is SlotVerdict.SEAL:
+            self._world.seal(address)
             return True
         if settle.verdict is SlotVerdict.REPLAY and address in self._world.sealed:
             return False

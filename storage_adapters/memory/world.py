@@ -217,9 +217,15 @@ class World:
         for wakeups in self._instances:
             wakeups.lose()
 
-    def seal(self, name: str, sealed: bool) -> None:
-        """Seal or open a lane or slot."""
-        (self.sealed.add if sealed else self.sealed.discard)(name)
+    def seal(self, name: str) -> None:
+        """Seal a lane or slot."""
+        self.sealed.add(name)
+
+    def open(self, name: str) -> bool:
+        """Open a lane or slot; return whether it was sealed."""
+        was_sealed = name in self.sealed
+        self.sealed.discard(name)
+        return was_sealed
 
     def remember_taken(self, lane: str, id_: str) -> None:
         """Remember that an entry was taken for good; forget the entries taken too long ago, and the oldest if too many.

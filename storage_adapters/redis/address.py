@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import urllib.parse
 from typing import Any
 
@@ -82,6 +83,8 @@ def parsed(url: str) -> Address:
             raise errors.InvalidSettings(f"store URL {shown}: name the master that the sentinels watch: {shown}/NAME")
     elif parts.path.strip("/") not in ("", "0"):
         raise errors.InvalidSettings(f"store URL {shown}{parts.path}: a cluster has database 0 only; leave it out")
+    if kind != "cluster" and not re.fullmatch(r"[0-9]*", database := path.strip("/")):
+        raise errors.InvalidSettings(f"store URL {shown}: a database has a number, such as /1, not {database!r}")
     shards = _number(options.pop("shards", None), "shards", shown)
     if shards is not None and not (shards.is_integer() and 1 <= shards <= MOST_SHARDS):
         raise errors.InvalidSettings(f"store URL {shown}: shards={shards:g} must be from 1 to {MOST_SHARDS}")

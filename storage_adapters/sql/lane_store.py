@@ -179,8 +179,8 @@ class SqlLanes:
                 answers.append(True)
                 continue
             if verdict.is_of_all:
+                answers.append(verdict is LaneVerdict.SEAL or bool(lane.sealed))
                 lane.sealed = int(verdict is LaneVerdict.SEAL)
-                answers.append(True)
                 continue
             sealed = lane.sealed and verdict is LaneVerdict.REPLAY
             answers.append(not sealed and states.get(entry) == _SOURCE[verdict])

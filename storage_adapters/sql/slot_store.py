@@ -158,8 +158,8 @@ class SqlSorted:
                 answers.append(stale)
                 continue
             if settle.verdict.is_of_all:
+                answers.append(settle.verdict is SlotVerdict.SEAL or bool(slot.sealed))
                 slot.sealed = int(settle.verdict is SlotVerdict.SEAL)
-                answers.append(True)
                 continue
             if slot.sealed and settle.verdict is SlotVerdict.REPLAY:
                 answers.append(False)

@@ -27,6 +27,7 @@ async def test_a_sealed_lane_refuses_producers_until_it_is_opened(store: Store, 
     assert added is True
     assert [state.waiting for state in await store.lanes.inspect([lane, neighbour])] == [0, 1]
     await seal(other, lane, LaneVerdict.OPEN)
+    assert await store.lanes.settle([LaneSettle(lane, "", LaneVerdict.OPEN)]) == [False], "it was open"
     assert await store.lanes.add([LaneAdd(lane, "a", b"a", NOW_MS)]) == [True]
 
 
@@ -72,7 +73,8 @@ async def test_a_sealed_slot_refuses_new_members_and_merges_until_it_is_opened(
     [claimed] = await store.sorted.claim([slot_store.SlotClaim(slot, 10, 3, NOW_MS)], NOW_MS)
     assert isinstance(claimed, slot_store.SlotClaimed)
     assert [entry.member for entry in claimed.entries] == [b"waits"], "it is drained"
-    assert await other.sorted.settle([slot_store.SlotSettle(slot, b"", slot_store.SlotVerdict.OPEN)]) == [True]
+    opening = [slot_store.SlotSettle(slot, b"", slot_store.SlotVerdict.OPEN)]
+    assert [await other.sorted.settle(opening), await store.sorted.settle(opening)] == [[True], [False]]
     assert await store.sorted.add([add(slot, b"new")]) == [True]
 
 

@@ -13,7 +13,9 @@ from support.lossy_servers import AppendOnlyFile
 import emq
 from emq import errors
 from emq.host.retirement import Retirement
+from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put
+from emq.storage.slot_store import Keep, SlotAdd
 
 AT_THE_SECOND_LOOK_S = 1e-9
 """For `Retirement`: a group is dropped at the second look that finds it sealed."""
@@ -73,3 +75,33 @@ async def test_a_group_is_dropped_if_its_seals_hold(app: emq.App) -> None:
     topic = await app.catalog.get("orders")
     assert [await loop.retire(topic), await loop.retire(topic)] == [False, True]
     assert await is_refused(app)
+
+
+@pytest.mark.parametrize("kind", ["log", "priority"])
+async def test_a_topic_that_is_created_again_stays_open(server: AppendOnlyFile, app: emq.App, kind: emq.Kind) -> None:
+    """The server dies when the queues, lanes and slots that a deletion had sealed were open for a moment."""
+    await app.create_topic("again", 50, kind=kind)
+    await app.admin.delete("again")
+    server.cut()
+    creating = asyncio.create_task(app.create_topic("again", 50, kind=kind))
+    async with asyncio.timeout(10):
+        while not await is_open(app, "again"):
+            await asyncio.sleep(0.02)
+        await lost(server, app)
+        assert not await is_open(app, "again"), "the server has forgotten that it was opened"
+        await creating
+    assert await is_open(app, "again")
+
+
+async def is_open(app: emq.App, name: str) -> bool:
+    """Return whether the first group of a topic takes messages, in its queue or slot and in its lane."""
+    try:
+        topic = await app.catalog.get(name)
+    except errors.UnknownTopic:
+        return False
+    answers: list[object] = [*await app.store.lanes.add([LaneAdd(topic.group(0), "probe", b"", 1 << 50)])]
+    if topic.is_sorted:
+        answers += await app.store.sorted.add([SlotAdd(topic.slot(0), b"probe", 17.0, Keep.LAST)])
+    else:
+        answers += await app.store.log.put([Put(topic.queues(0)[0], [b"probe"])])
+    return not any(isinstance(answer, errors.QueueSealed) for answer in answers)

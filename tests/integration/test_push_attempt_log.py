@@ -143,7 +143,7 @@ async def test_a_record_that_no_table_takes_does_not_keep_the_others_out(databas
         async with asyncio.timeout(10):
             while log.written < 2:
                 await asyncio.sleep(0.02)
-        assert log.lost == 1
+        assert log.refused == 1
     assert [row.message for row in await rows(database, tables.attempts)] == ["a", "b"]
 
 
@@ -159,7 +159,7 @@ async def test_no_record_is_lost_unseen_while_the_database_is_away(
         return await real(*args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(database, "run", run)
-    monkeypatch.setattr("emq.push.attempt_log.AGAIN_S", 0.05)
+    monkeypatch.setattr("emq.database.batch_writer.AGAIN_S", 0.05)
     log = AttemptLog(lambda: database, environment(), lambda: "host-1", most=100)
     async with log.running():
         for i in range(150):

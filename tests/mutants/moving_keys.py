@@ -176,6 +176,15 @@ MUTANTS = (
         "tests/integration/test_lost_seals.py::test_a_group_is_dropped_only_after_its_seals_have_held",
     ),
     Mutant(
+        "opened-groups-may-close-again",
+        "M",
+        "a topic that was opened stays closed if its store forgets that in a crash",
+        "emq/inspect/admin.py",
+        "LOOKS = 5",
+        "LOOKS = 1",
+        "tests/integration/test_lost_seals.py::test_a_topic_that_is_created_again_stays_open[log]",
+    ),
+    Mutant(
         "lost-seals-count-as-old",
         "L",
         "seals that a store has lost, and that are set again, count as if they had held all the time",

@@ -64,6 +64,14 @@ async def test_a_token_is_of_one_tenant_and_ends(api: Api, monkeypatch: pytest.M
     await api("GET", "/v1/tenants/acme", key=token, status=401)
 
 
+async def test_a_token_does_not_outlive_the_key_that_makes_it(api: Api) -> None:
+    path = "/v1/tenants/acme/tokens"
+    first = await api("POST", path, {"role": "manage", "lifetime_s": 60}, status=201)
+    longer = await api("POST", path, {"role": "manage", "lifetime_s": 3600}, key=first["key"], status=201)
+    shorter = await api("POST", path, {"role": "read", "lifetime_s": 5}, key=first["key"], status=201)
+    assert longer["expires"] == first["expires"] > shorter["expires"]
+
+
 async def test_the_audit_log_says_who_changed_what_without_secrets(api: Api) -> None:
     manager = (await api("POST", "/v1/keys", {"role": "manage", "tenant": "acme", "name": "ann"}))["key"]
     url, path = "https://93.184.216.34/hook", "/v1/tenants/acme/endpoints"

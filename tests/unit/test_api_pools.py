@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -16,6 +17,8 @@ from support.push_api import Api
 
 from emq.api.scheduling.desk import MOST_FORECASTS
 from emq.scheduling.forecast import what_if
+from emq.scheduling.model import Pool, Resource, TaskType
+from emq.scheduling.pools import documents
 from emq.scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
 from emq.scheduling.records.snapshots import Snapshots
 
@@ -84,6 +87,20 @@ async def test_wrong_pools_are_refused_in_one_line_and_nothing_is_stored(api: Ap
     await api("GET", "/v1/pools/other", status=404)
 
 
+async def test_a_body_may_be_written_as_a_file_and_an_error_names_its_entry(api: Api) -> None:
+    pool = Pool("file", types={"t": TaskType(timeout_s=None)}, resources={"r": Resource(takes={"t": {}})})
+    exported = json.loads(documents.dump(pool, "json"))
+    assert exported["resources"]["r"]["takes"] == ["t"]
+    made = await api("PUT", "/v1/pools/file", exported, status=201)
+    assert made["pool"]["resources"]["r"]["takes"] == {"t": {}}
+    assert (await api("PUT", "/v1/pools/file", made["pool"]))["version"] == 1
+    await api("PUT", "/v1/pools/file/resources/s", {"takes": ["t"], "parent": "none"}, status=201)
+    assert (await api("PATCH", "/v1/pools/file/resources/s", {"takes": ["t"]}))["value"]["takes"] == {"t": {}}
+    wrong = {"name": "file", "resources": {"r": {"limits": [{"name": "calls", "amount": None, "per": "second"}]}}}
+    problem = await api("PUT", "/v1/pools/file", wrong, status=422)
+    assert "resource 'r': limits[0].amount" in problem["detail"]
+
+
 async def test_lists_go_on_at_their_cursor_and_say_how_each_pool_does(api: Api) -> None:
     for name in ("a", "z"):
         await api("PUT", f"/v1/pools/{name}", {"name": name})
@@ -100,7 +117,7 @@ async def test_lists_go_on_at_their_cursor_and_say_how_each_pool_does(api: Api) 
 async def test_a_pool_with_waiting_tasks_is_deleted_by_force_only(api: Api) -> None:
     await api("POST", f"{SMS}/tasks", {"type": "marketing", "payload": {}})
     problem = await api("DELETE", SMS, status=409)
-    assert (problem["code"], "1 tasks" in problem["detail"]) == ("tasks_waiting", True)
+    assert (problem["code"], "has 1 task not done" in problem["detail"]) == ("tasks_waiting", True)
     await api("DELETE", f"{SMS}?force=true", status=204)
     assert (await api("GET", SMS, status=404))["code"] == "unknown_pool"
     assert (await api("PUT", SMS, POOL, status=201))["version"] == 3, "versions go on after a deletion"

@@ -260,13 +260,13 @@ async def test_old_payloads_messages_and_keys_are_forgotten(api: Api, monkeypatc
     await api("PUT", "/v1/tenants/acme", retention)
     await endpoint_of(api)
     await post(api, message(id="m1"), headers={"Idempotency-Key": "k1"})
+    await settle(api, "m1")
     now_us, upkeep = api.service.parts.now_us(), Upkeep(api.service)
     for hours, erased in ((0.9, False), (1.1, True)):
         monkeypatch.setattr(api.service.parts, "now_us", lambda h=hours: now_us + round(h * 3.6e9))
         await upkeep.tidy_once()
         assert (await api("GET", f"{PATH}/m1"))["erased"] is erased
     monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(2.1 * 3.6e9))
-    await settle(api, "m1")
     await upkeep.tidy_once()
     assert await states(api) == {}
     monkeypatch.setattr(api.service.parts, "now_us", lambda: now_us + round(24.1 * 3.6e9))

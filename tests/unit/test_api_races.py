@@ -12,6 +12,7 @@ from support import push_api
 from support.push_api import Api
 from support.push_api_calls import endpoint_of
 
+from emq import errors
 from emq.push.service import upkeep
 
 ENDPOINTS = "/v1/tenants/acme/endpoints"
@@ -67,8 +68,14 @@ async def test_a_change_keeps_a_secret_that_was_rotated_meanwhile(api: Api, mean
 async def test_a_rotation_that_begins_again_keeps_the_old_secret(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     made = await endpoint_of(api)
     service = api.service.endpoints
-    saved, refusals = service._save, [None]
-    monkeypatch.setattr(service, "_save", lambda *a, **k: refusals.pop() if refusals else saved(*a, **k))
+    saved, refusals = service._save, [errors.ChangedMeanwhile("by others")]
+
+    def refused_once(*args: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return saved(*args)
+
+    monkeypatch.setattr(service, "_save", refused_once)
     rotated = await service.rotate_secret("acme", made["id"], "test", overlap_s=60)
     attributes = (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
     assert attributes["push.secret"].split() == [rotated.secret, made["secret"]]

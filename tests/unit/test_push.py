@@ -9,7 +9,7 @@ import dataclasses
 import email.utils
 import hmac
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from unittest import mock
 
 import pytest
@@ -290,6 +290,21 @@ def test_410_gives_the_message_back() -> None:
 )
 def test_retry_after_is_honoured_within_bounds(value: str, after_s: float | None) -> None:
     assert verdict.retry_after_s(value, NOW_S) == after_s
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_utc")
+@pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S -0000", "%a %b %d %H:%M:%S %Y", "%a, %d %b %Y %H:%M:%S"])
+def test_a_date_without_a_zone_is_in_utc_wherever_the_host_is(form: str) -> None:
+    assert verdict.retry_after_s(time.strftime(form, time.gmtime(NOW_S + 90)), NOW_S) == 90.0
 
 
 @pytest.mark.parametrize(

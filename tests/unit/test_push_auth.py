@@ -410,7 +410,13 @@ def test_a_broken_url_is_refused_without_its_password(url: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_host_that_cannot_be_a_domain_name_is_named() -> None:
+@pytest.mark.parametrize("host", ["xn--a", "loc%61lhost", "a..b", "-a.test", "a" * 64 + ".test", "ab." * 90 + "test"])
+def test_a_host_that_cannot_be_a_domain_name_is_named(host: str) -> None:
     with pytest.raises(errors.InvalidTopic) as caught:
-        endpoint(url="http://xn--a/")
-    assert "push.url 'http://xn--a/' is not a URL: its host is not a domain name" in str(caught.value)
+        endpoint(url=f"http://{host}/")
+    assert f"push.url 'http://{host}/' is not a URL: its host is not a domain name" in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["a", "A_b.test.", "münchen.test", "xn--mnchen-3ya.test", "8.8.8.8", "[2606::1]"])
+def test_a_host_that_can_be_a_domain_name_or_is_an_address_is_taken(host: str) -> None:
+    assert endpoint(url=f"http://{host}/").url.host

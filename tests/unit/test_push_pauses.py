@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,7 +17,10 @@ from support.http_receiver import HttpReceiver
 from support.push_api import Api
 
 from emq.cli import pushing
+from emq.push.records.endpoints import EndpointSettings
+from emq.push.records.tenants import TenantSettings
 from emq.push.service.tenants import TenantService
+from emq.push.service.upkeep import Upkeep
 
 TENANT = "/v1/tenants/acme"
 ENDPOINTS = f"{TENANT}/endpoints"
@@ -112,6 +116,83 @@ async def test_of_a_pause_and_a_resume_at_once_the_last_row_counts(monkeypatch: 
         assert ("push.paused" in attributes) is paused
 
 
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("crashes_at", range(4))
+async def test_a_crash_leaves_all_endpoints_paused_or_none(monkeypatch: pytest.MonkeyPatch, crashes_at: int) -> None:
+    async with push_api.opened(push_allow="127.0.0.1") as api:
+        await api("PUT", TENANT, {"qps": 100})
+        made = [await api("POST", ENDPOINTS, {"url": "http://127.0.0.1:9/"}, status=201) for _ in range(3)]
+        run, calls = api.app.database.run, 0
+
+        async def crashing(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > crashes_at:
+                raise Crash
+            return await run(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(api.app.database, "run", crashing)
+            with contextlib.suppress(Crash):
+                await api.service.tenants.set_paused("acme", True, "test")
+        topics = [await api.app.catalog.get(f"acme.{each['id']}") for each in made]
+        paused = {"push.paused" in topic.options.attributes for topic in topics}
+        assert paused == {(await api("GET", TENANT))["paused"]}
+        entries = [entry["action"] for entry in (await api("GET", f"{TENANT}/audit-log"))["data"]]
+        assert ("tenant.paused" in entries) is paused.pop()
+
+
+async def test_an_endpoint_made_just_before_a_crash_is_paused_with_its_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with push_api.opened(push_allow="127.0.0.1") as api:
+        await api("PUT", TENANT, {"qps": 100})
+        service = api.service.endpoints
+        create_topic, fit = service._create_topic, service._fit
+
+        async def paused_meanwhile(*args: Any) -> None:
+            await create_topic(*args)
+            await api.service.tenants.set_paused("acme", True, "test")
+
+        async def crash(*args: Any) -> None:
+            raise Crash
+
+        monkeypatch.setattr(service, "_create_topic", paused_meanwhile)
+        monkeypatch.setattr(service, "_fit", crash)
+        with pytest.raises(Crash):
+            await service.create("acme", EndpointSettings(url="http://127.0.0.1:9/"), "test")
+        monkeypatch.setattr(service, "_fit", fit)
+        [made] = (await api("GET", ENDPOINTS))["data"]
+        await Upkeep(api.service).tidy_delivered()
+        assert "push.paused" in (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
+
+
+@pytest.mark.parametrize("crashes_after", ["acme", "acme.0", "acme.1"])
+async def test_upkeep_completes_a_change_of_the_cap_that_a_crash_left_half_done(
+    monkeypatch: pytest.MonkeyPatch, crashes_after: str
+) -> None:
+    async with push_api.opened(push_allow="127.0.0.1") as api:
+        await api("PUT", TENANT, {"qps": 100})
+        made = [await api("POST", ENDPOINTS, {"url": "http://127.0.0.1:9/"}, status=201) for _ in range(2)]
+        names = {"acme": "acme", **{f"acme.{i}": f"acme.{each['id']}" for i, each in enumerate(made)}}
+        update = api.app.update_topic
+
+        async def crashing(name: str, **changes: Any) -> Any:
+            await update(name, **changes)
+            if name == names[crashes_after]:
+                raise Crash
+
+        with monkeypatch.context() as patch:
+            patch.setattr(api.app, "update_topic", crashing)
+            with pytest.raises(Crash):
+                await api.service.tenants.put("acme", TenantSettings(qps=40), "test")
+        await Upkeep(api.service).tidy_delivered()
+        shown = (await api("GET", TENANT))["qps"]
+        assert {(await api.app.catalog.get(name)).qps for name in names.values()} == {shown}
+        assert shown == (100 if crashes_after == "acme" else 40)
+
+
 @pytest.mark.parametrize(("role", "status"), [("manage", 200), ("read", 403), ("send", 403)])
 async def test_who_manages_a_tenant_may_pause_it(role: str, status: int) -> None:
     async with push_api.opened() as api:
@@ -155,3 +236,41 @@ def test_the_command_line_pauses_a_tenant_or_one_endpoint(tmp_path: Path, monkey
     emq(f"push pause acme --endpoint {endpoint}")
     assert [each["state"] for each in emq.json("push endpoints acme")] == ["paused"]
     assert "there is no tenant 'nobody'" in emq.refused("push pause nobody")
+
+
+async def test_the_audit_log_has_what_an_operator_changes_of_a_plain_topic_on_its_page() -> None:
+    site = {"sec-fetch-site": "same-origin"}
+    async with push_api.opened() as api:
+        await api.app.create_topic("plain", qps=10)
+        answer = await api.http.post("/ui/sign-in", data={"key": api.admin}, headers=site)
+        api.http.cookies.update(answer.cookies)
+        proof = re.findall(r'name="csrf" value="(\w+)"', (await api.http.get("/ui/tenants/plain/pause")).text)[0]
+        for path, form in (("rate", {"qps": "7"}), ("pause", {"to": "pause"}), ("pause", {"to": "resume"})):
+            done = await api.http.post(f"/ui/tenants/plain/{path}", data={"csrf": proof, **form}, headers=site)
+            assert done.status_code < 400, done.text
+        entries = (await api("GET", "/v1/audit-log"))["data"]
+        seen = [(each["action"], each["changes"]) for each in entries if each["target"] == "plain"]
+        changes: list[tuple[str, dict[str, Any]]] = [
+            ("topic.resumed", {"state": "active"}),
+            ("topic.paused", {"state": "paused"}),
+            ("topic.changed", {"qps": 7}),
+        ]
+        assert seen == changes
+
+
+async def test_the_audit_log_has_the_endpoint_that_a_host_disabled() -> None:
+    receiver = HttpReceiver(lambda request: 410)
+    async with receiver.running(), push_api.opened(push_allow="127.0.0.1") as api:
+        await api("PUT", TENANT, {"qps": 100})
+        made = await api("POST", ENDPOINTS, {"url": receiver.url()}, status=201)
+        async with pushing.with_push(api.app), api.app.running():
+            await api("POST", f"{TENANT}/messages", MESSAGE, status=202)
+
+            async def disabled() -> Any:
+                return (await api("GET", f"{ENDPOINTS}/{made['id']}"))["disabled"]
+
+            assert await until(disabled) == "it is gone: HTTP 410"
+        latest = (await api("GET", f"{TENANT}/audit-log"))["data"][0]
+        assert (latest["action"], latest["target"]) == ("endpoint.disabled", made["id"])
+        assert latest["actor"].startswith("host ")
+        assert latest["changes"] == {"reason": "it is gone: HTTP 410"}

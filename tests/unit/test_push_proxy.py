@@ -409,6 +409,7 @@ def recipe(title: str) -> str:
 def left_open(closed: Iterable[str], version: int) -> list[str]:
     """Return the networks to which push does not connect, and which are not among the closed ones."""
     mine = [n for networks in addresses._NETWORKS.values() for n in networks if n.version == version]
+    mine += [n for n in map(ipaddress.ip_network, ("::/3", "4000::/2", "8000::/1")) if n.version == version]
     theirs = [ipaddress.ip_network(text) for text in closed]
     return [str(n) for n in mine if not any(n.version == t.version and n.subnet_of(t) for t in theirs)]  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.responses import Response
@@ -12,7 +12,7 @@ from emq.api.pages import tenant_screen
 from emq.api.pages.changes import Change, Field, back
 from emq.api.pages.gate import Visitor
 from emq.api.pages.rendering import number
-from emq.api.pages.routing import View, new_router
+from emq.api.pages.routing import Screen, View, new_router
 from emq.api.pages.tenant_screen import Subject
 from emq.push.service.refusals import Invalid
 from emq.push.service.scope import unknown_endpoint
@@ -95,7 +95,7 @@ async def set_rate(tenant: str, screen: View) -> Response:
         settings = (await screen.service.tenants.get(tenant)).settings
         await screen.service.tenants.put(tenant, msgspec.structs.replace(settings, qps=qps), screen.visitor.actor)
     else:
-        await screen.service.parts.app.update_topic(tenant, qps=qps)
+        await _change_topic(screen, tenant, "topic.changed", qps=qps)
     return back(screen, tenant, "rate")
 
 
@@ -141,5 +141,12 @@ async def set_paused(tenant: str, screen: View) -> Response:
     elif target.of.is_tenant:
         await screen.service.tenants.set_paused(tenant, paused, screen.visitor.actor)
     else:
-        await screen.service.parts.app.update_topic(tenant, state=State.PAUSED if paused else State.ACTIVE)
+        action, state = ("topic.paused", State.PAUSED) if paused else ("topic.resumed", State.ACTIVE)
+        await _change_topic(screen, tenant, action, state=state)
     return back(screen, tenant, "paused" if paused else "resumed")
+
+
+async def _change_topic(screen: Screen, topic: str, action: str, **changes: Any) -> None:
+    """Change a topic that belongs to no tenant."""
+    parts, actor = screen.service.parts, screen.visitor.actor
+    await parts.app.admin.update(topic, also=lambda c: parts.audit(c, actor, action, topic, changes=changes), **changes)

@@ -15,6 +15,7 @@ from emq.api.scheduling import access, schemas, verdicts, versions
 from emq.api.scheduling.desk import Changed, PoolDesk
 from emq.push.records import cursors
 from emq.scheduling.model import Pool
+from emq.scheduling.pools import documents
 from emq.scheduling.pools.catalog import Stored
 from emq.topics.inputs import shown as in_text
 
@@ -137,7 +138,7 @@ async def put_pool(
     The owner of the pool follows within about a second. Use the counts that it has kept: a lower limit holds at once.
     """
     version, source = versions.wanted(match, none_match), f"pool {in_text(pool)}"
-    wanted = schemas.converted(await schemas.read(request), Pool, source)
+    wanted = documents.read(await schemas.read(request), source)
     if wanted.name != pool:
         raise errors.InvalidPool(f"{source}: the body has the name {in_text(wanted.name)}; make it that of the path")
     return answer(await desk.put(wanted, version, caller.actor), response)

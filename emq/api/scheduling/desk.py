@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
+from emq import errors, plurals
 from emq.api.problems import Problem
 from emq.inspect import backlog
 from emq.push.service.service import PushService
@@ -141,7 +141,7 @@ class PoolDesk:
             raise _other_version(name, version, found.version)
         if not force and (n := await self._unfinished(name)):
             raise errors.TasksWaiting(
-                f"pool {name!r} has {n:,} tasks that are not done; let them end, or delete it with force=true: "
+                f"pool {name!r} has {plurals.count(n, 'task')} not done; let them end, or delete it with force=true: "
                 "they wait then until a pool of this name is created"
             )
         await self.catalog.delete(name, also=lambda c: self._parts.audit(c, actor, "pool.deleted", name))

@@ -68,7 +68,9 @@ class TypeNow(forms.Shown):
     waiting: int
     running: int
     arrivals_per_s: float | None = pydantic.Field(description="tasks submitted; null while not measured")
-    predicted_wait_s: float | None = pydantic.Field(description="of a task submitted now; null if it would never start")
+    predicted_wait_s: float | None = pydantic.Field(
+        description="of a task submitted now; null if it would not start within a day"
+    )
     waits: WaitsNow
     done: int
     dead: int

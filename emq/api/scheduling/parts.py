@@ -19,6 +19,7 @@ from emq.api.scheduling import access, schemas, versions
 from emq.api.scheduling.catalog import OTHER_VERSION
 from emq.api.scheduling.desk import Changed, PoolDesk
 from emq.scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
+from emq.scheduling.pools import documents
 from emq.topics.inputs import shown as in_text
 
 router = fastapi.APIRouter(prefix="/v1/pools/{pool}", tags=["pools"])
@@ -74,6 +75,10 @@ class Table:
     def source(self, pool: str, name: str) -> str:
         """Return how errors begin that are about an entry."""
         return f"pool {in_text(pool)}: {self.what} {in_text(name)}"
+
+    def read(self, values: object, pool: str, name: str) -> msgspec.Struct:
+        """Return the values of a body as an entry. Raises `InvalidPool`."""
+        return schemas.converted(documents.expanded_entry(self.field, values), self.kind, self.source(pool, name))
 
     def with_entry(self, pool: Pool, name: str, entry: msgspec.Struct) -> Pool:
         """Return the pool with an entry added or replaced."""
@@ -147,7 +152,7 @@ def _add(table: Table) -> None:
         version: versions.Version,
     ) -> PartChanged:
         """Create an entry, or change it as a whole: what the body leaves out gets its default."""
-        entry = schemas.converted(await schemas.read(request), table.kind, table.source(pool, name))
+        entry = table.read(await schemas.read(request), pool, name)
         is_new: list[bool] = []
 
         def change(found: Pool) -> Pool:
@@ -176,13 +181,13 @@ def _add(table: Table) -> None:
     ) -> PartChanged:
         """Change an entry: what the body leaves out stays; a list or a table that it has replaces the former."""
         given = await schemas.read(request)
-        source = table.source(pool, name)
         if not isinstance(given, dict):
+            source = table.source(pool, name)
             raise errors.InvalidPool(f"{source}: the body must be an object with the fields to change")
 
         def change(found: Pool) -> Pool:
             values = {**msgspec.to_builtins(table.entry(found, name)), **given}
-            return table.with_entry(found, name, schemas.converted(values, table.kind, source))
+            return table.with_entry(found, name, table.read(values, pool, name))
 
         return _answer(table, name, await desk.change(pool, change, version, caller.actor), response)
 

@@ -29,7 +29,7 @@ class TaskReceipt(forms.Shown):
 
     id: str
     wait_s: float | None = pydantic.Field(
-        description="predicted seconds until it starts; null if it would not as the pool is, or no host schedules it"
+        description="predicted seconds until it starts; null if it would not within a day, or no host schedules it"
     )
 
 

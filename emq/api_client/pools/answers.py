@@ -80,7 +80,7 @@ class TaskReceipt(msgspec.Struct, frozen=True):
     """A task that was accepted: it is stored.
 
     Attributes:
-        wait_s: predicted seconds until it starts; None if it would not as the pool is, or no host schedules it.
+        wait_s: predicted seconds until it starts; None if it would not within a day, or no host schedules it.
     """
 
     id: str
@@ -222,7 +222,7 @@ class TypeNow(msgspec.Struct, frozen=True):
 
     Attributes:
         arrivals_per_s: tasks submitted; None while not measured.
-        predicted_wait_s: of a task submitted now; None if it would never start.
+        predicted_wait_s: of a task submitted now; None if it would not start within a day.
         tenants: waiting tasks of the tenants with the most of them.
     """
 

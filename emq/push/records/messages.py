@@ -1,4 +1,7 @@
-"""The rows of messages, read in pages, and erased."""
+"""The rows of messages, read in pages, and erased.
+
+A message that is being erased has `ERASING_US` as its end, until its row is deleted.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,12 @@ from emq.push.records.tables import messages as table
 
 POSTPONED_US = 86_400_000_000
 """Microseconds, a day: the records of a message whose time is over and that still waits are looked at again then."""
+
+ERASING_US = 1
+"""The end of messages that are being erased: before any time, so that an index finds them."""
+
+Place = tuple[str, str]
+"""A message in the order of tenants and ids; a pair of empty texts comes before all."""
 
 _rest = msgspec.json.Decoder(Rest).decode
 _HEAD = (table.c.message, table.c.event_type, table.c.key, table.c.created_us, table.c.expires_us, table.c.body)
@@ -94,13 +103,45 @@ class Messages:
         return count
 
     def has_older(self, connection: sa.Connection, tenant: str, before_us: int) -> bool:
-        """Return True if a message made before a time still has its payload."""
-        where = (self._mine, table.c.tenant == tenant, table.c.created_us < before_us, table.c.payload.is_not(None))
-        return connection.execute(sa.select(sa.literal(1)).where(*where).limit(1)).first() is not None
+        """Return True if `older` would return anything."""
+        return bool(self.older(connection, tenant, before_us, 1))
 
-    def erase_older(self, connection: sa.Connection, tenant: str, before_us: int, limit: int) -> int:
-        """Delete the payloads of some messages made before a time; return how many there were."""
-        return self._erase(connection, tenant, (table.c.created_us < before_us, table.c.payload.is_not(None)), limit)
+    def older(self, connection: sa.Connection, tenant: str, before_us: int, limit: int) -> Sequence[str]:
+        """Return some messages made before a time that have their payload, and of which no delivery waits."""
+        of_it = (deliveries.c.message == table.c.message, deliveries.c.state == PENDING)
+        mine = (deliveries.c.environment == self._environment, deliveries.c.tenant == tenant)
+        waits = sa.exists(sa.select(deliveries.c.topic).where(*mine, *of_it))
+        where = (self._mine, table.c.tenant == tenant, table.c.created_us < before_us, table.c.payload.is_not(None))
+        query = sa.select(table.c.message).where(*where, ~waits).order_by(table.c.created_us).limit(limit)
+        return [str(id_) for id_ in connection.execute(query).scalars()]
+
+    def mark_erasing(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> None:
+        """Note that messages are to be deleted once none of their deliveries waits; at most `IDS_AT_ONCE`."""
+        where = (self._mine, table.c.tenant == tenant, table.c.message.in_(ids))
+        connection.execute(sa.update(table).where(*where).values(expires_us=ERASING_US))
+
+    def erasing(self, connection: sa.Connection, after: Place, limit: int) -> Sequence[Place]:
+        """Return the next messages that are being erased, in order."""
+        columns = [table.c.tenant, table.c.message]
+        where = (self._mine, table.c.expires_us == ERASING_US, cursors.after(columns, after))
+        query = sa.select(*columns).where(*where).order_by(*columns).limit(limit)
+        return [(str(tenant), str(id_)) for tenant, id_ in connection.execute(query)]
+
+    def by_topic(
+        self, connection: sa.Connection, tenant: str, ids: Sequence[str], state: str = ""
+    ) -> dict[str, list[str]]:
+        """Return the messages of the deliveries of some messages by topic.
+
+        Args:
+            ids: at most `IDS_AT_ONCE`.
+            state: of these deliveries; empty for any.
+        """
+        where = [deliveries.c.environment == self._environment, deliveries.c.tenant == tenant]
+        where += [deliveries.c.message.in_(ids)] + [deliveries.c.state == state] * bool(state)
+        found: dict[str, list[str]] = {}
+        for topic, message in connection.execute(sa.select(deliveries.c.topic, deliveries.c.message).where(*where)):
+            found.setdefault(str(topic), []).append(str(message))
+        return found
 
     def erase_delivered(self, connection: sa.Connection, tenant: str, since_us: int, limit: int) -> int:
         """Delete the payloads of some messages made since a time that were delivered to all their endpoints."""
@@ -133,20 +174,38 @@ class Messages:
             The number of messages that were deleted or stay.
         """
         query = sa.select(table.c.tenant, table.c.message).where(self._mine, table.c.expires_us < now_us)
+        query = query.where(table.c.expires_us > ERASING_US)
         gone: dict[str, list[str]] = {}
         for tenant, message in connection.execute(query.order_by(table.c.expires_us).limit(limit)):
             gone.setdefault(tenant, []).append(message)
         for tenant, ids in gone.items():
-            mine = (deliveries.c.environment == self._environment, deliveries.c.tenant == tenant)
-            waiting = sa.select(deliveries.c.message).where(
-                *mine, deliveries.c.message.in_(ids), deliveries.c.state == PENDING
-            )
-            stay = set(connection.execute(waiting).scalars())
-            self.delete(connection, tenant, [id_ for id_ in ids if id_ not in stay])
-            if stay:
+            if stay := self.delete_settled(connection, tenant, ids):
                 these = (self._mine, table.c.tenant == tenant, table.c.message.in_(stay))
                 connection.execute(sa.update(table).where(*these).values(expires_us=now_us + POSTPONED_US))
         return sum(map(len, gone.values()))
+
+    def waiting(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> set[str]:
+        """Return those of some messages of which a delivery waits; at most `IDS_AT_ONCE`."""
+        mine = (deliveries.c.environment == self._environment, deliveries.c.tenant == tenant)
+        query = sa.select(deliveries.c.message).where(
+            *mine, deliveries.c.message.in_(ids), deliveries.c.state == PENDING
+        )
+        return set(connection.execute(query).scalars())
+
+    def erase_settled(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> int:
+        """Delete the payloads of those of some messages of which no delivery waits; at most `IDS_AT_ONCE`."""
+        stay = self.waiting(connection, tenant, ids)
+        return self.erase(connection, tenant, [id_ for id_ in ids if id_ not in stay])
+
+    def delete_settled(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> set[str]:
+        """Delete those of some messages of which no delivery waits, with deliveries and attempts; return the others.
+
+        Args:
+            ids: at most `IDS_AT_ONCE`.
+        """
+        stay = self.waiting(connection, tenant, ids)
+        self.delete(connection, tenant, [id_ for id_ in ids if id_ not in stay])
+        return stay
 
     def delete_some_of(self, connection: sa.Connection, tenant: str, limit: int) -> int:
         """Delete some messages of a tenant, with their deliveries and attempts; return how many."""

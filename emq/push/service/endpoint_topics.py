@@ -129,9 +129,16 @@ def qps_of(settings: EndpointSettings, tenant: Tenant, attributes: Mapping[str, 
     return min(settings.qps or tenant.settings.qps, tenant.settings.qps, allowed_rates.most_qps(attributes))
 
 
-def pause_of(tenant: Tenant) -> dict[str, str]:
+def pause_of(*, is_paused: bool) -> dict[str, str]:
     """Return the attribute that holds a topic while its tenant is paused; with an empty value while it is not."""
-    return {delivered.PAUSED: "the tenant is paused" if tenant.is_paused else ""}
+    return {delivered.PAUSED: "the tenant is paused" if is_paused else ""}
+
+
+def follows(topic: model.Topic, endpoint: Endpoint, tenant: Tenant) -> bool:
+    """Return True if an endpoint's topic has the cap and the pause that the rows of endpoint and tenant say."""
+    there = topic.options.attributes
+    is_held = all(there.get(name, "") == value for name, value in pause_of(is_paused=tenant.is_paused).items())
+    return is_held and topic.qps == qps_of(endpoint.settings, tenant, there)
 
 
 def options(endpoint: Endpoint, attributes: dict[str, str]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class EndpointService:
             auth,
         )
         credentials = Credentials(secret, headers or {}, auth)
-        held = {name: value for name, value in endpoint_topics.pause_of(owner).items() if value}
+        held = {name: value for name, value in endpoint_topics.pause_of(is_paused=owner.is_paused).items() if value}
         attributes = endpoint_topics.attributes(made, credentials, held, self._parts.secrets)
         warnings = await self._checked(made, attributes)
 
@@ -200,24 +200,27 @@ class EndpointService:
     async def set_disabled(self, tenant: str, endpoint: str, reason: str, actor: str) -> Endpoint:
         """Disable an endpoint, or enable it with an empty reason. A disabled endpoint's deliveries wait."""
         _, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
-        change = self._parts.app.catalog.set_attributes
+        action = "endpoint.disabled" if reason else "endpoint.enabled"
+        change = functools.partial(
+            self._parts.app.catalog.set_attributes,
+            also=lambda c: self._audit(c, actor, action, found, {"reason": reason}),
+        )
         try:
             await (outages.disable(change, found.topic, reason) if reason else outages.enable(change, found.topic))
         except errors.UnknownTopic:
             raise unknown(endpoint) from None
-        action = "endpoint.disabled" if reason else "endpoint.enabled"
-        await self._parts.write(lambda c: self._audit(c, actor, action, found, {"reason": reason}))
         return (await self._live([found]))[0]
 
     async def set_paused(self, tenant: str, endpoint: str, paused: bool, actor: str) -> Endpoint:
         """Pause an endpoint, or resume it. A paused endpoint's deliveries wait."""
         _, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
+        state, action = (State.PAUSED, "endpoint.paused") if paused else (State.ACTIVE, "endpoint.resumed")
         try:
-            await self._parts.app.update_topic(found.topic, state=State.PAUSED if paused else State.ACTIVE)
+            await self._parts.app.catalog.update(
+                found.topic, state=state, also=lambda c: self._audit(c, actor, action, found, {})
+            )
         except errors.UnknownTopic:
             raise unknown(endpoint) from None
-        action = "endpoint.paused" if paused else "endpoint.resumed"
-        await self._parts.write(lambda c: self._audit(c, actor, action, found, {}))
         return (await self._live([found]))[0]
 
     async def shake_hands(self, tenant: str, endpoint: str, origin: str, actor: str) -> Handshake:
@@ -238,14 +241,19 @@ class EndpointService:
             allowed = await handshake.handshake(target, origin, qps, self._reach.addresses)
         except errors.InvalidTopic as exc:
             outcome = Handshake(origin, "refused", now_us, reason=str(exc))
+            await self._parts.write(lambda c: self._note(c, tenant, endpoint, outcome, actor))
         else:
             outcome = Handshake(origin, "agreed", now_us, allowed.rate_per_min)
-            change = self._parts.app.catalog.set_attributes
-            after = await change(found.topic, allowed.attributes, {URL: found.settings.url})
+            change, note = self._parts.app.catalog.set_attributes, self._note
+            after = await change(
+                found.topic,
+                allowed.attributes,
+                {URL: found.settings.url},
+                also=lambda c: note(c, tenant, endpoint, outcome, actor),
+            )
             if after.options.attributes.get(URL) != found.settings.url:
                 text = f"the URL of endpoint {endpoint!r} was changed meanwhile; ask again"
                 raise Conflict("changed_meanwhile", text)
-        await self._parts.write(lambda c: self._note(c, tenant, endpoint, outcome, actor))
         await self._fit(tenant, endpoint)
         return outcome
 
@@ -278,6 +286,18 @@ class EndpointService:
 
         await self._parts.write(finish)
 
+    async def unlike(self, tenants: Sequence[Tenant]) -> set[str]:
+        """Return those of the tenants, by id, whose endpoints do not follow the tenant's cap or pause."""
+        owners = {tenant.id: tenant for tenant in tenants}
+        found = await self._parts.read(lambda c: self._rows.of_tenants(c, list(owners)))
+        topics = await self._parts.topics([endpoint.topic for endpoint in found])
+        return {
+            endpoint.tenant
+            for endpoint in found
+            if (topic := topics.get(endpoint.topic)) is not None
+            and not endpoint_topics.follows(topic, endpoint, owners[endpoint.tenant])
+        }
+
     async def follow(self, tenant: Tenant) -> None:
         """Let a tenant's endpoints follow its cap and its pause, after these have changed. Safe to repeat."""
         for endpoint in await self._parts.read(lambda c: self._rows.of(c, tenant.id)):
@@ -294,13 +314,11 @@ class EndpointService:
             while True:
                 owner, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
                 topic = await self._parts.app.catalog.get(found.topic)
-                there, pause = topic.options.attributes, endpoint_topics.pause_of(owner)
-                qps = endpoint_topics.qps_of(found.settings, owner, there)
-                is_held = all(there.get(name, "") == value for name, value in pause.items())
-                if topic.qps == qps and is_held:
+                if endpoint_topics.follows(topic, found, owner):
                     return
-                if not is_held:
-                    await self._parts.app.catalog.set_attributes(found.topic, pause, {})
+                pause = endpoint_topics.pause_of(is_paused=owner.is_paused)
+                topic = await self._parts.app.catalog.set_attributes(found.topic, pause, {})
+                qps = endpoint_topics.qps_of(found.settings, owner, topic.options.attributes)
                 if topic.qps != qps:
                     await self._parts.app.update_topic(found.topic, qps=qps)
 
@@ -347,40 +365,35 @@ class EndpointService:
             warnings = await self._checked(after, attributes, reach=not same_url)
             options = endpoint_topics.options(after, attributes)
             qps = endpoint_topics.qps_of(after.settings, owner, attributes)
+            saved = after
+
+            def save(connection: sa.Connection, before: Endpoint = before, after: Endpoint = after) -> None:
+                nonlocal saved
+                saved = self._save(connection, before, after)
+                self._audit(connection, actor, action, saved, shown)
+
             try:
                 # A host disables an endpoint, and others rotate its secret, by attributes: never write over theirs.
                 expected = topic.options.attributes
-                await app.admin.update(before.topic, qps=qps, expected_attributes=expected, **options)
+                await app.admin.update(before.topic, qps=qps, expected_attributes=expected, also=save, **options)
             except errors.ChangedMeanwhile:
                 continue
             except errors.UnknownTopic:
                 raise unknown(endpoint) from None
             except errors.InvalidTopic as exc:
                 raise Invalid("invalid_request", str(exc)) from exc
-            save = functools.partial(self._save, before=before, after=after, actor=actor, action=action, shown=shown)
-            found = await self._parts.write(save)
-            if found is not None:
-                await self._fit(tenant, endpoint)
-                return Made(endpoint_topics.live(found, topic), "", warnings)
+            await self._fit(tenant, endpoint)
+            return Made(endpoint_topics.live(saved, topic), "", warnings)
         raise Conflict("changed_meanwhile", f"endpoint {endpoint!r} was changed by others meanwhile; try again")
 
-    def _save(
-        self,
-        connection: sa.Connection,
-        before: Endpoint,
-        after: Endpoint,
-        actor: str,
-        action: str,
-        shown: Mapping[str, Any],
-    ) -> Endpoint | None:
-        """Write a change; None if the endpoint is no longer as it was."""
+    def _save(self, connection: sa.Connection, before: Endpoint, after: Endpoint) -> Endpoint:
+        """Write a change, and return what was written. Raises `ChangedMeanwhile` if the row is no longer `before`."""
         now = self._rows.find(connection, before.tenant, before.id)
         if now is None or now.changed_us != before.changed_us or now.is_going:
-            return None
+            raise errors.ChangedMeanwhile(f"endpoint {before.id!r} was changed by others meanwhile; read it again")
         saved = msgspec.structs.replace(after, changed_us=max(self._parts.now_us(), before.changed_us + 1))
         self._rows.save(connection, saved)
         self._tenant_rows.touch(connection, before.tenant, saved.changed_us)
-        self._audit(connection, actor, action, saved, shown)
         return saved
 
     def _audit(

@@ -30,12 +30,13 @@ class KeyService:
         self._known: dict[str, tuple[int, Key | None]] = {}
 
     async def create(
-        self, role: Role, actor: str, *, tenant: str = "", name: str = "", lifetime_s: float = 0
+        self, role: Role, actor: str, *, tenant: str = "", name: str = "", lifetime_s: float = 0, until_us: int = 0
     ) -> tuple[Key, str]:
         """Make a key; return its record and the key itself, which nothing shows again.
 
         Args:
             lifetime_s: seconds; 0 for ever.
+            until_us: when the key that asks for this one ends, and this one with it at the latest; 0 for never.
 
         Raises:
             Invalid: a tenant with a role that takes none, or none with another role.
@@ -48,6 +49,7 @@ class KeyService:
             raise Invalid("invalid_request", text, "/tenant")
         text, now_us = PREFIX + secrets.token_urlsafe(32), self._parts.now_us()
         expires_us = now_us + round(lifetime_s * 1e6) if lifetime_s else 0
+        expires_us = min(filter(None, (expires_us, until_us)), default=0)
         key = Key(digest_of(text), self._parts.new_id("key"), role, tenant, name, now_us, expires_us)
 
         def add(connection: sa.Connection) -> None:

@@ -14,6 +14,7 @@ from emq.push.records.audit_log import AuditLog, Entry
 from emq.push.records.cursors import Page
 from emq.push.service.cluster import ClusterService
 from emq.push.service.endpoints import EndpointService
+from emq.push.service.erasing import Erasing
 from emq.push.service.examples import ExampleService
 from emq.push.service.host_facts import HostView
 from emq.push.service.keys import KeyService
@@ -40,7 +41,7 @@ class PushService:
 
     Attributes:
         parts: the app, its database, ids and the audit log.
-        tenants, endpoints, messages, publishing, examples, keys: see their modules.
+        tenants, endpoints, messages, erasing, publishing, examples, keys: see their modules.
         hosts: what the hosts say of themselves.
         reading, resending, replays, letters, lagging, cluster: deliveries and what became of them; see their modules.
     """
@@ -51,6 +52,7 @@ class PushService:
         self.endpoints = EndpointService(self.parts, self._reach)
         self.tenants = TenantService(self.parts, self.endpoints)
         self.messages = MessageService(self.parts, self.tenants)
+        self.erasing = Erasing(self.parts, self.tenants)
         self.publishing = Publishing(self.parts)
         self.examples = ExampleService(self.parts, self.endpoints)
         self.keys = KeyService(self.parts, self.tenants)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections.abc import Sequence
 
 import msgspec
 import sqlalchemy as sa
@@ -14,10 +16,13 @@ from emq.push.records.keys import Keys
 from emq.push.records.messages import Messages
 from emq.push.records.tables import idempotency, replays
 from emq.push.records.tenants import Tenant, TenantSettings
+from emq.push.service import endpoint_topics
 from emq.push.service.endpoints import EndpointService
 from emq.push.service.parts import Parts
 from emq.push.service.refusals import Conflict, Invalid, NotFound
 from emq.push.service.tenancy import Tenancy, check_id, unknown
+
+log = logging.getLogger(__name__)
 
 ATTRIBUTE = "tenant"
 """The attribute that marks the topics of a tenant."""
@@ -78,25 +83,48 @@ class TenantService(Tenancy):
     async def set_paused(self, tenant: str, paused: bool, actor: str) -> Tenant:
         """Pause a tenant as a whole, or resume it. Safe to repeat.
 
-        The deliveries of all its endpoints wait, also those of endpoints that are made meanwhile. The tenant goes on
-        taking messages. An endpoint that was paused or disabled for itself stays so when the tenant is resumed.
+        All its endpoints are paused in one transaction, and so are those that are made meanwhile. The tenant goes on
+        taking messages. An endpoint that was paused or disabled by itself stays so when the tenant is resumed.
 
         Raises:
             NotFound: there is no such tenant.
         """
 
-        def save(connection: sa.Connection) -> Tenant:
+        made: Tenant
+
+        def save(connection: sa.Connection) -> list[str]:
+            nonlocal made
             before = self.existing(connection, tenant)
             changed_us = max(self._parts.now_us(), before.changed_us + 1)
             made = msgspec.structs.replace(before, is_paused=paused, changed_us=changed_us)
             self._rows.save(connection, made)
             action = "tenant.paused" if paused else "tenant.resumed"
             self._parts.audit(connection, actor, action, tenant, tenant=tenant)
-            return made
+            return [endpoint.topic for endpoint in self._endpoint_rows.of(connection, tenant)]
 
-        made = await self._parts.write(save)
-        await self._endpoints.follow(made)
+        pause = endpoint_topics.pause_of(is_paused=paused)
+        await self._parts.app.catalog.set_attributes_of(save, pause)
         return made
+
+    async def complete(self, tenants: Sequence[Tenant]) -> int:
+        """Complete changes that a crash left half done: topics follow the rows of their tenants.
+
+        Args:
+            tenants: which to look at.
+
+        Returns:
+            How many of them had topics that did not follow. Some of these were just being changed by others.
+        """
+        there = [tenant for tenant in tenants if not tenant.is_going]
+        topics = await self._parts.topics([tenant.id for tenant in there])
+        behind = {t.id for t in there if (topic := topics.get(t.id)) is not None and topic.qps != t.settings.qps}
+        behind |= await self._endpoints.unlike(there)
+        for tenant in sorted(behind):
+            try:
+                await self._follow(tenant)
+            except errors.InvalidTopic as exc:  # a newer version of EMQ has written one of its topics
+                log.warning("tenant %s: a topic does not follow its settings: %s", tenant, exc)
+        return len(behind)
 
     async def _follow(self, tenant: str) -> None:
         """Give the tenant's topic and its endpoints the cap that its row says.

@@ -1,4 +1,4 @@
-"""What the service does by itself: sends what a crash left unsent, and forgets what is old."""
+"""What the service does by itself: sends what a crash left unsent, completes changes, and forgets what is old."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ class Upkeep:
         self._endpoints = Endpoints(environment)
         self._delivered_us: dict[str, int] = {}
         self._tenants = Tenants(environment)
+        self._erasing_after = ("", "")
         self._deleting: set[str] = set()  # tenants whose delivered payloads are to be deleted
         self._seen_us = 0  # changes of tenants before this time are known
 
@@ -72,7 +73,7 @@ class Upkeep:
             await asyncio.sleep(LOOK_S)
 
     async def tidy(self) -> None:
-        """Forget what is old, every `TIDY_S`. Never ends."""
+        """Complete what a crash left half done, and forget what is old, every `TIDY_S`. Never ends."""
         for look in itertools.count():
             try:
                 await (self.tidy_delivered() if look % ROUND_EVERY else self.tidy_once())
@@ -95,14 +96,22 @@ class Upkeep:
                 break
         await self.tidy_delivered()
 
-    async def tidy_delivered(self) -> None:
-        """Delete delivered payloads of the tenants that want it."""
+    async def follow_changes(self) -> None:
+        """Look at the tenants that were changed: complete what a crash left half done, and note who wants what."""
         now_us, since_us = self._parts.now_us(), self._seen_us
         changed = await self._parts.read(lambda c: self._tenants.changed_since(c, since_us))
-        self._seen_us = now_us - SLACK_US
         for each in changed:
             deletes = each.settings.delete_on_success and not each.is_going
             (self._deleting.add if deletes else self._deleting.discard)(each.id)
+        for start in range(0, len(changed), PAGE):
+            if count := await self._service.tenants.complete(changed[start : start + PAGE]):
+                log.info("%d tenants were changed half-way, or just now; their topics follow", count)
+        self._seen_us = now_us - SLACK_US
+
+    async def tidy_delivered(self) -> None:
+        """Complete changes and erasures, and delete delivered payloads of the tenants that want it."""
+        await self.follow_changes()
+        await self._go_on_erasing()
         for tenant in sorted(self._deleting):
             await self._repeated(lambda c, of=tenant: self._erase_delivered(c, of))  # type: ignore[misc]
 
@@ -117,7 +126,7 @@ class Upkeep:
 
         old, rotated = await self._parts.read(look)
         for id_ in old:
-            await self._repeated(lambda c, of=id_: self._messages.erase_older(c, of, before_us[of], SOME))  # type: ignore[misc]
+            await self._erase_old(id_, before_us[id_])
         for endpoint in rotated:
             await self._end_old_secret(endpoint)
 
@@ -128,6 +137,19 @@ class Upkeep:
         oldest_us = self._messages.oldest_us(connection, tenant, since_us)
         self._delivered_us[tenant] = since_us if oldest_us is None else oldest_us
         return count
+
+    async def _erase_old(self, tenant: str, before_us: int) -> None:
+        for _ in range(MOST_ROUNDS):
+            if await self._service.erasing.erase_old(tenant, before_us, SOME) < SOME:
+                return
+
+    async def _go_on_erasing(self) -> None:
+        """Go on with some messages of keys that are to be forgotten; the next look goes on behind them."""
+        for _ in range(MOST_ROUNDS):
+            place = await self._service.erasing.go_on(self._erasing_after, SOME)
+            self._erasing_after = place or ("", "")
+            if place is None:
+                return
 
     async def _end_old_secret(self, endpoint: Endpoint) -> None:
         with contextlib.suppress(Refused, errors.UnknownTopic):  # it was deleted meanwhile

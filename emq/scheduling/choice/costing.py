@@ -33,14 +33,14 @@ class Costing:
         return {name: waiting.costs.get(name, cost) for name, cost in costs.items()}
 
     def units(self, waiting: Waiting, resource: str, costs: Costs) -> float:
-        """Return what a start counts for its tenant: its dominant share of the resource's limits.
+        """Return what a start counts for its tenant: its dominant share of the limits of the resource and its parents.
 
         That is the largest part that it takes of any limit, in units of what the tightest limit gives one request.
         """
         key = (waiting.task.type, resource)
         units = self._units.get(key) if waiting.costs is None else None
         if units is None:
-            limits = [limit for limit in self._pool.resources[resource].limits if limit.amount > 0]
+            limits = [limit for each in self._pool.chain(resource) for limit in each.limits if limit.amount > 0]
             rates = [(limit.name, limit.amount / PERIODS_S.get(limit.per, 1.0)) for limit in limits]
             largest = max((costs[name] / rate for name, rate in rates), default=DEFAULT_COST)
             units = largest * min((rate for _, rate in rates), default=1.0)

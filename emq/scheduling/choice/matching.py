@@ -93,7 +93,10 @@ class Matching:
 
     def follow(self, pool: Pool) -> None:
         """Follow a change of the pool; `Accounts.follow` comes first."""
+        before = {tenant: self._weight(tenant) for tenant in {**self._pool.tenants, **pool.tenants}}
         self._pool = pool
+        if grown := {name: now / was for name, was in before.items() if (now := self._weight(name)) != was}:
+            self.window.reweigh(grown)
         self._able = {kind: pool.able(kind) for kind in pool.types}
         self._costing = Costing(pool)
         self._shares = {name: kind.share for name, kind in pool.types.items() if kind.share}

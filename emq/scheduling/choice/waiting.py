@@ -147,6 +147,12 @@ class Line:
             if left <= 0:
                 return
 
+    def reorder(self) -> None:
+        """Order the tenants again, after their turns have changed."""
+        self._forget()
+        self._turns = [(self._level.turn(tenant).at, next(self._count), tenant) for _, _, tenant in self._turns]
+        heapq.heapify(self._turns)
+
     def waiting(self) -> Iterator[Waiting]:
         """Yield the tasks, in no order."""
         for _, _, waiting in self._near:
@@ -235,6 +241,19 @@ class Level:
     def turn(self, tenant: str) -> Turn:
         return self._turns[tenant]
 
+    def reweigh(self, grown: dict[str, float]) -> None:
+        """Let turns that are ahead come sooner or later, as if the tenants' weights had always been those of now.
+
+        Args:
+            grown: by tenant, how many times its weight is what it was.
+        """
+        for tenant, times in grown.items():
+            turn = self._turns.get(tenant)
+            if turn is not None and turn.at > self._reached:
+                turn.at = self._reached + (turn.at - self._reached) / times
+        for line in self.lines.values():
+            line.reorder()
+
     def backlog(self, tenant: str) -> int:
         """Return how many tasks of a tenant wait."""
         return self._tenants.get(tenant, 0)
@@ -315,6 +334,11 @@ class Window:
         self._levels[waiting.level].take(waiting, None)
         waiting.level = level
         self._level(level).add(waiting)
+
+    def reweigh(self, grown: dict[str, float]) -> None:
+        """Let changed weights of tenants count at once; `grown` as for `Level.reweigh`."""
+        for level in self._levels.values():
+            level.reweigh(grown)
 
     def all(self) -> list[Waiting]:
         """Return all tasks, in no order."""

@@ -19,13 +19,10 @@ import msgspec
 from emq.scheduling.forecast.fluid import Fluid, Step
 from emq.scheduling.forecast.fluid_plan import Plan
 from emq.scheduling.model import Pool
-from emq.scheduling.records.snapshot import PoolState
+from emq.scheduling.records.snapshot import LOOK_AHEAD_S, PoolState
 
 HORIZON_S = 7 * 86_400.0
 """Seconds after which a forecast ends even if tasks still wait."""
-
-LOOK_AHEAD_S = 86_400.0
-"""Longest wait that `predicted_waits` tells; a longer one is infinite."""
 
 FINE = 0.005
 COARSE = 0.25

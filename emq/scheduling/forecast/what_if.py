@@ -62,12 +62,53 @@ def changed(pool: Pool, changes: Iterable[str]) -> Pool:
         rest = text.strip()[len(verb) :].lstrip(" =").strip()
         if verb not in _VERBS or not rest:
             raise errors.InvalidPool(f"change {shown(text)} cannot be read; write {WAYS}")
-        pool = msgspec.structs.replace(pool, resources=_VERBS[verb](pool, text, rest))
+        made = msgspec.structs.replace(pool, resources=_VERBS[verb](pool, text, rest))
+        pool = _without_lost(pool, made)
     rules.check(pool)
     return pool
 
 
 Resources = Mapping[str, Resource]
+
+
+def _without_lost(before: Pool, after: Pool) -> Pool:
+    """Return the pool without what it says of limits that a change has taken away: costs and amounts of calendars."""
+    types = {
+        name: msgspec.structs.replace(kind, costs=_left(kind.costs, before.resources, after.resources))
+        for name, kind in after.types.items()
+    }
+    resources = {}
+    for name, resource in after.resources.items():
+        above, was_above = _ancestry(after, name), _ancestry(before, name)
+        takes = {kind: _left(costs, was_above, above) for kind, costs in resource.takes.items()}
+        resources[name] = msgspec.structs.replace(resource, takes=takes)
+    calendars = {}
+    for name, calendar in after.calendars.items():
+        users, were_users = _users(after, name), _users(before, name)
+        hours = [
+            msgspec.structs.replace(each, amounts=_left(each.amounts, were_users, users)) for each in calendar.hours
+        ]
+        calendars[name] = msgspec.structs.replace(calendar, hours=tuple(hours))
+    return msgspec.structs.replace(after, types=types, resources=resources, calendars=calendars)
+
+
+def _left(units: Mapping[str, float], before: Resources, after: Resources) -> dict[str, float]:
+    """Return the units of limits that the resources still have; those of unknown limits stay, to be refused."""
+    lost = _limit_names(before) - _limit_names(after)
+    return {name: each for name, each in units.items() if name not in lost}
+
+
+def _limit_names(resources: Resources) -> set[str]:
+    return {limit.name for resource in resources.values() for limit in resource.limits}
+
+
+def _ancestry(pool: Pool, name: str) -> dict[str, Resource]:
+    """Return a resource with its parents; nothing if the pool has none of the name."""
+    return {each: pool.resources[each] for each in (name, *pool.parents(name))} if name in pool.resources else {}
+
+
+def _users(pool: Pool, calendar: str) -> dict[str, Resource]:
+    return {name: each for name, each in pool.resources.items() if each.calendar == calendar}
 
 
 def _add(pool: Pool, text: str, rest: str) -> dict[str, Resource]:

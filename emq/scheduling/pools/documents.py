@@ -61,6 +61,11 @@ def load(text: str, fmt: str = "toml", source: str = "the pool") -> Pool:
     name = document.get("name") if isinstance(document, dict) else None
     if isinstance(name, str) and len(name) <= rules.MAX_NAME_BYTES:
         source = f"pool {name!r}"
+    return read(document, source)
+
+
+def read(document: object, source: str = "the pool") -> Pool:
+    """Return the values of a file, or of a body, as a pool that has passed `rules.check`. Raises `InvalidPool`."""
     return converted(_expanded(document), source)
 
 
@@ -97,15 +102,17 @@ def _expanded(document: object) -> object:
     if not isinstance(document, dict):
         return document
     made: dict[str, Any] = dict(document)
-    for table, optional in _OPTIONAL.items():
+    for table in _OPTIONAL:
         if isinstance(made.get(table), dict):
-            made[table] = {name: _entry(each, optional) for name, each in made[table].items()}
+            made[table] = {name: expanded_entry(table, each) for name, each in made[table].items()}
     return made
 
 
-def _entry(each: object, optional: tuple[str, ...]) -> object:
+def expanded_entry(table: str, each: object) -> object:
+    """Return an entry of a table, such as "resources", with what files write shorter as the model has it."""
     if not isinstance(each, dict):
         return each
+    optional = _OPTIONAL.get(table, ())
     entry = {key: None if key in optional and value == NONE else value for key, value in each.items()}
     takes = entry.get("takes")
     if isinstance(takes, list) and all(isinstance(kind, str) for kind in takes):

@@ -13,6 +13,7 @@ from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskTyp
 from emq.scheduling.pools import hours as weekly
 from emq.topics.changing import alike
 from emq.topics.inputs import finite, shown
+from emq.topics.model import MAX_DELAY_S
 
 MAX_NAME_BYTES = 40
 """Of pools and types: a topic's name holds both, with a tenant, in 128 bytes."""
@@ -21,6 +22,10 @@ MAX_LABEL_BYTES = 100
 """Of resources, limits and calendars, which are in no topic's name."""
 MAX_RESOURCES = 10_000
 MAX_TYPES = 1_000
+MAX_UNITS = 1e15
+"""Of amounts, costs and prices."""
+MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
+MAX_PRIORITY = MAX_ATTEMPTS = 1_000_000
 
 _UNFIT = re.compile(r"[\s{}/.*?\[\]!:\x00-\x1f\x7f]")
 """In names of pools and types: what topics cannot have, what has a meaning in patterns, and the dot between them."""
@@ -49,7 +54,7 @@ def check(pool: Pool) -> None:
     for name, tenant in pool.tenants.items():
         with _within(f"pool {pool.name!r}: tenant {shown(name)}"):
             check_tenant(name)
-            _number("weight", tenant.weight, above=0)
+            _weight(tenant.weight)
     _check_together(pool)
 
 
@@ -110,13 +115,22 @@ def _known(what: str, name: str, names: Iterable[str]) -> None:
 # ------------------------------------------------------------------------------------------------------------- values
 
 
-def _number(what: str, value: float, *, least: float = 0.0, above: float | None = None) -> None:
+def _number(
+    what: str, value: float, *, least: float = 0.0, above: float | None = None, most: float = MAX_UNITS
+) -> None:
     if not finite(value):
         raise errors.InvalidPool(f"{what} {shown(value)} must be a finite number")
     if above is not None and value <= above:
         raise errors.InvalidPool(f"{what} {value:g} must be above {above:g}")
     if value < least:
         raise errors.InvalidPool(f"{what} {value:g} must be {least:g} or more")
+    if value > most:
+        raise errors.InvalidPool(f"{what} {value:g} must be at most {most:,.0f}")
+
+
+def _weight(value: float) -> None:
+    _number("weight", value, above=0)
+    _number("weight", value, least=MIN_WEIGHT, most=MAX_WEIGHT)
 
 
 def check_zone(zone: str) -> None:
@@ -159,7 +173,7 @@ def _written(hours: Hours) -> str:
 
 
 def _check_type(pool: Pool, kind: TaskType) -> None:
-    _number("priority", kind.priority)
+    _number("priority", kind.priority, most=MAX_PRIORITY)
     if kind.near_priority is not None and not 0 <= kind.near_priority <= kind.priority:
         raise errors.InvalidPool(f"near_priority {kind.near_priority} must be from 0 to its priority, {kind.priority}")
     for what, seconds in (
@@ -169,16 +183,17 @@ def _check_type(pool: Pool, kind: TaskType) -> None:
         ("duration_s", kind.duration_s),
     ):
         if seconds is not None:
-            _number(what, seconds, above=0)
+            _number(what, seconds, above=0, most=MAX_DELAY_S)
     _number("share", kind.share)
     if kind.share > 1:
         raise errors.InvalidPool(f"share {kind.share:g} must be from 0 to 1")
     if kind.max_attempts < 1:
         raise errors.InvalidPool(f"max_attempts {kind.max_attempts} must be at least 1")
+    _number("max_attempts", kind.max_attempts, most=MAX_ATTEMPTS)
     if not kind.backoff_s:
         raise errors.InvalidPool("backoff_s must list at least one number of seconds")
     for seconds in kind.backoff_s:
-        _number("backoff_s", seconds)
+        _number("backoff_s", seconds, most=MAX_DELAY_S)
     limits = dict.fromkeys(limit.name for resource in pool.resources.values() for limit in resource.limits)
     for name, units in kind.costs.items():
         _known("costs: limit", name, limits)
@@ -191,7 +206,7 @@ def _check_type(pool: Pool, kind: TaskType) -> None:
 
 
 def _check_resource(pool: Pool, name: str, resource: Resource) -> None:
-    _number("weight", resource.weight, above=0)
+    _weight(resource.weight)
     _number("price", resource.price)
     if resource.parent is not None:
         _known("parent", resource.parent, pool.resources)

@@ -7,19 +7,16 @@ of the last attempt says how its task ended. A task that ends without a start ha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors, plurals
 from emq.database import Database
+from emq.database.batch_writer import BatchWriter
 from emq.scheduling.database import schema
 
 log = logging.getLogger(__name__)
@@ -50,9 +47,6 @@ BATCH = 2_000
 """Most records of one transaction, and their number from which on the log does not wait for more."""
 MOST = 50_000
 """Records that wait while the database is away; with so many, `room` lets nothing start."""
-AGAIN_S = 1.0
-CLOSE_S = 5.0
-"""Most seconds that `running` waits at its end for the last records to be written."""
 
 COLUMNS = (
     *("environment", "pool", "started_us", "task", "type", "tenant", "resource", "key", "submitted_us"),
@@ -105,7 +99,7 @@ def us(now: float) -> int:
     return int(now * 1_000_000)
 
 
-class EndLog:
+class EndLog(BatchWriter[End]):
     """Takes records at once; another task writes them in batches.
 
     Records are evidence, so none is dropped: while the database is away they wait, and from `most` on `is_full` tells
@@ -116,41 +110,26 @@ class EndLog:
         environment: "online" or "sandbox".
         host: returns the name of this host.
         most: records that wait before the log is full.
-
-    Attributes:
-        written: records so far.
-        refused: records so far that no table takes, each of which the log has told.
     """
 
     def __init__(
         self, database: Callable[[], Database], environment: str, host: Callable[[], str], *, most: int = MOST
     ) -> None:
+        super().__init__("record of a task", "records of tasks", batch=min(BATCH, most), flush_s=FLUSH_S)
         self._database = database
         self._environment = str(environment)
         self._host = host
         self._most = most
-        self._many_are = min(BATCH, most)
-        self._waiting: deque[End] = deque()
-        self._some = asyncio.Event()
-        self._many = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._turn = asyncio.Lock()
         self._tables: schema.Tables | None = None
-        self._said = ""
-        self.written = self.refused = 0
 
     def add(self, end: End) -> None:
         """Take a record; costs an append."""
-        waiting = self._waiting
-        waiting.append(end)
-        n = len(waiting)
-        if n == 1:
-            self._some.set()
-        elif n >= self._many_are:
-            self._many.set()
-            if n >= self._most:
-                self._fill()
+        self._add(end)
+        if self.waiting >= self._most and not self.is_full:
+            self._room.clear()
+            log.warning("%d records of tasks wait for the database; no task starts until it takes them", self._most)
 
     @property
     def is_full(self) -> bool:
@@ -161,99 +140,24 @@ class EndLog:
         """Wait until something may start."""
         await self._room.wait()
 
-    @property
-    def waiting(self) -> int:
-        """Number of records that are not written yet."""
-        return len(self._waiting)
+    async def _prepare(self) -> None:
+        if self._tables is None:
+            self._tables = schema.Tables(self._database(), self._environment)
+        await self._tables.ready()
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[EndLog]:
-        """Write records for the length of a block; at its end, those that are left."""
-        task = asyncio.create_task(self._run(), name="emq scheduling records")
-        try:
-            yield self
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            with contextlib.suppress(TimeoutError, errors.EMQError):
-                async with asyncio.timeout(CLOSE_S):
-                    await self.flush()
-            if self._waiting:
-                log.warning(
-                    "%s lost: the database is away",
-                    plurals.count(len(self._waiting), "record of a task", "records of tasks"),
-                )
+    async def _save(self, batch: Sequence[End]) -> None:
+        assert self._tables is not None
+        await self._tables.run(functools.partial(self._insert, batch=batch))
 
-    async def flush(self) -> None:
-        """Write all records that wait now. Raises `DatabaseUnavailable`; what is not written still waits."""
-        left = len(self._waiting)
-        while left > 0 and self._waiting:
-            left -= await self._write()
-
-    async def _run(self) -> None:
-        while True:
-            await self._some.wait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FLUSH_S):
-                    await self._many.wait()
-            try:
-                await self._write()
-                self._said = ""
-            except errors.EMQError as exc:
-                if str(exc) != self._said:
-                    self._said = str(exc)
-                    log.warning("records of tasks wait: %s", exc)
-                await asyncio.sleep(AGAIN_S)
-            except Exception:
-                log.exception("records of tasks wait")
-                await asyncio.sleep(AGAIN_S)
-
-    async def _write(self) -> int:
-        """Write one batch, which leaves the buffer once it is written; return its length."""
-        async with self._turn:
-            return await self._write_batch()
-
-    async def _write_batch(self) -> int:
-        batch = list(islice(self._waiting, BATCH))
-        if batch:
-            if self._tables is None:
-                self._tables = schema.Tables(self._database(), self._environment)
-            await self._tables.ready()
-            try:
-                await self._tables.run(functools.partial(self._save, batch=batch))
-                self.written += len(batch)
-            except errors.EMQError:
-                raise
-            except Exception:  # one record that no table takes must not keep the others out
-                await self._write_singly(self._tables, batch)
-            for _ in batch:
-                self._waiting.popleft()
-        if not self._waiting:
-            self._some.clear()
-        if len(self._waiting) < self._many_are:
-            self._many.clear()
-        if self.is_full and len(self._waiting) < self._most:
+    def _left(self) -> None:
+        if self.is_full and self.waiting < self._most:
             self._room.set()
             log.warning("records of tasks are written again; tasks start again")
-        return len(batch)
 
-    def _fill(self) -> None:
-        if not self.is_full:
-            self._room.clear()
-            log.warning("%d records of tasks wait for the database; no task starts until it takes them", self._most)
+    def _shown(self, item: End) -> str:
+        return f"{item.task!r} of pool {item.pool!r}"
 
-    async def _write_singly(self, database: schema.Tables, batch: Sequence[End]) -> None:
-        for end in batch:
-            try:
-                await database.run(functools.partial(self._save, batch=[end]))
-                self.written += 1
-            except errors.EMQError:
-                raise
-            except Exception:
-                self.refused += 1
-                log.exception("the record of task %r of pool %r cannot be written", end.task, end.pool)
-
-    def _save(self, connection: sa.Connection, batch: Sequence[End]) -> None:
+    def _insert(self, connection: sa.Connection, batch: Sequence[End]) -> None:
         # Straight to the driver: SQLAlchemy's own way would cost several times as much for each row.
         mark = "?" if connection.dialect.name == "sqlite" else "%s"
         later = ", ".join(f"{name} = excluded.{name}" for name in _LATER)

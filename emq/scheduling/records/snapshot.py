@@ -12,6 +12,9 @@ from emq.scheduling.model import Limit
 STALE_S = 10.0
 """A snapshot that is older, in seconds, says that no host schedules the pool now."""
 
+LOOK_AHEAD_S = 86_400.0
+"""Longest wait that is predicted, in seconds; a longer one counts as infinite."""
+
 
 def limit_key(limit: Limit) -> str:
     """Return the name of a limit within its resource, such as "requests/second"."""
@@ -109,7 +112,7 @@ class TypeView(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         waiting: tasks that have not started, in the store and on the host.
         running: tasks.
-        predicted_wait_s: seconds that a task submitted now would wait; None if it would never start.
+        predicted_wait_s: seconds that a task submitted now would wait; None if it would not start within a day.
         waits: of the tasks that started in the last minutes.
         done, dead, expired, cancelled: tasks that ended, since the host took the pool over.
         tenants: waiting tasks of the tenants with the most of them, by name; empty for a type without tenants.

@@ -36,8 +36,8 @@ for i = 0, (#ARGV - 4) / 9 - 1 do
   if epoch >= 0 and highest(redis.call('HGET', KEYS[2], lane), -1) > epoch then
     done = -1
   elseif verdict == 'seal' or verdict == 'open' then
-    redis.call(verdict == 'seal' and 'SADD' or 'SREM', KEYS[4], lane)
-    done = 1
+    done = redis.call(verdict == 'seal' and 'SADD' or 'SREM', KEYS[4], lane)
+    if verdict == 'seal' then done = 1 end
   elseif verdict == 'forget' then
     redis.call('DEL', taken, times)
     done = 1

@@ -16,7 +16,7 @@ local answer, k, a = {}, 1, 2
 
 local administered = {
   seal = function(slot) return redis.call('HSET', slot.own, 'sealed', 1) and 1 end,
-  open = function(slot) return redis.call('HDEL', slot.own, 'sealed') and 1 end,
+  open = function(slot) return redis.call('HDEL', slot.own, 'sealed') end,
   purge = function(slot, member)
     redis.call('HDEL', slot.deadbody, member)
     redis.call('HDEL', slot.reason, member)

@@ -12,7 +12,7 @@ import pytest
 
 from emq import errors
 from emq.clock import ManualClock
-from emq.database import Database
+from emq.database import Database, batch_writer
 from emq.scheduling.model import Pool, TaskType
 from emq.scheduling.pools.catalog import PoolCatalog
 from emq.scheduling.records import ends, retention
@@ -132,7 +132,7 @@ class Away:
 async def test_while_the_database_is_away_nothing_is_dropped_and_a_full_log_pushes_back(
     failure: Exception, database: Database, environment: str, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ends, "AGAIN_S", 0.01)
+    monkeypatch.setattr(batch_writer, "AGAIN_S", 0.01)
     away = Away(database, failure)
     log = EndLog(lambda: away, environment, lambda: "host-1", most=5)  # type: ignore[arg-type, return-value]
     async with log.running():
@@ -155,7 +155,7 @@ async def test_while_the_database_is_away_nothing_is_dropped_and_a_full_log_push
 async def test_records_that_a_lost_database_never_took_are_told_at_the_end(
     database: Database, environment: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ends, "CLOSE_S", 0.1)
+    monkeypatch.setattr(batch_writer, "CLOSE_S", 0.1)
     log = EndLog(lambda: Away(database), environment, lambda: "host-1")  # type: ignore[arg-type, return-value]
     with caplog.at_level(logging.WARNING):
         async with log.running():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -100,3 +101,23 @@ async def test_what_means_nothing_is_refused(scheduling: Scheduling, arguments: 
 async def test_a_task_may_bring_a_zone_and_a_deadline(scheduling: Scheduling) -> None:
     receipt = await scheduling.submit("p", "quick", b"x", zone="Asia/Tokyo", deadline_s=20)
     assert (await scheduling.result("p", receipt.id)).state == "done"
+
+
+async def test_a_deadline_is_held_against_the_hours_of_the_recipients_zone(scheduling: Scheduling) -> None:
+    hour = datetime.datetime.now(datetime.UTC).hour
+    here = Hours(f"{(hour - 2) % 24:02}:00", f"{(hour + 3) % 24:02}:00")  # now in UTC, at night on the other side
+    there = Hours(f"{(hour + 10) % 24:02}:00", f"{(hour + 15) % 24:02}:00")
+    types = {"here": TaskType(hours=(here,), duration_s=0.05), "there": TaskType(hours=(there,), duration_s=0.05)}
+    resources = {"r": Resource(limits=(Limit("requests", 20, "second"),), takes={"here": {}, "there": {}})}
+    await scheduling.pools.put(Pool("p", types=types, resources=resources))
+    while (seen := await scheduling.snapshot("p")) is None or "there" not in seen.types:
+        await asyncio.sleep(0.05)
+    for kind, zone, other in (("here", "UTC", "Etc/GMT-12"), ("there", "Etc/GMT-12", "UTC")):
+        receipt = await scheduling.submit("p", kind, b"x", zone=zone, deadline_s=60)
+        assert (receipt.wait_s or 0.0) < 5
+        assert (await scheduling.result("p", receipt.id)).state == "done"
+        with pytest.raises(errors.TaskRefused, match=r"would start in about [\d.]+ h and take"):
+            await scheduling.submit("p", kind, b"x", zone=other, deadline_s=60)
+        waits = await scheduling.submit("p", kind, b"x", zone=other)
+        assert waits.wait_s is not None
+        assert waits.wait_s > 3600

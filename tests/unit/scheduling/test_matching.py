@@ -149,6 +149,31 @@ def test_tenants_share_by_weight_and_a_change_counts_for_the_backlog() -> None:
     assert counts["a"] == pytest.approx(60, abs=1)
 
 
+def test_a_weight_that_was_tiny_and_grows_counts_at_once() -> None:
+    pool = Pool("p", resources={"r": limited(80, "t")}, types={"t": TaskType()}, tenants={"a": Tenant(0.01)})
+    bench = Bench(pool)
+    for tenant in ("a", "b"):
+        bench.add("t", 400, tenant=tenant)
+    counts = Counter(start.waiting.task.tenant for _, start in bench.until(1001.0))
+    assert counts == {"a": 1, "b": 79}
+    bench.matching.follow(Pool("p", resources=pool.resources, types=pool.types, tenants={"a": Tenant(3.0)}))
+    counts = Counter(start.waiting.task.tenant for _, start in bench.until(1002.0))
+    assert counts == {"a": pytest.approx(60, abs=1), "b": pytest.approx(20, abs=1)}
+
+
+def test_a_tenant_is_charged_by_the_limits_of_parents_too() -> None:
+    account = Resource(limits=(Limit("tokens", 1000, "second"),))
+    pool = Pool("p", resources={"account": account, "r": Resource("account", takes={"t": {}})}, types={"t": TaskType()})
+    bench = Bench(pool)
+    bench.add("t", 400, tenant="large", costs={"tokens": 90})
+    bench.add("t", 400, tenant="small", costs={"tokens": 10})
+    used: Counter[str] = Counter()
+    for _, start in bench.until(1005.0):
+        used[start.waiting.task.tenant] += int(start.costs["tokens"])
+    assert used["large"] == pytest.approx(2500, rel=0.1)
+    assert used["small"] == pytest.approx(2500, rel=0.1)
+
+
 def test_a_tenant_that_comes_late_is_not_behind_the_backlog_of_others() -> None:
     pool = Pool("p", resources={"r": limited(10, "t")}, types={"t": TaskType()})
     bench = Bench(pool)

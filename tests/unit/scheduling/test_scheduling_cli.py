@@ -15,6 +15,8 @@ from emq.scheduling.records.cancels import Cancels
 from emq.scheduling.records.ends import End, EndLog
 from emq.scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
 from emq.scheduling.records.snapshots import Snapshots
+from emq.scheduling.scheduling import Scheduling
+from emq.scheduling.submitting import Receipt
 
 POOL = """
 name = "sms"
@@ -116,6 +118,24 @@ def test_a_task_that_no_resource_can_do_is_refused_with_the_reason(emq: Shell) -
     assert "has no task type 'other'" in emq.refused("scheduling submit sms other x", code=exit_codes.FAILED)
 
 
+def test_a_task_that_starts_in_over_a_day_is_told_so(emq: Shell) -> None:
+    in_database(snapshot(time.time()))
+    assert emq("scheduling submit sms notice x").endswith(", starts in over a day, as things are\n")
+
+
+def test_tasks_of_a_key_may_keep_to_one_resource(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[str | None, bool]] = []
+
+    async def submit(*_: object, key: str | None, keep: bool, **__: object) -> Receipt:
+        given.append((key, keep))
+        return Receipt("1")
+
+    monkeypatch.setattr(Scheduling, "submit", submit)
+    emq("scheduling submit sms notice x --key chat-7 --keep")
+    emq("scheduling submit sms notice x --key chat-7")
+    assert given == [("chat-7", True), ("chat-7", False)]
+
+
 def test_a_waiting_task_is_found_and_cancelled(emq: Shell) -> None:
     task = emq.json("scheduling submit sms code payload --id mine --tenant shop")["id"]
     assert task == "mine"
@@ -189,7 +209,7 @@ def test_a_pool_is_shown_as_its_host_sees_it(emq: Shell) -> None:
     in_database(snapshot(time.time()))
     text = " ".join(emq("scheduling show sms").split())
     for part in (
-        *("host-1, since", "code 0 1,234 1 7.5 s 5 s 900 ms 4.25 s 2 1", "notice 1 0 0 never - - - - 1"),
+        *("host-1, since", "code 0 1,234 1 7.5 s 5 s 900 ms 4.25 s 2 1", "notice 1 0 0 over a day - - - - 1"),
         *("requests 4 of 5 (of 10) a second, slots 1 of 4 in flight", "requests/second of acme-1", "slowed to 50%"),
     ):
         assert part in text

@@ -70,6 +70,13 @@ LIMIT = {"name": "requests", "amount": 10, "per": "second"}
         ({"types__verification__ttl_s": -3}, "ttl_s -3 must be above 0"),
         ({"types__verification__duration_s": float("inf")}, "duration_s inf must be a finite number"),
         ({"types__verification__duration_s": float("nan")}, "duration_s nan must be a finite number"),
+        *[
+            ({f"types__verification__{name}": 1e300}, f"{name} 1e+300 must be at most 316,224,000")
+            for name in ("longest_wait_s", "ttl_s", "timeout_s", "duration_s")
+        ],
+        ({"types__verification__backoff_s": [1, 1e9]}, "backoff_s 1e+09 must be at most 316,224,000"),
+        ({"types__verification__priority": 10**30}, "priority 1e+30 must be at most 1,000,000"),
+        ({"types__verification__max_attempts": 10**12}, "max_attempts 1e+12 must be at most 1,000,000"),
         ({"types__verification__share": 1.5}, "share 1.5 must be from 0 to 1"),
         ({"types__marketing__share": 0.9}, "the shares of its types (verification 0.2, marketing 0.9) add up to 1.1"),
         ({"types__verification__max_attempts": 0}, "max_attempts 0 must be at least 1"),
@@ -99,6 +106,9 @@ LIMIT = {"name": "requests", "amount": 10, "per": "second"}
         ({"resources__acme_1__parent": "acne"}, "parent 'acne' is not known; did you mean 'acme'"),
         ({"resources__acme_1__calendar": "offices"}, "calendar 'offices' is not known; did you mean 'office'?"),
         ({"resources__acme_1__weight": 0}, "weight 0 must be above 0"),
+        ({"resources__acme_1__weight": 5e-324}, "weight 4.94066e-324 must be 1e-06 or more"),
+        ({"tenants__shop__weight": 1e300}, "weight 1e+300 must be at most 1,000,000"),
+        ({"resources__acme__limits": [{**LIMIT, "amount": 1e300}]}, "1e+300 must be at most 1,000,000,000,000,000"),
         ({"resources__acme_1__price": -1}, "price -1 must be 0 or more"),
         ({"resources__acme_1__limits": [LIMIT, LIMIT]}, "limit 'requests' per second is there twice"),
         ({"resources__acme_1__limits": [{**LIMIT, "amount": -1}]}, "amount of 'requests' per second -1 must be 0"),

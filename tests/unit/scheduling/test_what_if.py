@@ -6,7 +6,8 @@ import pytest
 
 from emq import errors
 from emq.scheduling.forecast.what_if import changed, what_if
-from emq.scheduling.model import Limit, Pool, Resource, TaskType
+from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
+from emq.scheduling.pools import rules
 from emq.scheduling.records.snapshot import PoolState
 
 TEN = Resource(parent="account", limits=(Limit("requests", 10, "second"),), takes={"a": {}})
@@ -61,6 +62,25 @@ def test_names_may_have_spaces_and_begin_alike() -> None:
 
 def test_a_parent_goes_with_all_below_it() -> None:
     assert changed(POOL, ["add spare=copy-of:c-1", "remove account"]).resources == {}
+
+
+@pytest.mark.parametrize("change", ["remove provider", "limit provider tokens=none/minute", "remove large"])
+def test_what_nobody_limits_any_more_costs_nothing_after_the_change(change: str) -> None:
+    pool = Pool(
+        "p",
+        resources={
+            "provider": Resource(
+                limits=(Limit("tokens", 6000, "minute"), Limit("calls", 5, "second")), calendar="office"
+            ),
+            "large": Resource("provider", takes={"chat": {"tokens": 900}}),
+            "small": Resource(limits=(Limit("calls", 2, "second"),), takes={"chat": {}}),
+        },
+        types={"chat": TaskType(costs={"tokens": 700})},
+        calendars={"office": Calendar(hours=(Hours("08:00", "18:00", amounts={"tokens": 3000}),))},
+    )
+    rules.check(pool)
+    found = what_if(pool, PoolState(1e9, {"chat": 100}), changed(pool, [change]), 3600.0)
+    assert found.after.drained_s is not None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+"""What hosts change of endpoints by themselves: the audit log has it beside what people change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import sqlalchemy as sa
+
+from emq.app import App
+from emq.push.endpoint import DISABLED
+from emq.push.records import schema
+from emq.push.records.endpoints import Endpoints
+from emq.push.service.parts import Parts
+
+
+class HostChanges:
+    """Writes what a host finds out about endpoints to the catalog.
+
+    Args:
+        app: open whenever something is changed.
+        host: returns the host's name.
+    """
+
+    def __init__(self, app: App, host: Callable[[], str]) -> None:
+        self._app = app
+        self._host = host
+
+    async def change(self, topic: str, changes: Mapping[str, str], given: Mapping[str, str]) -> None:
+        """Set attributes of a topic, if it has the given ones; if that disables an endpoint, the audit log says so.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            DatabaseUnavailable: try again later; nothing was changed.
+        """
+        reason = changes.get(DISABLED, "")
+        if not reason:
+            await self._app.catalog.set_attributes(topic, changes, given)
+            return
+        await schema.ensure(self._app.database)
+        parts = Parts(self._app)
+
+        def note(connection: sa.Connection) -> None:
+            tenant, _, id_ = topic.partition(".")
+            if Endpoints(parts.environment).find(connection, tenant, id_) is not None:  # else a topic of its own
+                actor = f"host {self._host()}"
+                parts.audit(connection, actor, "endpoint.disabled", id_, tenant=tenant, changes={"reason": reason})
+
+        await self._app.catalog.set_attributes(topic, changes, given, also=note)
