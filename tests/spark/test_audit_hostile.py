@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,14 @@ from support.hostile.third_faults import THIRD_FAULTS
 from support.hostile.third_lawful import THIRD_LAWFUL
 from support.hostile.told import CONTENT, T0_US, Row, Told
 from support.virtual import run
+from worked_off import Store
 
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
 from spark.audit import events as audit_events
 from spark.audit import offset_audit
 from spark.audit.offset_audit import Audit, AuditOptions, audit
-from spark.audit.store import QueueView, StoreView
+from spark.audit.store import StoreView
 from spark.load import ledger
 
 ALONE = {
@@ -90,32 +90,6 @@ def topic(plant: Planter, told: Told) -> Topic:
     return split(Topic(told.topic, qps=qps, options=OPTIONS.get(plant, TopicOptions())))
 
 
-class Store:
-    """What the store says after all stories, in which each queue was worked off but for what is said to wait."""
-
-    def __init__(self) -> None:
-        self.queues: list[QueueView] = []
-        self.waiting: list[tuple[str, str]] = []
-        self.dead: list[tuple[str, str]] = []
-
-    def add(self, rows: list[Row], queued: list[str]) -> None:
-        tails: dict[tuple[str, int, int], int] = defaultdict(int)
-        waits: dict[tuple[str, int, int], int] = {}
-        died: dict[tuple[str, str], int] = defaultdict(int)
-        for row in rows:
-            queue = (row["topic"], row["group"], row["priority"])
-            offset = row["offset"] if row["event"] in (events.PUBLISHED, events.STARTED) else None
-            if offset is not None and offset >= 0:
-                tails[queue] = max(tails[queue], offset + 1)
-                if row["id"] in queued:
-                    waits[queue] = offset
-            died[row["topic"], row["id"]] += (row["event"] == events.DEAD) - (row["event"] == events.REPLAYED)
-        for queue, tail in tails.items():
-            mark = waits.get(queue, tail)
-            self.queues.append(QueueView(*queue, mark, 2, mark, tail, ((mark + 1, tail),) if mark < tail else ()))
-        self.dead += [message for message, times in died.items() if times > 0]
-
-
 def tell(directory: Path) -> tuple[list[Topic], StoreView]:
     together, store, topics = Told(), Store(), []
     given = {plant: more for plant, _, more in (*faults.FAULTS, *MORE_FAULTS, *THIRD_FAULTS)}
@@ -132,7 +106,7 @@ def tell(directory: Path) -> tuple[list[Topic], StoreView]:
         together.idle |= told.idle
         assert not told.killed
     together.write(directory)
-    return topics, StoreView(store.queues, [], store.waiting, store.dead)
+    return topics, store.view
 
 
 ODD: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from emq.inspect import dead_letters
 from emq.inspect.recall import recall
 from emq.message import Message
 from emq.producer import Producer
-from emq.topics.model import Kind, State, Topic
+from emq.topics.model import Kind, State, Topic, split
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail
 from support.rig import Rig, bound, rig
@@ -65,6 +65,12 @@ async def write(directory: Path) -> list[Topic]:
             await r.topic(SORTED, 60, kind=Kind.RANGE_MERGE, slots=2, retry="backoff", **backoff)
             await _run(r, trail, told)
             return [await r.catalog.get(name) for name in (LOG, SLOW, SORTED)]
+
+
+def grown(topics: list[Topic]) -> list[Topic]:
+    """The topics as they were while the first of them had twice its quota."""
+    first, *others = topics
+    return [split(Topic(LOG, 200, priorities=first.priorities, options=first.options)), *others]
 
 
 async def _run(r: Rig, trail: Callable[[str], Trail], told: Trail) -> None:
