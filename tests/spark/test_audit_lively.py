@@ -35,16 +35,11 @@ def audits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Aud
     rows = in_lively.rows_of(directory / "clean")
     store = Store()
     store.add(rows, [])
-    clean = audit(
-        spark,
-        AuditOptions([directory / "clean"], topics=topics, earlier=[lively_trail.grown(topics)], store=store.view),
-    )
+    facts: dict[str, Any] = {"topics": topics, "earlier": [lively_trail.grown(topics)], "store": store.view}
+    clean = audit(spark, AuditOptions([directory / "clean"], **facts))
     planted = {plant: plant(rows) for plant, _ in PLANTS}
     in_lively.write_rows(rows, directory / "faulty")
-    options = AuditOptions(
-        [directory / "faulty"], topics=topics, earlier=[lively_trail.grown(topics)], store=store.view
-    )
-    audit(spark, options, directory / "findings")
+    audit(spark, AuditOptions([directory / "faulty"], **facts), directory / "findings")
     found = pq.read_table(str(directory / "findings")).to_pylist()
     return Audits(clean, planted, {(row["promise"], row["id"]) for row in found if not row["excused"]})
 
