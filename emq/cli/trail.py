@@ -65,7 +65,7 @@ async def _expected(session: Session, duplicates: int) -> Expectations:
         budgets=budgets(topics),
         strict=[t.name for t in topics if t.options.priority_policy == "strict"],
         serial=[t.name for t in topics if t.is_sorted and t.options.ordering == "slot"],
-        max_attempts={t.name: t.options.max_attempts for t in topics if not t.is_sorted},
+        max_attempts={t.name: t.options.max_attempts for t in topics if t.counts_attempts},
         rejects=[t.name for t in topics if not t.drops_oldest],
         duplicates_allowed=duplicates,
     )

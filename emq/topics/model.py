@@ -157,6 +157,11 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [(division.since_s, division.share(group)) for division in self.timeline]
 
     @property
+    def counts_attempts(self) -> bool:
+        """True if a message is dead after `max_attempts`; the published RMQ counts retries instead."""
+        return not self.is_sorted or self.options.retry != "rmq"
+
+    @property
     def is_sorted(self) -> bool:
         return self.kind is not Kind.LOG
 

@@ -1,4 +1,5 @@
-"""Find deliveries before the due time, or after the expiry, of messages whose ids follow from their contents (T).
+"""Find deliveries before the due time, or after the expiry, of messages whose ids follow from their contents (T); also
+their retries before the backoff is over (T), and deaths with attempts left (X).
 
 Such an id may be published several times, and a delivery may be for any of these publishes, see `emq.trail.lives`. A
 delivery is too early if every publish since the delivery before is due later. A publish that began after the host had
@@ -8,7 +9,7 @@ claimed a message is for a later delivery, even if the claimed message was not s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -31,9 +32,49 @@ def faults(table: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:
     yield from _too_early(rows, slack_us)
 
 
+def too_early_dead(table: Any, max_attempts: Mapping[str, int], silent: Collection[str]) -> Iterator[str]:
+    """Yield one line for each death with attempts left that no lawful cause explains.
+
+    Args:
+        table: as for `faults`.
+        max_attempts: by topic, the fewest attempts after which a message is dead; other topics are not judged.
+        silent: see `emq.trail.history_facts.Facts`.
+    """
+    rows = only(table, events.DEAD)
+    rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
+    for topic, name, attempt, reason, source in zip(
+        *lists(rows, "topic", "name", "attempt", "reason", "source"), strict=True
+    ):
+        most = max_attempts.get(topic, 0)
+        if attempt < most and source not in silent and not history_facts.may_die_early(reason):
+            yield f"{name} died at attempt {attempt} of {most} ({reason})"
+
+
+def retried_too_early(table: Any, slack_us: int, has_crashed: Callable[[str, int], bool]) -> Iterator[str]:
+    """Yield one line for each retry of a copy before the time that its failure named.
+
+    Args:
+        table: as for `faults`.
+        slack_us: largest difference between the clocks of two machines.
+        has_crashed: takes a topic and a group; returns whether an owner may have failed there without a record.
+    """
+    rows = only(table, events.STARTED, events.RETRIED)
+    rows = rows.filter(pc.match_substring_regex(rows["id"], events.COPIED))
+    failures: dict[tuple[str, int], tuple[int, str]] = {}
+    columns = ("event", "time_us", "name", "source", "attempt", "due_ms", "topic", "group")
+    ordered = rows.sort_by([("time_us", "ascending"), ("event", "ascending")])  # a failure before a start
+    for event, time_us, name, source, attempt, due_ms, topic, group in zip(*lists(ordered, *columns), strict=True):
+        if event == events.RETRIED:
+            failures[name, attempt] = due_ms, source
+        elif failure := failures.get((name, attempt - 1)):
+            early_us = 0 if failure[1] == source else slack_us
+            if time_us // 1000 < failure[0] - early_us // 1000 and not has_crashed(topic, group):
+                yield f"{name} was to be tried again at {failure[0] * 1000} us and was started at {time_us}"
+
+
 def strays(table: Any) -> Iterator[history_facts.Fault]:
     """Yield the ends of deliveries that their host did not start; `table` as for `faults`."""
-    rows = only(table, events.STARTED, events.SETTLED, events.RETRIED, events.DEAD)
+    rows = only(table, events.STARTED, events.SETTLED, *events.AGAIN, events.DEAD)
     rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
     rows = rows.append_column("origin", origins(rows["name"]))
     rows = rows.append_column("is_end", pc.not_equal(rows["event"], events.STARTED))

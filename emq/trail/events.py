@@ -51,11 +51,17 @@ COPIED: Final = f"^{CONTENT}{COPY}"
 """The start of the id of a copy, as a regular expression."""
 
 _COPIED = re.compile(COPIED)
+_CONTENT = re.compile(SLOT_ID)
 
 
 def is_copy(message_id: str) -> bool:
     """Return whether an id is that of a message that left its slot for its lane."""
     return _COPIED.match(message_id) is not None
+
+
+def is_content(message_id: str) -> bool:
+    """Return whether an id follows from contents, so that it may be published again; also true for a copy's id."""
+    return _CONTENT.match(message_id) is not None
 
 
 def origin(message_id: str) -> str:

@@ -73,7 +73,9 @@ def of(
     found["M"] += _one_offset(table, losses, slack_us)
     found["M"] += _rewound(table, losses, slack_us)
     found["T"] += contents.faults(table, slack_us, silent)
+    found["T"] += contents.retried_too_early(table, slack_us, lambda t, group: bool(owners.crashes(f"{t}/{group}")))
     found["X"] += _never_dead(table, max_attempts)
+    found["X"] += contents.too_early_dead(table, max_attempts, silent)
     found["L"] += _dropped(table, rejects)
     lines = tuple(
         f"{kind}: {plurals.count(count, 'delivery', 'deliveries')} ({examples[kind]})"
@@ -88,15 +90,22 @@ def ownerships(table: Any, cut_short: Collection[CutShort]) -> Owners:
     owner = ["topic", "group", "source", "epoch"]
     columns = said.group_by([*owner, "event"]).aggregate([("time_us", "min"), ("time_us", "max")])
     found: dict[tuple[str, int, str, int], dict[str, Any]] = defaultdict(dict)
+    again: dict[tuple[str, int, str, int], int] = {}
+    releases: dict[tuple[str, int, str, int], tuple[int, int]] = {}
     names = (*owner, "event", "time_us_min", "time_us_max")
     for topic, group, source, epoch, event, first_us, last_us in zip(*lists(columns, *names), strict=True):
-        times = found[topic, group, source, -1 if epoch is None else epoch]
+        epoch = -1 if epoch is None else epoch
+        times = found[topic, group, source, epoch]
         if event == events.OWNED:
             times["owned_us"] = first_us
+            again[topic, group, source, epoch] = last_us
         elif event == events.RELEASED:
-            times["released_us"] = last_us
+            releases[topic, group, source, epoch] = first_us, last_us
         else:
             times.update(first_us=first_us, last_us=last_us)
+    for who, (first_us, last_us) in releases.items():
+        # A host that starts after its release has let go of the group all the same, unless it has taken it again.
+        found[who]["released_us"] = last_us if again.get(who, 0) > first_us else first_us
     return Owners((Ownership(*who)._replace(**times) for who, times in found.items()), cut_short)
 
 

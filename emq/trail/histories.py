@@ -14,20 +14,18 @@ This module reads no files and does not need pyarrow, so that an audit on many m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from emq import plurals
-from emq.topics.shares import LEARN_S, MICRO
 from emq.trail import events
 from emq.trail.history_facts import Facts as Facts
 from emq.trail.history_facts import Fault as Fault
 from emq.trail.history_facts import Step as Step
-from emq.trail.history_facts import concerns, expired_early, is_expiry, needs_no_start
+from emq.trail.history_facts import concerns, expired_early, is_expiry, may_die_early, needs_no_start
+from emq.trail.lives import LEARN_US
 
-_LEARN_US = (1 + LEARN_S) * MICRO
-"""Microseconds for which a host may still start buffered messages of a deleted topic; its waiting ones are recalled."""
-
-_ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
+_ENDS = (events.SETTLED, *events.AGAIN, events.DEAD)
 _FIRST = {events.PUBLISHED: 0, events.MERGED: 0, events.STARTED: 1}
 
 
@@ -131,7 +129,9 @@ class _Judge:
     def _before(self, one: Step, other: Step, slack_us: int | None = None) -> bool:
         """Return whether one event may have been before the other; with a slack below 0, whether it surely was."""
         slack_us = self._facts.slack_us if slack_us is None else slack_us
-        return one.time_us <= other.time_us + (0 if one.source == other.source else slack_us)
+        if one.source == other.source:
+            return one.time_us < other.time_us + (slack_us >= 0)
+        return one.time_us <= other.time_us + slack_us
 
     def _of(self, *names: str) -> list[Step]:
         return [step for step in self._steps if step.event in names]
@@ -198,30 +198,43 @@ class _Judge:
             last = delivery.ends[-1]
             if events.SETTLED in ends and events.DEAD in ends:
                 yield self._fault("X", "settled and dead", last, "was settled, and is dead by the same delivery")
-            elif events.SETTLED in ends and events.RETRIED in ends:
+            elif ends.keys().isdisjoint(events.AGAIN):
+                continue
+            elif events.SETTLED in ends:
                 yield self._fault("D", "settled and put back", last, "was settled, and put back by the same delivery")
-            elif events.DEAD in ends and events.RETRIED in ends:
+            elif events.DEAD in ends:
                 yield self._fault("X", "dead and put back", last, "died, and was put back by the same delivery")
-            elif events.RETRIED in ends:
+            else:
                 text = f"was put back {len(delivery.ends)} times by one delivery"
                 yield self._fault("E", "ended twice", last, text)
 
     def _started_twice(self) -> Iterator[Fault]:
         """Yield attempts that one owner started twice under one epoch: it forgot the first start."""
-        seen: dict[tuple[object, ...], int] = {}
-        life = 0
+        seen: dict[tuple[object, ...], Step] = {}
+        reported: set[tuple[object, ...]] = set()
+        replays: dict[tuple[object, ...], list[Step]] = {}
         for step in self._steps:
-            if step.event == events.REPLAYED:
-                life += 1
-            elif step.event == events.RETURNED:  # the next start is the same attempt, on purpose
-                for who in [who for who in seen if (who[2], who[4]) == (step.source, step.attempt)]:
+            if step.event == events.RETURNED:  # the next start is the same attempt, on purpose
+                for who in [who for who in seen if (who[1], who[3]) == (step.source, step.attempt)]:
                     del seen[who]
             elif step.event == events.STARTED and step.offset == -1:
-                who = life, step.group, step.source, step.epoch, step.attempt
-                seen[who] = seen.get(who, 0) + 1
-                if seen[who] == 2:
-                    text = f"was started twice from its lane as attempt {step.attempt} by {step.source}"
-                    yield self._fault("D", "started twice", step, text)
+                who = step.group, step.source, step.epoch, step.attempt
+                before = seen.get(who)
+                seen[who] = step
+                mine = replays.setdefault(who, self._of(events.REPLAYED))  # each allows each attempt once more
+                if before is None or who in reported or self._is_between(mine, before, step):
+                    continue
+                reported.add(who)
+                text = f"was started twice from its lane as attempt {step.attempt} by {step.source}"
+                yield self._fault("D", "started twice", step, text)
+
+    def _is_between(self, replays: list[Step], before: Step, after: Step) -> bool:
+        """Return whether one of the replays may have been between two steps; takes it out of the list."""
+        for replay in replays:
+            if self._before(before, replay) and self._before(replay, after):
+                replays.remove(replay)
+                return True
+        return False
 
     def _after_its_end(self) -> Iterator[Fault]:
         """Yield deliveries after the message's death, and deaths after its success, without a replay in between."""
@@ -259,7 +272,7 @@ class _Judge:
         recalls = self._of(events.RECALLED)
         for delivery in self._deliveries if recalls else ():
             start = delivery.start
-            before = [recall for recall in recalls if recall.time_us < start.time_us - _LEARN_US - self._facts.slack_us]
+            before = [recall for recall in recalls if recall.time_us < start.time_us - LEARN_US - self._facts.slack_us]
             if before:
                 text = f"was recalled at {before[-1].time_us} us, and was started"
                 yield self._fault("D", "delivered after its recall", start, text)
@@ -286,12 +299,15 @@ class _Judge:
         """Return the highest attempt that failed before a start, since the last replay; 0 if none did.
 
         Args:
-            slack_us: above 0 to count failures that may have been before the start; below 0 to count only failures that
-                surely were.
+            slack_us: above 0 to count failures of lower attempts that may have been before the start; below 0 to count
+                all failures that surely were.
         """
+        lower = start.attempt or 1 if slack_us >= 0 else math.inf
         replays = [replay for replay in self._of(events.REPLAYED) if self._before(replay, start)]
         since_us = max((replay.time_us for replay in replays), default=-slack_us) - slack_us
-        failures = (step for step in self._of(events.RETRIED) if step.time_us >= since_us)
+        failures = (
+            step for step in self._of(events.RETRIED) if step.time_us >= since_us and (step.attempt or 0) < lower
+        )
         return max((step.attempt or 0 for step in failures if self._before(step, start, slack_us)), default=0)
 
     def _not_dead(self) -> Iterator[Fault]:
@@ -316,7 +332,7 @@ class _Judge:
                 continue
             if step.source in self._facts.silent:
                 continue
-            if step.reason is None or not step.reason.startswith((events.EXPIRED, events.REJECTED, events.UNFIT)):
+            if not may_die_early(step.reason):
                 text = f"died at attempt {step.attempt} of {most} ({step.reason})"
                 yield self._fault("X", "dead too early", step, text)
 

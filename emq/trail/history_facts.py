@@ -91,7 +91,12 @@ def is_expiry(event: str, reason: str | None) -> bool:
 
 def needs_no_start(event: str, reason: str | None) -> bool:
     """Return whether an end may come without a start: an expired or unreadable message was not started."""
-    return event == events.DEAD and (reason or "").startswith((events.EXPIRED, events.UNFIT))
+    return event == events.DEAD and (reason == events.EXPIRED or (reason or "").startswith(events.UNFIT))
+
+
+def may_die_early(reason: str | None) -> bool:
+    """Return whether a message may be dead for this reason although it has attempts left."""
+    return reason == events.EXPIRED or (reason or "").startswith((events.REJECTED, events.UNFIT))
 
 
 def expired_early(time_us: int, until_us: int | None, slack_us: int) -> bool:

@@ -16,7 +16,11 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from emq.topics.shares import LEARN_S, MICRO
 from emq.trail import events
+
+LEARN_US = (1 + LEARN_S) * MICRO
+"""Microseconds for which a host may still start buffered messages of a deleted topic; its waiting ones are recalled."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -56,8 +60,12 @@ class Life:
 
     @property
     def settled_again(self) -> int:
-        """Number of settles without a publish of their own: repeats within one publish and its settle."""
-        return surplus(1 + self.doubted, self._later, self.settled)
+        """Number of settles without a publish of their own: repeats within one publish and its settle or recall."""
+        again = surplus(1 + self.doubted, self._later, self.settled)
+        taken = surplus(1 + self.doubted + len(self.replayed), self._later, (*self.settled, *self.recalled))
+        # A host that had claimed the message before may go on: all of a topic is recalled when the topic is deleted.
+        gone_us = min(self.recalled, default=0) + LEARN_US + self.slack_us
+        return max(again, min(taken, sum(reach > gone_us for reach in self.settled) if self.recalled else 0))
 
     @property
     def died_again(self) -> int:
@@ -86,7 +94,7 @@ class Step(NamedTuple):
 _ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
 EVENTS = (
     *(events.PUBLISHED, events.MERGED, events.DOUBTED, events.STARTED, *_ENDS),
-    *(events.RECALLED, events.REPLAYED),
+    *(events.RETURNED, events.RECALLED, events.REPLAYED),
 )
 """Events that a life consists of; other events are ignored."""
 
@@ -120,6 +128,8 @@ def of(steps: Iterable[Step], origins: Collection[str], slack_us: int = 0) -> di
             elif event != events.RETRIED:
                 # An expired message was never started.
                 (life.settled if event == events.SETTLED else life.dead).append(time_us if reach is None else reach)
+        elif event == events.RETURNED:
+            started.pop((name, source, attempt), None)
         elif event in EVENTS and name == origin:
             (life.recalled if event == events.RECALLED else life.replayed).append(time_us)
     return lives

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from emq import plurals
 from emq.trail import checks, events, lives
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, origins
@@ -38,11 +39,15 @@ def of_messages(
         return Counter(only(table, event)["name"].to_pylist())
 
     published, settled, dead, replayed = map(names, (events.PUBLISHED, events.SETTLED, events.DEAD, events.REPLAYED))
+    early = _over_before(table, slack_us)
     more = names(events.MERGED) + names(events.DOUBTED)
+    # Of what was recalled and settled all the same, `histories` judges all but ids that follow from contents.
+    taken = names(events.RECALLED)
+    more += Counter(name for name in taken.keys() & settled.keys() if events.is_content(name.partition("/")[2]))
     repeated = _lives(table, [name for name, times in published.items() if times > 1 or name in more], slack_us)
-    buried = {name for name, times in dead.items() if name not in repeated and times > replayed[name]}
+    buried = {name for name, times in dead.items() if name not in repeated and times - early[name] > replayed[name]}
     buried |= _buried_again(table, [name for name in dead if name in replayed and events.origin(name) not in published])
-    recalled = names(events.RECALLED).keys() - settled.keys()
+    recalled = (taken - early).keys() - settled.keys()
     copies = {name for name in (*names(events.RETRIED), *dead) if events.is_copy(name.partition("/")[2])}
     moved = {name.rpartition(events.COPY)[0] for name in copies}
     open_ = (published.keys() - repeated.keys() - moved | copies) - settled.keys() - buried - recalled
@@ -75,10 +80,27 @@ def of_messages(
         "unfinished": unfinished,
         "lost": lost,
         "unknown": _listed(settled.keys() - published.keys() - copies),
-        "duplicates": Violations.of(f"{name} settled {settled[name]} times" for name in sorted(repeats)),
+        "duplicates": Violations.of(_settled(name, settled[name], taken[name]) for name in sorted(repeats)),
         "surplus": sum(repeats.values()),
         "dead_twice": Violations.of(f"{name} became a dead letter {dead[name]} times" for name in sorted(died_again)),
     }
+
+
+def _settled(name: str, times: int, recalls: int) -> str:
+    recalled = f", and recalled {plurals.count(recalls, 'time')}" if recalls else ""
+    return f"{name} settled {plurals.count(times, 'time')}{recalled}"
+
+
+def _over_before(table: Any, slack_us: int) -> Counter[str]:
+    """Count, by name, recalls and deaths before the publish of their message: these end another one of its id."""
+    ends = only(table, events.RECALLED, events.DEAD)
+    mine = only(table, events.PUBLISHED)
+    mine = mine.filter(pc.is_in(mine["name"], pc.unique(ends["name"])))
+    begun: dict[str, int] = {}
+    for name, begun_us, done_us in zip(*lists(mine, "name", "published_us", "time_us"), strict=True):
+        begun[name] = min(begun_us or done_us, begun.get(name, done_us))
+    told = zip(*lists(ends, "name", "time_us"), strict=True)
+    return Counter(name for name, time_us in told if time_us < begun.get(name, 0) - slack_us)
 
 
 def _seen(table: Any, told: AbstractSet[str]) -> set[str]:

@@ -194,11 +194,12 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
     )
     takeovers = _takeovers(ledger)
     left = waiting.of(table, owners.crashes)
+    doubtful = _doubtful(ledger)
     order = (
-        keys.overlaps(starts, ends, takeovers, slack_us),
+        keys.overlaps(starts, ends, takeovers, slack_us, doubtful),
         keys.overlaps(*_by_slot(of_origins, starts, expected.serial, ledger.cut_short), takeovers, slack_us),
         keys.disorder(starts, _losses(table), slack_us, left),
-        keys.overtaken(starts, _publishes(table), slack_us, _doubtful(ledger)),
+        keys.overtaken(starts, _publishes(table), slack_us, doubtful),
     )
     single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole, ledger.silent)
     broken = defaultdict(Violations, single.broken)

@@ -1,49 +1,94 @@
-"""Judge the times of messages whose ids come back (T), by the rules of `emq.trail.contents`."""
+"""Judge the times and deaths of messages whose ids come back (T, X), by the rules of `emq.trail.contents`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark.audit.events import SENT, count, is_slot_id, only
+from spark.audit import local_rows
+from spark.audit.events import SENT, count, is_copy, is_slot_id, only
 from spark.audit.findings import found_in
 
 _COLUMNS = ("topic", "group", "priority", "id", "source")
 
 
-def expiries(rows: DataFrame) -> DataFrame:
-    """Return the events that show that a message had expired, for ids that may come back.
+def failures(rows: DataFrame) -> DataFrame:
+    """Return deaths, starts after expiry, and failures and starts of copies, for ids that may come back.
 
     Args:
         rows: events.
     """
-    return rows.where(is_expiry()).where(is_slot_id())  # the costlier check comes second, for few rows
+    return rows.where(is_failure()).where(is_slot_id())  # the costlier check comes second, for few rows
 
 
-def is_expiry() -> Column:
-    """True for starts after expiry, and for deaths because of expiry."""
-    late = (F.col("event") == events.STARTED) & (F.col("until") <= F.col("time_us"))
-    return late | ((F.col("event") == events.DEAD) & (F.col("reason") == events.EXPIRED))
+def is_failure() -> Column:
+    """True for the events that `failures` returns, whatever their ids."""
+    event = F.col("event")
+    late = F.coalesce((event == events.STARTED) & (F.col("until") <= F.col("time_us")), F.lit(False))
+    return late | (event == events.DEAD) | (event.isin(events.STARTED, events.RETRIED) & is_copy())
 
 
-def expired(expiries: DataFrame, slack_us: int, silent: Collection[str]) -> DataFrame:
+def expired(failures: DataFrame, slack_us: int, silent: Collection[str]) -> DataFrame:
     """Report messages that were started after they had expired, and messages that expired too early.
 
     Args:
-        expiries: see `expiries`.
+        failures: see `failures`.
         silent: see `emq.trail.history_facts.Facts`.
     """
-    late = only(expiries, events.STARTED)
+    late = only(failures, events.STARTED).where(F.col("until") <= F.col("time_us"))
     text = F.format_string("%s expired at %d us and was started at %d", "id", "until", "time_us")
     found = found_in(late, "T", "started after it expired", *_COLUMNS, at_us=F.col("time_us"), text=text)
     untold = F.col("until").isNull() & ~F.col("source").isin(list(silent))
-    soon = only(expiries, events.DEAD).where(untold | (F.col("time_us") < F.col("until") - slack_us))
+    dead = only(failures, events.DEAD).where(F.col("reason") == events.EXPIRED)
+    soon = dead.where(untold | (F.col("time_us") < F.col("until") - slack_us))
     told = F.coalesce(F.col("until").cast("string"), F.lit("any time"))
     text = F.format_string("%s expired at %d us, and might have lived until %s", F.col("id"), F.col("time_us"), told)
     return found.unionByName(found_in(soon, "T", "expired too early", *_COLUMNS, at_us=F.col("time_us"), text=text))
+
+
+def dead_too_early(failures: DataFrame, fewest: Mapping[str, int], silent: Collection[str]) -> DataFrame:
+    """Report messages that died with attempts left and without a cause that allows it (X).
+
+    Args:
+        failures: see `failures`.
+        fewest: by topic, the fewest attempts that any catalog allowed.
+        silent: see `emq.trail.history_facts.Facts`.
+    """
+    most = local_rows.frame(failures.sparkSession, fewest.items(), "topic string, most int")
+    reason = F.coalesce("reason", F.lit(""))
+    lawful = (reason == events.EXPIRED) | reason.startswith(events.REJECTED) | reason.startswith(events.UNFIT)
+    dead = only(failures, events.DEAD).where(~lawful & ~F.col("source").isin(list(silent)))
+    found = dead.join(F.broadcast(most), "topic").where(F.col("attempt") < F.col("most"))
+    text = F.format_string("%s died at attempt %d of %d (%s)", "id", "attempt", "most", "reason")
+    return found_in(found, "X", "dead too early", *_COLUMNS, at_us=F.col("time_us"), text=text)
+
+
+def retried_too_early(failures: DataFrame, slack_us: int, crashed: Collection[tuple[str, int]]) -> DataFrame:
+    """Report retries of copies before the time that their failure named (T).
+
+    Args:
+        failures: see `failures`.
+        crashed: topics and groups with an owner that may have failed without a record.
+    """
+    spark = failures.sparkSession
+    copies = only(failures, events.STARTED, events.RETRIED).where(is_copy())
+    copies = copies.join(local_rows.frame(spark, crashed, "topic string, `group` int"), ["topic", "group"], "left_anti")
+    is_start = F.col("event") == events.STARTED
+    tried = F.when(is_start, F.col("attempt") - 1).otherwise(F.col("attempt"))
+    failure = F.when(~is_start, F.struct("due_ms", "source"))
+    order = Window.partitionBy("topic", "id", "tried").orderBy("time_us", is_start)
+    before = F.last(failure, ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    starts = copies.withColumn("tried", tried).withColumn("failure", before).where(is_start)
+    early_us = F.when(F.col("failure.source") == F.col("source"), 0).otherwise(slack_us)
+    due_ms = F.col("failure.due_ms") - F.floor(early_us / 1000)
+    found = starts.where(F.floor(F.col("time_us") / 1000) < due_ms)
+    text = F.format_string(
+        "%s was to be tried again at %d ms and was started at %d us", "id", "failure.due_ms", "time_us"
+    )
+    return found_in(found, "T", "retried too early", *_COLUMNS, at_us=F.col("time_us"), text=text)
 
 
 def is_due() -> Column:

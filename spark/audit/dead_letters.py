@@ -43,8 +43,16 @@ def twice(judged: DataFrame) -> DataFrame:
 def limits(catalogs: Sequence[Sequence[Topic]]) -> dict[str, int]:
     """Return by topic the most attempts that any catalog allowed."""
     found: dict[str, int] = {}
-    for t in (t for topics in catalogs for t in topics if not t.is_sorted or t.options.retry == "backoff"):
+    for t in (t for topics in catalogs for t in topics if t.counts_attempts):
         found[t.name] = max(t.options.max_attempts, found.get(t.name, 0))
+    return found
+
+
+def fewest(catalogs: Sequence[Sequence[Topic]]) -> dict[str, int]:
+    """Return by topic the fewest attempts that any catalog allowed."""
+    found: dict[str, int] = {}
+    for t in (t for topics in catalogs for t in topics if t.counts_attempts):
+        found[t.name] = min(t.options.max_attempts, found.get(t.name, t.options.max_attempts))
     return found
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
 from emq.trail.takeovers import UNTOLD_US
-from spark.audit.events import ENDINGS, NEVER_US, only, origin
+from spark.audit import local_rows
+from spark.audit.events import ENDINGS, NEVER_US, SENT, count, only, origin
 from spark.audit.findings import found_in
+
+_AHEAD: Final = ("group", "time_us", "source")
 
 
 def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, failures_run: bool = True) -> DataFrame:
@@ -30,7 +34,7 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
     keyed = only(rows, events.STARTED, *ENDINGS).where(F.col("key").isNotNull()).withColumn("id", origin())
     is_start = F.col("event") == events.STARTED
     chosen = keyed.select(
-        *("topic", "key", "id", "time_us", "source", "attempt", "group", "priority", "offset"),
+        *("topic", "key", "id", "time_us", "source", "attempt", "group", "priority", "offset", "epoch", "published_us"),
         is_start.alias("is_start"),
         (F.col("event") == events.SETTLED).alias("succeeds"),
     )
@@ -57,38 +61,64 @@ def by_slot(rows: DataFrame, topics: Collection[str]) -> DataFrame:
     return mine.withColumn("key", F.concat(F.lit("slot "), F.col("group").cast("string")))
 
 
-def followed(deliveries: DataFrame, resized: Collection[str], slack_us: int) -> DataFrame:
+def followed(deliveries: DataFrame, slack_us: int) -> DataFrame:
     """Find the deliveries that broke the order of their key, in one sweep over the keys.
 
     `running` is the delivery of another message of the key that still ran; `passed` is an earlier first delivery with
-    a higher offset. A column is null if there is no such delivery.
+    a higher offset; `ahead` is an earlier first delivery from another group of the topic of a message whose publish
+    began later. A column is null if there is no such delivery.
 
     Args:
-        resized: topics whose number of groups has changed. They are judged group by group, because a key may have
-            moved to a new group while its last messages were in the old one.
         slack_us: microseconds by which the clocks of two hosts may differ.
     """
-    group = F.when(F.col("topic").isin(*resized), F.col("group"))
-    order = Window.partitionBy("topic", "key", group).orderBy("time_us", "offset")
-    running = F.max(F.struct("until_us", "id", "source")).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    # Of several at one time, those that ended at once come first: they may have been over when the others began.
+    order = Window.partitionBy("topic", "key").orderBy("time_us", "until_us")
+    running = F.max(F.struct("until_us", "id", "source", "group")).over(
+        order.rowsBetween(Window.unboundedPreceding, -1)
+    )
     is_first = (F.col("rank") == 1) & (F.col("attempt") == 1) & (F.col("offset") >= 0)
+    # Of several, the one that was published last is enough: if it came from this very group, its offset is higher.
+    any_group = Window.partitionBy("topic", "key", "priority").orderBy("time_us", "offset")
+    ahead = F.max(F.when(is_first & (F.col("published_us") > 0), F.struct("published_us", "id", *_AHEAD)))
+    ahead = ahead.over(any_group.rowsBetween(Window.unboundedPreceding, -1))
     in_queue = Window.partitionBy("topic", "key", "group", "priority").orderBy("time_us", "offset")
-    passed = F.max(F.when(is_first, F.struct("offset", "id", "time_us", "source")))
+    passed = F.max(F.when(is_first, F.struct("offset", "id", "time_us", "source", "epoch")))
     passed = passed.over(in_queue.rowsBetween(Window.unboundedPreceding, -1))
-    found = deliveries.withColumns({"running": running, "passed": passed})
+    found = deliveries.withColumns({"running": running, "passed": passed, "ahead": ahead})
     room = F.when(F.col("running.source") == F.col("source"), 0).otherwise(slack_us)
     overlaps = (F.col("running.until_us") - room > F.col("time_us")) & (F.col("running.id") != F.col("id"))
-    near = (F.col("passed.source") != F.col("source")) & (F.col("time_us") - F.col("passed.time_us") <= slack_us)
-    disorder = is_first & (F.col("passed.offset") > F.col("offset")) & ~near
-    found = found.withColumns(
-        {"running": F.when(overlaps, F.col("running")), "passed": F.when(disorder, F.col("passed"))}
+    # Two owners' starts are in the order of their epochs, so clocks explain only the reverse, see `emq.trail.keys`.
+    is_later = F.coalesce(F.col("passed.epoch") > F.col("epoch"), F.lit(True))
+    near = (
+        is_later
+        & (F.col("passed.source") != F.col("source"))
+        & (F.col("time_us") - F.col("passed.time_us") <= slack_us)
     )
-    return found.where(F.col("running").isNotNull() | F.col("passed").isNotNull())
+    disorder = is_first & (F.col("passed.offset") > F.col("offset")) & ~near
+    late_us = F.when(F.col("ahead.source") == F.col("source"), 0).otherwise(slack_us)
+    overtaken = (
+        is_first
+        & (F.col("ahead.group") != F.col("group"))
+        & (F.col("ahead.published_us") > F.col("published_us"))
+        & (F.col("time_us") > F.col("ahead.time_us") + late_us)
+    )
+    seen = {"running": overlaps, "passed": disorder, "ahead": overtaken}
+    found = found.withColumns({name: F.when(condition, F.col(name)) for name, condition in seen.items()})
+    return found.where(F.coalesce(*(F.col(name).getField("id") for name in seen)).isNotNull())
 
 
-def overlaps(followed: DataFrame) -> DataFrame:
-    """Report deliveries that began while another message of their key ran; see `followed`."""
+def overlaps(followed: DataFrame, doubtful: Iterable[tuple[str, int]] = ()) -> DataFrame:
+    """Report deliveries that began while another message of their key ran; see `followed`.
+
+    Args:
+        doubtful: topics and groups of killed hosts, or of stores that have lost messages. A message that such a group
+            repeats may run beside messages of its key that has moved to another group meanwhile.
+    """
     found = followed.where(F.col("running").isNotNull()).withColumn("before", F.col("running"))
+    unsure = local_rows.frame(found.sparkSession, doubtful, "t string, g int")
+    is_of_either = F.col("g").isin(F.col("group"), F.col("before.group"))
+    moved = (F.col("topic") == F.col("t")) & (F.col("group") != F.col("before.group")) & is_of_either
+    found = found.join(F.broadcast(unsure), moved, "left_anti")
     return _pairs(
         found, "overlap", F.format_string("%s started while %s of the same key %s ran", "id", "before.id", "key")
     )
@@ -115,6 +145,51 @@ def disorder(followed: DataFrame, losses: DataFrame) -> DataFrame:
         "%s (offset %d) of key %s was started after %s (offset %d)", "id", "offset", "key", "before.id", "before.offset"
     )
     return _pairs(found, "disorder", text)
+
+
+def overtaken(followed: DataFrame, rows: DataFrame, doubtful: Iterable[tuple[str, int]], slack_us: int) -> DataFrame:
+    """Report first deliveries that a later message of their key had overtaken in another group; see `followed`.
+
+    A key comes to another group when its topic's number of groups changes. Offsets of two groups cannot be compared, so
+    this goes by publishes that followed each other: one was done before the other began, and both are certain.
+
+    Args:
+        rows: events.
+        doubtful: topics and groups whose first deliveries may not all be recorded, or may be repeats.
+    """
+    spark = followed.sparkSession
+    unsure = local_rows.frame(spark, doubtful, "topic string, `group` int")
+    found = followed.where(F.col("ahead").isNotNull()).join(F.broadcast(unsure), ["topic", "group"], "left_anti")
+    both = F.explode(F.array("id", "ahead.id")).alias("id")
+    told = only(rows, SENT, events.PUBLISHED, events.DOUBTED)
+    told = told.join(F.broadcast(found.select("topic", both).distinct()), ["topic", "id"], "left_semi")
+    is_sent = F.col("event") == SENT
+    publishes = told.groupBy("topic", "id").agg(
+        F.min(F.coalesce("published_us", "time_us")).alias("begun_us"),
+        F.max("time_us").alias("done_us"),
+        # A ledger does not say which of many tasks published.
+        F.max(F.when(~is_sent, F.col("source"))).alias("publisher"),
+        count(is_sent).alias("sent"),
+        count(F.col("event") == events.PUBLISHED).alias("published"),
+        count(F.col("event") == events.DOUBTED).alias("doubted"),
+    )
+    sure = publishes.where((F.col("doubted") == 0) & (F.col("sent") < 2) & (F.col("published") < 2))
+    later = sure.select(
+        "topic",
+        F.col("id").alias("later_id"),
+        F.col("begun_us").alias("later_us"),
+        F.col("publisher").alias("later_publisher"),
+    )
+    found = (
+        found.withColumn("later_id", F.col("ahead.id")).join(sure, ["topic", "id"]).join(later, ["topic", "later_id"])
+    )
+    same = F.coalesce(F.col("publisher") == F.col("later_publisher"), F.lit(False))
+    follows = F.col("later_us") > F.col("done_us") + F.when(same, 0).otherwise(slack_us)
+    text = F.format_string(
+        "%s of key %s was started in group %d after %s in group %d, whose publish began when its own was done",
+        *("id", "key", "group", "before.id", "before.group"),
+    )
+    return _pairs(found.where(follows).withColumn("before", F.col("ahead")), "disorder", text)
 
 
 def passed_over(waiting: DataFrame, starts: DataFrame) -> DataFrame:

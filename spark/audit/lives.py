@@ -53,7 +53,7 @@ def steps(rows: DataFrame) -> DataFrame:
 
 def strays(steps: DataFrame) -> DataFrame:
     """Report ends of deliveries that their host did not start (E); see `steps`."""
-    unstarted = F.coalesce("reason", F.lit("")).rlike(f"^({events.EXPIRED}|{events.UNFIT})")
+    unstarted = F.coalesce("reason", F.lit("")).rlike(f"^({events.EXPIRED}$|{events.UNFIT})")
     is_end = F.col("event").isin(*ENDINGS) & F.col("before").isNull()
     needs = ~((F.col("event") == events.DEAD) & unstarted) & ~(F.col("moves") & F.col("of_origin").isNotNull())
     text = F.format_string("%s was %s by %s, which did not start its attempt %d", "id", "event", "source", "attempt")
@@ -83,22 +83,25 @@ def judged(steps: DataFrame, slack_us: int) -> DataFrame:
         {
             "first_began": F.min("began").over(whole),
             "merged_us": F.when(event == events.MERGED, begun),
+            "first_recall": F.min(F.when(event == events.RECALLED, F.col("time_us"))).over(whole),
         }
     )
     more = (F.col("began") > F.col("first_began")).cast("int")
     is_publish = F.col("began").isNotNull()
     settles = (event == events.SETTLED) & is_origin
     dies = (event == events.DEAD) & is_origin
+    recalls = (event == events.RECALLED) & is_origin
     rows = rows.withColumns(
         {
             "at": F.coalesce("began", F.col("reach") + slack_us),
             "kind": F.when(is_publish, _BEGINS).otherwise(_ENDS),
             "settle": F.when(is_publish, more).otherwise(-settles.cast("int")),
+            "taken": F.when(is_publish, more).otherwise(-(settles | recalls).cast("int")),
             "death": F.when(is_publish, more).otherwise(-dies.cast("int")),
         }
     )
     walk = Window.partitionBy("topic", "origin").orderBy("at", "kind").rowsBetween(Window.unboundedPreceding, 0)
-    rows = rows.withColumns({"settle_sum": F.sum("settle").over(walk), "death_sum": F.sum("death").over(walk)})
+    rows = rows.withColumns({f"{name}_sum": F.sum(name).over(walk) for name in ("settle", "taken", "death")})
     return _summed(rows, settles, dies, slack_us).select(*JUDGED)
 
 
@@ -116,6 +119,7 @@ def _summed(rows: DataFrame, settles: Column, dies: Column, slack_us: int) -> Da
         F.lit(None).cast("int").alias("failed_attempt"),
         count(F.col("began").isNotNull()).alias("publishes"),
         count(settles).alias("settled"),
+        count(settles & (F.col("reach") > F.col("first_recall") + lives.LEARN_US + slack_us)).alias("settled_later"),
         count(replays).alias("replayed"),
         count((event == events.DOUBTED) & is_origin).alias("doubted"),
         count((event == events.RECALLED) & is_origin).alias("recalled"),
@@ -125,12 +129,16 @@ def _summed(rows: DataFrame, settles: Column, dies: Column, slack_us: int) -> Da
         F.max(F.coalesce("began", "merged_us", F.when(replays, F.col("time_us")))).alias("last_begin"),
         F.max(F.when(ends, F.col("reach"))).alias("last_end"),
         F.min("settle_sum").alias("settle_low"),
+        F.min("taken_sum").alias("taken_low"),
         F.min("death_sum").alias("death_low"),
     )
     buried = F.coalesce("last_death", F.lit(-1)) > F.coalesce("last_replay", F.lit(-1))
     reached = F.coalesce(F.col("last_end") + slack_us, F.lit(-1))
     is_open = F.col("last_publish").isNotNull() & (reached < F.col("last_begin"))
     extra = F.col("last_publish").isNull() & (F.col("settled") > 0)
+    # A recall takes a message away as a settle does, so that both together need as many publishes and replays.
+    # Excused are settles of what a host may have claimed before.
+    taken = F.least(F.col("settled_later"), -F.col("taken_low") - 1 - F.col("doubted") - F.col("replayed"))
     return found.withColumns(
         {
             "delivered": F.col("settled") > 0,
@@ -138,7 +146,7 @@ def _summed(rows: DataFrame, settles: Column, dies: Column, slack_us: int) -> Da
             "is_recalled": (F.col("recalled") > 0) & (F.col("settled") == 0),
             "is_open": is_open,
             "in_lane": F.lit(True),
-            "surplus": F.greatest(F.lit(0), -F.col("settle_low") - 1 - F.col("doubted")),
+            "surplus": F.greatest(F.lit(0), -F.col("settle_low") - 1 - F.col("doubted"), taken),
             "died_again": F.greatest(F.lit(0), -F.col("death_low") - 1 - F.col("replayed") - F.col("doubted")),
             "extra": extra,
             "is_odd": F.lit(False),

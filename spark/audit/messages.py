@@ -185,14 +185,20 @@ def judged(messages: DataFrame, slack_us: int) -> DataFrame:
     # The first death of a message that was published before the trail began may have been before the trail, too. So the
     # number of its deaths proves nothing, and times decide.
     again = ~told & (F.col("last_dead_us") > F.col("last_replay_us"))
-    buried = (F.col("dead") > F.col("replayed")) | _true(again)
-    ended = (F.col("settled") > 0) | buried | (F.col("recalled") > 0)
+    begun = F.col("first_begun_us") - slack_us
+    # An end before its publish is that of another message of its id.
+    buried = ((F.col("dead") > F.col("replayed")) & ~_true(F.col("last_dead_us") < begun)) | _true(again)
+    others = F.col("started") + F.col("settled") + F.col("dead")
+    recalled = (F.col("recalled") > _true(F.col("first_us") < begun).cast("long")) | (
+        (F.col("recalled") > 0) & (others > 0)
+    )
+    ended = (F.col("settled") > 0) | buried | recalled
     return messages.withColumns(
         {
             "publishes": publishes,
             "delivered": F.col("settled") > 0,
             "is_dead": buried & (F.col("settled") == 0),
-            "is_recalled": (F.col("recalled") > 0) & (F.col("settled") == 0),
+            "is_recalled": recalled & (F.col("settled") == 0),
             # A message that was put back or replayed is in its lane, whoever published it.
             "is_open": ((publishes > 0) | (F.col("retried") + F.col("replayed") > 0)) & ~_true(ended),
             "in_lane": F.col("offset").isNull() | (F.col("retried") + F.col("replayed") > 0),

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from spark.audit.contents import is_due, is_expiry
+from spark.audit.contents import is_due, is_failure
 from spark.audit.events import RANGES, count, is_slot_id
 
 STEPS: Final = 4
@@ -25,7 +25,7 @@ class Overview:
     comes_back: there are events of ids that may come back (ids of sorted topics, which can be published again).
     is_due: a message was published with a due time under an id that may come back.
     ranges: there are offsets that were dropped, skipped or lost.
-    expires: there are events that show that an id that may come back had expired.
+    fails: there are events of failures of ids that may come back, see `spark.audit.contents.failures`.
 
     `n` counts messages that came through a queue, because a message with a due time waits for that time and not for
     other messages. Bucket b holds waits from 2 ** (b / STEPS) microseconds up to the next bucket. `behind_us` is the
@@ -37,7 +37,7 @@ class Overview:
     comes_back: bool
     is_due: bool
     ranges: bool
-    expires: bool
+    fails: bool
 
     def lowest_but(self, topics: Collection[str]) -> int:
         """Return the number of the lowest priority with a start, without these topics; 0 if there is at most one."""
@@ -66,9 +66,9 @@ def of(new: DataFrame, carried: DataFrame) -> Overview:
         is_slot_id().alias("comes_back"),
         (is_due() & is_slot_id()).alias("is_due"),
         F.col("event").isin(*RANGES).alias("ranges"),
-        (is_expiry() & is_slot_id()).alias("expires"),
+        (is_failure() & is_slot_id()).alias("fails"),
     )
-    marks = ("started", "comes_back", "is_due", "ranges", "expires")
+    marks = ("started", "comes_back", "is_due", "ranges", "fails")
     summed = told.groupBy("topic", "priority", "source", "bucket").agg(
         count(F.col("queued")).alias("n"), F.max("behind_us").alias("behind_us"), *map(_any, marks)
     )

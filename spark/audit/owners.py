@@ -40,7 +40,8 @@ def table(seconds: DataFrame) -> DataFrame:
     told = only(seconds, events.STARTED, *OWNED).select(
         *("topic", "group", "source", "epoch"),
         F.when(event == events.OWNED, F.col("first_us")).alias("owned_us"),
-        F.when(event == events.RELEASED, F.col("last_us")).alias("released_us"),
+        F.when(event == events.RELEASED, F.col("first_us")).alias("released_us"),
+        F.when(event == events.RELEASED, F.col("last_us")).alias("gone_us"),
         F.when(started, F.col("first_us")).alias("first_us"),
         F.when(started, F.col("last_us")).alias("last_us"),
     )
@@ -49,13 +50,16 @@ def table(seconds: DataFrame) -> DataFrame:
 
 def merged(found: DataFrame, carried: DataFrame) -> DataFrame:
     """Merge the ownerships of this audit with those of earlier ones; keep each once."""
-    return _summed(found.unionByName(carried))
+    both = found.unionByName(carried)
+    return _summed(both.withColumn("gone_us", F.col("released_us")))
 
 
 def _summed(frame: DataFrame) -> DataFrame:
+    # A host that starts after its release has let go of the group all the same, unless it has taken it again.
+    has_again = F.max("owned_us") > F.min("released_us")
     return frame.groupBy("topic", "group", "source", "epoch").agg(
         F.min("owned_us").alias("owned_us"),
-        F.max("released_us").alias("released_us"),
+        F.when(has_again, F.max("gone_us")).otherwise(F.min("released_us")).alias("released_us"),
         F.min("first_us").alias("first_us"),
         F.max("last_us").alias("last_us"),
     )

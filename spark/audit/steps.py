@@ -120,8 +120,8 @@ class Steps:
         sweeps.judge_smooth_caps(self._caps)
         waiting = None if self._options.live or not counts["open"] else audit_waiting.of(placed, self._found.unclosed)
         sweeps.judge_priority(owners, waiting)
-        sweeps.judge_keys(waiting)
-        self._judge_contents()
+        sweeps.judge_keys(owners, waiting)
+        self._judge_contents(owners)
         self._say("summing up")
         found = self._reports.new()
         if findings is not None:
@@ -227,9 +227,6 @@ class Steps:
     def _judge_histories(self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners) -> None:
         if not counts["odd"]:
             return
-        attempts: dict[str, int] = {}
-        for t in (t for topics in self._catalogs for t in topics if not t.is_sorted):
-            attempts[t.name] = min(t.options.max_attempts, attempts.get(t.name, t.options.max_attempts))
         crashes: dict[tuple[str, int], list[tuple[float, float]]] = {}
         for topic, group, _, _, ended_us, _, until_us in self._crashed_ownerships(owners):
             crashes.setdefault((topic, group), []).append((ended_us - self._options.crash_us, until_us))
@@ -237,7 +234,7 @@ class Steps:
             self._frames.rows,
             unusual.where("is_odd"),
             counts["odd"],
-            max_attempts=attempts,
+            max_attempts=dead_letters.fewest(self._catalogs),
             crashes=crashes,
             copied=self._copied(),
             slack_us=self._options.slack_us,
@@ -254,11 +251,14 @@ class Steps:
             found.setdefault((row["topic"], row["group"], row["priority"]), []).append(loss)
         return found
 
-    def _judge_contents(self) -> None:
-        slack_us = self._options.slack_us
-        if self._frames.overview.expires:
-            expiries = self._frames.kept("expiries", contents.expiries(self._frames.rows))
-            self._reports.add(contents.expired(expiries, slack_us, self._found.silent))
+    def _judge_contents(self, owners: Owners) -> None:
+        slack_us, silent = self._options.slack_us, self._found.silent
+        if self._frames.overview.fails:
+            failures = self._frames.kept("failures", contents.failures(self._frames.rows))
+            self._reports.add(contents.expired(failures, slack_us, silent))
+            self._reports.add(contents.dead_too_early(failures, dead_letters.fewest(self._catalogs), silent))
+            crashed = {(topic, group) for topic, group, *_ in self._crashed_ownerships(owners)}
+            self._reports.add(contents.retried_too_early(failures, slack_us, crashed))
         if self._frames.overview.is_due:
             self._reports.add(contents.too_early(self._frames.contents, slack_us))
         if self._frames.overview.comes_back and not self._found.flaws:

@@ -77,15 +77,23 @@ class Sweeps:
             both = starts.unionByName(ends, allowMissingColumns=True)
             self._reports.add(priority.inversions(both, suspects))
 
-    def judge_keys(self, waiting: DataFrame | None) -> None:
-        """Judge the order of keys (K); `waiting` as for `judge_priority`."""
+    def _doubtful(self, owners: Owners) -> set[tuple[str, int]]:
+        """Return the groups that a killed host had, or whose store has lost messages."""
+        killed = {source for source, *_ in self._found.cut_short}
+        found = {place for place, some in owners.items() if any(o.source in killed for o in some)}
+        return found | {(row[0], row[1]) for row in self._frames.losses.select("topic", "group").distinct().collect()}
+
+    def judge_keys(self, owners: Owners, waiting: DataFrame | None) -> None:
+        """Judge the order of keys (K); `owners` and `waiting` as for `judge_priority`."""
         rows, cut_short, slack_us = self._frames.rows, self._found.cut_short, self._options.slack_us
         deliveries = keys.deliveries(rows, cut_short)
-        followed = keys.followed(deliveries, audit_caps.resized(self._catalogs), slack_us)
+        followed = keys.followed(deliveries, slack_us)
         faults = self._frames.kept("faults", followed)
         if self._frames.has("faults"):
-            self._reports.add(keys.overlaps(faults))
+            doubtful = self._doubtful(owners)
+            self._reports.add(keys.overlaps(faults, doubtful))
             self._reports.add(keys.disorder(faults, self._frames.losses))
+            self._reports.add(keys.overtaken(faults, rows, doubtful, slack_us))
         if waiting is not None and not (keyed := audit_waiting.with_key(waiting)).isEmpty():
             self._reports.add(keys.passed_over(keyed, self._frames.starts))
         others = {
@@ -93,4 +101,4 @@ class Sweeps:
         }
         if serial := sorted({t.name for topics in self._catalogs for t in topics} - others):
             runs = keys.deliveries(keys.by_slot(rows, serial), cut_short, failures_run=False)
-            self._reports.add(keys.overlaps(keys.followed(runs, (), slack_us)))
+            self._reports.add(keys.overlaps(keys.followed(runs, slack_us)))

@@ -148,8 +148,8 @@ def the_quota_was_higher(story: Story) -> None:
 
 
 def a_key_moves_to_another_group(story: Story) -> None:
-    """Its last message in the group that is no more still runs when the first one in the new group starts."""
-    for i, (group, at, took) in enumerate(((2, T0_US + S, S), (0, T0_US + S + 500_000, 1_000))):
+    """Its first message in the new group starts when the last one in the group that is no more has ended."""
+    for i, (group, at, took) in enumerate(((2, T0_US + S, S), (0, T0_US + 2 * S, 1_000))):
         _sent(story, f"keyed-{i}", offset=6, group=group, key="customer")
         _deliver(story, f"keyed-{i}", at, took=took, offset=6, group=group, key="customer")
 

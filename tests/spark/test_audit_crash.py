@@ -201,12 +201,14 @@ def test_what_was_published_after_the_takeover_or_lies_below_what_was_started_wa
 def test_a_failure_that_a_killed_host_had_no_answer_for_ends_its_delivery_in_its_slot(spark: SparkSession) -> None:
     """It may have failed in the last second of the trail; the end of an earlier delivery would be in the trail."""
     starts = [("a", T0_US), ("b", T0_US + 10), ("c", T0_US + 2 * S), ("d", T0_US + 2 * S + 10)]
-    rows = [(events.STARTED, "sorted", "slot 0", name, at_us, "host", 1, 0, 0, None) for name, at_us in starts]
+    rows = [(events.STARTED, "sorted", "slot 0", name, at_us, "host", 1, 0, 0, None, 1, None) for name, at_us in starts]
     schema = "event string, topic string, key string, id string, time_us long, source string, attempt int, "
-    frame = spark.createDataFrame(rows, schema + "`group` int, priority int, offset long")
+    frame = spark.createDataFrame(
+        rows, schema + "`group` int, priority int, offset long, epoch long, published_us long"
+    )
     cut_short = [("host", T0_US, T0_US + 2 * S + 20)]
     found = {}
     for failures_run in (True, False):
         runs = keys.deliveries(frame, cut_short, failures_run=failures_run)
-        found[failures_run] = {row["id"] for row in keys.overlaps(keys.followed(runs, (), 0)).collect()}
+        found[failures_run] = {row["id"] for row in keys.overlaps(keys.followed(runs, 0)).collect()}
     assert found == {True: {"b", "c", "d"}, False: {"b"}}

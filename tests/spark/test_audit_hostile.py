@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,22 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from support import resized_trail
-from support.hostile import faults, lawful, more_faults
+from support.hostile import faults, lawful, more_faults, third_faults, third_lawful
 from support.hostile.faults import VOID, Planter
 from support.hostile.more_faults import MORE_FAULTS
 from support.hostile.more_lawful import MORE_LAWFUL
+from support.hostile.third_faults import THIRD_FAULTS
+from support.hostile.third_lawful import THIRD_LAWFUL
 from support.hostile.told import CONTENT, T0_US, Row, Told
 from support.virtual import run
+from worked_off import Store
 
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
 from spark.audit import events as audit_events
 from spark.audit import offset_audit
 from spark.audit.offset_audit import Audit, AuditOptions, audit
-from spark.audit.store import QueueView, StoreView
+from spark.audit.store import StoreView
 from spark.load import ledger
 
 ALONE = {
@@ -33,20 +35,33 @@ ALONE = {
 """Not to be told beside the others."""
 
 EXPECTED: dict[Planter, str] = {
-    **{plant: expected for plant, expected, _ in (*faults.FAULTS, *MORE_FAULTS) if plant not in ALONE},
-    **{plant: "" for plant, _ in (*lawful.LAWFUL, *MORE_LAWFUL)},
+    **{plant: expected for plant, expected, _ in (*faults.FAULTS, *MORE_FAULTS, *THIRD_FAULTS) if plant not in ALONE},
+    **{plant: "" for plant, _ in (*lawful.LAWFUL, *MORE_LAWFUL, *THIRD_LAWFUL)},
     # What was lost is below the checkpoint, so that progress went past it.
     faults.own_ids_with_a_tilde_and_one_is_lost: "LM",
     faults.dropped_before_it_was_there: "LM",
     faults.one_lost_and_one_settled_twice: "LDM",
     # The audit cannot tell what its store should hold of a queue whose messages nobody is known to have published.
     more_faults.started_from_before_the_trail_and_never_ended: "",
-    more_faults.a_key_s_next_overtakes_it_in_another_group: "",
+    third_faults.given_back_and_never_started_again: "LM",
+    third_faults.the_very_last_of_a_queue_is_lost: "LM",
+    third_faults.recalled_before_it_was_published_and_lost: "LM",
+    third_faults.published_after_a_loss_was_noticed_and_lost: "LM",
+    third_faults.skipped_as_a_hole_to_its_last_offset: "LM",
+    # The store has a dead letter of this id.
+    third_faults.expired_before_it_was_published_and_lost: "",
 }
 
 SMOOTH = {
     faults.two_hosts_start_a_smooth_second_each: TopicOptions(pacing="smooth", burst=2),
     lawful.a_smooth_group_moves_to_a_clock_that_is_behind: TopicOptions(pacing="smooth", burst=1),
+    third_faults.one_more_within_a_second_but_for_a_us: TopicOptions(pacing="smooth", burst=2),
+    third_lawful.a_smooth_second_is_over_to_the_us: TopicOptions(pacing="smooth", burst=2),
+}
+QPS = {
+    plant: 10 if given["quotas"] is third_faults.TEN else 0.5
+    for plant, given in (*((plant, given) for plant, _, given in THIRD_FAULTS), *THIRD_LAWFUL)
+    if "quotas" in given and "bursts" not in given
 }
 TEN = {
     *SMOOTH,
@@ -56,6 +71,8 @@ TEN = {
 OPTIONS = {
     **SMOOTH,
     faults.put_back_after_its_last_attempt: TopicOptions(max_attempts=3),
+    third_lawful.dropped_when_the_owner_had_it_already: TopicOptions(max_length=1000, overflow="drop_oldest"),
+    third_faults.died_of_what_only_begins_like_an_expiry: TopicOptions(max_attempts=3),
     faults.a_weighted_topic_runs_two_of_a_key: TopicOptions(priority_policy="weighted"),
     faults.dropped_before_it_was_there: TopicOptions(max_length=1000, overflow="drop_oldest"),
 }
@@ -66,43 +83,17 @@ def name_of(plant: Planter) -> str:
 
 
 def topic(plant: Planter, told: Told) -> Topic:
-    qps = 10 if plant in TEN else 50
+    qps = QPS.get(plant, 10 if plant in TEN else 50)
     if any(row["id"] == CONTENT for row in told.rows):
-        options = TopicOptions(ordering="none")
+        options = TopicOptions(ordering="none", retry="backoff", max_attempts=3)
         return split(Topic(told.topic, qps=qps, kind=Kind.RANGE_MERGE, slots=1, priorities=(), options=options))
     return split(Topic(told.topic, qps=qps, options=OPTIONS.get(plant, TopicOptions())))
 
 
-class Store:
-    """What the store says after all stories, in which each queue was worked off but for what is said to wait."""
-
-    def __init__(self) -> None:
-        self.queues: list[QueueView] = []
-        self.waiting: list[tuple[str, str]] = []
-        self.dead: list[tuple[str, str]] = []
-
-    def add(self, rows: list[Row], queued: list[str]) -> None:
-        tails: dict[tuple[str, int, int], int] = defaultdict(int)
-        waits: dict[tuple[str, int, int], int] = {}
-        died: dict[tuple[str, str], int] = defaultdict(int)
-        for row in rows:
-            queue = (row["topic"], row["group"], row["priority"])
-            offset = row["offset"] if row["event"] in (events.PUBLISHED, events.STARTED) else None
-            if offset is not None and offset >= 0:
-                tails[queue] = max(tails[queue], offset + 1)
-                if row["id"] in queued:
-                    waits[queue] = offset
-            died[row["topic"], row["id"]] += (row["event"] == events.DEAD) - (row["event"] == events.REPLAYED)
-        for queue, tail in tails.items():
-            mark = waits.get(queue, tail)
-            self.queues.append(QueueView(*queue, mark, 2, mark, tail, ((mark + 1, tail),) if mark < tail else ()))
-        self.dead += [message for message, times in died.items() if times > 0]
-
-
 def tell(directory: Path) -> tuple[list[Topic], StoreView]:
     together, store, topics = Told(), Store(), []
-    given = {plant: more for plant, _, more in (*faults.FAULTS, *MORE_FAULTS)}
-    given |= dict((*lawful.LAWFUL, *MORE_LAWFUL))
+    given = {plant: more for plant, _, more in (*faults.FAULTS, *MORE_FAULTS, *THIRD_FAULTS)}
+    given |= dict((*lawful.LAWFUL, *MORE_LAWFUL, *THIRD_LAWFUL))
     for plant in EXPECTED:
         told = Told(name_of(plant))
         plant(told)
@@ -115,7 +106,7 @@ def tell(directory: Path) -> tuple[list[Topic], StoreView]:
         together.idle |= told.idle
         assert not told.killed
     together.write(directory)
-    return topics, StoreView(store.queues, [], store.waiting, store.dead)
+    return topics, store.view
 
 
 ODD: dict[str, dict[str, Any]] = {

@@ -74,7 +74,7 @@ def failed_once() -> list[Step]:
 
 
 def returned(ms: float) -> Step:
-    return step(events.RETURNED, ms, attempt=2)
+    return step(events.RETURNED, ms, attempt=2, offset=-1)
 
 
 def used_up() -> list[Step]:
