@@ -17,6 +17,7 @@ from emq.loops.guard import SAID_AGAIN_S
 from emq.loops.slicing import in_slices
 from emq.offsets import lag
 from emq.offsets.checkpoints import CheckpointStore
+from emq.offsets.sealing import seal_finished
 from emq.storage.answers import accepted, served
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.log_store import Trim
@@ -224,12 +225,7 @@ class Retirement:
     async def _sealed(self, queues: Sequence[str]) -> bool:
         """Seal the queues. Returns False if one of them holds something; others may be sealed even then."""
         for part in _parts(queues):
-            saved = await self._checkpoints.load(part)
-            bounds = served(await self._store.log.bounds(part))
-            # Up to the watermark and no further: a message that came later keeps its queue from being sealed.
-            finished = [saved[q].watermark if q in saved else b.head for q, b in zip(part, bounds, strict=True)]
-            seals = [Trim(q, f, None, True) for q, f in zip(part, finished, strict=True)]
-            if not all(sealed is True for sealed in served(await self._store.log.trim(seals))):
+            if not await seal_finished(self._store.log, self._checkpoints, part):
                 return False
             await asyncio.sleep(0)
         return True

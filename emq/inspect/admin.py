@@ -12,6 +12,7 @@ from emq.clock import Clock, SystemClock
 from emq.inspect import recall
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.lag import Lag, SlotLag, holding, of_queues, of_slots
+from emq.offsets.sealing import seal_finished
 from emq.storage import slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
@@ -215,17 +216,18 @@ class Admin:
             topic: the topic to seal.
             emptied: True to drop the queues' messages.
         """
-        queues, upto = topic.all_queues(), {}
-        if not emptied:
-            upto = {q: c.watermark for q, c in (await self._checkpoints.load(queues)).items()}
+        queues = topic.all_queues()
         # The lanes first: a group forgets the ids of publishes with the seal of its last queue, and must learn no id
         # after that. Else a topic of this name that is created again would leave out a message of such an id.
         await self._settle_lanes(topic, range(topic.groups), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
         done = True
         for start in range(0, len(queues), CHUNK):
             part = queues[start : start + CHUNK]
-            trims = [Trim(q, FAR_FUTURE_MS if emptied else upto.get(q, 0), None, seal=True) for q in part]
-            done &= all(sealed is True for sealed in served(await self._store.log.trim(trims)))
+            if emptied:
+                answers = served(await self._store.log.trim([Trim(q, FAR_FUTURE_MS, None, seal=True) for q in part]))
+                done &= all(answer is True for answer in answers)
+            else:
+                done &= await seal_finished(self._store.log, self._checkpoints, part)
         return done
 
     async def _settle_lanes(

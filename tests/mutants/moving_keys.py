@@ -185,6 +185,15 @@ MUTANTS = (
         "tests/integration/test_lost_seals.py::test_a_topic_that_is_created_again_stays_open[log]",
     ),
     Mutant(
+        "sealing-trusts-old-checkpoints",
+        "L",
+        "a queue is emptied and sealed by a checkpoint of what its store has forgotten",
+        "emq/offsets/sealing.py",
+        "seal=True, mark=mark)",
+        "seal=True)",
+        "tests/unit/test_sealing.py::test_only_what_is_certainly_finished_is_dropped",
+    ),
+    Mutant(
         "lost-seals-count-as-old",
         "L",
         "seals that a store has lost, and that are set again, count as if they had held all the time",

@@ -115,9 +115,10 @@ class CatalogOrders:
             async with self.lock:
                 self._sizes[plan.name] += 1
                 qps = plan.sizes[self._sizes[plan.name] % len(plan.sizes)]
-                [topic] = await self._cluster.admin.create([plan.topic(qps)])
+                [topic] = await self._cluster.catalog.create_many([plan.topic(qps)])
                 self._begins(topic)
                 self._evidence.note(plan.name, f"created again with qps {qps}")
+                await self._cluster.admin.create([plan.topic(qps)])  # the same again, which opens what is sealed
 
     async def _delete(self, name: str) -> None:
         await self._cluster.admin.delete(name, force=True)
@@ -167,8 +168,9 @@ class CatalogOrders:
         """With all groups that it had, those that retire included: they may hold messages."""
         plan = self._plans[topic.name]
         qps = topic.qps if topic.groups == topic.active_groups else topic.groups * topic.group_qps
-        [created] = await self._cluster.admin.create([plan.topic(qps)])
+        [created] = await self._cluster.catalog.create_many([plan.topic(qps)])
         self._evidence.note(topic.name, f"is created anew with qps {qps}")
         if not created.division.same_shares(self._cluster.divisions[topic.name][-1]):
             self._begins(created)
+        await self._cluster.admin.create([plan.topic(qps)])  # the same again, which opens what is sealed
         return created
