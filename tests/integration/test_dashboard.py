@@ -100,7 +100,7 @@ async def test_a_tenant_sees_its_backlog_endpoints_deliveries_and_attempts(board
     await page.wait_for_url("**/ui/tenants/acme")
     rows = await page.locator("#backlog tbody tr").all_inner_texts()
     assert [row.split("\n")[0] for row in rows] == ["Orders", "Billing", "Legacy"]
-    assert "out of order: 502 Bad Gateway" in rows[2]
+    assert "out of order 502 Bad Gateway" in rows[2]
     await until(page, ".facts", "Priority mid")
     await shoot(page, "tenant-dark")
     await page.get_by_role("link", name="dead", exact=True).click()

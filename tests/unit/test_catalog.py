@@ -322,3 +322,41 @@ def check_migrations(tables: schema.Schema, directory: Path) -> None:
         assert sa.inspect(connection).get_table_names() == [tables.version_table]
     engine.dispose()
     assert alembic.script.ScriptDirectory.from_config(config).get_current_head() == tables.head
+
+
+async def test_what_belongs_to_a_change_is_written_with_it_or_not_at_all(catalog: Catalog) -> None:
+    await catalog.create(Topic("orders", 10.0))
+    called: list[str] = []
+
+    def fails(_: sa.Connection) -> None:
+        raise errors.ChangedMeanwhile("by others")
+
+    with pytest.raises(errors.ChangedMeanwhile):
+        await catalog.update("orders", qps=20.0, also=fails)
+    with pytest.raises(errors.ChangedMeanwhile):
+        await catalog.set_attributes("orders", {"a": "1"}, {}, also=fails)
+    assert (await catalog.get("orders")).qps == 10.0
+    note = {"also": lambda _: called.append("noted")}
+    await catalog.set_attributes("orders", {"a": "1"}, {"b": "2"}, **note)
+    assert called == [], "the topic was not as given, so nothing was changed"
+    await catalog.set_attributes("orders", {"a": "1"}, {"b": ""}, **note)
+    assert called == ["noted"]
+    assert (await catalog.get("orders")).options.attributes == {"a": "1"}
+
+
+async def test_attributes_of_several_topics_are_set_together_or_not_at_all(catalog: Catalog) -> None:
+    for name in ("a", "b"):
+        await catalog.create(Topic(name, 10.0))
+    before = await catalog.version()
+    changed = await catalog.set_attributes_of(lambda _: ["a", "b", "none"], {"held": "yes"})
+    assert [topic.options.attributes for topic in changed] == [{"held": "yes"}] * 2
+    assert {topic.name for topic in (await catalog.changes_since(before)).changed} == {"a", "b"}
+
+    def fails(_: sa.Connection) -> list[str]:
+        raise errors.ChangedMeanwhile("by others")
+
+    with pytest.raises(errors.ChangedMeanwhile):
+        await catalog.set_attributes_of(fails, {"held": ""})
+    await catalog.set_attributes_of(lambda _: ["b"], {"held": ""})
+    attributes = {topic.name: topic.options.attributes for topic in await catalog.list()}
+    assert attributes == {"a": {"held": "yes"}, "b": {}}

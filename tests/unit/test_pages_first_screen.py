@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq.api.pages import first_screen, hosts_screen
+from emq.api.pages import first_screen, hosts_screen, rendering
 from emq.api.pages.first_screen import Overview
 from emq.host import statistics
 from emq.host.statistics import HostStatistics, Move, Rates, TroubledTopic
 from emq.inspect.snapshots import AgedSnapshot
+from emq.push.records.attempts import Attempt
 
 NOTHING = dict.fromkeys(("ready", "held_by_rate", "held_by_key", "held_by_room", "parked", "delayed", "dead"), 0)
 
@@ -129,3 +130,18 @@ def test_hosts_show_their_share_of_the_load_and_the_latest_moves_first() -> None
         ("gone", None, None, False),
     ]
     assert [(m.host, m.move.taken, m.move.let_go) for m in found.moves] == [("h2", 3, 0), ("h1", 0, 3), ("h1", 9, 0)]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "shown"),
+    [
+        (500, "HTTP 500: out of paper", "HTTP 500: out of paper"),
+        (200, "", "200"),
+        (0, "timeout after 3 s", "timeout after 3 s"),
+        (0, "", rendering.UNKNOWN),
+        (401, "the token is refused", "401 the token is refused"),
+    ],
+)
+def test_the_status_of_an_answer_is_shown_once(status: int, reason: str, shown: str) -> None:
+    attempt = Attempt("acme.ep_1", "m1", 0, 1, 0, status, "retry", reason, "", "h1")
+    assert rendering.answer(attempt) == shown

@@ -131,7 +131,7 @@ def ago(us: float, now_s: float) -> str:
 
 def answer(of: Delivery | Attempt) -> str:
     """Return the status of the last answer with the reason of the failure, which mostly begins with the status."""
-    if not of.status or of.reason.startswith(str(of.status)):
+    if not of.status or of.reason.startswith((f"HTTP {of.status}", str(of.status))):
         return of.reason or UNKNOWN
     return f"{of.status} {of.reason}".rstrip()
 
