@@ -256,3 +256,9 @@ class Keeping:
             if units and (wait_s := spread.wait_s(level, units, now)) > longest:
                 longest = wait_s
         return longest
+
+
+def released_at(now: float) -> float:
+    """Return when the room that is kept of a second is given to less urgent tasks next."""
+    released = math.floor(now) + RELEASE
+    return released if now < released else released + 1.0

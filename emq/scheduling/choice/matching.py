@@ -8,9 +8,8 @@ resource whose turn it is takes the task that is next among those of its types (
 - **Asleep.** A resource without room for the next task of a priority sleeps until the limits allow that task, or until
   a running task ends. So with a backlog a new task costs nothing but its place in the window.
 - **Few choices.** A task that finds many resources idle looks at `CHOICES` of them, drawn at random.
-- **Gaps.** If the next task does not fit, a smaller one may start in its place, but only if the next task could start
-  as soon as before (backfill, as EASY of Lifka 1995 does). Some tasks take longer than expected. So from the time on at
-  which the next task was first expected to have room in flight, nothing that holds such room starts in its place.
+- **Gaps.** If the next task does not fit, a smaller one may start in its place, but only if it delays no task that is
+  next; see `emq.scheduling.choice.gaps`.
 - **Kept room.** A task does not take the room that more urgent ones will probably want soon; see
   `emq.scheduling.choice.keeping`.
 - **Shares.** Each start on a resource credits its types that have a share and wait; a type with a credit of one start
@@ -27,9 +26,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from emq.scheduling.choice.costing import Costing
-from emq.scheduling.choice.keeping import Keeping
-from emq.scheduling.choice.seats import Seat, sharing_in_flight
-from emq.scheduling.choice.waiting import Level, Line, Waiting, Window
+from emq.scheduling.choice.gaps import GAP_TRIES, Gaps, is_smaller
+from emq.scheduling.choice.keeping import Keeping, released_at
+from emq.scheduling.choice.seats import Seat, Sleep, sharing_in_flight
+from emq.scheduling.choice.waiting import Level, Waiting, Window, size_of
 from emq.scheduling.limits.accounts import Charge
 from emq.scheduling.model import Costs, Pool, TaskType
 
@@ -37,8 +37,9 @@ CHOICES = 16
 """Resources that a task looks at if more are idle. Two random choices are nearly as good as all (Mitzenmacher 2001);
 sixteen find the cheaper ones, too."""
 
-GAP_TRIES = 8
-"""Tasks behind the next one that are tried in a gap."""
+LOOK_S = 0.1
+"""A resource without room for the next task looks again so soon, if smaller ones wait, or if its room is only kept:
+that task may have started elsewhere, and the room may do for what is next then."""
 
 LONG_S = 1.0
 """A resource that sleeps for longer is looked at now and then."""
@@ -51,9 +52,6 @@ GAPS = 4
 
 PATIENCE_S = 1.0
 """Seconds for which a task keeps to the resource of its key while that has no room."""
-
-BACKLOG = 8
-"""A tenant with so many waiting tasks in the window has a backlog."""
 
 MOST_CREDIT = 2.0
 """Most starts that a type with a share may save up on a resource."""
@@ -99,6 +97,7 @@ class Matching:
             self.window.reweigh(grown)
         self._able = {kind: pool.able(kind) for kind in pool.types}
         self._costing = Costing(pool)
+        self._gaps = Gaps(pool, self._keeping, self._costing, self.window)
         self._shares = {name: kind.share for name, kind in pool.types.items() if kind.share}
         takers = {name: resource for name, resource in pool.resources.items() if resource.takes}
         self._seats = {name: self._seats.get(name) or Seat(name) for name in takers}
@@ -132,6 +131,7 @@ class Matching:
         """Add a task; `run` starts it when there is room. Its type must be one of the pool's."""
         kind = self._kind(waiting)
         waiting.level = kind.priority
+        waiting.size = None if waiting.costs is None else size_of(waiting.costs, kind)
         if waiting.task.keep and waiting.task.key is not None:
             waiting.keeps_to = self._of_key(waiting.task.type, waiting.task.key, now)
             if waiting.keeps_to is not None:
@@ -147,16 +147,14 @@ class Matching:
             self._left.add(waiting.level)
 
     def look_again(self, now: float) -> None:
-        """Wake the resources that sleep long, though a task that is next now has room: call this about once a second.
+        """Wake the resources that sleep long: call this about once a second.
 
-        The task for which a resource fell asleep may have started elsewhere since.
+        The task for which a resource fell asleep may have started elsewhere since, and smaller ones may have come.
         """
         for name, seat in self._seats.items():
-            for number, (until, _) in seat.asleep.items():
-                if until > now + LONG_S and self._has_room(seat, number, now):
-                    self._woken[name] = None
-                    del seat.asleep[number]
-                    break
+            for number in [number for number, sleep in seat.asleep.items() if sleep.until > now + LONG_S]:
+                del seat.asleep[number]
+                self._woken[name] = None
 
     def freed(self, resource: str, is_refund: bool) -> None:
         """A charge on the resource has ended, so that resources may have room again.
@@ -194,7 +192,7 @@ class Matching:
 
     def asleep(self, resource: str) -> dict[int, Costs]:
         """Return the costs for which a resource has no room now, by priority."""
-        return {number: costs for number, (_, costs) in self._seats[resource].asleep.items()}
+        return {number: sleep.costs for number, sleep in self._seats[resource].asleep.items()}
 
     # ---------------------------------------------------------------------------------------------------- the matching
 
@@ -244,7 +242,7 @@ class Matching:
                     self._closed.discard(name)
                     # It has not been chosen for a while, and need not make up for it.
                     seat.turn = max(seat.turn, *(other.turn for other in self._seats.values()))
-                for number in [n for n, (until, _) in seat.asleep.items() if until <= now]:
+                for number in [n for n, sleep in seat.asleep.items() if sleep.looks_at <= now]:
                     del seat.asleep[number]
                 self._woken[name] = None
         for waiting in self.window.raised(now):
@@ -313,7 +311,7 @@ class Matching:
             usual = self._costing.of_type(kind, name)
             for own in some:
                 costs = usual if own is None else {limit: own.get(limit, units) for limit, units in usual.items()}
-                if self._is_smaller(costs, asleep[1]) and self._keeping.fits(name, costs, now, number):
+                if is_smaller(costs, asleep.costs) and self._keeping.fits(name, costs, now, number):
                     found.append(name)
                     break
         return found
@@ -321,9 +319,9 @@ class Matching:
     def _has_room(self, seat: Seat, number: int, now: float) -> bool:
         """Return whether the task of a level that is next on the resource has room there."""
         level = self.window.level(number)
-        head = None if level is None else self._head(seat, level)
+        head = None if level is None else level.next_for(seat.types, seat.name)
         return head is not None and self._keeping.fits(
-            seat.name, self._costing.of(head, seat.name), now, self._standing(head)
+            seat.name, self._costing.of(head, seat.name), now, self.window.standing(head)
         )
 
     def _is_open(self, name: str, now: float) -> bool:
@@ -342,101 +340,25 @@ class Matching:
             owed = self._owed(seat, now)
             if owed is not None:
                 return owed
-        head = self._head(seat, level)
+        head = level.next_for(seat.types, seat.name)
         if head is None:
             return None
         costs = self._costing.of(head, seat.name)
-        standing = self._standing(head)
-        until = self._delays_until(seat, number, head, costs, now)
+        standing = self.window.standing(head)
+        until = self._gaps.delays_until(seat, number, head, costs, now)
         if until is None:
             if self._keeping.fits(seat.name, costs, now, standing):
                 return self._start(seat, head, costs, now)
             until = max(self._keeping.next_at(seat.name, costs, now, standing), now + LEAST_S)
-            self._promise(seat, head, costs, now)
-        filler = self._filler(seat, level, number, head, costs, now)
-        if filler is None:
-            seat.asleep[number] = (until, costs)
-            self._wake_at(seat, until)
-        return filler
-
-    def _head(self, seat: Seat, level: Level) -> Waiting | None:
-        best: tuple[tuple[float, float, int], Waiting] | None = None
-        for line, _ in self._lines_by_type(seat, level):
-            head = line.head()
-            if head is not None and (best is None or head[0] < best[0]):
-                best = head
-        return None if best is None else best[1]
-
-    def _lines_by_type(self, seat: Seat, level: Level) -> Iterable[tuple[Line, str]]:
-        """Yield the lines of a level whose tasks the resource may start, with their types."""
-        if len(level.lines) < len(seat.types):
-            for (kind, keeps_to), line in level.lines.items():
-                if kind in seat.types and (keeps_to is None or keeps_to == seat.name):
-                    yield line, kind
-            return
-        for kind in seat.types:
-            for key in ((kind, None), (kind, seat.name)):
-                if (found := level.lines.get(key)) is not None:
-                    yield found, kind
-
-    @staticmethod
-    def _is_smaller(costs: Costs, other: Costs) -> bool:
-        return costs is not other and any(costs[name] < cost for name, cost in other.items())
-
-    def _filler(self, seat: Seat, level: Level, number: int, head: Waiting, costs: Costs, now: float) -> Start | None:
-        """Start a smaller task that does not delay the one that is next."""
-        earliest = None
-        for line, kind in self._lines_by_type(seat, level):
-            if not line.with_costs and not self._is_smaller(self._costing.of_type(kind, seat.name), costs):
-                continue
-            for waiting in line.behind(GAP_TRIES):
-                if waiting is head or waiting.is_near:
-                    continue
-                own = self._costing.of(waiting, seat.name)
-                if not self._is_smaller(own, costs):
-                    continue
-                if not self._keeping.fits(seat.name, own, now, self._standing(waiting)):
-                    continue
-                if self._delays_until(seat, number, waiting, own, now) is not None:
-                    continue
-                if earliest is None:
-                    earliest = self._accounts.expected_at(seat.name, costs, now)
-                ends_at = now + self._kind(waiting).duration_s
-                if self._accounts.expected_at(seat.name, costs, now, own, ends_at) > earliest:
-                    continue
-                if not self._breaks_promise(seat, head, costs, now, own, ends_at):
-                    return self._start(seat, waiting, own, now)
+            self._gaps.promise(seat, head, costs, now)
+        smaller, are_there = self._gaps.smaller(seat, level, head, costs, now)
+        if smaller is not None:
+            return self._start(seat, smaller, self._costing.of(smaller, seat.name), now)
+        is_kept = self._accounts.fits(seat.name, costs, now)
+        looks_at = min(until, now + LOOK_S, released_at(now)) if are_there or is_kept else until
+        seat.asleep[number] = Sleep(until, costs, looks_at)
+        self._wake_at(seat, looks_at)
         return None
-
-    def _delays_until(self, seat: Seat, number: int, waiting: Waiting, costs: Costs, now: float) -> float | None:
-        """Return until when this start would delay a more urgent task that has no room yet; None if it delays none."""
-        for urgent, (until, wanted) in seat.asleep.items():
-            if urgent < number and now < until and (level := self.window.level(urgent)) is not None:
-                if (head := self._head(seat, level)) is None:
-                    continue
-                if until == math.inf and not self._accounts.fits(seat.name, costs, now):
-                    continue
-                earliest = until if until < math.inf else self._accounts.expected_at(seat.name, wanted, now)
-                ends_at = now + self._kind(waiting).duration_s
-                if self._accounts.expected_at(seat.name, wanted, now, costs, ends_at) > earliest:
-                    return until
-                if self._breaks_promise(seat, head, wanted, now, costs, ends_at):
-                    return until
-        return None
-
-    def _promise(self, seat: Seat, head: Waiting, costs: Costs, now: float) -> None:
-        """Note when a task that is next is expected to have room in flight, unless it was noted before."""
-        if seat.name not in head.promised and (at := self._accounts.in_flight_at(seat.name, costs, now)) > now:
-            head.promised[seat.name] = at
-
-    def _breaks_promise(
-        self, seat: Seat, head: Waiting, wanted: Costs, now: float, costs: Costs, ends_at: float
-    ) -> bool:
-        """Return whether a start would keep from the next task the room in flight that it should have had by now."""
-        promised = head.promised.get(seat.name)
-        if promised is None or now < promised or not self._accounts.holds_in_flight(seat.name, costs):
-            return False
-        return self._accounts.in_flight_at(seat.name, wanted, now, costs, ends_at) > now
 
     def _owed(self, seat: Seat, now: float) -> Start | None:
         """Start a task of a type whose share is due."""
@@ -445,14 +367,13 @@ class Matching:
                 continue
             number = self._pool.types[kind].priority
             level = self.window.level(number)
-            waits = None if level is None else level.lines.get((kind, None))
-            head = None if waits is None else waits.head()
+            head = None if level is None else level.next_for({kind}, None)
             if head is None:
                 continue
-            costs = self._costing.of(head[1], seat.name)
+            costs = self._costing.of(head, seat.name)
             if self._accounts.fits(seat.name, costs, now):
                 seat.credits[kind] = credit - 1.0
-                return self._start(seat, head[1], costs, now)
+                return self._start(seat, head, costs, now)
         return None
 
     def _start(self, seat: Seat, waiting: Waiting, costs: Costs, now: float) -> Start:
@@ -465,17 +386,6 @@ class Matching:
         return Start(waiting, seat.name, charge, costs)
 
     # -------------------------------------------------------------------------------------------------- small answers
-
-    def _standing(self, waiting: Waiting) -> float:
-        """Return the level at which room is kept from a task, or for it.
-
-        A tenant with a backlog leaves room to those of the same level that have none, as to more urgent tasks. So what
-        others wait for does not make a tenant wait that asks for little.
-        """
-        tenant, level = waiting.task.tenant, self.window.level(waiting.level)
-        if tenant and level is not None and level.backlog(tenant) >= BACKLOG:
-            return waiting.level + 0.5
-        return waiting.level
 
     def _kind(self, waiting: Waiting) -> TaskType:
         return self._pool.types[waiting.task.type]

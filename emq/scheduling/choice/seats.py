@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from emq.scheduling.model import Costs, Pool
+
+
+class Sleep(NamedTuple):
+    """A resource starts nothing of a level for a while.
+
+    Attributes:
+        until: when the next task is expected to have room; infinity if nobody knows.
+        costs: of the next task, which did not fit.
+        looks_at: when the resource looks again, if not at `until`, for what is smaller.
+    """
+
+    until: float
+    costs: Costs
+    looks_at: float
 
 
 class Seat:
@@ -11,7 +27,7 @@ class Seat:
     Attributes:
         types: the types that it takes.
         turn: starts divided by weight; the lowest of the cheapest is next.
-        asleep: by level: until when it starts nothing of that level, and the costs that did not fit.
+        asleep: by level: why and until when it starts nothing of that level.
         credits: starts that its types with a share are owed.
         closed_until: it starts nothing before; seconds since the epoch.
         timers: the times at which it is looked at again, each once however often it falls asleep until then.
@@ -25,7 +41,7 @@ class Seat:
         self.price = 0.0
         self.weight = 1.0
         self.turn = 0.0
-        self.asleep: dict[int, tuple[float, Costs]] = {}
+        self.asleep: dict[int, Sleep] = {}
         self.credits: dict[str, float] = {}
         self.closed_until = 0.0
         self.timers: set[float] = set()

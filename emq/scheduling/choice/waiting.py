@@ -7,6 +7,8 @@ with deficit round robin, tenants with a backlog get their parts within one task
 goes first that was submitted first.
 
 A level has a *line* for each task type, and one more for each resource to which tasks of the type keep by their key.
+Tasks with costs of their own have lines apart, by *size*: powers of two of what their type costs. So small ones are
+found behind any number of large ones.
 """
 
 from __future__ import annotations
@@ -14,15 +16,20 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
-from emq.scheduling.model import Costs
+from emq.scheduling.model import DEFAULT_COST, Costs, TaskType
 from emq.scheduling.tasks import Task
 
 NEAR = 0.25
 """A deadline is near when this part of the time from submission to deadline is left, or less than the task takes."""
 
+MOST_SIZE = 32
+"""Largest size: tasks that cost more than 2 ** MOST_SIZE times as much as their type wait in one line."""
+
+BACKLOG = 8
+"""A tenant with so many waiting tasks in the window has a backlog."""
 
 REMEMBERED = 1_000
 """Tenants without a waiting task whose turns are remembered: those that are ahead of the others."""
@@ -36,6 +43,7 @@ class Waiting:
         costs: its own costs, which go before those of its type; None for none.
         level: the priority at which it competes now.
         keeps_to: the resource to which it keeps for a while, because of its key; None for any.
+        size: of its own costs, see `size_of`; None without such.
         deadline: seconds since the epoch; None for none.
         is_near: the deadline is near.
         near_level: the priority at which it competes once its deadline is near.
@@ -48,7 +56,7 @@ class Waiting:
 
     __slots__ = (
         *("costs", "deadline", "holder", "is_gone", "is_near", "keeps_to", "level", "line", "near_level"),
-        *("order", "promised", "task"),
+        *("order", "promised", "size", "task"),
     )
 
     def __init__(self, task: Task, level: int, holder: Any = None) -> None:
@@ -56,6 +64,7 @@ class Waiting:
         self.costs: Costs | None = task.costs
         self.level = self.near_level = level
         self.keeps_to: str | None = None
+        self.size: int | None = None
         self.deadline = task.deadline
         self.is_near = False
         self.is_gone = False
@@ -75,27 +84,27 @@ class Turn:
 
 
 class Line:
-    """Tasks of one type in one level, for any resource or for one.
+    """Tasks of one type and size in one level, for any resource or for one.
 
     Attributes:
+        size: of its tasks; None for those without costs of their own.
         count: how many there are.
-        with_costs: how many of them have costs of their own.
     """
 
-    __slots__ = ("_count", "_entries", "_level", "_near", "_tasks", "_turns", "count", "with_costs")
+    __slots__ = ("_count", "_entries", "_level", "_near", "_tasks", "_turns", "count", "size")
 
-    def __init__(self, level: Level, counter: Iterator[int]) -> None:
+    def __init__(self, level: Level, counter: Iterator[int], size: int | None) -> None:
         self._level = level
+        self.size = size
         self._count = counter
         self._near: list[tuple[float, int, Waiting]] = []
         self._tasks: dict[str, list[tuple[int, int, Waiting]]] = {}
         self._turns: list[tuple[float, int, str]] = []
         self._entries = 0  # in `_near` and `_tasks`, with those of tasks that are not here any more
-        self.count = self.with_costs = 0
+        self.count = 0
 
     def add(self, waiting: Waiting) -> None:
         self.count += 1
-        self.with_costs += waiting.costs is not None
         waiting.line = self
         self._entries += 1
         if self._entries > 2 * self.count + 64:
@@ -121,10 +130,7 @@ class Line:
         turns = self._turns
         while turns:
             at, _, tenant = turns[0]
-            tasks = self._tasks[tenant]
-            while tasks and (self._is_stale(tasks[0][2]) or tasks[0][2].is_near):
-                heapq.heappop(tasks)
-                self._entries -= 1
+            tasks = self._fresh(tenant)
             if not tasks:
                 heapq.heappop(turns)
                 del self._tasks[tenant]
@@ -137,15 +143,25 @@ class Line:
         return None
 
     def behind(self, most: int) -> Iterator[Waiting]:
-        """Yield up to `most` tasks of those that are soon next, in no exact order: they are to fill a gap."""
-        left = most
+        """Yield up to `most` tasks of those that are soon next, in no exact order: they are to fill a gap.
+
+        They are of as many tenants as possible, since room may be kept from some of these. Of tasks that cost the same,
+        one of each tenant is enough.
+        """
+        self.head()  # brings the tenant in front up to date
+        each = 1 if self.size is None else most // min(most, max(1, len(self._turns)))
         for _, _, tenant in self._turns[:most]:
-            for _, _, waiting in self._tasks.get(tenant, ())[:left]:  # a heap begins with its smallest items
+            for _, _, waiting in self._fresh(tenant)[:each]:  # a heap begins with its smallest items
                 if not self._is_stale(waiting):
                     yield waiting
-                    left -= 1
-            if left <= 0:
-                return
+
+    def _fresh(self, tenant: str) -> list[tuple[int, int, Waiting]]:
+        """Return the tasks of a tenant, a heap, without those in front that are not here any more."""
+        tasks = self._tasks[tenant]
+        while tasks and (self._is_stale(tasks[0][2]) or tasks[0][2].is_near):
+            heapq.heappop(tasks)
+            self._entries -= 1
+        return tasks
 
     def reorder(self) -> None:
         """Order the tenants again, after their turns have changed."""
@@ -194,7 +210,7 @@ class Level:
         self._turns: dict[str, Turn] = {}
         self._reached = 0.0
         self._tenants: dict[str, int] = {}
-        self.lines: dict[tuple[str, str | None], Line] = {}
+        self.lines: dict[tuple[str, str | None], dict[int | None, Line]] = {}  # by size
         self.count = 0
 
     def add(self, waiting: Waiting) -> None:
@@ -208,22 +224,47 @@ class Level:
                 self._turns[tenant] = Turn(at)
             else:
                 turn.at = max(turn.at, at)
-        key = (waiting.task.type, waiting.keeps_to)
-        line = self.lines.get(key)
+        lines = self.lines.setdefault((waiting.task.type, waiting.keeps_to), {})
+        line = lines.get(waiting.size)
         if line is None:
-            line = self.lines[key] = Line(self, self._counter)
+            line = lines[waiting.size] = Line(self, self._counter, waiting.size)
         line.add(waiting)
         self.count += 1
+
+    def lines_for(self, types: Set[str], resource: str | None) -> Iterator[tuple[Line, str]]:
+        """Yield the lines of these types whose tasks may start on a resource, with their types; None for any."""
+        if len(self.lines) < len(types):
+            for (kind, keeps_to), lines in self.lines.items():
+                if kind in types and (keeps_to is None or keeps_to == resource):
+                    for line in lines.values():
+                        yield line, kind
+            return
+        for kind in types:
+            for keeps_to in (None, resource) if resource is not None else (None,):
+                if (found := self.lines.get((kind, keeps_to))) is not None:
+                    for line in found.values():
+                        yield line, kind
+
+    def next_for(self, types: Set[str], resource: str | None) -> Waiting | None:
+        """Return the task of these types that is next on a resource; None if there is no such task."""
+        best: tuple[tuple[float, float, int], Waiting] | None = None
+        for line, _ in self.lines_for(types, resource):
+            head = line.head()
+            if head is not None and (best is None or head[0] < best[0]):
+                best = head
+        return None if best is None else best[1]
 
     def take(self, waiting: Waiting, units: float | None) -> None:
         """Take a task out; `units`: those that its start uses, or None if it does not start."""
         key, tenant = (waiting.task.type, waiting.keeps_to), waiting.task.tenant
-        line = self.lines[key]
+        lines = self.lines[key]
+        line = lines[waiting.size]
         line.count -= 1
-        line.with_costs -= waiting.costs is not None
         self.count -= 1
         if not line.count:
-            del self.lines[key]
+            del lines[waiting.size]
+            if not lines:
+                del self.lines[key]
         turn = self._turns[tenant]
         if units is not None:
             self._reached = max(self._reached, turn.at)
@@ -251,8 +292,9 @@ class Level:
             turn = self._turns.get(tenant)
             if turn is not None and turn.at > self._reached:
                 turn.at = self._reached + (turn.at - self._reached) / times
-        for line in self.lines.values():
-            line.reorder()
+        for lines in self.lines.values():
+            for line in lines.values():
+                line.reorder()
 
     def backlog(self, tenant: str) -> int:
         """Return how many tasks of a tenant wait."""
@@ -342,7 +384,19 @@ class Window:
 
     def all(self) -> list[Waiting]:
         """Return all tasks, in no order."""
-        return [each for level in self._levels.values() for line in level.lines.values() for each in line.waiting()]
+        lines = [line for level in self._levels.values() for of in level.lines.values() for line in of.values()]
+        return [each for line in lines for each in line.waiting()]
+
+    def standing(self, waiting: Waiting) -> float:
+        """Return the level at which room is kept from a task, or for it.
+
+        A tenant with a backlog leaves room to those of the same level that have none, as to more urgent tasks. So what
+        others wait for does not make a tenant wait that asks for little.
+        """
+        tenant = waiting.task.tenant
+        if tenant and self._levels[waiting.level].backlog(tenant) >= BACKLOG:
+            return waiting.level + 0.5
+        return waiting.level
 
     def next_raise(self) -> float | None:
         """Return when the next deadline becomes near; None if none does."""
@@ -363,3 +417,10 @@ class Window:
         if level is None:
             level = self._levels[number] = Level(self._weight, self._counter)
         return level
+
+
+def size_of(costs: Costs, kind: TaskType) -> int:
+    """Return the size of a task by its own costs: 0 for those of its type, 1 up to twice as much, and so on."""
+    parts = (own / usual for name, own in costs.items() if (usual := kind.costs.get(name, DEFAULT_COST)) > 0)
+    largest = max(2.0**-MOST_SIZE, min(2.0**MOST_SIZE, max(parts, default=1.0)))
+    return math.ceil(math.log2(largest))

@@ -3,81 +3,19 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 import random
 from collections import Counter
 
 import pytest
+from support.matching_bench import Bench
 
-from emq.scheduling.choice.keeping import RELEASE, Keeping
-from emq.scheduling.choice.matching import Matching, Start
+from emq.scheduling.choice.keeping import RELEASE
+from emq.scheduling.choice.matching import Start
 from emq.scheduling.choice.waiting import Waiting
-from emq.scheduling.limits.accounts import Accounts
-from emq.scheduling.model import Costs, Limit, Pool, Resource, TaskType, Tenant
-from emq.scheduling.tasks import Task
+from emq.scheduling.model import Limit, Pool, Resource, TaskType, Tenant
 
 EACH = {"requests": 1.0}
-
-
-class Bench:
-    """A matching on a virtual clock, which starts at the beginning of a second."""
-
-    def __init__(self, pool: Pool, now: float = 1000.0, seed: int = 1) -> None:
-        self.pool = pool
-        self.now = now
-        self.accounts = Accounts(pool, now)
-        self.keeping = Keeping(pool, self.accounts, now)
-        self.matching = Matching(pool, self.keeping, random.Random(seed))
-        self._ids = itertools.count()
-
-    def add(
-        self,
-        kind: str,
-        count: int = 1,
-        *,
-        tenant: str = "",
-        deadline: float | None = None,
-        costs: Costs | None = None,
-        key: str | None = None,
-        at: float | None = None,
-    ) -> list[Waiting]:
-        added = []
-        for _ in range(count):
-            number = next(self._ids)
-            submitted_us = int((self.now if at is None else at) * 1e6) + number
-            task = Task(
-                f"{kind}-{number}",
-                "p",
-                kind,
-                tenant,
-                key,
-                b"",
-                1,
-                submitted_us,
-                deadline=deadline,
-                costs=costs,
-                keep=key is not None,
-            )
-            added.append(Waiting(task, 0))
-            self.matching.add(added[-1], self.now)
-        return added
-
-    def run(self) -> list[Start]:
-        """Start all that may start now."""
-        found: list[Start] = []
-        while some := self.matching.run(self.now, 16):
-            found += some
-        return found
-
-    def until(self, end: float) -> list[tuple[float, Start]]:
-        """Go on until then; return the starts with their times."""
-        found = [(self.now, start) for start in self.run()]
-        while (at := self.matching.next_at(self.now)) < end:
-            self.now = max(at, self.now + 1e-6)
-            found += [(self.now, start) for start in self.run()]
-        self.now = end
-        return found
 
 
 def types_of(starts: list[Start]) -> list[str]:
@@ -438,7 +376,7 @@ def _check_nothing_idle(bench: Bench) -> None:
     """No task that is next waits while an able resource has room that nothing keeps from it."""
     matching = bench.matching
     for number, level in matching.window.levels():
-        for (kind, _), line in level.lines.items():
+        for line, kind in level.lines_for(set(bench.pool.types), None):
             head = line.head()
             assert head is not None
             for name in bench.pool.able(kind):
@@ -559,4 +497,4 @@ def test_memory_does_not_grow_with_what_starts_and_leaves_while_a_resource_sleep
     assert len(bench.matching._timers) < 10
     level = bench.matching.window.level(1)
     assert level is not None
-    assert len(level.lines["p", None]._tasks[""]) < 200
+    assert len(level.lines["p", None][None]._tasks[""]) < 200
