@@ -15,7 +15,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 
 from emq import errors
 from emq.clock import Clock
@@ -64,6 +64,9 @@ AGAIN_S = 0.1
 MOST_CANCELLED = 200_000
 """Ids of cancelled tasks that a host knows; beyond, the first asked for are forgotten."""
 
+CLOCKS_US = 5_000_000
+"""Microseconds by which the clocks of those who submit and cancel may differ."""
+
 NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
 
@@ -106,7 +109,7 @@ class Scheduler:
         self.stops = False  # what runs is cancelled
         self.healths: dict[str, Health] = {}
         self.running: Counter[str] = Counter()
-        self.cancelled: dict[str, None] = {}
+        self.cancelled: dict[str, int] = {}
         self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
         self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
         self._timeouts: dict[Charge, asyncio.Timeout] = {}
@@ -157,15 +160,20 @@ class Scheduler:
                     self.apply(name, Health(), now)
         self._soon()
 
-    def cancel(self, ids: Iterable[str]) -> None:
-        """Take these tasks out of the window, and refuse them when they come. Those that run go on."""
-        if not (asked := set(ids)):
+    def cancel(self, asked: Mapping[str, int]) -> None:
+        """Take these tasks out of the window, and refuse them when they come. Those that run go on.
+
+        Args:
+            asked: when somebody asked for it, by id, in microseconds; a task of the id that is submitted later is
+                another one, and starts.
+        """
+        if not asked:
             return
-        self.cancelled.update(dict.fromkeys(asked))
+        self.cancelled.update(asked)
         while len(self.cancelled) > MOST_CANCELLED:
             del self.cancelled[next(iter(self.cancelled))]
         for waiting in self._waiting:
-            if waiting.task.id in asked:
+            if waiting.task.id in asked and self._is_cancelled(waiting.task):
                 self._drop(waiting, Dropped("cancelled", "cancelled"))
                 self._soon()
 
@@ -267,7 +275,7 @@ class Scheduler:
         """Raise unless the task may wait here."""
         if self._is_closed or not self._owns():
             raise errors.GiveBack("this host does not own the pool", pause_s=AGAIN_S)
-        if task.id in self.cancelled:
+        if self._is_cancelled(task):
             raise Dropped("cancelled", "cancelled")
         kind = self.pool.types.get(task.type)
         if kind is None:
@@ -278,6 +286,10 @@ class Scheduler:
             raise NotNow("the hours of its type are over", at - now)
         if task.costs is not None and not self._ever_fits(task):
             raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
+
+    def _is_cancelled(self, task: Task) -> bool:
+        asked_us = self.cancelled.get(task.id)
+        return asked_us is not None and task.submitted_us <= asked_us + CLOCKS_US
 
     def _ever_fits(self, task: Task) -> bool:
         """Return True if some able resource would take the task with nothing else running; also if none is able now."""

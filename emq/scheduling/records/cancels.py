@@ -31,13 +31,16 @@ class Cancels:
         self._environment = self._tables.environment
 
     async def ask(self, pool: str, tasks: Collection[str]) -> None:
-        """Ask to cancel tasks. Asking again changes nothing."""
+        """Ask to cancel tasks. Asking again later concerns tasks that were submitted meanwhile, too."""
 
         def save(connection: sa.Connection) -> None:
             insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
             now_us = self._tables.clock_us(connection)
             own = {"environment": self._environment, "pool": pool, "asked_us": now_us}
-            connection.execute(insert(_cancels).on_conflict_do_nothing(), [{**own, "task": task} for task in tasks])
+            added = insert(_cancels)
+            keys = ["environment", "pool", "task"]
+            again = added.on_conflict_do_update(index_elements=keys, set_={"asked_us": added.excluded.asked_us})
+            connection.execute(again, [{**own, "task": task} for task in dict.fromkeys(tasks)])
 
         if tasks:
             await self._tables.run(save)
@@ -80,10 +83,10 @@ class CancelReader:
         self._latest_us = 0
         self._seen: dict[str, int] = {}
 
-    async def new(self) -> list[str]:
-        """Return the tasks that somebody asked to cancel since the last call, each once."""
+    async def new(self) -> dict[str, int]:
+        """Return the tasks that somebody asked to cancel since the last call, each once, with the times."""
         found = await self._cancels.since(self._pool, max(0, self._latest_us - OVERLAP_US))
-        new = [task for _, task in found if task not in self._seen]
+        new = {task: asked_us for asked_us, task in found if self._seen.get(task) != asked_us}
         self._seen = {task: asked_us for asked_us, task in found}
         if found:
             self._latest_us = max(self._latest_us, found[-1][0])

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 KEPT_S = 7 * 86_400.0
 """Seven days, in seconds."""
 
+CANCELS_KEPT = 8
+"""Requests to cancel are kept this many times as long: what they are about may wait for that long."""
+
 EVERY_S = 300.0
 """Seconds between two looks of all hosts together."""
 
@@ -74,13 +77,16 @@ class Retention:
     async def trim(self) -> int:
         """Delete all rows that are too old, in small steps; return their number."""
         before_us = us(self._clock.now() - self._kept_s)
+        asked_before_us = us(self._clock.now() - self._kept_s * CANCELS_KEPT)
         own = schema.Tables(self._database(), self._environment)
         names = await own.run(self._pools, read_only=True)
         deleted = 0
         for name in names:
             tasks, cancels = tables.tasks, tables.cancels
             deleted += await self._delete(own, tasks, (tasks.c.pool == name) & (tasks.c.started_us < before_us))
-            deleted += await self._delete(own, cancels, (cancels.c.pool == name) & (cancels.c.asked_us < before_us))
+            deleted += await self._delete(
+                own, cancels, (cancels.c.pool == name) & (cancels.c.asked_us < asked_before_us)
+            )
             deleted += await self._delete_versions(own, name, before_us)
         return deleted
 

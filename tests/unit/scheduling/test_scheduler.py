@@ -12,8 +12,8 @@ import pytest
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.scheduling.hosting.attempts import Ended, NotNow, Run
-from emq.scheduling.hosting.scheduler import Scheduler
+from emq.scheduling.hosting.attempts import Dropped, Ended, NotNow, Run
+from emq.scheduling.hosting.scheduler import CLOCKS_US, Scheduler
 from emq.scheduling.model import Hours, Limit, Pool, Resource, TaskType
 from emq.scheduling.tasks import NOT_NOW, Task, task_of
 
@@ -101,6 +101,19 @@ async def test_what_a_performer_tells_after_its_end_changes_nothing() -> None:
         await bench.scheduler.perform(task(1), perform)
         runs[0].used(requests=500)
         assert bench.ended[0].actual == {"requests": 2}
+
+
+async def test_a_task_that_comes_after_its_id_was_cancelled_is_another_one() -> None:
+    async def perform(one: Task, run: Run) -> str:
+        return "done"
+
+    async with Bench(pool_of()).working() as bench:
+        one = task(1)
+        bench.scheduler.cancel({one.id: one.submitted_us - CLOCKS_US - 1})
+        assert await bench.scheduler.perform(one, perform) == "done"
+        bench.scheduler.cancel({one.id: one.submitted_us})
+        with pytest.raises(Dropped):
+            await bench.scheduler.perform(one, perform)
 
 
 async def test_tasks_with_the_same_id_are_all_given_back_or_cancelled() -> None:

@@ -147,7 +147,7 @@ def test_a_waiting_task_is_found_and_cancelled(emq: Shell) -> None:
         database = await Database.open("sqlite:///emq.db")
         found = await Cancels(database, "online").reader("sms").new()
         await database.close()
-        return found
+        return list(found)
 
     assert asyncio.run(asked()) == ["mine"]
 
