@@ -70,6 +70,7 @@ def of(
     found["O"] += owners.faults(slack_us, is_whole)
     if is_whole:
         found["O"] += interleaved.faults(table, owners, slack_us)
+        found["O"] += _by_strangers(table, owners)
     found["M"] += _one_offset(table, losses, slack_us)
     found["M"] += _rewound(table, losses, slack_us)
     found["T"] += contents.faults(table, slack_us, silent)
@@ -202,6 +203,16 @@ def _rewound(table: Any, losses: Losses, slack_us: int) -> Iterator[str]:
         if not concerns(losses.get((topic, group, priority), ()), offset, first_us, slack_us):
             where = f"offset {offset} of {topic}/{group} ({name})"
             yield f"{where} was delivered {times} times by {source} under epoch {epoch}"
+
+
+def _by_strangers(table: Any, owners: Owners) -> Iterator[str]:
+    """Yield deaths and holes that a source recorded in a group that it never had; other ends need a start."""
+    rows = only(table, events.DEAD, events.SKIPPED)
+    counted = rows.group_by(["topic", "group", "source", "event"]).aggregate([("time_us", "min")])
+    names = ("topic", "group", "source", "event", "time_us_min")
+    for topic, group, source, event, time_us in sorted(zip(*lists(counted, *names), strict=True)):
+        if not owners.knows(f"{topic}/{group}", source):
+            yield f"{source} never owned {topic}/{group}, and recorded {event} messages from {time_us} us on"
 
 
 def _never_dead(table: Any, max_attempts: Mapping[str, int]) -> Iterator[str]:

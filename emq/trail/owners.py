@@ -82,6 +82,10 @@ class Owners:
         found = (o for o in self._by_place.get(place, ()) if (o.source, o.epoch) == (source, epoch))
         return any(o.released_us is not None for o in found)
 
+    def knows(self, place: str, source: str) -> bool:
+        """Return whether this source had the group at some time."""
+        return any(o.source == source for o in self._by_place.get(place, ()))
+
     def owned_us(self, place: str, source: str, epoch: int | None) -> int | None:
         """Return when this owner took the group, in microseconds since 1970; None if not recorded."""
         return next((o.owned_us for o in self._by_place.get(place, ()) if (o.source, o.epoch) == (source, epoch)), None)

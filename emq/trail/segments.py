@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,10 +23,12 @@ begin with a dot or an underscore for hidden."""
 
 _NAME = re.compile(rf"({SOURCE.pattern})-(\d+)-(\d{{6,}})\.parquet")
 _UNDER_WAY = ".tmp"
+_CHECK = "emq.check"
+"""Key of the checksum over the other values of the header, in the order of its fields."""
 
 
 class Header(NamedTuple):
-    """The file metadata of a segment (keys `emq.<field>`, all values decimal numbers or text).
+    """The file metadata of a segment (keys `emq.<field>`, all values decimal numbers or text; `emq.check`: their CRC).
 
     Attributes:
         source: id of the host or producer.
@@ -55,16 +58,25 @@ class Header(NamedTuple):
         return f"{self.source}-{self.run_us}-{self.seq:06d}.parquet"
 
     def encode(self) -> dict[str, str]:
-        return {f"emq.{k}": str(int(v) if isinstance(v, bool) else v) for k, v in self._asdict().items()}
+        texts = {f"emq.{k}": str(int(v) if isinstance(v, bool) else v) for k, v in self._asdict().items()}
+        return {**texts, _CHECK: _checksum(texts.values())}
 
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> Header:
-        """Return the header in a file's metadata. Raise `KeyError` or `ValueError` if there is none."""
+        """Return the header in a file's metadata. Raise `KeyError` or `ValueError` if none is, or if it is damaged."""
         given = {b"emq.causes": b"0", **(metadata or {})}
         texts = {k: given[f"emq.{k}".encode()].decode() for k in cls._fields}
+        # Pages have checksums, the file's footer has none. Segments of the first versions have none for the header.
+        check = given.get(_CHECK.encode())
+        if check is not None and check.decode() != _checksum(texts.values()):
+            raise ValueError("its header does not match the checksum")
         numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed", "causes")}
         closed, causes = texts["closed"] == "1", texts["causes"] == "1"
         return cls(source=texts["source"], closed=closed, causes=causes, **numbers)
+
+
+def _checksum(texts: Iterable[str]) -> str:
+    return str(zlib.crc32("\n".join(texts).encode()))
 
 
 def write(directory: Path, header: Header, table: Any) -> None:

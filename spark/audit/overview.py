@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from emq.trail import events
 from spark.audit.contents import is_due, is_failure
 from spark.audit.events import RANGES, count, is_slot_id
+from spark.audit.owners import OWNERS_ONLY
 
 STEPS: Final = 4
 """Buckets of waits for each doubling of the wait."""
@@ -26,6 +27,7 @@ class Overview:
     is_due: a message was published with a due time under an id that may come back.
     ranges: there are offsets that were dropped, skipped or lost.
     fails: there are events of failures of ids that may come back, see `spark.audit.contents.failures`.
+    needs_owner: there are events that need an owner and no start, see `spark.audit.owners.by_strangers`.
 
     `n` counts messages that came through a queue, because a message with a due time waits for that time and not for
     other messages. Bucket b holds waits from 2 ** (b / STEPS) microseconds up to the next bucket. `behind_us` is the
@@ -38,6 +40,7 @@ class Overview:
     is_due: bool
     ranges: bool
     fails: bool
+    needs_owner: bool
 
     def lowest_but(self, topics: Collection[str]) -> int:
         """Return the number of the lowest priority with a start, without these topics; 0 if there is at most one."""
@@ -67,8 +70,9 @@ def of(new: DataFrame, carried: DataFrame) -> Overview:
         (is_due() & is_slot_id()).alias("is_due"),
         F.col("event").isin(*RANGES).alias("ranges"),
         (is_failure() & is_slot_id()).alias("fails"),
+        F.col("event").isin(*OWNERS_ONLY).alias("needs_owner"),
     )
-    marks = ("started", "comes_back", "is_due", "ranges", "fails")
+    marks = ("started", "comes_back", "is_due", "ranges", "fails", "needs_owner")
     summed = told.groupBy("topic", "priority", "source", "bucket").agg(
         count(F.col("queued")).alias("n"), F.max("behind_us").alias("behind_us"), *map(_any, marks)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,11 +12,16 @@ from pyspark.sql import functions as F
 from emq.trail import events
 from emq.trail.owners import Ownership
 from spark.audit.events import only
+from spark.audit.findings import found_in
 from spark.audit.seconds import OWNED
 
 FIELDS = (
     "topic string, `group` int, source string, epoch long, owned_us long, released_us long, first_us long, last_us long"
 )
+
+
+OWNERS_ONLY: Final = (events.DEAD, events.SKIPPED)
+"""Events that only an owner of the group records, also without a start."""
 
 
 class Pause(NamedTuple):
@@ -63,6 +68,22 @@ def _summed(frame: DataFrame) -> DataFrame:
         F.min("first_us").alias("first_us"),
         F.max("last_us").alias("last_us"),
     )
+
+
+def by_strangers(rows: DataFrame, owned: DataFrame) -> DataFrame:
+    """Report deaths and holes that a source recorded in a group that it never had (O); other ends need a start.
+
+    Args:
+        rows: events.
+        owned: topic, group and source of all ownerships, with further columns.
+    """
+    place = ("topic", "group", "source")
+    told = only(rows, *OWNERS_ONLY).groupBy(*place, "event").agg(F.min("time_us").alias("at_us"))
+    found = told.join(F.broadcast(owned.select(*place).distinct()), list(place), "left_anti")
+    text = F.format_string(
+        "%s never owned the group, and recorded %s messages from %d us on", "source", "event", "at_us"
+    )
+    return found_in(found, "O", "not its owner", *place, at_us=F.col("at_us"), text=text)
 
 
 def pauses(groups: Collection[Sequence[Ownership]]) -> Iterator[Pause]:

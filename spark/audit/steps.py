@@ -165,6 +165,8 @@ class Steps:
         ]
         self._reports.add_rows(rows)
         if not self._found.flaws:
+            if self._frames.overview.needs_owner:
+                self._reports.add(audit_owners.by_strangers(self._frames.rows, self._frames.owned))
             starts = self._frames.starts
             spans = self._frames.kept("spans", interleaved.spans(starts))
             suspects = interleaved.suspects(spans, self._frames.owned, self._options.slack_us)

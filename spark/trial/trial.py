@@ -149,7 +149,9 @@ async def _try(
         say("publishing")
         crash = await _crash(_Cluster(tree, settings, hosts), hosts, publishing, due, say)
         report = await publishing
-        say(f"published {plurals.count(report.published + report.merged, 'message')}; waiting until all are worked off")
+        merged = f", of which {report.merged:,} went into waiting ones" if report.merged else ""
+        published = plurals.count(report.published + report.merged, "message")
+        say(f"published {published}{merged}; waiting until all are worked off")
         await _until_finished(app, hosts)
         await hosts.stop()
         topics, store = await audit_store.look(app)

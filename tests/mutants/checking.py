@@ -96,6 +96,15 @@ MUTANTS = (
         "tests/unit/test_histories.py::test_each_planted_fault_is_found[recorded twice and from two offsets]",
     ),
     Mutant(
+        "strangers-bury",
+        "O",
+        "a host may let a message expire in a group that it never had",
+        "emq/trail/faults.py",
+        'if not owners.knows(f"{topic}/{group}", source):',
+        "if False:",
+        "tests/unit/test_proof_hostile.py::test_a_hostile_fault_is_found[expired_by_a_host_that_never_had_the_group]",
+    ),
+    Mutant(
         "given-back-ends-nothing",
         "D",
         "a delivery may be settled and given back",
@@ -596,6 +605,15 @@ MUTANTS = (
         "            header = Header.decode(file.schema_arrow.metadata)\n"
         "            if header.name",
         "tests/unit/test_proof_segments.py::test_a_number_that_has_changed_and_can_be_read_voids",
+    ),
+    Mutant(
+        "damaged-header-is-believed",
+        "X",
+        "a flipped bit in a segment's header makes it one of an older version, of which less is asked",
+        "emq/trail/segments.py",
+        "if check is not None and check.decode() !=",
+        "if check is None and _CHECK !=",
+        "tests/unit/test_evidence_hostile.py::test_forged_evidence_proves_nothing[a header without one of its values]",
     ),
     Mutant(
         "copied-segment-counts",

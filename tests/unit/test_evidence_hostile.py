@@ -72,6 +72,19 @@ def a_header_wider_than_its_rows(directory: Path) -> None:
     rewritten(segment(directory), first_us=T0_US - 3600 * S, last_us=T0_US + 3600 * S)
 
 
+def with_metadata(change: Callable[[dict[bytes, bytes]], object]) -> Callable[[Path], None]:
+    """The values of the host's header changed, as damage to a footer would, which has no checksum of its own."""
+
+    def changed(directory: Path) -> None:
+        path = segment(directory)
+        with pq.ParquetFile(path) as file:
+            metadata, table = dict(file.schema_arrow.metadata), file.read()
+        change(metadata)
+        pq.write_table(table.replace_schema_metadata(metadata), path)
+
+    return changed
+
+
 def fewer_events_dropped_than_before(directory: Path) -> None:
     first = segments.Header("host", T0_US, 0, T0_US, T0_US, 7)
     segments.write(directory, first, schema.SCHEMA.empty_table())
@@ -157,6 +170,14 @@ FORGED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a column missing": (with_column("key", None), "key"),
     "times as floating point": (with_column("time_us", lambda c: c.cast(pa.float64())), "time_us"),
     "attempts as text": (with_column("attempt", lambda c: c.cast(pa.string())), "attempt"),
+    "a header without one of its values": (
+        with_metadata(lambda m: m.pop(b"emq.causes")),
+        "does not match the checksum",
+    ),
+    "a header that says that its run went on": (
+        with_metadata(lambda m: m.update({b"emq.closed": b"0"})),
+        "does not match the checksum",
+    ),
     "a header wider than its rows": (a_header_wider_than_its_rows, "its rows are of"),
     "fewer events dropped than before": (fewer_events_dropped_than_before, "7 events were dropped"),
     "a segment after the last": (a_segment_after_the_last, "after the last one of its run"),
@@ -214,7 +235,7 @@ def without_causes(path: Path) -> None:
     """As a segment was written before deaths told why."""
     with pq.ParquetFile(path) as file:
         metadata, table = dict(file.schema_arrow.metadata), file.read()
-    del metadata[b"emq.causes"]
+    del metadata[b"emq.causes"], metadata[b"emq.check"]
     pq.write_table(table.replace_schema_metadata(metadata), path)
 
 

@@ -108,6 +108,19 @@ def started_one_us_after_its_release(t: Told) -> None:
     t.release(10)
 
 
+def expired_by_a_host_that_never_had_the_group(t: Told) -> None:
+    t.own()
+    t.publish("a")
+    expired = {"offset": 0, "priority": 0, "attempt": 1, "reason": events.EXPIRED}
+    t.add(events.DEAD, 100, "stranger", id="a", until=at(50), **expired)
+
+
+def skipped_by_a_host_that_never_had_the_group(t: Told) -> None:
+    t.own()
+    t.message("a", 10)
+    t.add(events.SKIPPED, 100, "stranger", priority=0, offset=1, until=2)
+
+
 def started_in_a_group_that_it_never_had(t: Told) -> None:
     t.own()
     t.message("a", 10)
@@ -495,6 +508,8 @@ THIRD_FAULTS: tuple[tuple[Planter, str, dict[str, Any]], ...] = (
     (started_between_two_releases, "O", {}),
     (started_one_us_before_owning, "O", {}),
     (started_one_us_after_its_release, "O", {}),
+    (expired_by_a_host_that_never_had_the_group, "O", {}),
+    (skipped_by_a_host_that_never_had_the_group, "O", {}),
     (started_in_a_group_that_it_never_had, "O", {}),
     (started_under_an_epoch_that_it_never_had, "O", {}),
     (two_owners_for_a_millisecond_more_than_clocks_differ, "O", {}),
