@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 REFRESH_S = 1.0
 """Seconds for which what is known of a pool is used; then it is read again, while tasks go on with the former."""
 
+ADDED_S = 0.1
+"""Seconds after which it is read again before a task is refused whose type nothing takes."""
+
 OLD_S = 5.0
 """Seconds after which a submit waits until it is read again: a program may submit once an hour."""
 
@@ -98,7 +101,7 @@ class Submitter:
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
         """Submit tasks; return the receipt or the error of each, in order."""
-        pool = await self.known()
+        pool = await self._with_types(await self.known(), submissions)
         await self._look_for_replies(submissions)
         outcomes: list[Receipt | errors.EMQError | None] = []
         outgoing: list[Outgoing] = []
@@ -139,6 +142,17 @@ class Submitter:
             await self._read()
         assert self._stored is not None
         return self._stored.pool
+
+    async def _with_types(self, pool: Pool, submissions: Sequence[Submission]) -> Pool:
+        """Return the pool; read it again first if nothing takes some type by what is known: it may just have come."""
+        if time.monotonic() < self._read_at + ADDED_S or all(
+            not isinstance(each.type, str) or self._rates.get(each.type, 0.0) > 0 for each in submissions
+        ):
+            return pool
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_again(), name="emq scheduling refresh")
+        await asyncio.shield(self._reading)
+        return await self.known()
 
     async def close(self) -> None:
         """End reading in the background."""

@@ -83,6 +83,16 @@ async def test_a_submit_after_a_pause_knows_the_pool_of_now(
         await scheduling.submit("p", "quick", b"x")
 
 
+async def test_a_type_that_was_just_added_is_known(scheduling: Scheduling) -> None:
+    await scheduling.submit("p", "quick", b"x")
+    await asyncio.sleep(submitting.ADDED_S)
+    resource = msgspec.structs.replace(POOL.resources["r"], takes={**POOL.resources["r"].takes, "new": {}})
+    types = {**POOL.types, "new": TaskType()}
+    await scheduling.pools.put(msgspec.structs.replace(POOL, types=types, resources={"r": resource}))
+    receipt = await scheduling.submit("p", "new", b"x")
+    assert (await scheduling.result("p", receipt.id)).state == "done"
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
