@@ -206,9 +206,9 @@ MUTANTS = (
         "retiring-queue-is-sealed-over-new-messages",
         "L",
         "a retired queue is emptied up to its tail before it is sealed",
-        "emq/host/retirement.py",
-        "finished = [saved[q].watermark if q in saved else b.head for q, b in zip(part, bounds, strict=True)]",
-        "finished = [b.tail for q, b in zip(part, bounds, strict=True)]",
+        "emq/offsets/sealing.py",
+        "Trim(queue, bounds.head, None, seal=True)",
+        "Trim(queue, bounds.tail, None, seal=True)",
         "tests/unit/test_retiring.py::test_a_message_that_comes_to_a_retiring_queue_stays_there_or_is_refused",
     ),
     Mutant(
