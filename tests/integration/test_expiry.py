@@ -91,3 +91,60 @@ async def test_what_expires_is_dead_about_its_time_behind_others_paused_and_unha
                         wrong[payload] = (at - before, at - after)
         assert wrong == {}
     assert not [payload for payload in started if b"patient" not in payload]
+
+
+async def test_each_message_that_expired_is_told_once_it_is_dead_also_of_a_topic_that_is_paused(
+    app: emq.App, names: str
+) -> None:
+    told: dict[str, list[bytes]] = {}
+    given: list[bytes] = []
+
+    async def handle(m: emq.Message) -> None:
+        given.append(m.payload)
+        raise emq.Retry(after_s=60)
+
+    for kind in KINDS:
+        topic, found = f"{names}-{kind}", told.setdefault(kind, [])
+        await app.create_topic(topic, qps=50, **KINDS[kind])
+
+        def note(m: emq.Message, found: list[bytes] = found) -> None:
+            found.append(m.payload)
+            raise ValueError("the host lives on")
+
+        app.handler(topic, on_expired=note)(handle)
+        when = {"priority": 20} if kind == "priority" else {}
+        await app.publish(topic, f"fails {kind}", ttl_s=3.0, **when)
+    async with app.running():
+        async with asyncio.timeout(20):
+            while len(given) < len(KINDS):
+                await asyncio.sleep(0.1)
+        for kind in KINDS:
+            await app.catalog.update(f"{names}-{kind}", state=State.PAUSED)
+        async with asyncio.timeout(20):
+            while not all(told.values()):
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1.5)
+        dead = {kind: list(await letters(app, f"{names}-{kind}")) for kind in KINDS}
+    assert told == {kind: [f"fails {kind}".encode()] for kind in KINDS}
+    assert dead == told
+
+
+async def test_a_backlog_that_expired_goes_at_once_whatever_the_topics_quota(app: emq.App, names: str) -> None:
+    number = 4_000
+    told: list[str] = []
+    begun: list[float] = []
+    await app.create_topic(names, qps=2)
+
+    async def handle(m: emq.Message) -> None:
+        begun.append(time.monotonic())
+
+    app.handler(names, on_expired=lambda m: told.append(m.id))(handle)
+    await app.publish_many(names, [b"brief"] * number, ttl_s=0.1)
+    await app.publish(names, b"patient")
+    async with app.running():
+        started = time.monotonic()
+        async with asyncio.timeout(30):
+            while not begun:
+                await asyncio.sleep(0.05)
+    assert len(told) == len(set(told)) == number
+    assert begun[0] - started < 15

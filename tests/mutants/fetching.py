@@ -71,6 +71,15 @@ MUTANTS = (
         "tests/unit/test_fetcher.py::test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts",
     ),
     Mutant(
+        "expired-flood-waits-for-each-save",
+        "I",
+        "a queue of expired messages is read no further than a checkpoint interval allows; fresh ones wait behind",
+        "emq/fetcher/readiness.py",
+        "if queue.group.owner.topic.may_expire:",
+        "if False:",
+        "tests/unit/test_fetcher.py::test_a_save_is_asked_for_where_only_that_holds_up_what_may_expire[True]",
+    ),
+    Mutant(
         "refill-waits-for-an-empty-buffer",
         "P",
         "a buffer is filled again only when it is empty, so that a lower priority starts meanwhile",

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+ENDS = "tests/integration/scheduling/test_pool_ends.py"
 RECORDS = "tests/integration/scheduling/test_scheduling_records.py"
 CATALOG = "tests/integration/scheduling/test_scheduling_catalog.py"
 MOVES = "tests/integration/scheduling/test_pool_moves.py"
 PROOF = "tests/unit/scheduling/test_scheduling_proof.py"
 
 MUTANTS = (
+    Mutant(
+        "expired-backlog-waits-for-its-starts",
+        "I",
+        "what expired in the store comes to the scheduler a start at a time, and fresh tasks wait behind it",
+        "emq/scheduling/topics.py",
+        "ttl_s=kind.ttl_s,",
+        "ttl_s=None if kind.ttl_s is None else kind.ttl_s + 600,",
+        f"{ENDS}::test_tasks_that_expired_in_the_store_delay_nothing_and_are_recorded_and_replied",
+    ),
+    Mutant(
+        "expired-in-the-store-tells-nobody",
+        "L",
+        "a task that expired in the store has no record, and its submitter no reply",
+        "emq/dispatch/settler.py",
+        "            group.owner.on_expired(m)\n",
+        "            pass\n",
+        f"{ENDS}::test_tasks_that_expired_in_the_store_delay_nothing_and_are_recorded_and_replied",
+    ),
     Mutant(
         "pool-moves-while-its-tasks-run",
         "D",

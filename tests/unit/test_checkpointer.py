@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
+from support.virtual import virtual
 
 from emq import errors
 from emq.clock import ManualClock
@@ -307,3 +309,42 @@ def test_a_group_that_borrows_while_its_topic_shrinks_may_be_ahead_by_all_that_i
     group.index, group.quota, group.capacity = 2, quota_of(topic, 2), 8
     assert group.quota == quota
     assert b.checkpointer.allowance(group) == 5 * 9
+
+
+@virtual
+async def test_a_checkpoint_that_is_asked_for_comes_soon_unless_the_last_one_failed() -> None:
+    b = Bench()
+    queue = await b.queue(messages=40)
+    loop = asyncio.create_task(b.checkpointer.checkpoint())
+    for i in range(20):
+        b.finish(queue, i + 1)
+        b.checkpointer.soon()
+        await asyncio.sleep(checkpointer.SOON_S)
+    assert 17 <= len(b.saved.batches) <= 20
+    b.saved.down = True
+    b.finish(queue, 21)
+    b.checkpointer.soon()
+    await asyncio.sleep(2 * checkpointer.SOON_S)
+    failures = b.checkpointer.failures
+    for _ in range(20):
+        b.checkpointer.soon()
+        await asyncio.sleep(checkpointer.SOON_S)
+    assert b.checkpointer.failures - failures <= 3  # once a second, as if nobody asked
+    loop.cancel()
+
+
+@virtual
+async def test_checkpoints_come_each_second_and_trims_each_five_however_often_one_is_asked_for() -> None:
+    b = Bench()
+    trims: list[float] = []
+
+    async def note() -> None:
+        trims.append(asyncio.get_running_loop().time())
+
+    b.checkpointer.trim = note  # type: ignore[method-assign]
+    loop = asyncio.create_task(b.checkpointer.checkpoint())
+    for _ in range(100):
+        b.checkpointer.soon()
+        await asyncio.sleep(0.123)
+    assert [round(b - a, 1) for a, b in itertools.pairwise([0.0, *trims])] == [5.0, 5.0]
+    loop.cancel()

@@ -46,7 +46,8 @@ class Bench:
         self, qps: float = 20.0, gauge: Gauge | None = None, bodies: int = 0, lease: Lease | None = None
     ) -> None:
         self.gauge = gauge or Gauge()
-        self.readiness = Readiness()
+        self.held: list[None] = []
+        self.readiness = Readiness(lambda: self.held.append(None))
         self.clock = LoopClock()
         self.world = World(self.clock)
         self.store = FaultyStore(MemoryStore(self.world))
@@ -637,3 +638,20 @@ async def test_what_a_claim_of_a_former_hold_took_is_recovered_by_the_hold_of_no
     b.lanes.acquire(b.group)
     await until(lambda: again.buffered == 1, 15)
     claiming.cancel()
+
+
+@virtual
+@pytest.mark.parametrize("may_expire", [False, True])
+async def test_a_save_is_asked_for_where_only_that_holds_up_what_may_expire(may_expire: bool) -> None:
+    b = Bench()
+    options = TopicOptions(ttl_s=60.0) if may_expire else TopicOptions()
+    b.group.owner.topic = Topic("t", 20.0, priorities=("p",), options=options)
+    b.group.allowance = 30
+    b.queue.tracker.finish_range(1, 31)  # and nothing of it is saved
+    b.group.ahead = 30
+    b.readiness.add(b.queue)
+    assert len(b.readiness) == 0
+    assert bool(b.held) is may_expire
+    b.queue.cover(30)
+    b.readiness.checkpointed()
+    assert len(b.readiness) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,31 @@ async def test_the_log_tells_the_attempts_of_the_type(tmp_path: Path, caplog: py
     assert len(lines) == 2
     assert "attempt 1 of 2: ValueError: busy" in lines[0]
     assert "attempt 2 of 2: ValueError: busy; it is a dead letter now, after its last attempt" in lines[1]
+
+
+async def test_tasks_that_expired_in_the_store_delay_nothing_and_are_recorded_and_replied(tmp_path: Path) -> None:
+    async with place(tmp_path, t=TaskType(ttl_s=1.5)) as made:
+        await made.scheduling.submit("p", "t", b"first", task_id="first", reply_to="replies")
+        await made.reply("first")
+        old = [f"old-{number}" for number in range(2_000)]
+        for start in range(0, len(old), 500):
+            part = old[start : start + 500]
+            await asyncio.gather(*(made.scheduling.submit("p", "t", b"x", task_id=name) for name in part))
+        await made.scheduling.submit("p", "t", b"x", task_id="replied", reply_to="replies")
+        assert (await made.reply("replied"))["outcome"] == "expired"
+        await asyncio.sleep(1.5)
+        attempts = len(made.attempts)
+        begun = time.monotonic()
+        for number in range(20):
+            await made.scheduling.submit("p", "t", b"x", task_id=f"new-{number}", reply_to="replies")
+        fates = {(await made.reply(f"new-{number}"))["outcome"] for number in range(20)}
+        assert fates == {"done"}
+        assert len(made.attempts) == attempts + 20
+        assert time.monotonic() - begun < 15
+        async with asyncio.timeout(10):
+            while (await made.scheduling.result("p", "old-1999")) is None:
+                await asyncio.sleep(0.1)
+        states = [(await made.scheduling.result("p", name)).state for name in (*old[::100], "old-1999", "replied")]
+        started = {name for name, _ in made.attempts}
+        assert all((state == "done") == (name in started) for name, state in zip(old[::100], states, strict=False))
+        assert states[-2:] == ["expired", "expired"]

@@ -37,6 +37,9 @@ TRIED_S = 5.0
 LOOK_S = 0.5
 
 
+NOT_NOW = (errors.StoreUnavailable, errors.DatabaseUnavailable, errors.StoreFull, errors.UnknownTopic)
+"""What hinders a change for a while; a topic is unknown until an operator creates it again in an empty database."""
+
 FAR_AHEAD_S = 600.0
 """A jump of the environment's time by so much makes thousands of occurrences due at once."""
 
@@ -125,7 +128,7 @@ class Timetable:
         """Take a schedule back; one that is just being fired stays."""
         try:
             taken = await self._cluster.admin.recall(self._plan.name, [standing.id])
-        except (errors.StoreUnavailable, errors.DatabaseUnavailable) as exc:
+        except NOT_NOW as exc:
             self._evidence.note(self._plan.name, f"schedule {standing.id} may not have been taken back: {exc}")
             return
         if taken:
@@ -155,7 +158,7 @@ class Timetable:
                 key=told.key or None,
                 priority=priority,
             )
-        except (errors.StoreUnavailable, errors.DatabaseUnavailable, errors.StoreFull) as exc:
+        except NOT_NOW as exc:
             self._evidence.note(plan.name, f"schedule {self._count} may not have been created: {exc}")
             return
         self._evidence.happened["schedule created"] += 1
