@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Container
 from typing import Annotated, Any, Literal
 
 import fastapi
@@ -11,16 +12,20 @@ import pydantic
 
 from emq.api import access, forms
 from emq.api.tenants import TenantId
+from emq.push.endpoint import DEFAULT_BATCH_MS, MAX_BATCH, MAX_BATCH_MS
 from emq.push.endpoint_values import MAX_TIMEOUT_S, MAX_URL_LENGTH, MIN_TIMEOUT_S
-from emq.push.records.endpoints import Endpoint, EndpointSettings, Handshake, Operator
-from emq.push.service.endpoint_topics import Auth
+from emq.push.records.endpoints import Batch, Endpoint, EndpointSettings, Handshake, Operator
 from emq.push.service.endpoints import Made
 from emq.push.service.matching import EVENT_TYPE, EVENT_TYPES
+from emq.push.service.topic_fields import Auth, TopicFields
+from emq.push.signature import Kind
 from emq.topics.model import MAX_DELAY_S
 
 router = fastapi.APIRouter(prefix="/v1/tenants/{tenant}/endpoints", tags=["endpoints"])
 
 _DEFAULTS = EndpointSettings(url="")
+_OF_TOPIC = {"headers", "auth", "batch", "signature"}
+"""Fields that only the endpoint's topic knows, and no row."""
 _SAFE = 1 << 53
 """Beyond this, whole numbers of JSON are not exact in many languages."""
 
@@ -45,12 +50,33 @@ class FilterBody(forms.Body):
 class AuthBody(forms.Body):
     """How requests to the endpoint authenticate."""
 
-    type: Literal["none", "bearer", "basic", "header"]
+    type: Literal["none", "bearer", "basic", "header", "oauth2"]
     token: str = pydantic.Field("", max_length=4000, description='for "bearer"')
     username: str = pydantic.Field("", max_length=500, description='for "basic"')
     password: str = pydantic.Field("", max_length=500, description='for "basic"')
     name: str = pydantic.Field("", max_length=100, description='for "header"')
     value: str = pydantic.Field("", max_length=4000, description='for "header"')
+    token_url: str = pydantic.Field(
+        "", max_length=MAX_URL_LENGTH, description='for "oauth2", by client credentials: http or https'
+    )
+    client_id: str = pydantic.Field("", max_length=500, description='for "oauth2"')
+    client_secret: str = pydantic.Field("", max_length=4000, description='for "oauth2"')
+    scope: str = pydantic.Field("", max_length=1000, description='for "oauth2"; empty for the server\'s default')
+
+
+class BatchBody(forms.Body):
+    """How messages share a request."""
+
+    most: int = pydantic.Field(ge=2, le=MAX_BATCH, description="most messages of one request")
+    wait_s: float = pydantic.Field(
+        DEFAULT_BATCH_MS / 1000,
+        ge=0,
+        le=MAX_BATCH_MS / 1000,
+        description="most seconds that a message waits for others",
+    )
+    format: Literal["json", "lines"] = pydantic.Field(
+        "json", description="a JSON array of the payloads, or one payload a line"
+    )
 
 
 class EndpointBody(forms.Body):
@@ -85,6 +111,10 @@ class EndpointBody(forms.Body):
         {}, max_length=20, description="of each request; values are never shown again"
     )
     auth: AuthBody = pydantic.Field(AuthBody.model_validate({"type": "none"}), description="never shown again")
+    batch: BatchBody | None = pydantic.Field(None, description="null for a request of its own for each message")
+    signature: Kind = pydantic.Field(
+        "hmac", description='"hmac" with a secret that the receiver shares, or "ed25519" with a public key'
+    )
 
 
 def _without_defaults(schema: dict[str, Any]) -> None:
@@ -98,6 +128,14 @@ class EndpointChanges(EndpointBody):
     model_config = pydantic.ConfigDict(json_schema_extra=_without_defaults)
 
     url: Url = ""
+
+
+class BatchShown(forms.Shown):
+    """How messages share a request."""
+
+    most: int
+    wait_s: float
+    format: Literal["json", "lines"]
 
 
 class EndpointShown(forms.Shown):
@@ -117,6 +155,11 @@ class EndpointShown(forms.Shown):
     durability: str
     header_names: list[str]
     auth: str = pydantic.Field(description="the type of authentication")
+    batch: BatchShown | None = pydantic.Field(description="null if each message has a request of its own")
+    signature: Kind | None = pydantic.Field(
+        description="null for none, or if the service lacks the key with which the secret is encrypted"
+    )
+    public_key: str | None = pydantic.Field(description="checks signatures of ed25519; null for others")
     disabled: str | None = pydantic.Field(description="why it gets nothing until somebody enables it; null if it does")
     paused: bool = pydantic.Field(description="by itself; the tenant has a pause of its own")
     old_secret_until: datetime.datetime | None = pydantic.Field(
@@ -130,12 +173,17 @@ class EndpointChanged(EndpointShown):
     """An endpoint after a change."""
 
     warnings: list[str] = pydantic.Field(description="what is not wrong, but looks like a mistake")
+    secret: str | None = pydantic.Field(
+        description="a new one, which nothing shows again; null unless `signature` has become hmac"
+    )
 
 
 class EndpointMade(EndpointChanged):
     """An endpoint with a new secret."""
 
-    secret: str = pydantic.Field(description="signs deliveries by Standard Webhooks; nothing shows it again")
+    secret: str | None = pydantic.Field(
+        description="verifies deliveries by Standard Webhooks; nothing shows it again; null for ed25519"
+    )
 
 
 class EndpointPage(forms.Shown):
@@ -165,6 +213,9 @@ def _fields(endpoint: Endpoint) -> dict[str, Any]:
         "id": endpoint.id,
         "header_names": endpoint.header_names,
         "auth": endpoint.auth,
+        "batch": None if endpoint.batch is None else msgspec.to_builtins(endpoint.batch),
+        "signature": endpoint.signature,
+        "public_key": endpoint.public_key or None,
         "disabled": endpoint.disabled or None,
         "paused": endpoint.is_paused,
         "old_secret_until": forms.time_or_none(endpoint.old_secret_until_us),
@@ -178,11 +229,22 @@ def shown(endpoint: Endpoint) -> EndpointShown:
 
 
 def _made(made: Made) -> EndpointMade:
-    return EndpointMade(**_fields(made.endpoint), secret=made.secret, warnings=list(made.warnings))
+    return EndpointMade(**_fields(made.endpoint), secret=made.secret or None, warnings=list(made.warnings))
 
 
-def _auth(body: AuthBody) -> Auth:
-    return Auth(**body.model_dump())
+def _topic_fields(body: EndpointBody, given: Container[str]) -> TopicFields:
+    """Return what only the topic knows.
+
+    Args:
+        given: the names of the fields that count; others stay as they are.
+    """
+    batch = None if body.batch is None else Batch(**body.batch.model_dump())
+    return TopicFields(
+        headers=body.headers if "headers" in given else None,
+        auth=Auth(**body.auth.model_dump()) if "auth" in given else None,
+        batch=batch if "batch" in given else msgspec.UNSET,
+        signature=body.signature if "signature" in given else None,
+    )
 
 
 @router.get("")
@@ -203,9 +265,9 @@ async def create_endpoint(
     tenant: TenantId, body: EndpointBody, service: access.Service, caller: access.Manager
 ) -> EndpointMade:
     """Create an endpoint. The answer has the secret of its signatures, which nothing shows again."""
-    settings = msgspec.convert(body.model_dump(exclude={"headers", "auth"}), EndpointSettings)
-    made = await service.endpoints.create(tenant, settings, caller.actor, headers=body.headers, auth=_auth(body.auth))
-    return _made(made)
+    settings = msgspec.convert(body.model_dump(exclude=_OF_TOPIC), EndpointSettings)
+    fields = _topic_fields(body, _OF_TOPIC)
+    return _made(await service.endpoints.create(tenant, settings, caller.actor, fields))
 
 
 @router.get("/{endpoint}")
@@ -220,18 +282,15 @@ async def get_endpoint(
 async def change_endpoint(
     tenant: TenantId, endpoint: EndpointId, body: EndpointChanges, service: access.Service, caller: access.Manager
 ) -> EndpointChanged:
-    """Change settings. Those that the body leaves out keep their values; `headers` replaces all headers."""
-    changes = body.model_dump(exclude_unset=True, exclude={"headers", "auth"})
-    given = body.model_fields_set
-    made = await service.endpoints.change(
-        tenant,
-        endpoint,
-        changes,
-        caller.actor,
-        headers=body.headers if "headers" in given else None,
-        auth=_auth(body.auth) if "auth" in given else None,
-    )
-    return EndpointChanged(**_fields(made.endpoint), warnings=list(made.warnings))
+    """Change settings. Those that the body leaves out keep their values; `headers` replaces all headers.
+
+    `auth` replaces all that authenticated before. Another `signature` makes a new secret; deliveries are signed with
+    both for a day.
+    """
+    changes = body.model_dump(exclude_unset=True, exclude=_OF_TOPIC)
+    fields = _topic_fields(body, body.model_fields_set)
+    made = await service.endpoints.change(tenant, endpoint, changes, caller.actor, fields)
+    return EndpointChanged(**_fields(made.endpoint), secret=made.secret or None, warnings=list(made.warnings))
 
 
 @router.delete("/{endpoint}", status_code=204, response_model=None)

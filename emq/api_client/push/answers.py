@@ -36,14 +36,32 @@ class Handshake(msgspec.Struct, frozen=True):
     asked: datetime.datetime | None = None
 
 
+class Batch(msgspec.Struct, frozen=True):
+    """How messages share a request.
+
+    Attributes:
+        most: most messages of one request.
+        wait_s: seconds that a message waits for others, at most.
+        format: "json" for an array of the payloads, "lines" for one payload a line.
+    """
+
+    most: int
+    wait_s: float = 0.0
+    format: str = "json"
+
+
 class Endpoint(msgspec.Struct, frozen=True):
     """An endpoint of a tenant.
 
     Attributes:
         qps: its own rate below its tenant's; None if it has none.
+        auth: the type of authentication.
+        batch: None if each message has a request of its own.
+        signature: "hmac" or "ed25519"; None if the service cannot tell.
+        public_key: checks signatures of ed25519; None for others.
         disabled: why it is disabled; None if it is not.
         warnings: what the service noticed while it created or changed the endpoint.
-        secret: only in the answer that creates the endpoint or rotates its secret.
+        secret: only in the answer that makes it, and never for ed25519.
     """
 
     id: str
@@ -58,6 +76,9 @@ class Endpoint(msgspec.Struct, frozen=True):
     timeout_s: float = 0.0
     header_names: list[str] = []
     auth: str = ""
+    batch: Batch | None = None
+    signature: str | None = None
+    public_key: str | None = None
     disabled: str | None = None
     paused: bool = False
     warnings: list[str] = []

@@ -9,8 +9,8 @@ from emq.api_client.transport import Api, AsyncApi, awaited, synchronous
 class AsyncPushClient(AsyncApi):
     """A client of the push service for code with an event loop; see `AsyncApi`.
 
-    `create_endpoint`, `rotate_secret`, `resend`, `start_replay`, `replay_dead_letters`, `send_example` and the making
-    of keys are sent once.
+    `create_endpoint`, `rotate_secret`, `resend`, `start_replay`, `replay_dead_letters`, `send_example`, the making of
+    keys, and `change_endpoint` with a `signature` are sent once.
     """
 
     put_tenant = awaited(operations.put_tenant)
