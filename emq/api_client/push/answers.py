@@ -290,3 +290,100 @@ class Erased(msgspec.Struct, frozen=True):
 class Purged(msgspec.Struct, frozen=True):
     purged: int
     more: bool = False
+
+
+class Host(msgspec.Struct, frozen=True):
+    """A host, by what it told last.
+
+    Attributes:
+        live: False if it has said nothing for 10 seconds.
+        age_s: seconds since it told this.
+        trouble: why it cannot reach its store or database; None if it can.
+    """
+
+    host: str
+    live: bool
+    age_s: float
+    uptime_s: float = 0.0
+    topics: int = 0
+    groups: int = 0
+    in_flight: int = 0
+    started_per_s: float = 0.0
+    failed_per_s: float = 0.0
+    closed_topics: int = 0
+    limited_topics: int = 0
+    trouble: str | None = None
+
+
+class Hosts(msgspec.Struct, frozen=True):
+    """The hosts heard of within the last hour, by name."""
+
+    data: list[Host]
+
+
+class PlannedHost(msgspec.Struct, frozen=True):
+    """A host of the plan.
+
+    Attributes:
+        groups: number of groups that the plan gives it.
+        member: whether it is in the cluster now.
+        drained: whether an operator has ordered it to hold no groups.
+    """
+
+    host: str
+    groups: int
+    member: bool
+    drained: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The plan that says which host owns which groups.
+
+    Attributes:
+        generation: its number; 0 before the first plan.
+        planned_by, leader: the host that made it, and the one that leads now; empty for none.
+        groups: number of groups.
+        holding: number of groups by their progress towards their host.
+    """
+
+    generation: int
+    planned: datetime.datetime | None
+    planned_by: str
+    leader: str
+    groups: int
+    holding: dict[str, int]
+    hosts: list[PlannedHost]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """An event in the life of a message."""
+
+    at: datetime.datetime
+    event: str
+    detail: str = ""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A reason why a message waits."""
+
+    name: str
+    text: str
+    until: datetime.datetime | None = None
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """The life of a message.
+
+    Attributes:
+        place: where the store has it; None if it has it no more.
+        why: the reasons why it waits.
+        notes: what could not be looked at.
+    """
+
+    id: str
+    topic: str
+    state: str
+    timeline: list[Line] = []
+    place: dict[str, Any] | None = None
+    why: list[Reason] = []
+    notes: list[str] = []
