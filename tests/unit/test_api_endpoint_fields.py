@@ -167,6 +167,17 @@ async def test_what_an_operator_set_by_hand_stays_until_a_request_gives_the_fiel
     assert "push.basic" not in await attributes_of(api, made)
 
 
+async def test_credentials_in_a_url_are_refused_with_the_place_where_they_belong(api: Api) -> None:
+    url = "https://me:s3cret@93.184.216.34/"
+    auth = {"type": "oauth2", "token_url": url, "client_id": "me", "client_secret": SECRET}
+    wrong = [{"url": url}, {"url": "https://93.184.216.34/", "auth": auth}]
+    problems = [await api("POST", "/v1/tenants/acme/endpoints", body, status=422) for body in wrong]
+    assert [problem["detail"] for problem in problems] == [
+        "url must not contain a user or password; use auth",
+        "token_url must not contain a user or password; use client_id and client_secret",
+    ]
+
+
 async def test_a_token_server_that_is_inside_is_refused_at_a_change_too(
     api: Api, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

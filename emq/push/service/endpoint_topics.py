@@ -124,6 +124,8 @@ def check(endpoint: Endpoint, attributes: dict[str, str], secrets: Secrets) -> d
     except errors.InvalidTopic as exc:
         text = str(exc).partition(": ")[2]
         pointer = next((pointer for name, pointer in _POINTERS.items() if name in text), "")
+        remedy = "client_id and client_secret" if delivered.OAUTH2[0] in text else "auth"
+        text = text.replace(f"use {delivered.BASIC}", f"use {remedy}")
         text = text.replace(delivered.OAUTH2[0], "token_url").replace("push.", "")
         raise Invalid("invalid_request", text, pointer) from None
     assert found is not None, "it has a URL"
