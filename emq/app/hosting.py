@@ -14,7 +14,7 @@ from emq.allocation.membership import LocalCluster, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.app.hooked import HookedApp
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
-from emq.host.handlers import check_pattern
+from emq.host.handlers import OnExpired, check_pattern
 from emq.host.host import Host, HostOptions
 from emq.host.neighbours import Neighbours
 from emq.host.surroundings import Services, Storage
@@ -79,12 +79,16 @@ class HostingApp(HookedApp):
         return None if self.host is None else self.host.epoch_of(topic)
 
     @overload
-    def handler(self, pattern: str) -> Callable[[OneHandler], OneHandler]: ...
+    def handler(self, pattern: str, *, on_expired: OnExpired | None = None) -> Callable[[OneHandler], OneHandler]: ...
 
     @overload
-    def handler(self, pattern: str, *, batch_size: int) -> Callable[[BatchHandler], BatchHandler]: ...
+    def handler(
+        self, pattern: str, *, batch_size: int, on_expired: OnExpired | None = None
+    ) -> Callable[[BatchHandler], BatchHandler]: ...
 
-    def handler(self, pattern: str, *, batch_size: int = 1) -> Callable[[Function], Function]:
+    def handler(
+        self, pattern: str, *, batch_size: int = 1, on_expired: OnExpired | None = None
+    ) -> Callable[[Function], Function]:
         """Decorate a function to handle the messages of the topics that match `pattern`.
 
         The function may be `async def` or plain; a plain function runs in a bounded thread pool. Returning means
@@ -101,16 +105,19 @@ class HostingApp(HookedApp):
             pattern: a topic's name, or a shell pattern such as `orders.*`; the most specific one wins.
             batch_size: most messages in one call. Above 1, the function takes lists of messages of one group. A sorted
                 topic with `ordering="slot"` runs one message at a time, so its lists have one message.
+            on_expired: called with each message whose time to live was over before its next attempt, once the message
+                is a dead letter. A plain function, on the event loop: it must return at once. After a crash in between
+                nobody calls it.
 
         Raises:
-            InvalidSettings: the pattern is missing or taken, the function cannot be called with one argument, or EMQ
-                cannot decode a payload to the type of its parameter.
+            InvalidSettings: the pattern is missing or taken, the function cannot be called with one argument, EMQ
+                cannot decode a payload to the type of its parameter, or `on_expired` is not a plain function.
             InvalidTopic: no topic can have this name.
         """
         check_pattern(pattern)
 
         def bind(function: Function) -> Function:
-            self.handlers.bind(pattern, function, batch_size=batch_size)
+            self.handlers.bind(pattern, function, batch_size=batch_size, on_expired=on_expired)
             return function
 
         return bind

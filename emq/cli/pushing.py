@@ -13,7 +13,7 @@ from emq.app import App
 from emq.calls.middleware import Middleware
 from emq.groups.deliveries import PUSH
 from emq.groups.receiver import Receiver
-from emq.host.handlers import Binding, Handlers
+from emq.host.handlers import Binding, Handlers, OnExpired
 from emq.host.throttles import Throttles
 
 if TYPE_CHECKING:
@@ -39,8 +39,15 @@ class WithPush(Handlers):
         self._own = own
         self._has_endpoint = has_endpoint
 
-    def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
-        self._own.bind(pattern, function, batch_size=batch_size)
+    def bind(
+        self,
+        pattern: str,
+        function: Callable[[Any], Any],
+        *,
+        batch_size: int = 1,
+        on_expired: OnExpired | None = None,
+    ) -> None:
+        self._own.bind(pattern, function, batch_size=batch_size, on_expired=on_expired)
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
         self._own.bind_receiver(pattern, receiver)

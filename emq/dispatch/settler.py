@@ -254,7 +254,9 @@ class Settler:
             self._events.lost(group)
         elif answer and decision is not None:
             self._record(group, m, decision)
-            if pending.unfit or decision is retry.EXPIRED:
+            if decision is retry.EXPIRED:
+                self._failures.buried(group, m, decision.reason + _told(group, m))
+            elif pending.unfit:
                 self._failures.buried(group, m, decision.reason)
             if decision.due_ms is not None and m.member is None:
                 self._events.due(group.name, decision.due_ms)
@@ -284,6 +286,16 @@ class Settler:
                 counts.retried += 1
             if self._trail.enabled:
                 self._trail.record(events.Retried(now_us, m, decision.reason, decision.due_ms))
+
+
+def _told(group: OwnedGroup, m: message.Message) -> str:
+    """Tell who asked to be told that a message expired; return what to add to the log line if that fails."""
+    if group.owner.on_expired is not None:
+        try:
+            group.owner.on_expired(m)
+        except Exception as exc:
+            return f"; its on_expired failed: {type(exc).__name__}: {exc}"
+    return ""
 
 
 def _slots_of(batch: Sequence[Pending]) -> list[OwnedSlot]:

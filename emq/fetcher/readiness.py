@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from emq.groups.context import HostContext
@@ -36,9 +36,15 @@ class Readiness:
 
     A queue is listed when it is acquired, when the store wakes it, and when its buffer has drained to half while the
     store holds more. Idle queues are not listed, and cost nothing.
+
+    Args:
+        on_held: called when a queue of messages that may expire is read no further before its group's progress is
+            saved. Expired messages use up no quota, so nothing but the saves limits how fast they go; and what is not
+            expired waits behind them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_held: Callable[[], None] = lambda: None) -> None:
+        self._on_held = on_held
         self._queues: deque[OwnedQueue] = deque()
         self._ahead: dict[OwnedQueue, None] = {}
         self._something = asyncio.Event()
@@ -70,7 +76,12 @@ class Readiness:
             self._queues.append(queue)
             self._something.set()
         elif is_ahead(queue):
-            self._ahead[queue] = None
+            self._hold(queue)
+
+    def _hold(self, queue: OwnedQueue) -> None:
+        self._ahead[queue] = None
+        if queue.group.owner.topic.may_expire:
+            self._on_held()
 
     def checkpointed(self) -> None:
         """Progress was saved: list the queues that were too far ahead of their checkpoint to be read."""
@@ -105,7 +116,7 @@ class Readiness:
             else:
                 queue.delist()
                 if is_ahead(queue):
-                    self._ahead[queue] = None
+                    self._hold(queue)
         if not self._queues:
             self._something.clear()
         return taken

@@ -53,6 +53,7 @@ class OwnedTopic:
         handler: takes the topic's messages; None if no handler is bound to the topic, which is then not consumed.
         batch_size: most messages in one call of `handler`; above 1, `handler` takes lists.
         receiver: if set, the host starts only as many messages as the receiver wants.
+        on_expired: called with each message that expired, once it is a dead letter; None for nothing.
         deliveries: counts the deliveries to the handler; None on a host without metrics.
         in_flight: messages started and not settled, over all groups of the topic here.
         flying: bytes of the messages in flight, except messages that succeeded and wait for the store to note this.
@@ -74,6 +75,7 @@ class OwnedTopic:
     handler: Handler | BatchHandler | None = None
     batch_size: int = 1
     receiver: Receiver | None = None
+    on_expired: Callable[[Message], object] | None = None
     deliveries: Deliveries | None = None
     in_flight: int = 0
     flying: int = 0

@@ -9,11 +9,12 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from emq import errors
 from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
+from emq.message import Message
 from emq.places.threads import Threads
 from emq.topics.rules import validate_name
 
@@ -23,6 +24,9 @@ messages count as in flight."""
 
 log = logging.getLogger(__name__)
 
+OnExpired: TypeAlias = Callable[[Message], object]
+"""What becomes of a message that expired, beside the dead letter. It must return at once, and may raise."""
+
 
 class Binding(NamedTuple):
     """Attributes:
@@ -30,12 +34,14 @@ class Binding(NamedTuple):
     call: awaits the handler with a message, or with a list of them where `batch_size` is above 1.
     batch_size: most messages in one call.
     receiver: starts messages only when a consumer asks for them; None for handlers.
+    on_expired: called with each message that expired; None for nothing.
     """
 
     pattern: str
     call: Callable[[Any], Awaitable[object]]
     batch_size: int
     receiver: Receiver | None = None
+    on_expired: OnExpired | None = None
 
 
 class Handlers:
@@ -52,15 +58,27 @@ class Handlers:
         self._recipes = dependencies.Recipes()
         self._threads = Threads(threads, "emq-handler")
 
-    def bind(self, pattern: str, function: Callable[[Any], Any], *, batch_size: int = 1) -> None:
+    def bind(
+        self,
+        pattern: str,
+        function: Callable[[Any], Any],
+        *,
+        batch_size: int = 1,
+        on_expired: OnExpired | None = None,
+    ) -> None:
         """Bind a handler to the topics that match `pattern`. A plain function runs in a bounded pool of threads.
 
         The parameters of the function say what it is called with; see `emq.calls.plan`.
 
+        Args:
+            on_expired: called on the event loop with each message that has become a dead letter because its time to
+                live was over.
+
         Raises:
             InvalidSettings: `pattern` is not text, `batch_size` is below 1, a handler is bound to the same pattern
                 already, `function` is neither an `async def` nor a plain function that takes one argument (generators
-                cannot be handlers), or EMQ cannot decode payloads to the type of its parameter.
+                cannot be handlers), EMQ cannot decode payloads to the type of its parameter, or `on_expired` is not a
+                plain function.
             InvalidTopic: `pattern` has no wildcards, and no topic can have this name.
         """
         check_pattern(pattern)
@@ -72,11 +90,16 @@ class Handlers:
             raise errors.InvalidSettings(
                 f"batch_size {batch_size!r} of the handler for {pattern!r} must be a whole number of at least 1"
             )
+        if on_expired is not None and (not callable(on_expired) or _is_async(on_expired) or _is_generator(on_expired)):
+            raise errors.InvalidSettings(
+                f"on_expired {on_expired!r} of the handler for {pattern!r} must be a plain function; "
+                "let it start what takes time, or what is async"
+            )
         planned = plan.of_handler(function, pattern, self._recipes, batched=batch_size > 1)
         if any(b.pattern == pattern for b in self._bindings):
             raise errors.InvalidSettings(f"a handler is bound to {pattern!r} already; bind one handler to a pattern")
         self._bare[pattern] = self._call(function, planned, batch_size > 1), dependencies.shown(function)
-        self._bindings.append(self._within(Binding(pattern, self._bare[pattern][0], batch_size)))
+        self._bindings.append(self._within(Binding(pattern, self._bare[pattern][0], batch_size, None, on_expired)))
         self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
 
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:

@@ -115,7 +115,7 @@ class Host(HostEvents):
 
         self._lease = membership.lease
         context = HostContext(clock, self, trail, self._lease, self._gauge, services.deliveries)
-        self.readiness = Readiness()
+        self.readiness = Readiness(lambda: self.checkpointer.soon())
         self.puller = Puller(store.log, self.readiness, context)
         self.lanes = LaneClaimer(store.lanes, context)
         self.slots = SlotClaimer(store.sorted, context)

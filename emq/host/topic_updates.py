@@ -120,6 +120,7 @@ class TopicUpdates:
         binding = self._handlers.find(owner.topic.name)
         if self._deliveries is not None:
             owner.deliveries = self._deliveries.of(_counted_as(binding))
+        owner.on_expired = None if binding is None else binding.on_expired
         if binding is None or owner.topic.state is State.PAUSED:
             owner.handler = None
             return

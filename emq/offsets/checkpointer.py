@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 CHECKPOINT_S = 1.0
 """Seconds between checkpoints. After a crash, at most this much finished work is delivered again."""
 
+SOON_S = 0.1
+"""Least seconds between two checkpoints of which the second one was asked for."""
+
 MAX_UNSAVED_S = 5.0
 """Seconds of its quota for which a group goes on while no checkpoint can be saved; then the group waits. A crash then
 repeats no more than this work and the messages in flight. Of a group that may borrow starts, these seconds count with
@@ -34,7 +37,7 @@ INTERVALS = 2
 down a host that can save."""
 
 TRIM_EVERY = 5
-"""Checkpoints between two trims. Fewer, larger trims cost the store less work, but more room."""
+"""Intervals of checkpoints between two trims. Fewer, larger trims cost the store less work, but more room."""
 
 TRIM_BATCH = 500
 
@@ -77,6 +80,7 @@ class Checkpointer:
         self._untrimmed: dict[str, OwnedQueue] = {}
         self._retention = Retention()
         self._saving = asyncio.Lock()
+        self._asked = asyncio.Event()
         self._troubles = Troubles("what is finished there is dropped later")
         self.saved = 0
         self.failures = 0
@@ -116,14 +120,33 @@ class Checkpointer:
         self._retention.outdated = True
 
     async def checkpoint(self) -> None:
-        """Save at every interval, trim at every `TRIM_EVERY`-th. Ends by cancellation."""
-        rounds = 0
+        """Save at every interval, sooner if asked to; trim at every `TRIM_EVERY`-th interval. Ends by cancellation."""
+        rounds, now = 0, asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(self._interval_s)
-            rounds += 1
+            ends = now() + self._interval_s
+            while await self._asked_before(ends):
+                await self.save()
             await self.save()
+            rounds += 1
             if rounds % TRIM_EVERY == 0:
                 await self.trim()
+
+    async def _asked_before(self, ends: float) -> bool:
+        """Wait until a checkpoint is asked for, or until `ends` by the loop's time; return True in the former case."""
+        left_s = ends - asyncio.get_running_loop().time()
+        await asyncio.sleep(min(left_s, SOON_S))
+        try:
+            async with asyncio.timeout_at(ends):
+                await self._asked.wait()
+        except TimeoutError:
+            return False
+        self._asked.clear()
+        return True
+
+    def soon(self) -> None:
+        """Save the progress `SOON_S` after the last checkpoint, unless the database did not take that one."""
+        if self.unreachable is None:
+            self._asked.set()
 
     async def save(self) -> None:
         """Save the progress of all dirty queues now. If the database does not answer, the queues stay dirty.

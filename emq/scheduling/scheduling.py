@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
@@ -85,13 +86,17 @@ class Scheduling:
             known = self._performers.get(pool)
             if known is None:
                 known = self._performers[pool] = {}
-                self._app.handler(f"{pool}.*")(self._handler(pool))
+                self._app.handler(f"{pool}.*", on_expired=functools.partial(self._expired, pool))(self._handler(pool))
             if task_type in known:
                 raise errors.InvalidSettings(f"pool {pool!r} has a performer for type {task_type!r} already; bind one")
             known[task_type] = function
             return function
 
         return bind
+
+    def _expired(self, pool: str, message: Message) -> None:
+        if (host := self._hosts.get(pool)) is not None:
+            host.expired(message)
 
     def _handler(self, pool: str) -> Callable[[Message], object]:
         async def handle(message: Message) -> None:

@@ -50,10 +50,6 @@ WAITS_FOR_HOURS = 1_000
 DEDUPE_S = 600.0
 """Seconds for which a task that is submitted again with the same id is not stored again, as after `OutcomeUnknown`."""
 
-BACKSTOP_S = 600.0
-"""The scheduler itself ends expired tasks when they come to it, and records that. Of a backlog that expired longer ago
-than this, in seconds, EMQ makes dead letters at once, without a record of each."""
-
 
 def rate(pool: Pool, task_type: str) -> float:
     """Return about how many tasks of a type all resources together start in a second; infinity if nothing limits it.
@@ -94,7 +90,7 @@ def of_tasks(pool: Pool, task_type: str, tenant: str) -> Topic:
         dedupe_s=DEDUPE_S,
         max_attempts=kind.max_attempts + WAITS_FOR_HOURS,
         backoff_s=kind.backoff_s,
-        ttl_s=None if kind.ttl_s is None else kind.ttl_s + BACKSTOP_S,
+        ttl_s=kind.ttl_s,  # EMQ drops what expired without a start, so that an expired backlog delays nothing behind it
     )
     name = topic_of(pool.name, task_type, tenant)
     return Topic(name, float(math.ceil(qps)), group_qps=GROUP_QPS, priorities=("task",), options=options)

@@ -18,12 +18,13 @@ from emq.scheduling import topics
 from emq.scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe
 from emq.scheduling.hosting.replies import Replies
 from emq.scheduling.hosting.scheduler import Scheduler
+from emq.scheduling.hosting.unstarted import Unstarted
 from emq.scheduling.hosting.viewing import Viewer
 from emq.scheduling.limits.usage_keeper import Saving, UsageTable
 from emq.scheduling.model import TaskType
 from emq.scheduling.pools.catalog import PoolCatalog, Stored
 from emq.scheduling.records.cancels import Cancels
-from emq.scheduling.records.ends import CANCELLED, DEAD, DONE, RUNNING, End, EndLog, us
+from emq.scheduling.records.ends import CANCELLED, DEAD, DONE, EXPIRED, RUNNING, End, EndLog, us
 from emq.scheduling.records.records import Records
 from emq.scheduling.records.snapshots import Snapshots
 from emq.scheduling.tasks import Task, task_of
@@ -90,6 +91,7 @@ class PoolHost:
         self._prepared_at = -math.inf
         environment = app.settings.environment
         self._replies = Replies(app, name)
+        self._unstarted = Unstarted(ends, self._replies)
         self._cancels = Cancels(app.database, environment)
         self._asked = self._cancels.reader(name)
         self._records = Records(app.database, environment)
@@ -145,14 +147,19 @@ class PoolHost:
         else:
             await self._replies.send(task, DONE, result)
 
+    def expired(self, message: Message) -> None:
+        """Take note of a message that expired before the scheduler had it: the `on_expired` of the host's handler."""
+        task, scheduler = task_of(message, None), self.scheduler
+        outcome = EXPIRED
+        if scheduler is not None:
+            outcome = CANCELLED if scheduler.is_cancelled(task) else EXPIRED
+            scheduler.measured.dropped(task.type, outcome)
+        version = 0 if self._stored is None else self._stored.version
+        self._unstarted.expired(task, outcome, us(self._app.clock.now()), version)
+
     async def _dropped(self, task: Task, why: Dropped, scheduler: Scheduler) -> None:
-        """Record a task that ends without a start. Unless it was cancelled, it becomes a dead letter."""
-        outcome = why.outcome
-        scheduler.measured.dropped(task.type, outcome)
-        self._ends.add(_unstarted(task, outcome, us(self._app.clock.now()), scheduler.version, str(why)))
-        await self._replies.send(task, outcome, error=str(why))
-        if outcome != CANCELLED:
-            raise errors.Reject(str(why)) from None
+        scheduler.measured.dropped(task.type, why.outcome)
+        await self._unstarted.dropped(task, why, us(self._app.clock.now()), scheduler.version)
 
     async def _on_ended(self, ended: Ended) -> None:
         task, placement = ended.task, ended.placement
@@ -277,6 +284,7 @@ class PoolHost:
             await self._ended_by(scheduler, self._app.settings.drain_s - LEAVE_S)
             scheduler.stop()
             await self._ended_by(scheduler, LEAVE_S)
+            await self._replies.sent(LEAVE_S)
         finally:
             self._leaving = None
             await self._saving.end()
@@ -378,13 +386,6 @@ class PoolHost:
 
 def _is_last(task: Task, kind: TaskType | None) -> bool:
     return kind is not None and task.attempt >= kind.max_attempts
-
-
-def _unstarted(task: Task, outcome: str, now_us: int, version: int, why: str) -> End:
-    tenant, key = task.tenant, task.key or ""
-    return End(
-        task.pool, task.id, task.type, tenant, key, task.submitted_us, 0, "", version, {}, outcome, now_us, 0, error=why
-    )
 
 
 def _encoded(result: object) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from emq import errors
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from emq.app import App
 
 log = logging.getLogger(__name__)
+
+MOST_LATER = 10_000
+"""Replies that wait to be sent for tasks which have expired in the store; more are not sent."""
+
+AT_ONCE = 100
+"""Of these, sent at one time."""
 
 AGAIN_S = 0.5
 """Seconds between tries to send a reply."""
@@ -37,6 +44,32 @@ class Replies:
         self._app = app
         self._pool = pool
         self._told_at = -math.inf
+        self._later: deque[tuple[Task, str, str]] = deque()
+        self._sender: asyncio.Task[None] | None = None
+
+    def send_later(self, task: Task, outcome: str, error: str) -> None:
+        """Publish how a task ended that nobody waits for here. If too many such replies wait, this one is not sent."""
+        if task.reply_to is None:
+            return
+        if len(self._later) >= MOST_LATER:
+            self._tell(f"{MOST_LATER} of expired tasks do already, so more are not sent")
+            return
+        self._later.append((task, outcome, error))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send_later())
+
+    async def sent(self, within_s: float) -> None:
+        """Wait until the replies are sent that were to be sent later, or the time is over."""
+        if self._sender is not None:
+            await asyncio.wait((self._sender,), timeout=within_s)
+
+    async def _send_later(self) -> None:
+        while self._later:
+            batch = [self._later.popleft() for _ in range(min(AT_ONCE, len(self._later)))]
+            sends = (self.send(task, outcome, error=error) for task, outcome, error in batch)
+            for found in await asyncio.gather(*sends, return_exceptions=True):
+                if isinstance(found, BaseException):
+                    self._tell(found)
 
     async def send(self, task: Task, outcome: str, result: object = None, error: str = "") -> None:
         """Publish how a task ended before it is settled, so that a crash repeats the reply rather than loses it."""
@@ -71,7 +104,7 @@ class Replies:
                 self._tell(exc)
             await asyncio.sleep(AGAIN_S)
 
-    def _tell(self, why: errors.EMQError) -> None:
+    def _tell(self, why: object) -> None:
         if (now := time.monotonic()) >= self._told_at + TELL_S:
             self._told_at = now
             log.warning("pool %r: replies of its tasks wait: %s", self._pool, why)

@@ -173,7 +173,7 @@ class Scheduler:
         while len(self.cancelled) > MOST_CANCELLED:
             del self.cancelled[next(iter(self.cancelled))]
         for waiting in self._waiting:
-            if waiting.task.id in asked and self._is_cancelled(waiting.task):
+            if waiting.task.id in asked and self.is_cancelled(waiting.task):
                 self._drop(waiting, Dropped("cancelled", "cancelled"))
                 self._soon()
 
@@ -275,7 +275,7 @@ class Scheduler:
         """Raise unless the task may wait here."""
         if self._is_closed or not self._owns():
             raise errors.GiveBack("this host does not own the pool", pause_s=AGAIN_S)
-        if self._is_cancelled(task):
+        if self.is_cancelled(task):
             raise Dropped("cancelled", "cancelled")
         kind = self.pool.types.get(task.type)
         if kind is None:
@@ -287,7 +287,8 @@ class Scheduler:
         if task.costs is not None and not self._ever_fits(task):
             raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
 
-    def _is_cancelled(self, task: Task) -> bool:
+    def is_cancelled(self, task: Task) -> bool:
+        """Return True if somebody has asked to cancel the task since it was submitted."""
         asked_us = self.cancelled.get(task.id)
         return asked_us is not None and task.submitted_us <= asked_us + CLOCKS_US
 

@@ -162,9 +162,14 @@ class Cluster:
             self.gone.append(member)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run work that belongs to no host."""
+        """Run work that belongs to no host. If it breaks, the trial has failed: a judge that has died finds nothing."""
         task = asyncio.create_task(work)
+        task.add_done_callback(self._work_ended)
         self._tasks.append(task)
+
+    def _work_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            self.evidence.violated("run", "", f"{task.get_coro()!r} has ended with {exc!r}")
 
     def snapshot(self) -> Snapshot:
         """What the store has now, and what is known of it."""

@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from emq.groups.capacity import MAX_BUFFER, MIN_BUFFER
 from emq.groups.owned import OwnedGroup, OwnedTopic
@@ -42,7 +41,7 @@ class _Moved:
     """
 
     def __init__(self) -> None:
-        self._left: WeakKeyDictionary[OwnedGroup, int] = WeakKeyDictionary()
+        self._left: dict[OwnedGroup, int] = {}
 
     def left(self, group: OwnedGroup) -> int:
         before = math.inf if group.owner.gate is not None else self._left.get(group, 0)
