@@ -314,6 +314,18 @@ async def test_another_kind_of_signature_rotates_and_both_verify_for_a_day(api: 
     assert "secret" not in await api("GET", path_of(made))
 
 
+async def test_changes_at_once_make_one_pair(api: Api) -> None:
+    made = await endpoint_of(api)
+    change = {"signature": "ed25519"}
+    answers = await asyncio.gather(*[api("PATCH", path_of(made), change) for _ in range(4)])
+    assert len({answer["public_key"] for answer in answers}) == 1
+    back = await asyncio.gather(*[api("PATCH", path_of(made), {"signature": "hmac"}) for _ in range(4)])
+    assert sum(answer["secret"] is not None for answer in back) == 1, "only the secret that counts is given"
+    kept = Secrets([b"k" * 32]).decrypt((await attributes_of(api, made))["push.secret"]).split()
+    assert kept[0] in [answer["secret"] for answer in back]
+    assert len(kept) == 2
+
+
 async def test_a_pair_that_an_operator_set_by_hand_is_shown_and_stays(api: Api) -> None:
     made = await endpoint_of(api)
     seed = "whsk_" + base64.b64encode(bytes(range(32))).decode()
