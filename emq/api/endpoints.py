@@ -9,140 +9,23 @@ import fastapi
 import msgspec
 import pydantic
 
-from emq.api import access, forms
+from emq.api import access, endpoint_forms, forms
+from emq.api.endpoint_forms import (
+    EndpointBody,
+    EndpointChanged,
+    EndpointChanges,
+    EndpointMade,
+    EndpointPage,
+    EndpointShown,
+    shown,
+)
 from emq.api.tenants import TenantId
-from emq.push.endpoint_values import MAX_TIMEOUT_S, MAX_URL_LENGTH, MIN_TIMEOUT_S
-from emq.push.records.endpoints import Endpoint, EndpointSettings, Handshake, Operator
-from emq.push.service.endpoint_topics import Auth
-from emq.push.service.endpoints import Made
-from emq.push.service.matching import EVENT_TYPE, EVENT_TYPES
-from emq.topics.model import MAX_DELAY_S
+from emq.push.records.endpoints import EndpointSettings, Handshake
+from emq.push.service.matching import EVENT_TYPE
 
 router = fastapi.APIRouter(prefix="/v1/tenants/{tenant}/endpoints", tags=["endpoints"])
 
-_DEFAULTS = EndpointSettings(url="")
-_SAFE = 1 << 53
-"""Beyond this, whole numbers of JSON are not exact in many languages."""
-
 EndpointId = Annotated[str, fastapi.Path(max_length=128, description="the endpoint's id, such as ep_...")]
-Url = Annotated[str, pydantic.Field(min_length=1, max_length=MAX_URL_LENGTH, description="http or https")]
-Text = Annotated[str, pydantic.Field(max_length=1000)]
-Whole = Annotated[int, pydantic.Field(ge=-_SAFE, le=_SAFE)]
-Scalar = bool | Whole | float | Text | None
-Wait = Annotated[float, pydantic.Field(ge=0, le=30 * 86_400)]
-
-
-class FilterBody(forms.Body):
-    """A condition on one field of a JSON payload."""
-
-    field: str = pydantic.Field(min_length=1, max_length=200, description="such as data.amount")
-    op: Operator
-    value: Scalar | Annotated[list[Scalar], pydantic.Field(max_length=100)] = pydantic.Field(
-        description='a list for "in", a text for "prefix", true or false for "exists"'
-    )
-
-
-class AuthBody(forms.Body):
-    """How requests to the endpoint authenticate."""
-
-    type: Literal["none", "bearer", "basic", "header"]
-    token: str = pydantic.Field("", max_length=4000, description='for "bearer"')
-    username: str = pydantic.Field("", max_length=500, description='for "basic"')
-    password: str = pydantic.Field("", max_length=500, description='for "basic"')
-    name: str = pydantic.Field("", max_length=100, description='for "header"')
-    value: str = pydantic.Field("", max_length=4000, description='for "header"')
-
-
-class EndpointBody(forms.Body):
-    """What a caller says of an endpoint."""
-
-    url: Url
-    description: str = pydantic.Field("", max_length=500, description="for people")
-    event_types: list[Annotated[str, pydantic.Field(max_length=128, pattern=EVENT_TYPES)]] = pydantic.Field(
-        ["*"], min_length=1, max_length=100, description="names, order.* for all below order, or * for all"
-    )
-    filters: list[FilterBody] = pydantic.Field([], max_length=10, description="all must hold for a message")
-    qps: float | None = pydantic.Field(
-        None, ge=1e-6, le=1e6, description="most deliveries started in a second; null for the tenant's"
-    )
-    priorities: list[Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")]] = pydantic.Field(
-        list(_DEFAULTS.priorities), min_length=1, max_length=16, description="names, highest first; they never change"
-    )
-    retry_schedule_s: list[Wait] = pydantic.Field(
-        list(_DEFAULTS.retry_schedule_s),
-        max_length=100,
-        description="waits after the first, second ... failed attempt; one attempt more, then the message is dead",
-    )
-    jitter: float = pydantic.Field(0.1, ge=0, le=1, description="each wait is shortened by up to this fraction")
-    timeout_s: float = pydantic.Field(10.0, ge=MIN_TIMEOUT_S, le=MAX_TIMEOUT_S, description="for each attempt")
-    ttl_s: float | None = pydantic.Field(
-        None, ge=0.001, le=MAX_DELAY_S, description="after this time an undelivered message is dead; null for never"
-    )
-    durability: Literal["accepted", "replicated", "fsynced"] = pydantic.Field(
-        "accepted", description="the state of a message in the store for which a POST of messages waits"
-    )
-    headers: dict[str, Annotated[str, pydantic.Field(max_length=4096)]] = pydantic.Field(
-        {}, max_length=20, description="of each request; values are never shown again"
-    )
-    auth: AuthBody = pydantic.Field(AuthBody.model_validate({"type": "none"}), description="never shown again")
-
-
-def _without_defaults(schema: dict[str, Any]) -> None:
-    for each in schema["properties"].values():
-        each.pop("default", None)
-
-
-class EndpointChanges(EndpointBody):
-    """Settings to change; those that are left out keep their values."""
-
-    model_config = pydantic.ConfigDict(json_schema_extra=_without_defaults)
-
-    url: Url = ""
-
-
-class EndpointShown(forms.Shown):
-    """An endpoint."""
-
-    id: str
-    url: str
-    description: str
-    event_types: list[str]
-    filters: list[dict[str, Any]]
-    qps: float | None
-    priorities: list[str]
-    retry_schedule_s: list[float]
-    jitter: float
-    timeout_s: float
-    ttl_s: float | None
-    durability: str
-    header_names: list[str]
-    auth: str = pydantic.Field(description="the type of authentication")
-    disabled: str | None = pydantic.Field(description="why it gets nothing until somebody enables it; null if it does")
-    paused: bool = pydantic.Field(description="by itself; the tenant has a pause of its own")
-    old_secret_until: datetime.datetime | None = pydantic.Field(
-        description="until then, deliveries are signed with the secret before the last rotation, too"
-    )
-    created: datetime.datetime
-    changed: datetime.datetime
-
-
-class EndpointChanged(EndpointShown):
-    """An endpoint after a change."""
-
-    warnings: list[str] = pydantic.Field(description="what is not wrong, but looks like a mistake")
-
-
-class EndpointMade(EndpointChanged):
-    """An endpoint with a new secret."""
-
-    secret: str = pydantic.Field(description="signs deliveries by Standard Webhooks; nothing shows it again")
-
-
-class EndpointPage(forms.Shown):
-    """Endpoints in the order of their making."""
-
-    data: list[EndpointShown]
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
 
 
 class Rotation(forms.Body):
@@ -157,32 +40,6 @@ class Reason(forms.Body):
     """Why an endpoint is disabled."""
 
     reason: str = pydantic.Field("disabled by hand", min_length=1, max_length=500)
-
-
-def _fields(endpoint: Endpoint) -> dict[str, Any]:
-    return {
-        **msgspec.to_builtins(endpoint.settings),
-        "id": endpoint.id,
-        "header_names": endpoint.header_names,
-        "auth": endpoint.auth,
-        "disabled": endpoint.disabled or None,
-        "paused": endpoint.is_paused,
-        "old_secret_until": forms.time_or_none(endpoint.old_secret_until_us),
-        "created": forms.time(endpoint.created_us),
-        "changed": forms.time(endpoint.changed_us),
-    }
-
-
-def shown(endpoint: Endpoint) -> EndpointShown:
-    return EndpointShown(**_fields(endpoint))
-
-
-def _made(made: Made) -> EndpointMade:
-    return EndpointMade(**_fields(made.endpoint), secret=made.secret, warnings=list(made.warnings))
-
-
-def _auth(body: AuthBody) -> Auth:
-    return Auth(**body.model_dump())
 
 
 @router.get("")
@@ -202,10 +59,10 @@ async def list_endpoints(
 async def create_endpoint(
     tenant: TenantId, body: EndpointBody, service: access.Service, caller: access.Manager
 ) -> EndpointMade:
-    """Create an endpoint. The answer has the secret of its signatures, which nothing shows again."""
-    settings = msgspec.convert(body.model_dump(exclude={"headers", "auth"}), EndpointSettings)
-    made = await service.endpoints.create(tenant, settings, caller.actor, headers=body.headers, auth=_auth(body.auth))
-    return _made(made)
+    """Create an endpoint. The answer has its secret, which nothing shows again, or its public key."""
+    settings = msgspec.convert(body.model_dump(exclude=endpoint_forms.OF_TOPIC), EndpointSettings)
+    fields = endpoint_forms.topic_fields(body, endpoint_forms.OF_TOPIC)
+    return endpoint_forms.made_shown(await service.endpoints.create(tenant, settings, caller.actor, fields))
 
 
 @router.get("/{endpoint}")
@@ -220,18 +77,15 @@ async def get_endpoint(
 async def change_endpoint(
     tenant: TenantId, endpoint: EndpointId, body: EndpointChanges, service: access.Service, caller: access.Manager
 ) -> EndpointChanged:
-    """Change settings. Those that the body leaves out keep their values; `headers` replaces all headers."""
-    changes = body.model_dump(exclude_unset=True, exclude={"headers", "auth"})
-    given = body.model_fields_set
-    made = await service.endpoints.change(
-        tenant,
-        endpoint,
-        changes,
-        caller.actor,
-        headers=body.headers if "headers" in given else None,
-        auth=_auth(body.auth) if "auth" in given else None,
-    )
-    return EndpointChanged(**_fields(made.endpoint), warnings=list(made.warnings))
+    """Change settings. Those that the body leaves out keep their values; `headers` replaces all headers.
+
+    `auth` replaces all that authenticated before. Another `signature` makes a new secret; deliveries are signed with
+    both for a day.
+    """
+    changes = body.model_dump(exclude_unset=True, exclude=endpoint_forms.OF_TOPIC)
+    fields = endpoint_forms.topic_fields(body, body.model_fields_set)
+    made = await service.endpoints.change(tenant, endpoint, changes, caller.actor, fields)
+    return endpoint_forms.changed_shown(made)
 
 
 @router.delete("/{endpoint}", status_code=204, response_model=None)
@@ -252,7 +106,9 @@ async def rotate_secret(
 ) -> EndpointMade:
     """Give an endpoint a new secret. For a while, deliveries are signed with both."""
     overlap_s = (body or Rotation.model_validate({})).overlap_s
-    return _made(await service.endpoints.rotate_secret(tenant, endpoint, caller.actor, overlap_s=overlap_s))
+    return endpoint_forms.made_shown(
+        await service.endpoints.rotate_secret(tenant, endpoint, caller.actor, overlap_s=overlap_s)
+    )
 
 
 @router.post("/{endpoint}:disable")

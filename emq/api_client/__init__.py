@@ -20,8 +20,8 @@
         print(pools.status("sms", receipt.id, task_type="code", tenant="shop").state)
         pools.set_limits("sms", "acme", [{"name": "messages", "amount": 20, "per": "second"}])
 
-The modules `operations` of `emq.api_client.push` and `emq.api_client.pools` have the operations, `answers` what they
-return.
+The modules `operations` of `emq.api_client.push` and `emq.api_client.pools` have the operations, and `cluster` of the
+former those for operators; `answers` has what they return.
 """
 
 from emq.api_client.failures import ApiError, ApiUnavailable

@@ -52,6 +52,13 @@ class Ended(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
+class Signature(enum.StrEnum):
+    """Kinds of signatures."""
+
+    HMAC = "hmac"
+    ED25519 = "ed25519"
+
+
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id, of your own.", show_default=False)]
 Endpoint = Annotated[str, typer.Option("--endpoint", metavar="ID", help="Only this endpoint.")]
 OneEndpoint = Annotated[
@@ -152,20 +159,29 @@ async def endpoint(
         list[str] | None, typer.Option("--event", metavar="TYPE", help="Event types, such as order.*. (default: all)")
     ] = None,
     qps: Annotated[float | None, typer.Option(help="A rate of its own, below the tenant's.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=2, max=1_000, help="Most messages of one request. (default: each has its own)")
+    ] = None,
+    signature: Annotated[
+        Signature, typer.Option(help="hmac shares a secret with the receiver; ed25519 gives it a public key.")
+    ] = Signature.HMAC,
 ) -> None:
-    """Create an endpoint of a tenant; print its id and its secret, which nothing shows again.
+    """Create an endpoint of a tenant; print its id and its secret, which nothing shows again, or its public key.
 
     Example: emq push endpoint acme https://acme.example/hooks --event 'order.*'
     """
     async with _opened(session) as (_, service):
         from emq.push.records.endpoints import EndpointSettings
+        from emq.push.service.topic_fields import TopicFields, batch_of
 
         settings = _valid({"url": url, "event_types": event or ["*"], "qps": qps}, EndpointSettings)
-        made = await service.endpoints.create(tenant, settings, ACTOR)
+        fields = TopicFields(batch=None if batch is None else batch_of(batch), signature=signature.value)
+        made = await service.endpoints.create(tenant, settings, ACTOR, fields)
     for warning in made.warnings:
         typer.echo(f"warning: {output.plain(warning)}", err=True)
-    data = {"id": made.endpoint.id, "url": url, "secret": made.secret, "warnings": list(made.warnings)}
-    session.say(f"{made.endpoint.id} {made.secret}", data)
+    secret, public_key = made.secret or None, made.endpoint.public_key or None
+    data = {"id": made.endpoint.id, "url": url, "secret": secret, "public_key": public_key}
+    session.say(f"{made.endpoint.id} {secret or public_key}", {**data, "warnings": list(made.warnings)})
 
 
 @command(app, "endpoints")

@@ -203,7 +203,7 @@ async def set_(
 
     Example: emq topic set 'shop.*' handler_timeout_s=30 --yes
     """
-    from emq.cli import topic_settings
+    from emq.cli import push_audit, topic_settings
     from emq.topics import changing
 
     given = topic_settings.parse(pattern, settings)
@@ -212,15 +212,15 @@ async def set_(
     async with session.app() as opened:
 
         async def set_one(name: str) -> Topic:
-            changes = dict(given.settings)
+            changes, topic = dict(given.settings), await opened.catalog.get(name)
             if given.attributes:
-                topic = await opened.catalog.get(name)
                 attributes = given.merged(topic.options.attributes)
                 options = msgspec.structs.replace(topic.options, attributes=attributes)
                 changed = msgspec.structs.replace(topic, options=options)
                 topic_settings.check_push(changed, session.settings, is_new="push.url" in given.attributes)
                 changes["attributes"] = topic_settings.encrypted(changed, session.settings).options.attributes
-            return await opened.admin.update(name, **changes)
+            also = await push_audit.entry(opened, topic, given.settings, given.attributes)
+            return await opened.admin.update(name, also=also, **changes)
 
         if is_pattern(pattern):
             question = f"Set {' '.join(map(topic_settings.without_secret, settings))} for"
@@ -378,12 +378,14 @@ async def import_(
 async def _set_state(
     session: Session, pattern: str, yes: bool, question: str, done: str, state: str, text: str
 ) -> None:
+    from emq.cli import push_audit
     from emq.topics.model import State
 
     async with session.app() as opened:
 
         async def set_one(name: str) -> Topic:
-            return await opened.admin.set_state(name, State(state))
+            also = await push_audit.entry(opened, await opened.catalog.get(name), {"state": state}, {})
+            return await opened.admin.set_state(name, State(state), also=also)
 
         if is_pattern(pattern):
             await many_topics.change(session, opened, pattern, question, done, set_one, yes)

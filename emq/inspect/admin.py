@@ -20,7 +20,7 @@ from emq.storage.log_store import Bounds, Trim
 from emq.storage.names import group_of, topic_of
 from emq.storage.store import Store
 from emq.topics import inputs
-from emq.topics.catalog import Catalog
+from emq.topics.catalog import Also, Catalog
 from emq.topics.model import State, Topic
 from emq.topics.passages import PassageStore
 from emq.topics.raised_layouts import Old, raise_queues
@@ -87,8 +87,9 @@ class Admin:
         await self._open(topics)
         return topics
 
-    async def set_state(self, name: str, state: State) -> Topic:
-        return await self.catalog.update(name, state=state)
+    async def set_state(self, name: str, state: State, *, also: Also | None = None) -> Topic:
+        """Change a topic's state, and in the same transaction what `also` writes."""
+        return await self.catalog.update(name, state=state, also=also)
 
     async def delete(self, name: str, *, force: bool = False) -> int:
         """Delete a topic with its messages, retries, dead letters and checkpoints; returns how many messages went.

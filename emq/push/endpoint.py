@@ -35,11 +35,13 @@ FAILING_SINCE = "push.failing_since"
 
 _PREFIX = "push."
 _AUTHORIZATION = "Authorization"
-_OAUTH2 = ("push.oauth2.url", "push.oauth2.client_id", "push.oauth2.secret", "push.oauth2.scope")
+BASIC = "push.basic"
+OAUTH2 = ("push.oauth2.url", "push.oauth2.client_id", "push.oauth2.secret", "push.oauth2.scope")
+BATCH = ("push.batch", "push.batch_ms", "push.batch_format")
 _TLS = ("push.tls.ca", "push.tls.cert", "push.tls.key")
 _KNOWN = (
-    *(URL, "push.timeout_s", "push.content_type", "push.throttle", "push.secret", "push.basic", *_OAUTH2, *_TLS),
-    *("push.origin", "push.allowed_rate", "push.batch", "push.batch_ms", "push.batch_format"),
+    *(URL, "push.timeout_s", "push.content_type", "push.throttle", "push.secret", BASIC, *OAUTH2, *_TLS),
+    *("push.origin", "push.allowed_rate", *BATCH),
     *("push.disable_after_s", DISABLED, PAUSED, FAILING_SINCE, "push.headers.<Name>"),
 )
 
@@ -131,6 +133,18 @@ def is_delivered(attributes: Mapping[str, str]) -> bool:
     return URL in attributes and not attributes.get(DISABLED) and not attributes.get(PAUSED)
 
 
+def batching_of(attributes: Mapping[str, str]) -> Batching | None:
+    """Return how the messages of an endpoint share a request; None if each has its own.
+
+    Raises:
+        ValueError: an attribute is out of range; the text names it.
+    """
+    most = endpoint_values.whole_number(BATCH[0], attributes.get(BATCH[0], "1"), 1, MAX_BATCH)
+    wait_ms = endpoint_values.number(BATCH[1], attributes.get(BATCH[1], f"{DEFAULT_BATCH_MS}"), 0.0, MAX_BATCH_MS)
+    form = endpoint_values.choice(BATCH[2], attributes.get(BATCH[2]) or "json", ("json", "lines"))
+    return None if most == 1 else Batching(most, wait_ms / 1000, form == "json")
+
+
 class _Reader:
     """Reads the attributes of one topic, and knows which secrets were among them."""
 
@@ -150,7 +164,7 @@ class _Reader:
         self._seen += [text.partition("_")[2] for text in signing.split()]
         oauth2 = self._oauth2()
         own_tls = tls.context(self._take("push.tls.ca"), self._take("push.tls.cert"), self._secret("push.tls.key"))
-        batching = self._batching()
+        batching = batching_of({name: self._attributes.pop(name) for name in BATCH if name in self._attributes})
         paused = self._take(PAUSED)
         disabled, failing_since = self._take(DISABLED) or paused, self._number(FAILING_SINCE, 0.0, 0.0, 1e11)
         disable_after_s = self._disable_after_s()
@@ -198,7 +212,7 @@ class _Reader:
         return found
 
     def _oauth2(self) -> OAuth2 | None:
-        url, client_id, scope = (self._take(name) for name in (_OAUTH2[0], _OAUTH2[1], _OAUTH2[3]))
+        url, client_id, scope = (self._take(name) for name in (OAUTH2[0], OAUTH2[1], OAUTH2[3]))
         secret = self._secret("push.oauth2.secret")
         if not (url or client_id or scope or secret):
             return None
@@ -207,24 +221,15 @@ class _Reader:
         self._seen.append(secret)
         return OAuth2(endpoint_values.url("push.oauth2.url", url), client_id, secret, scope)
 
-    def _batching(self) -> Batching | None:
-        most = int(self._number("push.batch", 1, 1, MAX_BATCH, whole=True))
-        wait_s = self._number("push.batch_ms", DEFAULT_BATCH_MS, 0.0, MAX_BATCH_MS) / 1000
-        form = endpoint_values.choice("push.batch_format", self._take("push.batch_format") or "json", ("json", "lines"))
-        return None if most == 1 else Batching(most, wait_s, form == "json")
-
     def _disable_after_s(self) -> float:
         if self._attributes.get("push.disable_after_s") == "off":
             self._take("push.disable_after_s")
             return float("inf")
         return self._number("push.disable_after_s", DEFAULT_DISABLE_AFTER_S, 60.0, 366 * 86_400.0)
 
-    def _number(self, name: str, default: float, least: float, most: float, *, whole: bool = False) -> float:
+    def _number(self, name: str, default: float, least: float, most: float) -> float:
         text = self._attributes.pop(name, None)
-        if text is None:
-            return default
-        read = endpoint_values.whole_number if whole else endpoint_values.number
-        return read(name, text, least, most)  # type: ignore[arg-type]
+        return default if text is None else endpoint_values.number(name, text, least, most)
 
     def _secret(self, name: str) -> str:
         return self._decrypted(name, self._take(name))

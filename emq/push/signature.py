@@ -10,14 +10,25 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from emq import extras, plurals
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 SYMMETRIC = "whsec_"
 """Prefix of a secret that sender and receiver share (HMAC-SHA256, `v1`)."""
 ASYMMETRIC = "whsk_"
 """Prefix of a private key whose public key the receiver has (ed25519, `v1a`)."""
+PUBLIC = "whpk_"
+"""Prefix of a public key, as receivers write it."""
+NEW_BYTES = 32
+"""Length of a new secret."""
+
+Kind = Literal["hmac", "ed25519"]
 
 LEAST_BYTES, MOST_BYTES = 24, 64
 """Length of a shared secret, as the specification has it."""
@@ -44,6 +55,31 @@ def signers(secrets: str) -> Sequence[Sign]:
     return found
 
 
+def new_secret(kind: Kind) -> str:
+    """Return a random secret. Raises `ValueError`: the package for ed25519 is missing."""
+    if kind == "ed25519":
+        _ed25519()
+    return (SYMMETRIC if kind == "hmac" else ASYMMETRIC) + _encoded(os.urandom(NEW_BYTES))
+
+
+def kind_of(secrets: str) -> Kind | None:
+    """Return the kind of the first of some secrets, which is the newest; None if there is none."""
+    if secrets.startswith(SYMMETRIC):
+        return "hmac"
+    return "ed25519" if secrets.startswith(ASYMMETRIC) else None
+
+
+def public_key(secrets: str) -> str:
+    """Return the public key of the first of some secrets; empty if it is shared, or there is none.
+
+    Raises:
+        ValueError: the secret is not one, or the package for ed25519 is missing.
+    """
+    if kind_of(secrets) != "ed25519":
+        return ""
+    return PUBLIC + _encoded(_private(secrets.split()[0]).public_key().public_bytes_raw())
+
+
 def signature(signers: Sequence[Sign], id_: str, timestamp_s: int, payload: bytes) -> str:
     """Return the value of `webhook-signature`.
 
@@ -65,18 +101,26 @@ def _signer(secret: str) -> Sign:
             )
         return _shared(key)
     if secret.startswith(ASYMMETRIC):
-        key = _decoded(secret.removeprefix(ASYMMETRIC))
-        if len(key) not in KEY_BYTES:
-            raise ValueError(
-                f"push.secret has a key of {plurals.count(len(key), 'byte')}; an ed25519 key has {KEY_BYTES[0]}"
-            )
-        try:
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        except ImportError:
-            raise ValueError(f"push.secret has an ed25519 key, which needs: {extras.remedy('ed25519')}") from None
-        private = Ed25519PrivateKey.from_private_bytes(key[: KEY_BYTES[0]])
+        private = _private(secret)
         return lambda content: "v1a," + _encoded(private.sign(content))
     raise ValueError(f"push.secret has a secret that begins with neither {SYMMETRIC} nor {ASYMMETRIC}")
+
+
+def _private(secret: str) -> Ed25519PrivateKey:
+    key = _decoded(secret.removeprefix(ASYMMETRIC))
+    if len(key) not in KEY_BYTES:
+        raise ValueError(
+            f"push.secret has a key of {plurals.count(len(key), 'byte')}; an ed25519 key has {KEY_BYTES[0]}"
+        )
+    return _ed25519().from_private_bytes(key[: KEY_BYTES[0]])
+
+
+def _ed25519() -> type[Ed25519PrivateKey]:
+    try:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    except ImportError:
+        raise ValueError(f"push.secret has an ed25519 key, which needs: {extras.remedy('ed25519')}") from None
+    return Ed25519PrivateKey
 
 
 def _shared(key: bytes) -> Sign:

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 PUBLISHING = "tests/unit/test_api_publishing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
+FIELDS = "tests/unit/test_api_endpoint_fields.py"
 WIRE_ENDS = "tests/unit/test_push_wire_ends.py"
 WIRE = "tests/unit/test_push_wire.py"
 TURNS = "tests/unit/test_push_turns.py"
@@ -66,6 +67,24 @@ MUTANTS = (
         "if self.key.tenant and tenant is not None and tenant != self.key.tenant:",
         "if False:",
         f"{ENDPOINTS}::test_the_ids_of_another_tenant_do_not_exist",
+    ),
+    Mutant(
+        "token-server-inside",
+        "I",
+        "a tenant lets hosts ask a server inside the network of their operator for tokens",
+        "emq/push/service/endpoints.py",
+        "if found.oauth2 is not None and fields.auth is not None:",
+        "if False:",
+        f"{FIELDS}::test_a_token_server_that_is_inside_is_refused_at_a_change_too",
+    ),
+    Mutant(
+        "former-credentials-stay",
+        "I",
+        "an endpoint gets the credentials of the type of authentication that was set before",
+        "emq/push/service/topic_fields.py",
+        "            _drop_auth(found)\n",
+        "            pass\n",
+        f"{FIELDS}::test_another_type_of_authentication_leaves_nothing_of_the_one_before",
     ),
     Mutant(
         "rest-of-an-answer-is-the-next-one",

@@ -15,6 +15,8 @@ from support.push_api_calls import PATH, endpoint_of, hosting, message, post, st
 
 from emq import errors
 
+OAUTH2 = {"type": "oauth2", "token_url": "https://93.184.216.34/token", "client_id": "me", "client_secret": "s3cret"}
+
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
@@ -71,7 +73,7 @@ async def test_a_change_keeps_what_it_does_not_name(api: Api) -> None:
     kept = {
         name: value for name, value in changed.items() if name not in ("description", "retry_schedule_s", "changed")
     }
-    assert kept == {name: value for name, value in made.items() if name in kept} | {"warnings": []}
+    assert kept == {name: value for name, value in made.items() if name in kept} | {"warnings": [], "secret": None}
     options = (await api.app.catalog.get(f"acme.{made['id']}")).options
     assert (options.backoff_s, options.max_attempts) == ((1, 2), 3)
     assert options.attributes["push.headers.X-One"] == "1"
@@ -107,6 +109,19 @@ async def test_disabling_and_pausing_are_shown_and_taken_back(api: Api) -> None:
         ({"headers": {"Authorization": "x"}, "auth": {"type": "bearer", "token": "t"}}, "invalid_request", "/headers"),
         ({"auth": {"type": "bearer"}}, "invalid_request", "/auth/token"),
         ({"auth": {"type": "basic", "username": "a:b", "password": "c"}}, "invalid_request", "/auth/username"),
+        ({"auth": OAUTH2 | {"client_secret": ""}}, "invalid_request", "/auth/client_secret"),
+        ({"auth": OAUTH2 | {"token": "s3cret"}}, "invalid_request", "/auth/token"),
+        ({"auth": OAUTH2 | {"type": "none"}}, "invalid_request", "/auth/token_url"),
+        ({"auth": OAUTH2 | {"token_url": "http://10.0.0.1/"}}, "forbidden_address", "/auth/token_url"),
+        ({"auth": OAUTH2 | {"token_url": "ftp://93.184.216.34/"}}, "invalid_request", "/auth/token_url"),
+        ({"auth": OAUTH2 | {"token_url": "https://me:s3cret@93.184.216.34/"}}, "invalid_request", "/auth/token_url"),
+        ({"auth": OAUTH2, "headers": {"authorization": "x"}}, "invalid_request", "/headers"),
+        ({"auth": OAUTH2 | {"type": "oauth1"}}, "invalid_request", "/auth/type"),
+        ({"batch": {"most": 1}}, "invalid_request", "/batch/most"),
+        ({"batch": {"most": 1001}}, "invalid_request", "/batch/most"),
+        ({"batch": {"most": 2, "wait_s": 60.1}}, "invalid_request", "/batch/wait_s"),
+        ({"batch": {"most": 2, "format": "xml"}}, "invalid_request", "/batch/format"),
+        ({"signature": "rsa"}, "invalid_request", "/signature"),
         ({"filters": [{"field": "a", "op": "in", "value": 1}]}, "invalid_request", "/filters/0"),
         ({"event_types": ["*.paid"]}, "invalid_request", "/event_types/0"),
         ({"timeout_s": 0}, "invalid_request", "/timeout_s"),

@@ -12,14 +12,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from support import api_operations, push_api
+from support import api_operations, push_api, push_hosts
 from support.http_receiver import HttpReceiver
 from support.push_api_calls import hosting
 from support.served import served
 
 from emq import App, errors, settings
 from emq.api import serving
+from emq.api.cluster import PlannedHostShown, PlanShown
 from emq.api_client import transport
+from emq.api_client.push import cluster
 from emq.push.client import ApiUnavailable, AsyncPushClient, PushClient, PushError, answers, operations
 from emq.push.service.service import PushService
 from emq.settings import Address
@@ -39,7 +41,7 @@ async def service() -> AsyncIterator[Service]:
             yield f"http://{address}", key
 
 
-OPERATIONS = api_operations.of(operations, {"message"})
+OPERATIONS = api_operations.of(operations, {"message"}) | api_operations.of(cluster, ())
 SAMPLES: dict[str, Any] = {
     **dict.fromkeys(("tenant", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
     "payload": {},
@@ -80,6 +82,9 @@ def test_answers_know_only_fields_that_the_api_has(document: dict[str, Any]) -> 
         answers.Handshake: "HandshakeShown", answers.Example: "ExampleShown", answers.Erased: "Erased",
         answers.DeadLetter: "LetterShown", answers.DeadLetterCount: "LetterCount",
         answers.ReplayedLetters: "Replayed", answers.Purged: "PurgedShown", answers.AuditEntry: "EntryShown",
+        answers.Batch: "BatchShown", answers.Host: "HostShown", answers.Hosts: "Hosts", answers.Plan: "PlanShown",
+        answers.PlannedHost: "PlannedHostShown", answers.Trace: "TraceShown", answers.Line: "LineShown",
+        answers.Reason: "ReasonShown",
     }  # fmt: skip
     assert api_operations.unknown_fields(document, shown) == {}
 
@@ -225,6 +230,38 @@ async def test_too_many_requests_are_repeated_and_then_told(hurry: None) -> None
         with pytest.raises(PushError) as caught:
             await push.publish("acme", "a", {})
     assert caught.value.status == 429
+
+
+async def test_operators_see_hosts_the_plan_and_lives_of_messages() -> None:
+    async with (
+        push_api.opened(push_allow="*") as api,
+        serving.serving(api.app, Address("127.0.0.1", 0)) as address,
+        AsyncPushClient(f"http://{address}", api.admin) as push,
+    ):
+        await push_hosts.save(api.app, host="h7")
+        assert [(host.host, host.live) for host in (await push.hosts()).data] == [("h7", True)]
+        with pytest.raises(PushError) as caught:
+            await push.plan()
+        assert (caught.value.status, caught.value.code) == (409, "no_plan")
+        await push.put_tenant("acme", qps=5)
+        endpoint = await push.create_endpoint("acme", url="https://127.0.0.1:9/in")
+        [delivery] = (await push.publish("acme", "a", {}, id="m1", delay_s=60)).deliveries
+        found = await push.trace("m1", topic=f"acme.{endpoint.id}")
+        assert (found.id, found.state, found.place is None) == ("m1", "waiting", False)
+        assert (await push.trace_delivery("acme", delivery)).place == found.place
+        with pytest.raises(PushError) as caught:
+            await push.trace("m1")
+        assert caught.value.code == "no_trail"
+
+
+def test_a_plan_is_read_with_its_hosts() -> None:
+    text = PlanShown(
+        generation=3, planned=None, planned_by="a", leader="b", groups=7, holding={"held": 7},
+        hosts=[PlannedHostShown(host="a", groups=7, member=True, drained=False)],
+    ).model_dump_json()  # fmt: skip
+    found = msgspec.json.decode(text, type=cluster.plan().answer)
+    assert (found.generation, found.leader, found.holding) == (3, "b", {"held": 7})
+    assert found.hosts == [answers.PlannedHost("a", 7, True)]
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://", "x", "http://x/?a=b", None])

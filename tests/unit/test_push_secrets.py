@@ -17,7 +17,7 @@ from emq.push.endpoint import Endpoint, Endpoints
 from emq.push.pusher import Pusher
 from emq.push.reencryption import reencrypt
 from emq.push.secrets import Secrets
-from emq.push.service.endpoint_topics import Auth, Credentials
+from emq.push.service.topic_fields import Auth, TopicFields
 from emq.settings import load, shown
 from emq.topics import catalog_file, model, secret_attributes
 
@@ -249,6 +249,6 @@ def test_no_repr_shows_a_secret() -> None:
         assert "hunter33" not in text
     assert "'push.url': 'http://a/'" in repr(topic)
     assert "backoff_s=(1.0,)" in repr(topic)
-    auth = Auth("bearer", token="hunter44")
-    assert "hunter44" not in repr(auth)
-    assert "hunter44" not in repr(Credentials("hunter44", {"a": "hunter44"}, auth))
+    for auth in (Auth("bearer", token="hunter44"), Auth("oauth2", client_id="me", client_secret="hunter44")):
+        assert "hunter44" not in repr(auth)
+        assert "hunter44" not in repr(TopicFields({"a": "hunter44"}, auth))

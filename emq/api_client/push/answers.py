@@ -36,14 +36,32 @@ class Handshake(msgspec.Struct, frozen=True):
     asked: datetime.datetime | None = None
 
 
+class Batch(msgspec.Struct, frozen=True):
+    """How messages share a request.
+
+    Attributes:
+        most: most messages of one request.
+        wait_s: seconds that a message waits for others, at most.
+        format: "json" for an array of the payloads, "lines" for one payload a line.
+    """
+
+    most: int
+    wait_s: float = 0.0
+    format: str = "json"
+
+
 class Endpoint(msgspec.Struct, frozen=True):
     """An endpoint of a tenant.
 
     Attributes:
         qps: its own rate below its tenant's; None if it has none.
+        auth: the type of authentication.
+        batch: None if each message has a request of its own.
+        signature: "hmac" or "ed25519"; None if the service cannot tell.
+        public_key: checks signatures of ed25519; None for others.
         disabled: why it is disabled; None if it is not.
         warnings: what the service noticed while it created or changed the endpoint.
-        secret: only in the answer that creates the endpoint or rotates its secret.
+        secret: only in the answer that makes it, and never for ed25519.
     """
 
     id: str
@@ -58,6 +76,9 @@ class Endpoint(msgspec.Struct, frozen=True):
     timeout_s: float = 0.0
     header_names: list[str] = []
     auth: str = ""
+    batch: Batch | None = None
+    signature: str | None = None
+    public_key: str | None = None
     disabled: str | None = None
     paused: bool = False
     warnings: list[str] = []
@@ -269,3 +290,100 @@ class Erased(msgspec.Struct, frozen=True):
 class Purged(msgspec.Struct, frozen=True):
     purged: int
     more: bool = False
+
+
+class Host(msgspec.Struct, frozen=True):
+    """A host, by what it told last.
+
+    Attributes:
+        live: False if it has said nothing for 10 seconds.
+        age_s: seconds since it told this.
+        trouble: why it cannot reach its store or database; None if it can.
+    """
+
+    host: str
+    live: bool
+    age_s: float
+    uptime_s: float = 0.0
+    topics: int = 0
+    groups: int = 0
+    in_flight: int = 0
+    started_per_s: float = 0.0
+    failed_per_s: float = 0.0
+    closed_topics: int = 0
+    limited_topics: int = 0
+    trouble: str | None = None
+
+
+class Hosts(msgspec.Struct, frozen=True):
+    """The hosts heard of within the last hour, by name."""
+
+    data: list[Host]
+
+
+class PlannedHost(msgspec.Struct, frozen=True):
+    """A host of the plan.
+
+    Attributes:
+        groups: number of groups that the plan gives it.
+        member: whether it is in the cluster now.
+        drained: whether an operator has ordered it to hold no groups.
+    """
+
+    host: str
+    groups: int
+    member: bool
+    drained: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The plan that says which host owns which groups.
+
+    Attributes:
+        generation: its number; 0 before the first plan.
+        planned_by, leader: the host that made it, and the one that leads now; empty for none.
+        groups: number of groups.
+        holding: number of groups by their progress towards their host.
+    """
+
+    generation: int
+    planned: datetime.datetime | None
+    planned_by: str
+    leader: str
+    groups: int
+    holding: dict[str, int]
+    hosts: list[PlannedHost]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """An event in the life of a message."""
+
+    at: datetime.datetime
+    event: str
+    detail: str = ""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A reason why a message waits."""
+
+    name: str
+    text: str
+    until: datetime.datetime | None = None
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """The life of a message.
+
+    Attributes:
+        place: where the store has it; None if it has it no more.
+        why: the reasons why it waits.
+        notes: what could not be looked at.
+    """
+
+    id: str
+    topic: str
+    state: str
+    timeline: list[Line] = []
+    place: dict[str, Any] | None = None
+    why: list[Reason] = []
+    notes: list[str] = []

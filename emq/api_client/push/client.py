@@ -1,16 +1,16 @@
-"""The clients of the push service, with each operation of `emq.api_client.push.operations` as a method."""
+"""The clients of the push service, with each operation of `operations` and of `cluster` as a method."""
 
 from __future__ import annotations
 
-from emq.api_client.push import operations
+from emq.api_client.push import cluster, operations
 from emq.api_client.transport import Api, AsyncApi, awaited, synchronous
 
 
 class AsyncPushClient(AsyncApi):
     """A client of the push service for code with an event loop; see `AsyncApi`.
 
-    `create_endpoint`, `rotate_secret`, `resend`, `start_replay`, `replay_dead_letters`, `send_example` and the making
-    of keys are sent once.
+    `create_endpoint`, `rotate_secret`, `resend`, `start_replay`, `replay_dead_letters`, `send_example`, the making of
+    keys, and `change_endpoint` with a `signature` are sent once.
     """
 
     put_tenant = awaited(operations.put_tenant)
@@ -61,6 +61,10 @@ class AsyncPushClient(AsyncApi):
     create_token = awaited(operations.create_token)
     keys = awaited(operations.keys)
     delete_key = awaited(operations.delete_key)
+    hosts = awaited(cluster.hosts)
+    plan = awaited(cluster.plan)
+    trace = awaited(cluster.trace)
+    trace_delivery = awaited(cluster.trace_delivery)
 
 
 class PushClient(Api):
@@ -114,3 +118,7 @@ class PushClient(Api):
     create_token = synchronous(operations.create_token)
     keys = synchronous(operations.keys)
     delete_key = synchronous(operations.delete_key)
+    hosts = synchronous(cluster.hosts)
+    plan = synchronous(cluster.plan)
+    trace = synchronous(cluster.trace)
+    trace_delivery = synchronous(cluster.trace_delivery)

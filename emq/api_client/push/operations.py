@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, Required, TypedDict, Unpack
 
 import msgspec
 
@@ -16,6 +16,42 @@ from emq.api_client.push import answers
 from emq.api_client.requests import Page, Request, body, path
 
 Role = Literal["admin", "submit", "read", "send", "manage"]
+Signature = Literal["hmac", "ed25519"]
+
+
+class Auth(TypedDict, total=False):
+    """How requests to an endpoint authenticate.
+
+    Attributes:
+        type: "none"; "bearer" with `token`; "basic" with `username` and `password`; "header" with `name` and `value`;
+            "oauth2" (by client credentials) with `token_url`, `client_id`, `client_secret`, and `scope` or none.
+    """
+
+    type: Required[Literal["none", "bearer", "basic", "header", "oauth2"]]
+    token: str
+    username: str
+    password: str
+    name: str
+    value: str
+    token_url: str
+    client_id: str
+    client_secret: str
+    scope: str
+
+
+class Batch(TypedDict, total=False):
+    """How messages share a request.
+
+    Attributes:
+        most: most messages of one request, 2 to 1,000.
+        wait_s: seconds that a message waits for others, at most; left out, 0.1.
+        format: "json" for an array of the payloads, "lines" for one payload a line.
+    """
+
+    most: Required[int]
+    wait_s: float
+    format: Literal["json", "lines"]
+
 
 # ------------------------------------------------------------------------------------------------------------- tenants
 
@@ -79,6 +115,9 @@ def create_endpoint(
     url: str,
     event_types: Sequence[str] | None = None,
     qps: float | None = None,
+    auth: Auth | None = None,
+    batch: Batch | None = None,
+    signature: Signature | None = None,
     **settings: Any,
 ) -> Request[answers.Endpoint]:
     """Create an endpoint; the answer alone has its secret.
@@ -86,16 +125,23 @@ def create_endpoint(
     Args:
         event_types: such as `order.created`, or `order.*`; left out, all.
         qps: most deliveries started in a second, below the tenant's.
-        settings: other fields of the API's endpoint, such as `timeout_s`, `headers`, `retry_schedule_s` or `auth`.
+        auth: left out, none.
+        batch: left out, each message has a request of its own.
+        signature: left out, "hmac" with a secret; with "ed25519" the answer has `public_key`.
+        settings: other fields of the API's endpoint, such as `timeout_s`, `headers` or `retry_schedule_s`.
     """
-    content = body(url=url, event_types=event_types, qps=qps, **settings)
+    content = body(url=url, event_types=event_types, qps=qps, auth=auth, batch=batch, signature=signature, **settings)
     return Request("POST", path("tenants", tenant, "endpoints"), answers.Endpoint, content, repeatable=False)
 
 
 def change_endpoint(tenant: str, endpoint: str, **settings: Any) -> Request[answers.Endpoint]:
-    """Change the given fields of an endpoint; None sets `qps` and `ttl_s` to no limit."""
+    """Change the given fields of an endpoint; None sets `qps` and `ttl_s` to no limit, and ends `batch`.
+
+    Another `signature` makes a new secret or key, which the answer has; so a change of it is sent once.
+    """
     content = msgspec.json.encode(settings)
-    return Request("PATCH", path("tenants", tenant, "endpoints", endpoint), answers.Endpoint, content)
+    where = path("tenants", tenant, "endpoints", endpoint)
+    return Request("PATCH", where, answers.Endpoint, content, repeatable="signature" not in settings)
 
 
 def endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:

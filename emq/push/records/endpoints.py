@@ -12,6 +12,7 @@ from emq.push.records import cursors, rows
 from emq.push.records.cursors import Page
 from emq.push.records.tables import endpoints as table
 from emq.push.schedule import RECOMMENDED_JITTER, RECOMMENDED_S
+from emq.push.signature import Kind
 from emq.topics.model import DEFAULT_PRIORITIES
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -60,6 +61,20 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     durability: Literal["accepted", "replicated", "fsynced"] = "accepted"
 
 
+class Batch(msgspec.Struct, frozen=True):
+    """How messages share a request.
+
+    Attributes:
+        most: most messages of one request.
+        wait_s: seconds that a message waits for others, at most.
+        format: "json" for an array of the payloads, "lines" for one payload a line.
+    """
+
+    most: int
+    wait_s: float
+    format: Literal["json", "lines"]
+
+
 class Handshake(msgspec.Struct, frozen=True):
     """The last handshake of CloudEvents webhooks with an endpoint.
 
@@ -82,12 +97,16 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         header_names: headers that each request carries besides those of EMQ.
-        auth: the kind of authentication: "none", "bearer", "basic" or "header".
+        auth: the kind of authentication: "none", "bearer", "basic", "header" or "oauth2".
         disabled: why it gets nothing until somebody enables it; empty if it is enabled. Its topic knows, not its row.
         is_paused: deliveries wait until somebody resumes them. Its topic knows, not its row.
         old_secret_until_us: when the secret before the last rotation ends; 0 if there is none.
         is_going: it is being deleted; it gets no messages.
         handshake: None if nobody asked the endpoint.
+        batch: how messages share a request; None if each has its own. Its topic knows, not its row.
+        signature: the kind of its signatures; None for none, or if this process cannot decrypt their secret. Its topic
+            knows, not its row.
+        public_key: checks signatures of ed25519; empty for others. Its topic knows, not its row.
     """
 
     id: str
@@ -100,6 +119,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     old_secret_until_us: int = 0
     is_going: bool = False
     handshake: Handshake | None = None
+    batch: Batch | None = None
+    signature: Kind | None = None
+    public_key: str = ""
     created_us: int = 0
     changed_us: int = 0
 

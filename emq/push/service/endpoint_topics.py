@@ -2,112 +2,55 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from emq import errors
 from emq.push import endpoint as delivered
+from emq.push import signature
 from emq.push.records.endpoints import Endpoint, EndpointSettings
 from emq.push.records.tenants import Tenant
 from emq.push.secrets import Secrets
+from emq.push.service import topic_fields
 from emq.push.service.refusals import Invalid
+from emq.push.service.topic_fields import TopicFields
 from emq.topics import allowed_rates, model
 
 TENANT = "tenant"
 """The attribute that names the tenant of a topic."""
-_HEADERS = "push.headers."
-_AUTH = "push-auth"
-"""The attribute that tells which header authenticates, so that a change of the others leaves it alone."""
-
-
-class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How requests authenticate.
-
-    Attributes:
-        type: "bearer" needs `token`, "basic" needs `username` and `password`, "header" needs `name` and `value`.
-    """
-
-    type: Literal["none", "bearer", "basic", "header"]
-    token: str = ""
-    username: str = ""
-    password: str = ""
-    name: str = ""
-    value: str = ""
-
-    def __repr__(self) -> str:
-        """Show the type alone: a repr gets into logs and error reports."""
-        return f"Auth(type={self.type!r})"
-
-    def header(self) -> tuple[str, str] | None:
-        """Return the header, None if there is none. Raises `Invalid`."""
-        needed = {"bearer": ("token",), "basic": ("username", "password"), "header": ("name", "value")}
-        names = needed.get(self.type, ())
-        for field in ("token", "username", "password", "name", "value"):
-            if bool(getattr(self, field)) != (field in names):
-                what = f"needs {field}" if field in names else f"takes no {field}"
-                raise Invalid("invalid_request", f"auth of type {self.type!r} {what}", f"/auth/{field}")
-        match self.type:
-            case "bearer":
-                return "Authorization", f"Bearer {self.token}"
-            case "basic":
-                if ":" in self.username:
-                    raise Invalid("invalid_request", "a username must not contain a colon", "/auth/username")
-                pair = f"{self.username}:{self.password}".encode()
-                return "Authorization", f"Basic {base64.b64encode(pair).decode()}"
-            case "header":
-                return self.name, self.value
-        return None
-
-
-class Credentials(msgspec.Struct, frozen=True):
-    """What only the topic knows, and no row.
-
-    Attributes:
-        secrets: of the signatures, the newest first, with spaces between them.
-        headers: without the one that authenticates; None to keep those that are there.
-        auth: None to keep what is there.
-    """
-
-    secrets: str
-    headers: Mapping[str, str] | None = None
-    auth: Auth | None = None
-
-    def __repr__(self) -> str:
-        return "Credentials(***)"
+SECRET = "push.secret"
+_POINTERS = {
+    "push.url": "/url",
+    "push.timeout_s": "/timeout_s",
+    "push.headers": "/headers",
+    delivered.OAUTH2[0]: "/auth/token_url",
+}
+"""Where a request has what hosts read from an attribute."""
 
 
 def attributes(
-    endpoint: Endpoint, credentials: Credentials, before: Mapping[str, str], secrets: Secrets
+    endpoint: Endpoint, signing: str, fields: TopicFields, before: Mapping[str, str], secrets: Secrets
 ) -> dict[str, str]:
     """Return the attributes of an endpoint's topic. Those that are not of the settings stay as they are.
 
     Args:
+        signing: secrets of the signatures, the newest first, with spaces between them.
+        fields: what is given of that which only the topic knows.
         before: the attributes that the topic has now.
 
     Raises:
         Invalid: a header or the authentication is wrong.
     """
-    found = dict(before)
-    if credentials.auth is not None:
-        found.pop(_HEADERS + found.pop(_AUTH, ""), None)
-    auth_name = found.get(_AUTH, "")
-    if credentials.headers is not None:
-        for name in [name for name in found if name.startswith(_HEADERS) and name != _HEADERS + auth_name]:
-            del found[name]
-        found |= {_HEADERS + name: secrets.encrypt(value) for name, value in credentials.headers.items()}
-    if credentials.auth is not None and (header := credentials.auth.header()) is not None:
-        auth_name, value = header
-        found |= {_HEADERS + auth_name: secrets.encrypt(value), _AUTH: auth_name}
-    if auth_name:
-        _check_apart(auth_name, endpoint)
+    found = fields.attributes(before, secrets)
+    for name in topic_fields.auth_headers(found):
+        _check_apart(name, endpoint)
     return found | {
         TENANT: endpoint.tenant,
         "push.url": endpoint.settings.url,
         "push.timeout_s": f"{endpoint.settings.timeout_s:g}",
-        "push.secret": secrets.encrypt(credentials.secrets),
+        SECRET: secrets.encrypt(signing),
     }
 
 
@@ -116,12 +59,25 @@ def _check_apart(auth_name: str, endpoint: Endpoint) -> None:
         raise Invalid("invalid_request", f"header {auth_name} is that of auth; give one of the two", "/headers")
 
 
-def live(endpoint: Endpoint, topic: model.Topic | None) -> Endpoint:
+def live(endpoint: Endpoint, topic: model.Topic | None, secrets: Secrets) -> Endpoint:
     """Return an endpoint with what its topic alone knows."""
     if topic is None:
         return endpoint
-    disabled = topic.options.attributes.get(delivered.DISABLED, "")
-    return msgspec.structs.replace(endpoint, disabled=disabled, is_paused=topic.state is model.State.PAUSED)
+    there = topic.options.attributes
+    try:
+        signing = secrets.decrypt(there.get(SECRET, ""))
+        kind, public_key = signature.kind_of(signing), signature.public_key(signing)
+    except ValueError:  # this process lacks the key, or the secret is damaged
+        kind, public_key = None, ""
+    return msgspec.structs.replace(
+        endpoint,
+        auth=topic_fields.auth_in(there, endpoint.auth),
+        disabled=there.get(delivered.DISABLED, ""),
+        is_paused=topic.state is model.State.PAUSED,
+        batch=topic_fields.batch_in(there),
+        signature=kind,
+        public_key=public_key,
+    )
 
 
 def qps_of(settings: EndpointSettings, tenant: Tenant, attributes: Mapping[str, str]) -> float:
@@ -167,7 +123,10 @@ def check(endpoint: Endpoint, attributes: dict[str, str], secrets: Secrets) -> d
         found = delivered.Endpoint.from_topic(topic, secrets)
     except errors.InvalidTopic as exc:
         text = str(exc).partition(": ")[2]
-        pointer = next((f"/{name}" for name in ("url", "timeout_s", "headers") if f"push.{name}" in text), "")
-        raise Invalid("invalid_request", text.replace("push.", ""), pointer) from None
+        pointer = next((pointer for name, pointer in _POINTERS.items() if name in text), "")
+        remedy = "client_id and client_secret" if delivered.OAUTH2[0] in text else "auth"
+        text = text.replace(f"use {delivered.BASIC}", f"use {remedy}")
+        text = text.replace(delivered.OAUTH2[0], "token_url").replace("push.", "")
+        raise Invalid("invalid_request", text, pointer) from None
     assert found is not None, "it has a URL"
     return found

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,29 +17,31 @@ from emq.push.records.accepted import Accepted
 from emq.push.records.cursors import Page
 from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings, Handshake
 from emq.push.records.tenants import Tenant, Tenants
-from emq.push.service import endpoint_topics, matching, tenancy
-from emq.push.service.endpoint_topics import Auth, Credentials
+from emq.push.service import endpoint_topics, matching, signing, tenancy
 from emq.push.service.parts import Parts
 from emq.push.service.reach import Reach
 from emq.push.service.refusals import Conflict, Invalid, NotFound
+from emq.push.service.signing import Rotation, Signing
 from emq.push.service.tenancy import Tenancy
-from emq.push.signature import SYMMETRIC
+from emq.push.service.topic_fields import TopicFields
 from emq.topics.model import State, Topic
 
 MOST = 100
 """Most endpoints of a tenant."""
-SECRET_BYTES = 32
+OVERLAP_S = 86_400.0
+"""Seconds for which deliveries have both signatures after their kind was changed."""
 TRIES = 5
 """Most times that a change begins again because somebody else was quicker."""
 FIXED = ("priorities",)
 """Settings that never change."""
 
-Change = Callable[[Endpoint], Endpoint]
+NOT_GIVEN = TopicFields()
 
 
 class Made(NamedTuple):
     """Attributes:
-    secret: signs deliveries; nothing shows it again. Empty where no secret was made.
+    secret: verifies deliveries; nothing shows it again. Empty where none was made, and for ed25519, of which the
+        endpoint has the public key.
     warnings: each a line for people.
     """
 
@@ -50,9 +50,22 @@ class Made(NamedTuple):
     warnings: Sequence[str] = ()
 
 
-def new_secret() -> str:
-    """Return a secret by Standard Webhooks."""
-    return SYMMETRIC + base64.b64encode(os.urandom(SECRET_BYTES)).decode()
+class Edit(NamedTuple):
+    """A change of an endpoint, which may begin again on what others have changed meanwhile.
+
+    Attributes:
+        action: as the audit log has it.
+        shown: what the audit log says of the change.
+        row: changes the row.
+        fields: what is given of that which only the topic knows.
+        sign: changes the secrets of the signatures.
+    """
+
+    action: str
+    shown: Mapping[str, Any]
+    row: Callable[[Endpoint], Endpoint]
+    fields: TopicFields = NOT_GIVEN
+    sign: Callable[[str], Signing] = Signing
 
 
 class EndpointService:
@@ -83,34 +96,26 @@ class EndpointService:
         return page._replace(rows=await self._live(page.rows))
 
     async def create(
-        self,
-        tenant: str,
-        settings: EndpointSettings,
-        actor: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
+        self, tenant: str, settings: EndpointSettings, actor: str, fields: TopicFields = NOT_GIVEN
     ) -> Made:
         """Create an endpoint with a new secret.
 
+        Args:
+            fields: what only the topic knows.
+
         Raises:
             NotFound: there is no such tenant.
-            Invalid: a setting is wrong, or the URL leads to an address that push does not connect to.
+            Invalid: a setting is wrong, or a URL leads to an address that push does not connect to.
             Conflict: the tenant has as many endpoints as it may have.
         """
         owner = await self._tenants.get(tenant)
-        now_us, secret = self._parts.now_us(), new_secret()
-        made = _named(
-            Endpoint(
-                id=self._parts.new_id("ep"), tenant=tenant, settings=settings, created_us=now_us, changed_us=now_us
-            ),
-            headers,
-            auth,
-        )
-        credentials = Credentials(secret, headers or {}, auth)
+        now_us, secret = self._parts.now_us(), signing.new_secret(fields.signature or "hmac")
+        id_ = self._parts.new_id("ep")
+        made = fields.named(Endpoint(id=id_, tenant=tenant, settings=settings, created_us=now_us, changed_us=now_us))
         held = {name: value for name, value in endpoint_topics.pause_of(is_paused=owner.is_paused).items() if value}
-        attributes = endpoint_topics.attributes(made, credentials, held, self._parts.secrets)
-        warnings = await self._checked(made, attributes)
+        attributes = endpoint_topics.attributes(made, secret, fields, held, self._parts.secrets)
+        warnings = await self._checked(made, attributes, fields)
+        shown = {**msgspec.to_builtins(settings), **fields.shown()}
 
         def save(connection: sa.Connection) -> None:
             self._tenants.existing(connection, tenant)
@@ -118,10 +123,9 @@ class EndpointService:
                 raise Conflict("too_many_endpoints", f"tenant {tenant!r} has {MOST} endpoints, which is the most")
             self._rows.save(connection, made)
             self._tenant_rows.touch(connection, tenant, now_us)
-            self._audit(connection, actor, "endpoint.created", made, msgspec.to_builtins(settings))
+            self._audit(connection, actor, "endpoint.created", made, shown)
 
-        options = endpoint_topics.options(made, attributes)
-        await self._create_topic(made, owner, options)
+        topic = await self._create_topic(made, owner, endpoint_topics.options(made, attributes))
         try:
             await self._parts.write(save)
         except (Conflict, NotFound):  # the tenant was deleted meanwhile
@@ -129,7 +133,7 @@ class EndpointService:
                 await self._parts.app.admin.delete(made.topic, force=True)
             raise
         await self._fit(tenant, made.id)
-        return Made(made, secret, warnings)
+        return Made(endpoint_topics.live(made, topic, self._parts.secrets), signing.shown(secret), warnings)
 
     async def change(
         self,
@@ -137,15 +141,13 @@ class EndpointService:
         endpoint: str,
         changes: Mapping[str, Any],
         actor: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
+        fields: TopicFields = NOT_GIVEN,
     ) -> Made:
         """Change settings; the others keep their values. Safe to repeat.
 
         Args:
-            headers: all of them, None to keep those that are there.
-            auth: None to keep what is there.
+            fields: what only the topic knows. Another kind of signature makes a new secret; deliveries are signed with
+                both for `OVERLAP_S`.
 
         Raises:
             NotFound, Invalid: as for `create`; `Invalid` also for a setting that never changes.
@@ -160,42 +162,32 @@ class EndpointService:
             handshake = before.handshake
             if handshake is not None and settings.url != before.settings.url:
                 handshake = msgspec.structs.replace(handshake, state="outdated")
-            return _named(msgspec.structs.replace(before, settings=settings, handshake=handshake), headers, auth)
+            return fields.named(msgspec.structs.replace(before, settings=settings, handshake=handshake))
 
-        shown = {**changes, **({} if headers is None else {"header_names": list(headers)})}
-        shown |= {} if auth is None else {"auth": auth.type}
-        return await self._changed(tenant, endpoint, actor, "endpoint.changed", changed, shown, headers, auth)
+        shown = {**changes, **fields.shown()}
+        sign: Callable[[str], Signing] = Signing
+        if fields.signature is not None:
+            sign = Rotation(self._parts.now_us() + round(OVERLAP_S * 1e6), fields.signature, always=False)
+        return await self._changed(tenant, endpoint, actor, Edit("endpoint.changed", shown, changed, fields, sign))
 
     async def rotate_secret(self, tenant: str, endpoint: str, actor: str, *, overlap_s: float) -> Made:
-        """Give an endpoint a new secret. Deliveries are signed with both until the overlap ends.
+        """Give an endpoint a new secret of the same kind. Deliveries are signed with both until the overlap ends.
 
         Raises:
             NotFound: there is no such endpoint.
         """
-        secret = new_secret()
-        until_us = self._parts.now_us() + round(overlap_s * 1e6) if overlap_s else 0
-
-        def changed(before: Endpoint) -> Endpoint:
-            return msgspec.structs.replace(before, old_secret_until_us=until_us)
-
-        def secrets(now: str) -> str:
-            # Where the change begins again, the topic may have the new secret already.
-            before = [each for each in now.split() if each != secret]
-            return f"{secret} {before[0]}" if overlap_s and before else secret
-
-        shown = {"overlap_s": overlap_s}
-        action = "endpoint.secret_rotated"
-        made = await self._changed(tenant, endpoint, actor, action, changed, shown, secrets=secrets)
-        return made._replace(secret=secret)
+        rotation = Rotation(self._parts.now_us() + round(overlap_s * 1e6) if overlap_s else 0)
+        edit = Edit("endpoint.secret_rotated", {"overlap_s": overlap_s}, lambda row: row, sign=rotation)
+        return await self._changed(tenant, endpoint, actor, edit)
 
     async def drop_old_secret(self, tenant: str, endpoint: str) -> None:
         """Take away the secret before the last rotation."""
 
-        def changed(before: Endpoint) -> Endpoint:
-            return msgspec.structs.replace(before, old_secret_until_us=0)
+        def sign(now: str) -> Signing:
+            return Signing(now.partition(" ")[0], 0)
 
-        action = "endpoint.old_secret_ended"
-        await self._changed(tenant, endpoint, "service", action, changed, {}, secrets=lambda now: now.partition(" ")[0])
+        edit = Edit("endpoint.old_secret_ended", {}, lambda row: row, sign=sign)
+        await self._changed(tenant, endpoint, "service", edit)
 
     async def set_disabled(self, tenant: str, endpoint: str, reason: str, actor: str) -> Endpoint:
         """Disable an endpoint, or enable it with an empty reason. A disabled endpoint's deliveries wait."""
@@ -332,7 +324,8 @@ class EndpointService:
     async def _live(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         """Return endpoints with what their topics alone know."""
         topics = await self._parts.topics([endpoint.topic for endpoint in endpoints])
-        return [endpoint_topics.live(endpoint, topics.get(endpoint.topic)) for endpoint in endpoints]
+        secrets = self._parts.secrets
+        return [endpoint_topics.live(endpoint, topics.get(endpoint.topic), secrets) for endpoint in endpoints]
 
     def _existing(self, connection: sa.Connection, tenant: str, endpoint: str) -> tuple[Tenant, Endpoint]:
         owner = self._tenants.existing(connection, tenant)
@@ -341,28 +334,19 @@ class EndpointService:
             raise unknown(endpoint)
         return owner, found
 
-    async def _changed(
-        self,
-        tenant: str,
-        endpoint: str,
-        actor: str,
-        action: str,
-        change: Change,
-        shown: Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
-        secrets: Callable[[str], str] = str,
-    ) -> Made:
+    async def _changed(self, tenant: str, endpoint: str, actor: str, edit: Edit) -> Made:
         """Change topic and row. If somebody else changes the row meanwhile, begin again with what is there then."""
         app = self._parts.app
         for _ in range(TRIES):
             owner, before = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
-            after = change(before)
             topic = await self._topic(before)
-            credentials = Credentials(secrets(self._secrets(topic)), headers, auth)
-            attributes = endpoint_topics.attributes(after, credentials, topic.options.attributes, self._parts.secrets)
+            after, signed = edit.row(before), edit.sign(self._secrets(topic))
+            if signed.old_until_us is not None:
+                after = msgspec.structs.replace(after, old_secret_until_us=signed.old_until_us)
+            there = topic.options.attributes
+            attributes = endpoint_topics.attributes(after, signed.secrets, edit.fields, there, self._parts.secrets)
             same_url = after.settings.url == before.settings.url
-            warnings = await self._checked(after, attributes, reach=not same_url)
+            warnings = await self._checked(after, attributes, edit.fields, reach=not same_url)
             options = endpoint_topics.options(after, attributes)
             qps = endpoint_topics.qps_of(after.settings, owner, attributes)
             saved = after
@@ -370,12 +354,11 @@ class EndpointService:
             def save(connection: sa.Connection, before: Endpoint = before, after: Endpoint = after) -> None:
                 nonlocal saved
                 saved = self._save(connection, before, after)
-                self._audit(connection, actor, action, saved, shown)
+                self._audit(connection, actor, edit.action, saved, edit.shown)
 
             try:
                 # A host disables an endpoint, and others rotate its secret, by attributes: never write over theirs.
-                expected = topic.options.attributes
-                await app.admin.update(before.topic, qps=qps, expected_attributes=expected, also=save, **options)
+                topic = await app.admin.update(before.topic, qps=qps, expected_attributes=there, also=save, **options)
             except errors.ChangedMeanwhile:
                 continue
             except errors.UnknownTopic:
@@ -383,7 +366,8 @@ class EndpointService:
             except errors.InvalidTopic as exc:
                 raise Invalid("invalid_request", str(exc)) from exc
             await self._fit(tenant, endpoint)
-            return Made(endpoint_topics.live(saved, topic), "", warnings)
+            shown = endpoint_topics.live(saved, topic, self._parts.secrets)
+            return Made(shown, signing.shown(signed.made), warnings)
         raise Conflict("changed_meanwhile", f"endpoint {endpoint!r} was changed by others meanwhile; try again")
 
     def _save(self, connection: sa.Connection, before: Endpoint, after: Endpoint) -> Endpoint:
@@ -407,19 +391,25 @@ class EndpointService:
         except ValueError as exc:
             raise Conflict("secret_unreadable", f"the secret of topic {topic.name!r} {exc}") from exc
 
-    async def _checked(self, endpoint: Endpoint, attributes: dict[str, str], *, reach: bool = True) -> Sequence[str]:
+    async def _checked(
+        self, endpoint: Endpoint, attributes: dict[str, str], fields: TopicFields, *, reach: bool = True
+    ) -> Sequence[str]:
+        """Return warnings. Raises `Invalid`."""
         for number, filter_ in enumerate(endpoint.settings.filters):
             try:
                 matching.check(filter_)
             except ValueError as exc:
                 raise Invalid("invalid_request", str(exc), f"/filters/{number}") from exc
         found = endpoint_topics.check(endpoint, attributes, self._parts.secrets)
-        return await self._reach.check(found.url) if reach else []
+        warnings = list(await self._reach.check(found.url)) if reach else []
+        if found.oauth2 is not None and fields.auth is not None:
+            warnings += await self._reach.check(found.oauth2.url, "token_url", "/auth/token_url")
+        return warnings
 
-    async def _create_topic(self, endpoint: Endpoint, owner: Tenant, options: dict[str, Any]) -> None:
+    async def _create_topic(self, endpoint: Endpoint, owner: Tenant, options: dict[str, Any]) -> Topic:
         qps = endpoint_topics.qps_of(endpoint.settings, owner, {})
         try:
-            await self._parts.app.create_topic(
+            return await self._parts.app.create_topic(
                 endpoint.topic, qps, priorities=endpoint.settings.priorities, budget=owner.id, **options
             )
         except errors.UnknownTopic:  # that of the tenant, which was deleted meanwhile
@@ -430,12 +420,3 @@ class EndpointService:
 
 def unknown(endpoint: str) -> NotFound:
     return NotFound("unknown_endpoint", f"the tenant has no endpoint {endpoint[:80]!r}")
-
-
-def _named(endpoint: Endpoint, headers: Mapping[str, str] | None, auth: Auth | None) -> Endpoint:
-    """Return the endpoint with its headers' names and the kind of its authentication, as far as they are given."""
-    if headers is not None:
-        endpoint = msgspec.structs.replace(endpoint, header_names=tuple(headers))
-    if auth is not None:
-        endpoint = msgspec.structs.replace(endpoint, auth=auth.type)
-    return endpoint

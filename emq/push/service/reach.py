@@ -32,8 +32,12 @@ class Reach:
         self.addresses = addresses
         self._resolver = resolver
 
-    async def check(self, url: yarl.URL) -> Sequence[str]:
+    async def check(self, url: yarl.URL, name: str = "url", pointer: str = "/url") -> Sequence[str]:
         """Return warnings: the name has no address now.
+
+        Args:
+            name: what the caller calls the URL.
+            pointer: where the caller's body has it.
 
         Raises:
             Invalid: an address of the URL is one to which push does not connect.
@@ -43,7 +47,9 @@ class Reach:
             self.addresses.check_url(url)
             self.addresses.check_host(host)
         except (ValueError, ForbiddenAddress) as exc:
-            raise Invalid("forbidden_address", str(exc).replace("push.url", "url"), "/url") from exc
+            text = str(exc).replace("push.url", name)
+            text = text if text.startswith(name) or name == "url" else f"{name}: {text}"
+            raise Invalid("forbidden_address", text, pointer) from exc
         if self.addresses.proxy is not None:
             return []  # the proxy looks names up, and this host may have no way to do so
         if self._resolver is None:
@@ -59,8 +65,8 @@ class Reach:
             return [f"{host} has no address now; deliveries are retried until it has one"]
         for each in found:
             if refusal := self.addresses.refusal(each["host"]):
-                text = f"url: {host} leads to {refusal}, which is not allowed; use a public address, or allow it with"
-                raise Invalid("forbidden_address", f"{text} the setting push_allow", "/url")
+                text = f"{name}: {host} leads to {refusal}, which is not allowed; use a public address, or allow it"
+                raise Invalid("forbidden_address", f"{text} with the setting push_allow", pointer)
         return []
 
     async def close(self) -> None:

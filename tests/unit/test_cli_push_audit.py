@@ -1,0 +1,64 @@
+"""The audit log of the push service has what `emq topic` changes of its endpoints' topics."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.emq_shell import Shell, shell
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@pytest.fixture
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    found = shell(tmp_path, monkeypatch)
+    monkeypatch.setenv("EMQ_PUSH_ALLOW", "*")
+    return found
+
+
+def entries() -> list[tuple[str, str, str, Any]]:
+    """Return tenant, actor, target and changes of what `emq topic` did, the first one first."""
+    query = "SELECT tenant, actor, target, changes FROM emq_push_audit_log WHERE action = ? ORDER BY created_us, id"
+    with sqlite3.connect("emq.db") as connection:
+        rows = connection.execute(query, ("endpoint.topic_changed",)).fetchall()
+    return [(*rest, json.loads(changes)) for *rest, changes in rows]
+
+
+def test_each_change_of_an_endpoints_topic_is_an_entry_without_secrets(emq: Shell) -> None:
+    emq("push tenant acme --qps 5")
+    endpoint = emq.json("push endpoint acme http://127.0.0.1:9/")["id"]
+    topic = f"acme.{endpoint}"
+    emq(f"topic set {topic} push.batch=50 handler_timeout_s=30 push.secret={SECRET} push.basic=me:hunter22")
+    emq(f"topic set acme.* push.batch= attributes.note={'x' * 500} --yes")
+    emq(f"topic pause {topic}")
+    emq(f"topic resume {topic}")
+    changes = [
+        {"handler_timeout_s": 30.0, "push.batch": "50", "push.secret": "***", "push.basic": "***"},
+        {"push.batch": None, "note": "x" * 200},
+        {"state": "paused"},
+        {"state": "active"},
+    ]
+    assert entries() == [("acme", "command line", endpoint, each) for each in changes]
+
+
+def test_a_refused_change_leaves_no_entry(emq: Shell) -> None:
+    emq("push tenant acme --qps 5")
+    topic = f"acme.{emq.json('push endpoint acme http://127.0.0.1:9/')['id']}"
+    emq.refused(f"topic set {topic} push.batch=0")
+    emq.refused(f"topic set {topic} priorities=a,b")
+    assert entries() == []
+
+
+def test_topics_of_no_endpoint_are_not_in_it(emq: Shell) -> None:
+    named = "--set push.url=http://127.0.0.1:9/ --set attributes.tenant=acme"
+    emq(f"topic create plain --qps 1 {named}")
+    emq("topic set plain push.batch=50")  # there is no push service yet
+    emq("push tenant acme --qps 5")
+    emq("topic set plain push.batch=60")
+    emq("topic set acme handler_timeout_s=5")
+    emq("topic pause plain")
+    assert entries() == []
