@@ -213,6 +213,8 @@ class Submitter:
             opens_s = _opens_s(kind, each.zone or pool.zone, now)
             if wait_s is not None and each.zone and each.zone != pool.zone:
                 wait_s = _in_zone(wait_s, _opens_s(kind, pool.zone, now), opens_s)
+            if kind.ttl_s is not None and opens_s > kind.ttl_s:
+                raise self._too_short_lived(each.type, opens_s, kind.ttl_s)
         allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
         if allowed_s is not None:
             latest_s = allowed_s - self._duration(kind, each.type)
@@ -250,6 +252,14 @@ class Submitter:
             f"is in {durations.brief(allowed_s)}; submit fewer, add a resource, or give it more time",
             code="deadline",
             wait_s=wait_s,
+        )
+
+    def _too_short_lived(self, task_type: str, opens_s: float, ttl_s: float) -> errors.TaskRefused:
+        return errors.TaskRefused(
+            f"task type {task_type!r} of pool {self.name!r}: its hours begin in {durations.brief(opens_s)}, and a task "
+            f"submitted now expires in {durations.brief(ttl_s)}, by the type's ttl_s; submit it later",
+            code="deadline",
+            wait_s=opens_s,
         )
 
     def _predicted(self, task_type: str) -> float | None:

@@ -133,6 +133,17 @@ async def test_a_deadline_is_held_against_the_hours_of_the_recipients_zone(sched
         assert waits.wait_s > 3600
 
 
+async def test_a_task_that_expires_before_its_hours_begin_is_refused(scheduling: Scheduling) -> None:
+    hour = datetime.datetime.now(datetime.UTC).hour
+    hours = (Hours(f"{(hour + 10) % 24:02}:00", f"{(hour + 15) % 24:02}:00"),)
+    types = {"brief": TaskType(hours=hours, ttl_s=3600), "patient": TaskType(hours=hours, ttl_s=86_400)}
+    resources = {"r": Resource(limits=(Limit("requests", 20, "second"),), takes={"brief": {}, "patient": {}})}
+    await scheduling.pools.put(Pool("p", types=types, resources=resources))
+    await scheduling.submit("p", "patient", b"x")
+    with pytest.raises(errors.TaskRefused, match=r"hours begin in [\d.]+ h, and a task submitted now expires in 60 min"):
+        await scheduling.submit("p", "brief", b"x")
+
+
 async def test_a_task_that_its_deadline_will_raise_is_not_refused_for_what_waits_before_it(
     scheduling: Scheduling,
 ) -> None:
