@@ -19,6 +19,9 @@ from support.cluster_proxy import PartingProxy
 from emq import errors, servers
 from emq.database import Database
 
+BUSY_S = 6.0
+"""What a busy machine adds to a stop that takes nine seconds on an idle one."""
+
 
 @pytest.fixture
 async def proxy(postgres_server: servers.PostgresServer) -> AsyncIterator[PartingProxy]:
@@ -118,7 +121,7 @@ async def test_without_the_database_a_host_goes_on_to_its_bound_and_sigterm_ends
             began = time.monotonic()
             host.signal(signal.SIGTERM)
             await host.wait()
-            assert time.monotonic() - began < 2.0 + 10.0
+            assert time.monotonic() - began < 2.0 + 10.0 + BUSY_S
             await asyncio.gather(databases.heal(), stores.heal(), trees.heal())
             other = hosts.start()
             await hosts.until(lambda: cluster_receipts.done(hosts.receipts()) == set(sent))

@@ -291,6 +291,8 @@ async def test_a_tenant_does_not_take_all_places_of_a_process(tenant: Tenant, mo
         async with asyncio.timeout(10):
             while (await service.get("t2", theirs.id)).state != "done":
                 await asyncio.sleep(0.02)
+            while theirs.id in runner._tasks:
+                await asyncio.sleep(0.02)
         assert len(runner._tasks) == 2
         # As soon as one of the tenant's own ends, the next one begins.
         [first, *_] = runner._tasks

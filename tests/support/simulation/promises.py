@@ -84,7 +84,8 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
     """Nothing repeats but what was in flight, or not checkpointed, when an owner ended without a word.
 
     Such a message may be twice: in its queue, where the next owner begins it again, and in a lane, where its key may
-    have taken it to a group of another owner meanwhile. Both are tried again then.
+    have taken it to a group of another owner meanwhile. Both are tried again then. So may one that its owner began
+    again because the store had lost something.
     """
     first: dict[tuple[str, int], Start] = {}
     began: dict[str, int] = {}
@@ -102,9 +103,12 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
         moved = began.setdefault(name, start.epoch) != start.epoch and attempt > 1
         # What a host had in its buffer when the store came back may wait there for long, as messages of a busy key do.
         ready = before.at - (before.started_us - before.ready_us) / 1e6
-        if before is start or any(ready - NOTICED_S <= at <= start.at for at in evidence.lost_at):
+        if before is start:
             continue
-        if any(before.at - NOTICED_S <= at <= start.at for at in evidence.emptied_at):
+        if any(ready - NOTICED_S <= at <= start.at for at in evidence.lost_at) or any(
+            before.at - NOTICED_S <= at <= start.at for at in evidence.emptied_at
+        ):
+            begun_again.add(name)
             continue
         if rules.clean:
             yield Violation("D", start.group, f"{name} attempt {attempt} started again, nothing having failed")
