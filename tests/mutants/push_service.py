@@ -249,4 +249,23 @@ MUTANTS = (
         "return [endpoint.topic for endpoint in self._endpoint_rows.of(connection, tenant)][:1]",
         "tests/unit/test_push_pauses.py::test_a_crash_leaves_all_endpoints_paused_or_none[3]",
     ),
+    Mutant(
+        "expired-deliveries-stay-pending",
+        "X",
+        "a delivery whose message expired is shown as waiting until the slow sweep finds it",
+        "emq/push/pusher.py",
+        "        self._attempts.attempted(ended)\n",
+        "",
+        "tests/unit/test_api_life_of_deliveries.py"
+        "::test_an_expired_delivery_is_dead_at_once_also_while_its_endpoint_gets_nothing[]",
+    ),
+    Mutant(
+        "unread-letters-are-gone",
+        "X",
+        "a delivery whose dead letter the sweep has not reached is cancelled",
+        "emq/push/service/reconciling.py",
+        "if not saw_all:",
+        "if False:",
+        "tests/unit/test_push_sweep.py::test_no_delivery_counts_as_gone_while_letters_are_unread",
+    ),
 )
