@@ -142,6 +142,8 @@ class Pusher:
             self._places.free(endpoint.topic, taken_us)
 
     async def _post(self, endpoint: Endpoint, messages: Sequence[Message]) -> Outcome:
+        if endpoint.oauth2 is not None:
+            await self._tokens.prepare(endpoint.oauth2)  # a slow token server says nothing of the endpoint
         began_us = self._clock.now_us()
         began = began_us / 1e6
         body, head = headers.of_request(endpoint, messages, int(began))

@@ -140,7 +140,9 @@ async def test_a_task_that_expires_before_its_hours_begin_is_refused(scheduling:
     resources = {"r": Resource(limits=(Limit("requests", 20, "second"),), takes={"brief": {}, "patient": {}})}
     await scheduling.pools.put(Pool("p", types=types, resources=resources))
     await scheduling.submit("p", "patient", b"x")
-    with pytest.raises(errors.TaskRefused, match=r"hours begin in [\d.]+ h, and a task submitted now expires in 60 min"):
+    with pytest.raises(
+        errors.TaskRefused, match=r"hours begin in [\d.]+ h, and a task submitted now expires in 60 min"
+    ):
         await scheduling.submit("p", "brief", b"x")
 
 
