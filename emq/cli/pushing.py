@@ -15,6 +15,7 @@ from emq.groups.deliveries import PUSH
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Binding, Handlers, OnExpired
 from emq.host.throttles import Throttles
+from emq.message import Message
 
 if TYPE_CHECKING:
     from emq.push.attempts import AttemptSink
@@ -31,13 +32,21 @@ class WithPush(Handlers):
         own: handlers bound by the user.
         pusher: the push handler.
         has_endpoint: returns whether the topic of this name is pushed.
+        on_expired: called with each expired message of a topic that no handler takes.
     """
 
-    def __init__(self, own: Handlers, pusher: Callable[[Any], Any], has_endpoint: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        own: Handlers,
+        pusher: Callable[[Any], Any],
+        has_endpoint: Callable[[str], bool],
+        on_expired: OnExpired | None = None,
+    ) -> None:
         super().__init__()
         super().bind("*", pusher)
         self._own = own
         self._has_endpoint = has_endpoint
+        self._on_expired = on_expired
 
     def bind(
         self,
@@ -73,6 +82,10 @@ class WithPush(Handlers):
             found = pushed and pushed._replace(pattern=PUSH)
         return found
 
+    def told_of_expired(self, topic: str) -> OnExpired | None:
+        """Messages also expire while their endpoint is paused or disabled, and has no handler therefore."""
+        return self._on_expired if self._own.find(topic) is None else self._own.told_of_expired(topic)
+
     def close(self) -> None:
         self._own.close()
         super().close()
@@ -105,7 +118,7 @@ async def with_push(app: App) -> AsyncIterator[None]:
     own = app.handlers
     try:
         from emq.push.addresses import AddressFilter
-        from emq.push.endpoint import Endpoints, is_delivered
+        from emq.push.endpoint import URL, Endpoints, is_delivered
         from emq.push.pusher import Pusher, Reports
         from emq.push.secrets import Secrets
         from emq.push.service.host_changes import HostChanges
@@ -123,7 +136,13 @@ async def with_push(app: App) -> AsyncIterator[None]:
     reports = Reports(around.throttles, _kept_records(app, around), HostChanges(app, around.host).change)
     endpoints = Endpoints(around.topic, secrets)
     async with Pusher(endpoints, clock=app.clock, addresses=addresses, reports=reports) as pusher:
-        app.handlers = WithPush(own, pusher, has_endpoint)
+
+        def expired(message: Message) -> None:
+            topic = around.topic(message.topic)
+            if topic is not None and URL in topic.options.attributes:
+                pusher.expired(message)
+
+        app.handlers = WithPush(own, pusher, has_endpoint, expired)
         try:
             yield
         finally:

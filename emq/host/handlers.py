@@ -102,6 +102,11 @@ class Handlers:
         self._bindings.append(self._within(Binding(pattern, self._bare[pattern][0], batch_size, None, on_expired)))
         self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
 
+    def told_of_expired(self, topic: str) -> OnExpired | None:
+        """Return what is called with expired messages of a topic, also while no handler takes its messages."""
+        found = self.find(topic)
+        return None if found is None else found.on_expired
+
     def bind_receiver(self, pattern: str, receiver: Receiver) -> None:
         """Bind a receiver to the topics that match `pattern`; raises as `bind` does. No middleware runs around it."""
         self.bind(pattern, receiver.handle)

@@ -120,7 +120,7 @@ class TopicUpdates:
         binding = self._handlers.find(owner.topic.name)
         if self._deliveries is not None:
             owner.deliveries = self._deliveries.of(_counted_as(binding))
-        owner.on_expired = None if binding is None else binding.on_expired
+        owner.on_expired = self._handlers.told_of_expired(owner.topic.name)
         if binding is None or owner.topic.state is State.PAUSED:
             owner.handler = None
             return

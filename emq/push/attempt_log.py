@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from emq.database import Database, statements
 from emq.database.batch_writer import BatchWriter
+from emq.push import attempts
 from emq.push.attempts import Attempt
 from emq.push.records import schema, tables
 
@@ -89,10 +90,12 @@ class AttemptLog(BatchWriter[Attempt]):
         # One statement for all rows: the database works on it without Python. A statement for each row would stop the
         # event loop twice for each, since both need Python's lock.
         latest = {(a.topic, a.message): a for a in batch}  # of several attempts of one delivery, the last
-        rows = _encode(batch).decode()
-        last = rows if len(latest) == len(batch) else _encode(list(latest.values())).decode()
+        made = [a for a in batch if a.outcome != attempts.EXPIRED]
+        rows = _encode(made).decode()
+        last = rows if len(latest) == len(made) == len(batch) else _encode(list(latest.values())).decode()
         mine = {"environment": self._environment}
-        connection.execute(_statement(connection, "attempts_add"), {"rows": rows, "host": self._host(), **mine})
+        if made:
+            connection.execute(_statement(connection, "attempts_add"), {"rows": rows, "host": self._host(), **mine})
         if connection.execute(_ANY_DELIVERY, mine).first():  # none are there without the API
             connection.execute(_statement(connection, "deliveries_follow"), {"rows": last, **mine})
 

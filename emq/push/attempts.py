@@ -10,6 +10,7 @@ DELIVERED: Final = "delivered"
 RETRY: Final = "retry"
 PARKED: Final = "parked"
 DEAD: Final = "dead"
+EXPIRED: Final = "expired"
 
 ANSWER_CHARACTERS = 256
 """Most characters of an answer that a record keeps."""
@@ -25,8 +26,9 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
         started_us: when the attempt began.
         took_us: microseconds from then to the end of the answer.
         status: HTTP status; 0 without an answer.
-        outcome: `DELIVERED`; `RETRY`; `PARKED` (not tried, or the endpoint is gone: the message waits, uncounted); or
-            `DEAD` (this was the last attempt).
+        outcome: `DELIVERED`; `RETRY`; `PARKED` (not tried, or the endpoint is gone: the message waits, uncounted);
+            `DEAD` (this was the last attempt); or `EXPIRED` (not tried any more: the message's time to live is over, so
+            it is dead. This is the end of a delivery and no attempt, and stands in no list of attempts).
         reason: why it failed, in words; empty if delivered.
         answer: the beginning of the answer's body, with secrets masked.
         next_us: when the next attempt is due; 0 if there is none or its time is not known.

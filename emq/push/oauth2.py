@@ -22,9 +22,10 @@ DEFAULT_LIFE_S = 300.0
 MOST_LIFE_S = 86_400.0
 EARLY = 0.1
 MOST_EARLY_S = 60.0
-"""A token is fetched again this part of its life before its end, and at most so many seconds before."""
+"""A token is fetched again this part of its life before its end, and at most so many seconds before. Deliveries use it
+meanwhile."""
 REFUSED_S = 5.0
-"""Seconds after a failed fetch in which no other delivery asks the token server."""
+"""Seconds after a failed fetch in which the token server is not asked again."""
 ANSWER_BYTES = 65_536
 FEW = 1_000
 """Number of known tokens up to which those that have ended are not searched for."""
@@ -56,11 +57,13 @@ _decode = msgspec.json.Decoder(_Answer).decode
 class _Token:
     """Attributes:
     until: when to fetch the token again, or to ask again after a failure; seconds since the epoch.
+    ends: when it must not be used any more; seconds since the epoch.
     failure: why there is none; None if there is.
     """
 
     authorization: str
     until: float
+    ends: float
     failure: verdict.Failure | None = None
 
 
@@ -71,8 +74,9 @@ Post = Callable[[yarl.URL, bytes, dict[str, str], float], Awaitable[aiohttp.Clie
 class Tokens:
     """The tokens of all endpoints, by their credentials.
 
-    While one delivery fetches a token, others of the same credentials wait for it. A token server that is down or
-    refuses is left alone for `REFUSED_S`; deliveries to endpoints that need it fail meanwhile, and no others.
+    While one delivery fetches a token, others of the same credentials wait for it, unless they have one that is good
+    until its end. A token server that is down or refuses is left alone for `REFUSED_S`. Deliveries to endpoints that
+    need it fail once there is no good token left, and no others.
 
     Args:
         post: sends the request for a token.
@@ -94,14 +98,23 @@ class Tokens:
             GiveBack: it was not asked, for a fault of this host.
         """
         token = self._known.get(credentials)
-        if token is None or token.until <= self._clock.now():
-            token = await self._fetched(credentials)
+        now = self._clock.now()
+        if token is None or token.ends <= now:
+            token = await asyncio.shield(self._fetched(credentials))  # a cancelled delivery takes it from no other
+        elif token.until <= now:
+            self._fetched(credentials)
         if token.failure is not None:
             text = f"no token from {credentials.url.host}: {token.failure.reason}"
             if isinstance(token.failure, errors.GiveBack):
                 raise errors.GiveBack(text, pause_s=token.failure.pause_s)
             raise errors.Retry(text)
         return token.authorization
+
+    async def prepare(self, credentials: OAuth2) -> None:
+        """Wait until `authorization` returns a token, or raises, without a request."""
+        token = self._known.get(credentials)
+        if token is None or token.ends <= self._clock.now():
+            await asyncio.shield(self._fetched(credentials))
 
     def refused(self, credentials: OAuth2, authorization: str) -> bool:
         """Note that the endpoint refused a token; return True if it is worthwhile to try with another one."""
@@ -118,24 +131,29 @@ class Tokens:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _fetched(self, credentials: OAuth2) -> _Token:
+    def _fetched(self, credentials: OAuth2) -> asyncio.Task[_Token]:
         task = self._fetching.get(credentials)
         if task is None:
             task = self._fetching[credentials] = asyncio.create_task(self._fetch(credentials), name="emq token")
             task.add_done_callback(lambda _: self._fetching.pop(credentials, None))
-        return await asyncio.shield(task)  # a delivery that is cancelled takes no token from the others
+        return task
 
     async def _fetch(self, credentials: OAuth2) -> _Token:
         began = self._clock.now()
         try:
             authorization, life_s = await self._ask(credentials)
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            token = _Token("", self._clock.now() + REFUSED_S, verdict.of_error(exc, TIMEOUT_S))
+            again_at, before = self._clock.now() + REFUSED_S, self._known.get(credentials)
+            if before is not None and before.failure is None and before.ends > self._clock.now():
+                before.until = again_at
+                return before
+            token = _Token("", again_at, again_at, verdict.of_error(exc, TIMEOUT_S))
         else:
-            token = _Token(authorization, began + life_s - min(MOST_EARLY_S, life_s * EARLY))
+            ends = began + life_s
+            token = _Token(authorization, ends - min(MOST_EARLY_S, life_s * EARLY), ends)
         if len(self._known) >= self._most:
             now = self._clock.now()
-            self._known = {key: known for key, known in self._known.items() if known.until > now}
+            self._known = {key: known for key, known in self._known.items() if known.ends > now}
             self._most = max(FEW, 2 * len(self._known))
         self._known[credentials] = token
         return token

@@ -27,6 +27,7 @@ from emq.push.oauth2 import OAuth2, Tokens
 from emq.push.outages import Change, Outages
 from emq.push.outcome import Outcome
 from emq.push.wire import Answer
+from emq.trail import events
 
 KEY_S = 30.0
 """Seconds for which a topic pauses on a host that lacks the key of its secrets. A host reads its keys as it starts."""
@@ -111,6 +112,12 @@ class Pusher:
             outcome = await self._send(endpoint, (message,))
         self._conclude(endpoint, message, outcome)
 
+    def expired(self, message: Message) -> None:
+        """Note that a message became a dead letter because its time to live was over before its next attempt."""
+        now_us = self._clock.now_us()
+        ended = Attempt(message.topic, message.id, message.attempt, now_us, 0, 0, attempts.EXPIRED, events.EXPIRED)
+        self._attempts.attempted(ended)
+
     async def close(self) -> None:
         """Close all connections; deliveries under way fail. Safe to repeat."""
         await self._batches.close()
@@ -135,6 +142,8 @@ class Pusher:
             self._places.free(endpoint.topic, taken_us)
 
     async def _post(self, endpoint: Endpoint, messages: Sequence[Message]) -> Outcome:
+        if endpoint.oauth2 is not None:
+            await self._tokens.prepare(endpoint.oauth2)  # a slow token server says nothing of the endpoint
         began_us = self._clock.now_us()
         began = began_us / 1e6
         body, head = headers.of_request(endpoint, messages, int(began))

@@ -20,8 +20,9 @@ have a backlog, each member is within about one start of its part at all times.
 A start that nobody is entitled to is *spare*: the first to ask gets it. While there are hungry members, the budget
 looks again every `LOOK_AGAIN_S` seconds (less often with many members): it gives them the spare starts, and those of
 members that did not come for theirs. What it keeps for such members becomes less during the second, and nothing from
-`KEEP_S` on. So a second with a backlog is used in full, and a message of a quiet topic seldom waits for the next
-second.
+`KEEP_S` on. Only what a member would start at its pace of this second is kept for longer. So a second with a backlog is
+used in full, a message of a quiet topic seldom waits for the next second, and a topic that comes evenly, as a throttled
+one does, loses nothing to a flood.
 """
 
 from __future__ import annotations
@@ -289,12 +290,27 @@ class Budget:
                 member.due = min(int(left * member.weight / weights), 2 * member.used_before + 1)
                 member.credit = float(member.due)
             else:
-                member.due = min(member.due, max(0, math.ceil(member.due * (1 - now % 1.0 / KEEP_S))))
+                member.due = min(member.due, max(_at_its_pace(member, now), _fading(member, now)))
             kept += member.due
         self._is_scarce = bool(hungry)
         self._spare = max(0, left - kept)
         if hungry:
             self._spare -= _share_out(list(hungry), self._spare)
+
+
+def _fading(member: Member, now: float) -> int:
+    """Return the starts to keep for a member that may come: less and less, and none from `KEEP_S` on."""
+    return max(0, math.ceil(member.due * (1 - now % 1.0 / KEEP_S)))
+
+
+def _at_its_pace(member: Member, now: float) -> int:
+    """Return the starts that a member makes in the rest of this second if it goes on as it has begun.
+
+    A throttled topic comes at an even pace, and cannot make up later for the starts that others took. One start less
+    than the pace says is kept for it, so that a topic that stops leaves few starts unused.
+    """
+    passed = now % 1.0
+    return math.floor(member.used * (1.0 - passed) / passed) - 1 if passed else 0
 
 
 def _share_out(hungry: list[Member], starts: int) -> int:

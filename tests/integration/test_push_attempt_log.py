@@ -20,7 +20,7 @@ from emq.cli.pushing import with_push
 from emq.clock import ManualClock
 from emq.database import Database
 from emq.push.attempt_log import BATCH, AttemptLog
-from emq.push.attempts import Attempt
+from emq.push.attempts import EXPIRED, Attempt
 from emq.push.records import schema, tables
 from emq.push.retention import DEFAULT_S, ROWS, Retention
 
@@ -125,6 +125,21 @@ async def test_an_older_attempt_changes_no_newer_state(database: Database) -> No
     found = {row.message: row for row in await rows(database, tables.deliveries)}
     assert (found["a"].state, found["a"].attempts) == ("delivered", 3)
     assert (found["b"].reason, found["b"].attempts) == ("newer", 3)
+
+
+async def test_an_expired_delivery_is_dead_with_the_attempts_that_were_made(database: Database) -> None:
+    await add_deliveries(database, "a", "b")
+    await add_deliveries(database, "late", state="delivered", attempts=1)
+    async with logging_to(database) as log:
+        log.attempted(attempt("b", 1, "retry", next_us=77))
+    async with logging_to(database) as log:
+        for message, number in (("a", 1), ("b", 2), ("late", 1)):
+            log.attempted(Attempt("shop.ep_1", message, number, int(NOW_S * 1e6), 0, 0, EXPIRED, "expired"))
+    found = {row.message: row for row in await rows(database, tables.deliveries)}
+    ends = [(found[m].state, found[m].attempts, found[m].status, found[m].next_us) for m in ("a", "b", "late")]
+    assert ends == [("dead", 0, 0, 0), ("dead", 1, 500, 0), ("delivered", 1, 0, 0)]
+    assert (found["b"].reason, found["b"].settled_us) == ("expired", int(NOW_S * 1e6))
+    assert [row.message for row in await rows(database, tables.attempts)] == ["b"], "no attempt was made"
 
 
 async def test_what_was_written_with_an_unknown_outcome_is_written_again_without_harm(database: Database) -> None:

@@ -62,6 +62,15 @@ MUTANTS = (
         _UNIT + "test_a_backlog_anywhere_uses_the_budget_though_the_others_come_and_go[0]",
     ),
     Mutant(
+        "budget-takes-the-pace-of-a-throttled-topic",
+        "I",
+        "what a throttled topic would start later in the second goes to a flood beside it",
+        "emq/quota/budget.py",
+        "max(_at_its_pace(member, now), _fading(member, now))",
+        "_fading(member, now)",
+        _UNIT + "test_a_throttled_topic_gets_its_whole_rate_beside_a_flood[38]",
+    ),
+    Mutant(
         "budget-gives-everything-to-the-flood",
         "I",
         "a budget keeps no starts for a topic whose messages come one by one",

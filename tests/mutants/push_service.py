@@ -12,6 +12,7 @@ WIRE = "tests/unit/test_push_wire.py"
 TURNS = "tests/unit/test_push_turns.py"
 ATTEMPTS = "tests/integration/test_push_attempt_log.py"
 PROXY = "tests/unit/test_push_proxy.py"
+AUTH = "tests/unit/test_push_auth.py"
 
 MUTANTS = (
     Mutant(
@@ -248,5 +249,42 @@ MUTANTS = (
         "return [endpoint.topic for endpoint in self._endpoint_rows.of(connection, tenant)]",
         "return [endpoint.topic for endpoint in self._endpoint_rows.of(connection, tenant)][:1]",
         "tests/unit/test_push_pauses.py::test_a_crash_leaves_all_endpoints_paused_or_none[3]",
+    ),
+    Mutant(
+        "expired-deliveries-stay-pending",
+        "X",
+        "a delivery whose message expired is shown as waiting until the slow sweep finds it",
+        "emq/push/pusher.py",
+        "        self._attempts.attempted(ended)\n",
+        "",
+        "tests/unit/test_api_life_of_deliveries.py"
+        "::test_an_expired_delivery_is_dead_at_once_also_while_its_endpoint_gets_nothing[]",
+    ),
+    Mutant(
+        "unread-letters-are-gone",
+        "X",
+        "a delivery whose dead letter the sweep has not reached is cancelled",
+        "emq/push/service/reconciling.py",
+        "if not saw_all:",
+        "if False:",
+        "tests/unit/test_push_sweep.py::test_no_delivery_counts_as_gone_while_letters_are_unread",
+    ),
+    Mutant(
+        "deliveries-wait-for-the-next-token",
+        "I",
+        "a token is not used to its end while its server is slow or down",
+        "emq/push/oauth2.py",
+        "        if token is None or token.ends <= now:\n",
+        "        if token is None or token.until <= now:\n",
+        f"{AUTH}::test_a_token_is_used_to_its_end_while_its_server_hangs_or_fails",
+    ),
+    Mutant(
+        "slow-token-server-slows-its-endpoint",
+        "I",
+        "the time that a token takes counts as the endpoint's, which is throttled for it",
+        "emq/push/pusher.py",
+        "            await self._tokens.prepare(endpoint.oauth2)  # a slow token server says nothing of the endpoint\n",
+        "            pass\n",
+        f"{AUTH}::test_a_slow_token_server_does_not_make_its_endpoint_slow",
     ),
 )

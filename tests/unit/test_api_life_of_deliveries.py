@@ -130,3 +130,26 @@ async def test_the_deliveries_of_a_disabled_endpoint_are_parked_until_it_is_enab
         assert (await api("GET", f"{T}/lag"))["sum"]["parked"] == 1
         await api("POST", f"{T}/endpoints/{id_}:enable")
         await until(api, delivery, "delivered")
+
+
+@pytest.mark.parametrize("action", ["", ":pause", ":disable"])
+async def test_an_expired_delivery_is_dead_at_once_also_while_its_endpoint_gets_nothing(
+    api: Api, receiver: Receiver, action: str
+) -> None:
+    id_ = await endpoint(api, receiver, retry_schedule_s=[60])
+    receiver.status = 500
+    async with delivering(api):
+        first = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}})
+        await until(api, first["deliveries"][0], "delayed")  # so the host is at work
+        await api("POST", f"{T}/deliveries/{first['deliveries'][0]}:cancel")
+        if action:
+            await api("POST", f"{T}/endpoints/{id_}{action}")
+            await asyncio.sleep(2.5)  # until the host has followed
+        sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {"n": 1}, "ttl_s": 1.5})
+        ended = await until(api, sent["deliveries"][0], "dead")
+        made = 0 if action else 1
+        assert (ended["reason"], ended["attempts"], len(receiver.requests)) == ("expired", made, 1 + made)
+        lag = await api("GET", f"{T}/lag")
+        assert lag["oldest_claimable_s"] is None, "nothing waits"
+        attempts = await api("GET", f"{T}/deliveries/{sent['deliveries'][0]}/attempts")
+        assert len(attempts["data"]) == made

@@ -13,7 +13,7 @@ from emq.quota.budget import KEEP_S
 from emq.quota.charge import BudgetedCounter, Charge, limited
 from emq.quota.counter import WindowCounter, own_counter
 from emq.quota.smooth import SmoothCounter
-from emq.quota.throttle import Throttle
+from emq.quota.throttle import Throttle, ThrottledCounter
 from emq.topics import changing
 from emq.topics.model import Topic, TopicOptions, split
 from emq.topics.shares import LEARN_S, share_of
@@ -253,6 +253,19 @@ def test_a_throttle_holds_a_topic_below_its_budget_and_leaves_its_part_to_the_ot
             assert other.reserve(100, now) == 0
     assert 15 <= starts <= 22  # of the first second the other one has all
     assert counter.reserved + other.reserved == 400
+
+
+@pytest.mark.parametrize("rate", [4, 20, 38, 49])
+def test_a_throttled_topic_gets_its_whole_rate_beside_a_flood(rate: float) -> None:
+    unit, throttle = Unit({"root": topic("root", 100)}, T), Throttle()
+    throttle.limit(rate, "it asked for less", T)
+    budget, its = unit.budgets["root"], topic("a", budget="root")
+    throttled = ThrottledCounter(BudgetedCounter(WindowCounter(50, T), Charge(budget, budget.member_of(its))), throttle)
+    asks = Asking({"a": throttled, "flood": unit.counter(topic("flood", budget="root"), now=T)})
+    asks.run(T, T + 22.0)
+    assert sum(asks.starts["a", second] for second in range(T + 2, T + 22)) >= 0.95 * rate * 20
+    assert sum(asks.in_second(second) for second in range(T + 2, T + 22)) >= 0.99 * 100 * 20
+    assert max(asks.in_second(second) for second in range(T, T + 22)) <= 100
 
 
 def test_a_topic_knows_which_budget_holds_it() -> None:

@@ -23,9 +23,10 @@ from emq.clock import ManualClock
 from emq.message import Message
 from emq.push import handshake
 from emq.push.addresses import AddressFilter
+from emq.push.attempts import Attempt
 from emq.push.endpoint import Endpoint
 from emq.push.oauth2 import REFUSED_S
-from emq.push.pusher import Pusher
+from emq.push.pusher import Pusher, Reports
 from emq.topics import model
 
 NOW_S = 1_700_000_000.0
@@ -174,7 +175,47 @@ async def test_a_token_is_fetched_again_before_its_end(server: Server, life_s: o
         assert server.fetched == 1
         clock.advance(2)
         await push(message())
-        assert server.used == ["Bearer t1", "Bearer t1", "Bearer t2"]
+        await asyncio.wait_for(until(lambda: server.fetched == 2), 20)
+        await push(message())
+        assert server.used == ["Bearer t1", "Bearer t1", "Bearer t1", "Bearer t2"]
+
+
+async def test_a_token_is_used_to_its_end_while_its_server_hangs_or_fails(server: Server) -> None:
+    server.life_s, clock = 100, ManualClock(NOW_S)
+    async with Pusher({"t": server.endpoint()}.get, clock=clock, addresses=ANY) as push:
+        await push(message())
+        clock.advance(91)
+        server.delay_s, server.token_status = 0.5, 503
+        for _ in range(3):
+            await push(message())
+            assert server.used[-1] == "Bearer t1"
+            await asyncio.sleep(0.6)
+        assert sum(r.path == "/token" for r in server.requests) == 2, "a server that fails is left alone for a while"
+        clock.advance(10)
+        with pytest.raises(errors.Retry, match="no token"):
+            await push(message())
+        clock.advance(REFUSED_S)
+        server.token_status = 200
+        await push(message())
+        assert server.used[-1] == "Bearer t2"
+
+
+async def test_a_slow_token_server_does_not_make_its_endpoint_slow(server: Server) -> None:
+    made: list[Attempt] = []
+
+    class Sink:
+        def attempted(self, attempt: Attempt) -> None:
+            made.append(attempt)
+
+    server.delay_s = 1.5
+    async with Pusher({"t": server.endpoint()}.get, addresses=ANY, reports=Reports(attempts=Sink())) as push:
+        await push(message())
+    assert [attempt.took_us < 1_000_000 for attempt in made] == [True]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
 
 
 async def test_a_refused_token_is_fetched_again_once_within_the_attempt(server: Server) -> None:

@@ -51,6 +51,17 @@ async def test_an_expired_letter_ends_its_delivery_as_dead(tenant: Tenant, wait:
     assert (await tenant.get(ids[1])).reason == reconciling.GONE
 
 
+async def test_no_delivery_counts_as_gone_while_letters_are_unread(
+    tenant: Tenant, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciling, "MOST_LETTERS", 2)
+    monkeypatch.setattr(reconciling, "PAGE", 2)
+    ids = await tenant.add(4, "pending")
+    await tenant.bury(ids, reason="expired")
+    states = await swept(tenant, wait)
+    assert sorted(states.values()) == ["dead", "dead", "pending", "pending"]
+
+
 async def test_what_waits_in_a_lane_or_queue_stays_pending(tenant: Tenant, wait: Callable[[float], None]) -> None:
     [in_lane] = await tenant.add(1, "pending")
     [in_queue] = await tenant.add(1, "pending", first=10)

@@ -1,9 +1,10 @@
 """Finds deliveries that are shown as pending although the store has ended them, and says so in their rows.
 
-Hosts write what each attempt does to a delivery. Some ends come without an attempt: a message expires, an operator
-recalls it or purges its dead letter, its endpoint is deleted, or a host crashes after an answer and before its record
-is written. The sweep finds such deliveries slowly and cheaply: every `PERIOD_S`, it looks at the next `TOPICS_AT_ONCE`
-topics that have deliveries, and asks the store only about topics whose oldest pending delivery is older than `OLD_S`.
+Hosts write what each attempt does to a delivery, and that a message has expired. Some ends come without a record: an
+operator recalls a message or purges its dead letter, its endpoint is deleted, or a host crashes after an answer and
+before its record is written. The sweep finds such deliveries slowly and cheaply: every `PERIOD_S`, it looks at the next
+`TOPICS_AT_ONCE` topics that have deliveries, and asks the store only about topics whose oldest pending delivery is
+older than `OLD_S`.
 
 A pending delivery that is not waiting for its time is, in this order,
 
@@ -130,8 +131,10 @@ class Sweep:
             if await self._is_gone(name):
                 await self._settle([Verdict(row, deliveries.CANCELLED, NO_ENDPOINT) for row in rows], now_us)
             return
-        dead = await self._dead(topic, rows)
+        dead, saw_all = await self._dead(topic, rows)
         await self._settle(dead, now_us)
+        if not saw_all:
+            return  # a delivery without a letter so far may have one among those that were not read
         ended = {verdict.row.message for verdict in dead}
         absent = await self._absent(topic, [row for row in rows if row.message not in ended])
         await self._settle(self._confirmed(absent, now_us), now_us)
@@ -171,13 +174,13 @@ class Sweep:
 
     # ----------------------------------------------------------------------------------------------- what the store has
 
-    async def _dead(self, topic: Topic, rows: Sequence[Delivery]) -> list[Verdict]:
-        """Return verdicts on deliveries whose letters are dead."""
+    async def _dead(self, topic: Topic, rows: Sequence[Delivery]) -> tuple[list[Verdict], bool]:
+        """Return verdicts on deliveries whose letters are dead, and whether all letters were read."""
         if not rows:
-            return []
+            return [], True
         by_message = {row.message: row for row in rows}
         since_ms = min(row.created_us for row in rows) // 1000
-        found = []
+        found, saw_all = [], True
         for group in range(topic.groups):
             after, seen = (since_ms - 1, ""), 0
             while seen < MOST_LETTERS and (
@@ -187,7 +190,8 @@ class Sweep:
                 found += [
                     Verdict(by_message[d.id], deliveries.DEAD, d.reason[:200]) for d in page if d.id in by_message
                 ]
-        return found
+            saw_all = saw_all and seen < MOST_LETTERS
+        return found, saw_all
 
     async def _absent(self, topic: Topic, rows: Sequence[Delivery]) -> list[Delivery]:
         """Return the deliveries that no queue and no lane of the topic can have.
