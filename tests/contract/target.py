@@ -79,11 +79,13 @@ class Watcher:
 
     Attributes:
         woken: each name once, since a store may tell again of what no read or claim has answered.
+        ignored: names that are not collected, for the same reason: those of canaries that have done their work.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.woken: list[str] = []
+        self.ignored: set[str] = set()
         self.sweeps = 0
         self.ended = False
         self._news = asyncio.Event()
@@ -93,7 +95,8 @@ class Watcher:
             if names is None:
                 self.sweeps += 1
             else:
-                self.woken += [name for name in dict.fromkeys(names) if name not in self.woken]
+                known = self.ignored.union(self.woken)
+                self.woken += [name for name in dict.fromkeys(names) if name not in known]
             self._news.set()
         self.ended = True
         self._news.set()
@@ -146,9 +149,10 @@ async def settle_down(store: Store, watcher: Watcher, canary: str) -> None:
     batch = await read_one(store.log, canary, store.log.first_offset, limit=1_000_000)
     while not batch.exhausted:
         batch = await read_one(store.log, canary, batch.next, limit=1_000_000)
-    watcher.woken = [name for name in watcher.woken if name != canary]
+    watcher.ignored.discard(canary)
     await store.log.put([Put(canary, [b"canary"])])
     await watcher.wakes(canary)
+    watcher.ignored.add(canary)
     watcher.woken = [name for name in watcher.woken if name != canary]
 
 
