@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 import os
+import re
 import secrets
 import weakref
 from typing import ClassVar
@@ -21,7 +22,8 @@ class Message(msgspec.Struct, array_like=True, gc=False):
     messages, so a message must not refer to an object that refers back to it; the fields below cannot.
 
     Attributes:
-        id: unique; assigned at publish and kept through every retry, so that handlers can recognise repeats.
+        uid: identity of the stored message: unique, made at the publish, and kept through every retry, move and replay.
+            It is the `id`, or `<id>#<nonce>` if the publisher chose the id; see `uid_of`.
         payload: at most the topic's `max_payload` bytes.
         key: messages of one key run one at a time, first deliveries in order; None for a message without a key.
         published_us: microseconds since the epoch, by the producer's clock.
@@ -50,7 +52,7 @@ class Message(msgspec.Struct, array_like=True, gc=False):
             group.
     """
 
-    id: str
+    uid: str
     payload: bytes
     key: str | None = None
     published_us: int = 0
@@ -72,6 +74,41 @@ class Message(msgspec.Struct, array_like=True, gc=False):
     member: bytes | None = None
     token: int = 0
     layout: int = 0
+
+    @property
+    def id(self) -> str:
+        """Return the message's id, as the publisher chose it, or as EMQ made it.
+
+        The id is the same at each attempt, so handlers can recognise repeats by it. An id that a publisher chooses
+        twice names two messages.
+        """
+        return label(self.uid)
+
+
+MARK = "#"
+"""The separator between an id that a publisher chose and the nonce of the publish."""
+
+NONCE_LENGTH = 13
+"""Least characters of a nonce, which is made by `IdSource`."""
+
+_NONCE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def uid_of(chosen: str, nonce: str) -> str:
+    """Return the identity of a message whose publisher chose its id: the id, and a nonce that no other publish has.
+
+    A user may choose an id again, while a message of the same id waits, is delivered, or lies in the dead letters. The
+    nonce keeps the messages apart.
+    """
+    return f"{chosen}{MARK}{nonce}"
+
+
+def label(uid: str) -> str:
+    """Return the id of a message by its identity: without the nonce, if there is one."""
+    if MARK not in uid:
+        return uid
+    chosen, _, nonce = uid.rpartition(MARK)
+    return chosen if chosen and len(nonce) >= NONCE_LENGTH and _NONCE.fullmatch(nonce) else uid
 
 
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -140,7 +177,7 @@ def bring_in_range(m: Message) -> None:
 
 
 def encode(
-    message_id: str,
+    uid: str,
     payload: bytes,
     key: str | None,
     published_us: int,
@@ -149,8 +186,8 @@ def encode(
 ) -> bytes:
     """Encode the body of a first delivery, as a log queue stores it."""
     if layout and key is not None:
-        return _encoder.encode((message_id, payload, key, published_us, headers, 0, 1, 0, None, "", layout))
-    return _encoder.encode((message_id, payload, key, published_us, headers))
+        return _encoder.encode((uid, payload, key, published_us, headers, 0, 1, 0, None, "", layout))
+    return _encoder.encode((uid, payload, key, published_us, headers))
 
 
 def with_layout(body: bytes, layout: int) -> bytes:
@@ -164,7 +201,7 @@ def encode_retry(m: Message) -> bytes:
     """Encode the body of a retry or dead letter: the message with its attempt count, first start and last error."""
     return _encoder.encode(
         (
-            m.id,
+            m.uid,
             m.payload,
             m.key,
             m.published_us,

@@ -142,7 +142,7 @@ def _tell(span: Span, failure: Exception) -> None:
         if not isinstance(failure, _ANSWERS):
             _record(span, failure)
         return
-    failed = retry.of_batch(failure, [*failure.failures])
+    failed = retry.of_names(failure) or {}
     unexpected = [(id_, each) for id_, each in failed.items() if not isinstance(each, _ANSWERS)]
     for id_, each in unexpected[:MAX_FAILURES]:
         _record(span, each, {"messaging.message.id": _encodable(str(id_))})

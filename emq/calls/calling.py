@@ -154,7 +154,7 @@ class _Batch:
 
 
 def _decoded(decode: Decode, messages: list[Message]) -> tuple[list[Message], list[Any], dict[str, Exception]]:
-    """Return the messages whose payload fits, their payloads, and the errors of the others by message id."""
+    """Return the messages whose payload fits, their payloads, and the errors of the others by identity."""
     fitting: list[Message] = []
     payloads: list[Any] = []
     misfits: dict[str, Exception] = {}
@@ -162,7 +162,7 @@ def _decoded(decode: Decode, messages: list[Message]) -> tuple[list[Message], li
         try:
             payload = decode(message)
         except Exception as exc:  # a class may check its values with code of its own
-            misfits[message.id] = exc
+            misfits[message.uid] = exc
         else:
             fitting.append(message)
             payloads.append(payload)
@@ -170,10 +170,10 @@ def _decoded(decode: Decode, messages: list[Message]) -> tuple[list[Message], li
 
 
 def _failures(failure: BaseException, messages: list[Message]) -> dict[str, Any]:
-    """Return the errors of a batch that failed, by message id."""
+    """Return the errors of a batch that failed, by identity or id."""
     if isinstance(failure, errors.PartialFailure):
         try:
             return {**failure.failures}
         except Exception:  # a subclass without a dict of failures
             pass
-    return {message.id: failure for message in messages}
+    return {message.uid: failure for message in messages}

@@ -116,4 +116,4 @@ async def _in_slots(store: SortedStore, topics: Sequence[Topic], epoch: int) -> 
 
 
 def _ids(bodies: Iterable[bytes]) -> Iterable[str]:
-    return (message.decode(body).id for body in bodies)
+    return (message.decode(body).uid for body in bodies)

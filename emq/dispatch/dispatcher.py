@@ -281,7 +281,7 @@ class Dispatcher(Rotation):
                     for message in batch:
                         self._leave_flight(group, message)
                     raise
-                self._end_batch(group, batch, retry.of_batch(failure, [m.id for m in batch]))
+                self._end_batch(group, batch, retry.of_batch(failure, batch))
             else:
                 owner.pace.ended(batch[0].started_us, self._clock.now_us(), len(batch))
                 self._end_batch(group, batch, {})
@@ -435,9 +435,9 @@ class Dispatcher(Rotation):
         return batch
 
     def _end_batch(self, group: OwnedGroup, batch: list[Message], failures: Mapping[str, BaseException]) -> None:
-        """Settle the messages of one call, which are in flight; `failures`: errors of the failed messages, by id."""
+        """Settle the messages of one call, which are in flight; `failures`: errors by identity."""
         for message in batch:
-            if (reason := failures.get(message.id)) is not None:
+            if (reason := failures.get(message.uid)) is not None:
                 self._failed(group, message, reason)
             else:
                 self.succeeded += 1

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from emq import errors
+from emq.message import Message
 from emq.storage import reasons
 from emq.topics.model import TopicOptions
 from emq.trail import events
@@ -132,24 +133,33 @@ def pause_s(failure: errors.GiveBack) -> float:
     return LEAST_PAUSE_S if math.isnan(for_s) else min(max(LEAST_PAUSE_S, for_s), LONGEST_PAUSE_S)
 
 
-def of_batch(failure: BaseException, ids: Sequence[str]) -> Mapping[str, BaseException]:
-    """Return the errors of a batch's failed messages, by message id; the other messages succeeded.
+def of_batch(failure: BaseException, batch: Sequence[Message]) -> Mapping[str, BaseException]:
+    """Return the errors of a batch's failed messages, by identity; the other messages succeeded.
 
-    If a `PartialFailure` names an id that is not in the batch, nobody knows which message the handler meant. So all
-    messages that it does not name have failed too.
+    An id that several messages of the batch have names all of them. If a `PartialFailure` names an id that is not in
+    the batch, nobody knows which message the handler meant. So all messages that it does not name have failed too.
     """
     failure = sole(failure)
-    if not isinstance(failure, errors.PartialFailure):
-        return dict.fromkeys(ids, failure)
+    told = of_names(failure) if isinstance(failure, errors.PartialFailure) else None
+    if told is None:
+        return {m.uid: failure for m in batch}
     try:
-        told = {id_: f for id_, f in failure.failures.items() if f is not None}
-        failures = {id_: _raised(told[id_]) for id_ in ids if id_ in told}
-        if strange := [id_ for id_ in told if id_ not in failures]:
+        failures = {m.uid: told[name] for m in batch for name in (m.id, m.uid) if name in told}
+        known = {name for m in batch for name in (m.id, m.uid)}
+        if strange := [name for name in told if name not in known]:
             unclear = RuntimeError(f"PartialFailure names {_shown(strange[0])}, which is not the id of a message here")
-            failures = {id_: failures.get(id_, unclear) for id_ in ids}
-    except BaseException:  # a subclass without a dict of failures, or ids of the handler's own class
-        return dict.fromkeys(ids, failure)
+            failures = {m.uid: failures.get(m.uid, unclear) for m in batch}
+    except BaseException:  # ids of the handler's own class
+        return {m.uid: failure for m in batch}
     return failures
+
+
+def of_names(failure: errors.PartialFailure) -> dict[str, BaseException] | None:
+    """Return the errors that a handler gave, by the names that it gave; None if they cannot be read."""
+    try:
+        return {name: _raised(each) for name, each in failure.failures.items() if each is not None}
+    except BaseException:  # a subclass without a dict of failures, or ids of the handler's own class
+        return None
 
 
 def _brief(failure: BaseException) -> str:

@@ -108,12 +108,12 @@ def lane_verdict(pending: Pending) -> LaneSettle:
     """Return the verdict on an entry of a lane."""
     group, m, decision = pending.group, pending.message, pending.decision
     if decision is None:
-        return LaneSettle(group.name, m.id, LaneVerdict.ACK, group.epoch)
+        return LaneSettle(group.name, m.uid, LaneVerdict.ACK, group.epoch)
     body = _body(pending)
     decision = pending.decision or decision
     if decision.due_ms is None:
-        return LaneSettle(group.name, m.id, LaneVerdict.DEAD, group.epoch, body=body, reason=decision.recorded)
-    return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, decision.due_ms, body, priority=m.priority)
+        return LaneSettle(group.name, m.uid, LaneVerdict.DEAD, group.epoch, body=body, reason=decision.recorded)
+    return LaneSettle(group.name, m.uid, LaneVerdict.RETRY, group.epoch, decision.due_ms, body, priority=m.priority)
 
 
 def lane_add(pending: Pending, now_ms: int) -> LaneAdd:
@@ -126,5 +126,5 @@ def lane_add(pending: Pending, now_ms: int) -> LaneAdd:
     decision = pending.decision or decision
     if decision.due_ms is None:
         now_ms = (m.started_us or m.ready_us) // 1000
-        return LaneAdd(group.name, m.id, body, now_ms, decision.recorded, group.epoch, since_ms=since_ms)
-    return LaneAdd(group.name, m.id, body, decision.due_ms, epoch=group.epoch, priority=m.priority, since_ms=since_ms)
+        return LaneAdd(group.name, m.uid, body, now_ms, decision.recorded, group.epoch, since_ms=since_ms)
+    return LaneAdd(group.name, m.uid, body, decision.due_ms, epoch=group.epoch, priority=m.priority, since_ms=since_ms)

@@ -182,7 +182,7 @@ class Settler:
             if pending.proven:
                 self._lane_done(pending, True)
             else:
-                self._sent[pending.group.name, pending.message.id] = pending
+                self._sent[pending.group.name, pending.message.uid] = pending
                 left.append(pending)
         answers = await of_each(self._lanes.settle([lane_verdict(p) for p in left]), len(left)) if left else ()
         for pending, answer in zip(left, answers, strict=True):
@@ -206,7 +206,7 @@ class Settler:
 
     def _forget(self, pending: Pending) -> None:
         """Stop listening for a claim of the message's lane entry."""
-        place = (pending.group.name, pending.message.id)
+        place = (pending.group.name, pending.message.uid)
         if self._sent.get(place) is pending:
             del self._sent[place]
 

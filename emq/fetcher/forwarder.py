@@ -154,7 +154,7 @@ class Forwarder:
                 away.append(entry)
         if known := await self._put(away):
             # A crash or a lost answer has left a copy there. Recall the copy if it is not claimed, and add again.
-            recalls = [LaneSettle(entry.lane, entry.message.id, LaneVerdict.RECALL) for entry in known]
+            recalls = [LaneSettle(entry.lane, entry.message.uid, LaneVerdict.RECALL) for entry in known]
             answers = await of_each(self._lanes.settle(recalls), len(recalls))
             await self._put([entry for entry, answer in zip(known, answers, strict=True) if answer is True])
             for entry, answer in zip(known, answers, strict=True):
@@ -166,7 +166,7 @@ class Forwarder:
         after = (0, "")
         with contextlib.suppress(*FAILURES):
             while page := await self._lanes.dead(entry.lane, after, DEAD_PAGE):
-                if any(letter.id == entry.message.id for letter in page):
+                if any(letter.id == entry.message.uid for letter in page):
                     return True
                 after = page[-1].dead_ms, page[-1].id
         return False
@@ -174,7 +174,9 @@ class Forwarder:
     async def _put(self, batch: list[_Entry]) -> list[_Entry]:
         """Add entries to their other lanes; return the entries whose id the other lane knows already."""
         adds = [
-            LaneAdd(e.lane, e.message.id, e.body, e.due_ms, priority=e.message.priority, since_ms=e.sent_ms.get(e.lane))
+            LaneAdd(
+                e.lane, e.message.uid, e.body, e.due_ms, priority=e.message.priority, since_ms=e.sent_ms.get(e.lane)
+            )
             for e in batch
         ]
         now_ms = self._clock.now_us() // 1000
@@ -190,7 +192,7 @@ class Forwarder:
         """Take entries back from the lanes of groups that were retired meanwhile, to be placed again."""
         topics = await self._topics(batch)
         gone = [e for e in batch if (t := topics.get(e.group.owner.topic.name)) is not None and e.to >= t.groups]
-        recalls = [LaneSettle(entry.lane, entry.message.id, LaneVerdict.RECALL) for entry in gone]
+        recalls = [LaneSettle(entry.lane, entry.message.uid, LaneVerdict.RECALL) for entry in gone]
         answers = await of_each(self._lanes.settle(recalls), len(recalls)) if recalls else ()
         for entry, answer in zip(gone, answers, strict=True):
             # If the entry had left that lane, the host that retired the group has moved it, perhaps to this very lane,
@@ -217,10 +219,10 @@ def _home(m: Message, topic: Topic) -> int:
 
 
 def _leave(entry: _Entry) -> LaneSettle:
-    return LaneSettle(entry.group.name, entry.message.id, LaneVerdict.ACK, entry.group.epoch)
+    return LaneSettle(entry.group.name, entry.message.uid, LaneVerdict.ACK, entry.group.epoch)
 
 
 def _stay(entry: _Entry) -> LaneSettle:
     """Put the entry back; the host looks at it again after `AGAIN_MS`, when catalog and other lane may have changed."""
     group, m, due_ms = entry.group, entry.message, entry.due_ms + AGAIN_MS
-    return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, due_ms, entry.body, priority=m.priority)
+    return LaneSettle(group.name, m.uid, LaneVerdict.RETRY, group.epoch, due_ms, entry.body, priority=m.priority)

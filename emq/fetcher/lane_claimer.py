@@ -195,8 +195,8 @@ class LaneClaimer:
                 m = message.read(body)
             except message.UNREADABLE as exc:
                 # Only EMQ adds to lanes, so this is one of its records, and damaged.
-                m, damage = message.Message(id=id_, payload=bytes(body)), message.damage(exc)
-            m.id = id_  # the verdict needs the lane's id, even if the id in the body differs
+                m, damage = message.Message(uid=id_, payload=bytes(body)), message.damage(exc)
+            m.uid = id_  # the verdict needs the lane's id, even if the id in the body differs
             m.topic = group.owner.topic.name
             m.group = group.index
             m.priority = min(m.priority, len(group.buffers) - 1)

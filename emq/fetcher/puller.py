@@ -165,7 +165,7 @@ class Puller:
                 if message.is_damaged(body):
                     damaged.append((offset, body, message.damage(exc)))
                     continue
-                m = message.Message(id=f"{queue.name}@{offset}", payload=bytes(body))
+                m = message.Message(uid=f"{queue.name}@{offset}", payload=bytes(body))
             m.topic = topic
             if m.key is not None:
                 m.layout = m.group  # a log queue stores the layout in this field
@@ -199,7 +199,7 @@ class Puller:
         )
         for offset, body, reason in damaged:
             m = message.Message(
-                id=f"{queue.name}@{offset}",
+                uid=f"{queue.name}@{offset}",
                 payload=bytes(body),
                 topic=queue.group.owner.topic.name,
                 group=queue.group.index,

@@ -47,6 +47,7 @@ class Letter(NamedTuple):
     """Attributes:
     topic, group, priority: the place to which the letter belongs; `priority` is a name, or "-" in a sorted topic.
     id, payload, attempts: those of the message.
+    uid: the message's identity, which differs from `id` if the publisher chose the id; for `Selection.ids`, too.
     reason: the error of the last attempt.
     dead_ms: time of death, milliseconds since the epoch.
     history: its failed attempts, the last 16 at most.
@@ -61,6 +62,7 @@ class Letter(NamedTuple):
     reason: str
     dead_ms: int
     history: tuple[Attempt, ...] = ()
+    uid: str = ""
 
 
 class Selection(NamedTuple):
@@ -69,7 +71,7 @@ class Selection(NamedTuple):
     Attributes:
         since_ms, until_ms: the time of death is in [since_ms, until_ms).
         reason: part of the reason, in upper or lower case.
-        ids: message ids; empty for all.
+        ids: message ids or identities; empty for all. An id selects all letters that have it.
     """
 
     since_ms: int = 0
@@ -81,7 +83,7 @@ class Selection(NamedTuple):
         return (
             self.since_ms <= letter.dead_ms < self.until_ms
             and self.reason.lower() in letter.reason.lower()
-            and (not self.ids or letter.id in self.ids)
+            and (not self.ids or letter.id in self.ids or letter.uid in self.ids)
         )
 
 
@@ -146,7 +148,7 @@ async def replay(
             done = answer is True
         if done:
             count += 1
-            trail.record(events.Replayed(int(now * 1e6), topic.name, letter.group, index, letter.id))
+            trail.record(events.Replayed(int(now * 1e6), topic.name, letter.group, index, letter.uid))
         on_replayed(count)
         if rate_per_s is not None:
             await asyncio.sleep(max(0.0, started + count / rate_per_s - time.monotonic()))
@@ -253,7 +255,8 @@ def letter_of(topic: Topic, group: int, dead: DeadEntry) -> Letter:
     m, names = _decoded(dead), topic.priorities
     name = names[min(m.priority, len(names) - 1)] if names else "-"
     history = _attempts(m.history or ())
-    return Letter(topic.name, group, name, dead.id, m.payload, m.attempt, dead.reason, dead.dead_ms, history)
+    id_ = message.label(dead.id)
+    return Letter(topic.name, group, name, id_, m.payload, m.attempt, dead.reason, dead.dead_ms, history, dead.id)
 
 
 async def _in_slot(
@@ -266,7 +269,7 @@ async def _in_slot(
             id_ = message.slot_id(group, dead.member)
             history = _attempts((*dead.history, (dead.dead_ms, dead.reason)))
             attempts, reason = sum(each.reason != EXPIRED for each in history), history[-1].reason
-            yield Letter(topic.name, group, "-", id_, dead.body, attempts, reason, dead.dead_ms, history), dead
+            yield Letter(topic.name, group, "-", id_, dead.body, attempts, reason, dead.dead_ms, history, id_), dead
         if page[-1].dead_ms >= selection.until_ms:
             return
 
@@ -279,4 +282,4 @@ def _decoded(dead: DeadEntry) -> message.Message:
     try:
         return message.decode(dead.body)
     except message.UNREADABLE:
-        return message.Message(id=dead.id, payload=bytes(dead.body))
+        return message.Message(uid=dead.id, payload=bytes(dead.body))

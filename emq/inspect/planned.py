@@ -12,7 +12,7 @@ from emq.clock import Clock, SystemClock
 from emq.schedule import schedule as spec
 from emq.schedule.schedule import Schedule
 from emq.storage.answers import served
-from emq.storage.lane_store import LaneSettle, LaneStore, LaneVerdict, WaitingEntry
+from emq.storage.lane_store import EntryState, LaneSettle, LaneStore, LaneVerdict, WaitingEntry
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import NullTrail, TrailSink
@@ -42,6 +42,7 @@ class Planned(NamedTuple):
         topic, group, priority: the place to which it belongs; `priority` is a name, or "-" if the topic has no priority
             names.
         id, key, payload: those of the message.
+        uid: the message's identity, which differs from `id` if the publisher chose the id.
         due_ms: milliseconds since the epoch; in the past if its group cannot keep up, or no host consumes it.
         kind: "delayed" (also a dead letter that was put back), "retry", or, for a schedule, "every" or "cron".
         attempts: deliveries so far.
@@ -60,6 +61,7 @@ class Planned(NamedTuple):
     attempts: int
     text: str
     schedule: Schedule | None
+    uid: str
 
 
 class _Lane:
@@ -173,7 +175,7 @@ async def find(
 async def get(store: LaneStore, topic: Topic, message_id: str) -> Planned | None:
     """Return one waiting entry, or None. Searches all lanes of the topic, because an id does not tell its group."""
     async for planned in find(store, [topic]):
-        if planned.id == message_id:
+        if message_id in (planned.id, planned.uid):
             return planned
     return None
 
@@ -187,6 +189,8 @@ async def recall(
     has started, is buffered on its host to start at any moment, is over, or never existed. A schedule that is just
     being fired waits again a moment later. Taking back a schedule leaves the occurrences that it has already published.
 
+    An id that several waiting messages have names all of them.
+
     Args:
         store: the store of lanes.
         topic: the topic of the messages.
@@ -198,26 +202,60 @@ async def recall(
         StoreUnavailable: some may have been taken back; repeat the call, which then does not return these.
     """
     recalled: set[str] = set()
-    distinct = list(dict.fromkeys(ids))
-    wanted = [(group, message_id) for group in range(topic.groups) for message_id in distinct]
     sink, clock = trail or NullTrail(), clock or SystemClock()
-    for start in range(0, len(wanted), CHUNK):
-        chunk = wanted[start : start + CHUNK]
-        recalls = [LaneSettle(topic.group(group), i, LaneVerdict.RECALL, for_good=True) for group, i in chunk]
-        answers = await store.settle(recalls)
-        for (group, message_id), answer in zip(chunk, answers, strict=True):
+    async for chunk in named(store, topic, ids, EntryState.WAITING):
+        answers = await store.settle(
+            [LaneSettle(topic.group(each.group), each.uid, LaneVerdict.RECALL, for_good=True) for each in chunk]
+        )
+        for each, answer in zip(chunk, answers, strict=True):
             if answer is True:
-                recalled.add(message_id)
-                sink.record(events.Recalled(clock.now_us(), topic.name, group, NO_PRIORITY, message_id))
+                recalled.add(each.id)
+                sink.record(events.Recalled(clock.now_us(), topic.name, each.group, NO_PRIORITY, each.uid))
         served(answers)
     return recalled
+
+
+class Named(NamedTuple):
+    """An entry that an id names.
+
+    Attributes:
+        id: as it was asked for.
+        uid: the entry's identity.
+    """
+
+    group: int
+    id: str
+    uid: str
+    state: EntryState
+
+
+async def named(
+    store: LaneStore, topic: Topic, ids: Collection[str], *states: EntryState
+) -> AsyncIterator[list[Named]]:
+    """Find the entries of a topic's lanes that ids name, in these states; yield some thousand at a time.
+
+    Raises:
+        StoreUnavailable: try again later.
+    """
+    asked = [(group, id_) for group in range(topic.groups) for id_ in dict.fromkeys(ids)]
+    for start in range(0, len(asked), CHUNK):
+        chunk = asked[start : start + CHUNK]
+        found = served(await store.find([(topic.group(group), id_) for group, id_ in chunk]))
+        hits = [
+            Named(group, id_, entry.id, entry.state)
+            for (group, id_), entries in zip(chunk, found, strict=True)
+            for entry in entries
+            if entry.state in states
+        ]
+        if hits:
+            yield hits
 
 
 def _planned(lane: _Lane, entry: WaitingEntry) -> Planned:
     try:
         m = message.decode(entry.body)
     except message.UNREADABLE:
-        m = message.Message(id=entry.id, payload=bytes(entry.body))
+        m = message.Message(uid=entry.id, payload=bytes(entry.body))
     names = lane.topic.priorities
     priority = names[min(m.priority, len(names) - 1)] if names else "-"
     kind: Kind = "delayed"
@@ -233,4 +271,5 @@ def _planned(lane: _Lane, entry: WaitingEntry) -> Planned:
         kind, text = "retry", m.error or ""
     attempts = m.attempt - 1
     where = (lane.topic.name, lane.group, priority)
-    return Planned(*where, entry.id, m.key, m.payload, entry.due_ms, kind, attempts, text, schedule)
+    id_ = message.label(entry.id)
+    return Planned(*where, id_, m.key, m.payload, entry.due_ms, kind, attempts, text, schedule, entry.id)

@@ -12,6 +12,7 @@ from emq.message import Message
 from emq.producer import checks, reopening
 from emq.producer.batcher import Batcher
 from emq.producer.doubtful_delays import Doubts
+from emq.producer.outcomes import Repeated
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.durability import Durability
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
@@ -81,7 +82,6 @@ class LaneProducer:
 
     async def _add(self, items: Sequence[_Item], durability: Durability) -> Sequence[str | Exception]:
         answers: dict[int, str | Exception] = {}
-        repeats: set[int] = set()
         todo = list(enumerate(items))
         for _ in range(TRIES):
             added = await of_each(self._lanes.add([_entry(item) for _, item in todo], durability), len(todo))
@@ -95,7 +95,7 @@ class LaneProducer:
                     if answer or not item.topic.dedupe_ms:
                         new.append(item)
                     else:  # the first publish of the id has been recorded and counted
-                        repeats.add(place)
+                        answers[place] = Repeated(item.message.id)
             self._record(new)
             try:
                 todo = await self._astray(stored, answers) if stored else []
@@ -105,7 +105,7 @@ class LaneProducer:
                 break
             if not todo:
                 break
-        self.published += sum(isinstance(a, str) for place, a in answers.items() if place not in repeats)
+        self.published += sum(isinstance(a, str) and not isinstance(a, Repeated) for a in answers.values())
         if self._trail.enabled:
             self._doubt([items[place] for place, a in answers.items() if isinstance(a, errors.OutcomeUnknown)])
         return [answers[place] for place in range(len(items))]
@@ -132,7 +132,7 @@ class LaneProducer:
         return again
 
     async def _recalled(self, items: Sequence[_Item]) -> Sequence[object]:
-        recalls = [LaneSettle(i.topic.group(i.group), i.message.id, LaneVerdict.RECALL) for i in items]
+        recalls = [LaneSettle(i.topic.group(i.group), i.message.uid, LaneVerdict.RECALL) for i in items]
         return await of_each(self._lanes.settle(recalls), len(recalls)) if recalls else ()
 
     # ------------------------------------------------------------------------------------ while the database was away
@@ -160,7 +160,7 @@ class LaneProducer:
     def _doubt(self, items: Sequence[_Item]) -> None:
         now_us = self._clock.now_us()
         for topic, group, m, _ in items:
-            self._trail.record(events.Doubted(now_us, topic.name, group, [m.id], m.priority))
+            self._trail.record(events.Doubted(now_us, topic.name, group, [m.uid], m.priority))
 
     def _record(self, items: Sequence[_Item]) -> None:
         if self._trail.enabled:
@@ -170,7 +170,7 @@ class LaneProducer:
                     continue  # a schedule is not a message; its occurrences are
                 self._trail.record(
                     events.Published(
-                        now_us, topic.name, group, [m.id], m.priority, m.published_us, keys=[m.key], due_ms=[due_ms]
+                        now_us, topic.name, group, [m.uid], m.priority, m.published_us, keys=[m.key], due_ms=[due_ms]
                     )
                 )
 
@@ -183,7 +183,7 @@ def _moved(item: _Item, topic: Topic) -> _Item:
 
 def delayed(
     topic: Topic,
-    message_id: str,
+    uid: str,
     payload: bytes,
     *,
     key: str | None,
@@ -206,7 +206,7 @@ def delayed(
     if (shortest := min((t for t in (ttl_s, topic.options.ttl_s) if t is not None), default=None)) is not None:
         ttl_us = checks.ttl_us(shortest)
     return Message(
-        message_id,
+        uid,
         payload,
         key=key,
         published_us=now_us,
@@ -223,4 +223,4 @@ def _entry(item: _Item) -> LaneAdd:
     m = item.message
     lane, remember_ms = item.topic.group(item.group), 0 if m.schedule else item.topic.dedupe_ms
     body = message.encode_retry(m)
-    return LaneAdd(lane, m.id, body, item.due_ms, priority=m.priority, remember_ms=remember_ms)
+    return LaneAdd(lane, m.uid, body, item.due_ms, priority=m.priority, remember_ms=remember_ms)

@@ -9,7 +9,7 @@ from emq import errors, message
 from emq.clock import Clock
 from emq.producer import checks, reopening
 from emq.producer.batcher import BATCH, Batcher, fitting
-from emq.producer.outcomes import Outcome, first_failure, unsent
+from emq.producer.outcomes import Outcome, Repeated, first_failure, unsent
 from emq.producer.queue_tails import Tails
 from emq.producer.router import Route, Router
 from emq.storage.answers import of_each
@@ -46,19 +46,24 @@ class _Single(NamedTuple):
     group: int
     priority: int
     body: bytes
-    id: str
+    uid: str
     key: str | None
     published_us: int
 
 
 class _Batch(NamedTuple):
-    """The encoded messages of one call. Methods name a message by its place in these sequences."""
+    """The encoded messages of one call. Methods name a message by its place in these sequences.
+
+    Attributes:
+        repeats: the places of messages that were not stored, since their group remembers their ids.
+    """
 
     encoded: list[bytes]
-    ids: Sequence[str]
+    uids: Sequence[str]
     keys: Sequence[str | None]
     has_keys: bool
     published_us: int
+    repeats: set[int]
 
 
 class _Refused(NamedTuple):
@@ -83,13 +88,13 @@ class QueueProducer:
         self.published = 0
 
     async def publish(
-        self, route: Route, key: str | None, priority: int, body: bytes, message_id: str, published_us: int
+        self, route: Route, key: str | None, priority: int, body: bytes, uid: str, published_us: int
     ) -> str:
         """Append one encoded message; publishes awaited at the same time share a round trip."""
         for tries in range(1, reopening.TRIES + 1):
-            group = self._router.group(route.topic, key, message_id)
+            group = self._router.group(route.topic, key, message.label(uid))
             try:
-                single = _Single(route, group, priority, body, message_id, key, published_us)
+                single = _Single(route, group, priority, body, uid, key, published_us)
                 return await self._batcher.send(single, route.topic.options.durability)
             except errors.QueueSealed as exc:
                 if tries == reopening.TRIES:
@@ -119,14 +124,18 @@ class QueueProducer:
         """
         bodies, count = messages.bodies, len(messages.bodies)
         new = self._ids.next
-        ids = [new() for _ in bodies] if messages.ids is None else [id_ or new() for id_ in messages.ids]
+        uids = [new() for _ in bodies]
+        ids = uids
+        if messages.ids is not None:
+            ids = [chosen or uid for chosen, uid in zip(messages.ids, uids, strict=True)]
+            uids = [message.uid_of(c, uid) if c else uid for c, uid in zip(messages.ids, uids, strict=True)]
         outcomes: list[Outcome] = []
         full: dict[str, errors.TopicFull] | None = None if whole else {}
         while (start := len(outcomes)) < count:
             end = start + fitting([*map(len, bodies[start : start + BATCH])])
             try:
                 route = _fit(route, await self._router.route(route.topic.name), priority)
-                failures = await self._publish_part(route, priority, messages.part(start, end), ids[start:end], full)
+                failures = await self._publish_part(route, priority, messages.part(start, end), uids[start:end], full)
             except errors.EMQError as exc:
                 failures = [exc] * (end - start)
             outcomes += ids[start:end] if not any(failures) else map(_or, failures, ids[start:end])
@@ -141,9 +150,9 @@ class QueueProducer:
         route: Route,
         priority: int,
         messages: QueueColumns,
-        ids: Sequence[str],
+        uids: Sequence[str],
         full: dict[str, errors.TopicFull] | None,
-    ) -> Sequence[errors.EMQError | None]:
+    ) -> Sequence[errors.EMQError | Repeated | None]:
         """Append one batch; return the error of each message, None for a stored message.
 
         Args:
@@ -151,20 +160,20 @@ class QueueProducer:
                 messages together or not at all.
         """
         bodies, keys = messages.bodies, messages.keys
-        outcomes: list[errors.EMQError | None] = [None] * len(bodies)
+        outcomes: list[errors.EMQError | Repeated | None] = [None] * len(bodies)
         now_us = self._clock.now_us()
         layout = route.topic.layout
-        headers = messages.headers or [None] * len(ids)
-        each = zip(ids, bodies, keys, headers, strict=True)
+        headers = messages.headers or [None] * len(uids)
+        each = zip(uids, bodies, keys, headers, strict=True)
         encoded = [message.encode(i, b, k, now_us, h, layout) for i, b, k, h in each]
         for i, ttl_s in enumerate(messages.ttl_s or ()):
             if ttl_s is not None:
-                m = message.Message(ids[i], bodies[i], keys[i], now_us, headers[i])
+                m = message.Message(uids[i], bodies[i], keys[i], now_us, headers[i])
                 encoded[i] = expiring(m, route.topic, priority, ttl_s)
         todo: Sequence[int] = range(len(bodies))
-        batch = _Batch(encoded, ids, keys, keys.count(None) < len(keys), now_us)
+        batch = _Batch(encoded, uids, keys, keys.count(None) < len(keys), now_us, set())
         for tries in range(1, reopening.TRIES + 1):
-            places = self._router.places(route.topic, keys, ids, todo)
+            places = self._router.places(route.topic, keys, uids, todo)
             if route.topic.layout != layout:
                 layout = route.topic.layout
                 for i in todo:
@@ -179,7 +188,7 @@ class QueueProducer:
                     answer = reopening.unopened(route.topic.name)
                 for i in at:
                     outcomes[i] = answer
-                self._doubt(route, group, priority, answer, [ids[i] for i in at])
+                self._doubt(route, group, priority, answer, [uids[i] for i in at])
             if not todo:
                 break
             try:
@@ -188,6 +197,8 @@ class QueueProducer:
                 for i in todo:
                     outcomes[i] = exc
                 break
+        for i in batch.repeats:
+            outcomes[i] = Repeated(message.label(uids[i]))
         return outcomes
 
     async def _put_batch(
@@ -229,14 +240,14 @@ class QueueProducer:
 
     async def _store(self, route: Route, priority: int, places: dict[int, list[int]], batch: _Batch) -> list[_Refused]:
         """Append messages of a batch, given by group, in one call; return the refused ones."""
-        encoded, ids, keys, has_keys, published_us = batch
+        encoded, uids, keys, has_keys, published_us, repeats = batch
         puts = [
             _put(
                 route,
                 group,
                 priority,
                 [encoded[i] for i in at],
-                [ids[i] for i in at] if route.topic.dedupe_ms else (),
+                [message.label(uids[i]) for i in at] if route.topic.dedupe_ms else (),
                 has_keys and any(keys[i] is not None for i in at),
             )
             for group, at in places.items()
@@ -253,9 +264,10 @@ class QueueProducer:
             if isinstance(answer, errors.EMQError):
                 refused.append(_Refused(group, at, answer))
             else:
-                answer, at = _stored(answer, at)
+                answer, at, left_out = _stored(answer, at)
+                repeats.update(left_out)
                 self.tails.put(route.topic, group, priority, tail, answer, sent_us)
-                self._record(route, group, priority, answer, [ids[i] for i in at], [keys[i] for i in at], published_us)
+                self._record(route, group, priority, answer, [uids[i] for i in at], [keys[i] for i in at], published_us)
         return refused
 
     async def _put(self, singles: Sequence[_Single], durability: Durability) -> Sequence[Outcome]:
@@ -263,7 +275,7 @@ class QueueProducer:
         for i, single in enumerate(singles):
             # A put is stored whole or not at all: if room may be short, each message gets a put of its own.
             alone = single.route.max_length is not None
-            place = single.id if alone else single.route.queues[single.group][single.priority]
+            place = single.uid if alone else single.route.queues[single.group][single.priority]
             places.setdefault(place, []).append(i)
         has_keys = any(single.key is not None for single in singles)
         # A put has the layout of its oldest route: if the queue refuses this layout, all of the put is routed again.
@@ -277,12 +289,12 @@ class QueueProducer:
                 first.group,
                 first.priority,
                 [singles[i].body for i in at],
-                [singles[i].id for i in at] if first.route.topic.dedupe_ms else (),
+                [message.label(singles[i].uid) for i in at] if first.route.topic.dedupe_ms else (),
                 has_keys and any(singles[i].key is not None for i in at),
             )
             for first, at in zip(firsts, places.values(), strict=True)
         ]
-        outcome: list[Outcome] = [single.id for single in singles]
+        outcome: list[Outcome] = [message.label(single.uid) for single in singles]
         known = [self.tails.known(first.route.topic.name, first.group, first.priority) for first in firsts]
         sent_us = self._clock.now_us()
         answers = await of_each(self._log.put(puts, durability), len(puts))
@@ -290,12 +302,14 @@ class QueueProducer:
             if isinstance(answer, errors.EMQError):
                 for i in at:
                     outcome[i] = answer
-                self._doubt(first.route, first.group, first.priority, answer, [singles[i].id for i in at])
+                self._doubt(first.route, first.group, first.priority, answer, [singles[i].uid for i in at])
             else:
-                answer, at = _stored(answer, at)
+                answer, at, left_out = _stored(answer, at)
+                for i in left_out:
+                    outcome[i] = Repeated(message.label(singles[i].uid))
                 self.tails.put(first.route.topic, first.group, first.priority, tail, answer, sent_us)
-                ids, keys = [singles[i].id for i in at], [singles[i].key for i in at]
-                self._record(first.route, first.group, first.priority, answer, ids, keys, first.published_us)
+                uids, keys = [singles[i].uid for i in at], [singles[i].key for i in at]
+                self._record(first.route, first.group, first.priority, answer, uids, keys, first.published_us)
         return outcome
 
     def _record(
@@ -304,18 +318,18 @@ class QueueProducer:
         group: int,
         priority: int,
         offsets: Sequence[int],
-        ids: Sequence[str],
+        uids: Sequence[str],
         keys: Sequence[str | None],
         published_us: int,
     ) -> None:
-        self.published += len(ids)
+        self.published += len(uids)
         if self._trail.enabled:
             now_us, topic = self._clock.now_us(), route.topic.name
-            self._trail.record(events.Published(now_us, topic, group, ids, priority, published_us, offsets, keys))
+            self._trail.record(events.Published(now_us, topic, group, uids, priority, published_us, offsets, keys))
 
-    def _doubt(self, route: Route, group: int, priority: int, answer: errors.EMQError, ids: Sequence[str]) -> None:
+    def _doubt(self, route: Route, group: int, priority: int, answer: errors.EMQError, uids: Sequence[str]) -> None:
         if self._trail.enabled and isinstance(answer, errors.OutcomeUnknown):
-            self._trail.record(events.Doubted(self._clock.now_us(), route.topic.name, group, ids, priority))
+            self._trail.record(events.Doubted(self._clock.now_us(), route.topic.name, group, uids, priority))
 
 
 def expiring(m: message.Message, topic: Topic, priority: int, ttl_s: float) -> bytes:
@@ -325,8 +339,8 @@ def expiring(m: message.Message, topic: Topic, priority: int, ttl_s: float) -> b
     return message.encode_retry(m)
 
 
-def _or(failure: errors.EMQError | None, id_: str) -> Outcome:
-    return failure or id_
+def _or(outcome: errors.EMQError | Repeated | None, id_: str) -> Outcome:
+    return outcome or id_
 
 
 def _fit(before: Route, route: Route, priority: int) -> Route:
@@ -357,9 +371,10 @@ def _put(route: Route, group: int, priority: int, bodies: Sequence[bytes], ids: 
     return put._replace(max_length=route.max_length, drop_oldest=drop_oldest, siblings=queues)
 
 
-def _stored(offsets: Sequence[int], at: list[int]) -> tuple[Sequence[int], list[int]]:
-    """Return the offsets and places of the messages that a put stored, without those that were there already."""
+def _stored(offsets: Sequence[int], at: list[int]) -> tuple[Sequence[int], list[int], list[int]]:
+    """Return the offsets and places of the messages that a put stored, and the places of those that it left out."""
     if REPEATED not in offsets:
-        return offsets, at
+        return offsets, at, []
     stored = [(offset, i) for offset, i in zip(offsets, at, strict=True) if offset != REPEATED]
-    return [offset for offset, _ in stored], [i for _, i in stored]
+    left_out = [i for offset, i in zip(offsets, at, strict=True) if offset == REPEATED]
+    return [offset for offset, _ in stored], [i for _, i in stored], left_out

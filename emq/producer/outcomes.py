@@ -9,9 +9,16 @@ from typing import TypeAlias, TypeVar, cast
 from emq import errors, plurals
 from emq.storage.answers import FAILURES
 
+
+class Repeated(str):
+    """The id of a message that a topic with `dedupe_s` remembers: the publish stored nothing, since it repeats that one."""
+
+    __slots__ = ()
+
+
 Outcome: TypeAlias = str | errors.EMQError
-"""The id of a message that was published; `OutcomeUnknown` if it may have been; any other error if it was refused, and
-certainly not published."""
+"""The id of a message that was published, or a `Repeated`; `OutcomeUnknown` if the message may have been published; any
+other error if it was refused, and certainly not published."""
 
 E = TypeVar("E", bound=errors.EMQError)
 

@@ -99,8 +99,10 @@ class Producer:
                 dead letter with the reason `expired`. The topic's own ttl_s counts if it is shorter.
             time_range_ms: for topics of kind range_merge: milliseconds from now until the message is due.
             merge_key: for sorted topics with merge='key': messages of one merge key merge; None for the payload.
-            message_id: your own unique id of 1 to 128 characters; reuse it when you retry after `OutcomeUnknown`. None
-                for a new id. Not for slots, where the id follows from the merge key or content.
+            message_id: your own id of 1 to 128 characters; reuse it when you retry after `OutcomeUnknown`. None for a
+                new id. Each publish stores a message of its own, also if another message of the id waits or is dead;
+                but if the topic has `dedupe_s`, a repeat within that time stores nothing, and the result is a
+                `Repeated`. Not for slots, where the id follows from the merge key or content.
 
         Raises:
             UnknownTopic: create the topic first.
@@ -133,18 +135,19 @@ class Producer:
                 return await self._slots.publish(found.name, body, score, told)
             checks.check_no_slot_options(found, time_range_ms, merge_key)
             if due_ms is not None:
-                m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, message_id=message_id)
-                # A lane takes an id only once, so a repeated publish of the id must go to the same lane.
+                uid = self._uid(message_id)
+                m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, uid)
+                # The lane's group remembers the id, so a repeated publish of the id must go to the same lane.
                 group = self._router.group(found, message_id if key is None else key)
                 return await self._lanes.publish(found, group, m, due_ms)
             index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
-            id_ = message_id or self._ids.next()
+            uid = self._uid(message_id)
             if ttl_s is None:
-                encoded = message.encode(id_, body, key, now_us, sent_headers, found.layout)
+                encoded = message.encode(uid, body, key, now_us, sent_headers, found.layout)
             else:
-                m = message.Message(id_, body, key, now_us, sent_headers)
+                m = message.Message(uid, body, key, now_us, sent_headers)
                 encoded = log_topics.expiring(m, found, index, ttl_s)
-            return await self._queues.publish(route, key, index, encoded, id_, now_us)
+            return await self._queues.publish(route, key, index, encoded, uid, now_us)
         except UnicodeEncodeError as exc:
             raise inputs.unencodable(exc) from exc
 
@@ -365,12 +368,18 @@ class Producer:
             delay_s=inputs.number("delay_ms", delay_ms) / 1000,
             missed=missed,
         )
-        m = self._delayed(found, body, key, priority, headers, ttl_s, schedule.due_ms, schedule.encode())
-        return await self._lanes.publish(found, self._router.group(found, key), m, schedule.due_ms)
+        uid, due_ms = self._ids.next(), schedule.due_ms
+        m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, uid, schedule.encode())
+        return await self._lanes.publish(found, self._router.group(found, key), m, due_ms)
 
     async def refresh(self) -> None:
         """Read the catalog's changes now."""
         await self._router.refresh()
+
+    def _uid(self, chosen: str | None) -> str:
+        """Return the identity of a new message."""
+        new = self._ids.next()
+        return new if chosen is None else message.uid_of(chosen, new)
 
     def _delayed(
         self,
@@ -381,13 +390,13 @@ class Producer:
         headers: Mapping[str, str] | None,
         ttl_s: float | None,
         due_ms: int,
+        uid: str,
         schedule: bytes | None = None,
-        message_id: str | None = None,
     ) -> message.Message:
         by_number, now_us = topic.kind is Kind.PRIORITY, self._clock.now_us()
         return delayed_messages.delayed(
             topic,
-            message_id or self._ids.next(),
+            uid,
             body,
             key=key,
             priority=0 if topic.is_sorted else topic.priority_index(priority),

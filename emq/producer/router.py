@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from emq import errors
+from emq import errors, message
 from emq.clock import boot_s
 from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import group_of_key
@@ -207,9 +207,9 @@ class Router:
         return turn % groups
 
     def places(
-        self, topic: Topic, keys: Sequence[str | None], ids: Sequence[str], chosen: Iterable[int]
+        self, topic: Topic, keys: Sequence[str | None], uids: Sequence[str], chosen: Iterable[int]
     ) -> dict[int, list[int]]:
-        """Deal the chosen messages, given by their places in `keys` and `ids`, out to groups.
+        """Deal the chosen messages, given by their places in `keys` and `uids`, out to groups.
 
         This does what `group` does for each message, in a third of the time.
         """
@@ -219,7 +219,7 @@ class Router:
         places: dict[int, list[int]] = {}
         turn = self._turns.get(topic.name, 0)
         for i in chosen:
-            key = ids[i] if by_id and keys[i] is None else keys[i]
+            key = message.label(uids[i]) if by_id and keys[i] is None else keys[i]
             if key is None:
                 group = turn % groups
                 turn += 1

@@ -62,15 +62,15 @@ class _Turn(NamedTuple):
         return [
             LaneAdd(
                 group.name,
-                f"{m.id}.{number}",
+                f"{m.uid}.{number}",
                 _occurrence(group, m, number, due_ms),
                 due_ms,
                 epoch=group.epoch,
                 priority=m.priority,
-                since_ms=self.sent_ms.get(f"{m.id}.{number}"),
+                since_ms=self.sent_ms.get(f"{m.uid}.{number}"),
             )
             for number, due_ms in self.occurrences
-            if f"{m.id}.{number}" not in self.proven
+            if f"{m.uid}.{number}" not in self.proven
         ]
 
     @property
@@ -92,17 +92,17 @@ class _Turn(NamedTuple):
         group, m = self.group, self.entry
         assert self.due_ms is not None
         body, priority, claimed_ms = message.encode_retry(m), m.priority, m.ready_us // 1000
-        return LaneAdd(group.name, m.id, body, self.due_ms, epoch=group.epoch, priority=priority, since_ms=claimed_ms)
+        return LaneAdd(group.name, m.uid, body, self.due_ms, epoch=group.epoch, priority=priority, since_ms=claimed_ms)
 
     @property
     def verdict(self) -> LaneSettle:
         group, m = self.group, self.entry
         if self.reason:
-            return LaneSettle(group.name, m.id, LaneVerdict.DEAD, group.epoch, 0, message.encode_retry(m), self.reason)
+            return LaneSettle(group.name, m.uid, LaneVerdict.DEAD, group.epoch, 0, message.encode_retry(m), self.reason)
         if self.due_ms is None:
-            return LaneSettle(group.name, m.id, LaneVerdict.ACK, group.epoch)
+            return LaneSettle(group.name, m.uid, LaneVerdict.ACK, group.epoch)
         body = message.encode_retry(m)
-        return LaneSettle(group.name, m.id, LaneVerdict.RETRY, group.epoch, self.due_ms, body, priority=m.priority)
+        return LaneSettle(group.name, m.uid, LaneVerdict.RETRY, group.epoch, self.due_ms, body, priority=m.priority)
 
 
 class Firing:
@@ -240,18 +240,18 @@ class Firing:
 
     async def _settle(self, turns: Sequence[_Turn]) -> None:
         turns = self._kept(turns, lambda group: group.lost)
-        for turn in [turn for turn in turns if turn.entry.id in turn.proven]:
+        for turn in [turn for turn in turns if turn.entry.uid in turn.proven]:
             self._ended(turn)
             turn.group.lane_settled()
-        turns = [turn for turn in turns if turn.entry.id not in turn.proven]
-        self._sent.update(((turn.group.name, turn.entry.id), turn) for turn in turns)
+        turns = [turn for turn in turns if turn.entry.uid not in turn.proven]
+        self._sent.update(((turn.group.name, turn.entry.uid), turn) for turn in turns)
         answers = await of_each(self._lanes.settle([turn.verdict for turn in turns]), len(turns)) if turns else ()
         # A store that came back from a crash may have forgotten an entry. The add leaves an existing entry as it is. If
         # an unanswered call had put the entry there, and an operator has taken it back since, the add changes nothing.
         vanished = [
             turn
             for turn, answer in zip(turns, answers, strict=True)
-            if answer is False and turn.stays and turn.entry.id not in turn.proven
+            if answer is False and turn.stays and turn.entry.uid not in turn.proven
         ]
         again = [turn.entry_add for turn in vanished]
         added = await of_each(self._lanes.add(again), len(again)) if again else ()
@@ -266,7 +266,7 @@ class Firing:
             if isinstance(answer, errors.NotOwner):
                 self._events.lost(turn.group)
             elif turn.reason:
-                log.error("schedule %s of topic %s is a dead letter: %s", turn.entry.id, turn.entry.topic, turn.reason)
+                log.error("schedule %s of topic %s is a dead letter: %s", turn.entry.uid, turn.entry.topic, turn.reason)
             elif turn.due_ms is not None:
                 self._events.due(turn.group.name, turn.due_ms)
 
@@ -281,7 +281,7 @@ class Firing:
 
     def _ended(self, turn: _Turn) -> None:
         self._turns.pop(id(turn), None)
-        for id_ in (turn.entry.id, *(f"{turn.entry.id}.{number}" for number, _ in turn.occurrences)):
+        for id_ in (turn.entry.uid, *(f"{turn.entry.uid}.{number}" for number, _ in turn.occurrences)):
             if self._sent.get((turn.group.name, id_)) is turn:
                 del self._sent[turn.group.name, id_]
         self._troubles.well(turn.group.name)
@@ -303,7 +303,7 @@ class Firing:
         for each, answer in zip(turn.placed, answers, strict=True):
             published_us, due_ms = each.due_ms * 1000, [int(each.add.score)]
             if isinstance(answer, errors.EMQError):
-                log.error("schedule %s of topic %s: an occurrence was dropped: %s", turn.entry.id, name, answer)
+                log.error("schedule %s of topic %s: an occurrence was dropped: %s", turn.entry.uid, name, answer)
             elif self._trail.enabled and answer:
                 published = events.Published(now_us, name, each.group, [each.id], 0, published_us, due_ms=due_ms)
                 self._trail.record(published)
@@ -318,7 +318,7 @@ class Firing:
         topic = group.owner.topic.name
         keys = None if m.key is None else [m.key]
         for number, due_ms in turn.occurrences:
-            ids = [f"{m.id}.{number}"]
+            ids = [f"{m.uid}.{number}"]
             published = events.Published(now_us, topic, group.index, ids, m.priority, due_ms * 1000, keys=keys)
             self._trail.record(published)
 
@@ -339,7 +339,7 @@ def _turn(group: OwnedGroup, m: Message, now_ms: int) -> _Turn:
 def _occurrence(group: OwnedGroup, m: Message, number: int, due_ms: int) -> bytes:
     return message.encode_retry(
         Message(
-            id=f"{m.id}.{number}",
+            uid=f"{m.uid}.{number}",
             payload=m.payload,
             key=m.key,
             published_us=due_ms * 1000,

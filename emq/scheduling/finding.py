@@ -196,7 +196,7 @@ async def _in_lanes(app: App, among: Sequence[Topic], task: str) -> Waits | None
         skip = 0
         while skip < state.waiting and left and (page := await lanes.waiting(lane, skip, PAGE, LANE_BYTES)):
             for entry in page:
-                if entry.id == task or entry.id.startswith(task + COPY):
+                if task in (entry.id, message.label(entry.id)) or entry.id.startswith(task + COPY):
                     return Waits(topic, due_ms=entry.due_ms)
             skip, left = skip + len(page), left - 1
     return None

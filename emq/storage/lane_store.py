@@ -10,7 +10,7 @@ import enum
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from emq import errors
+from emq import errors, message
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.slot_store import PAGE_BYTES
@@ -65,6 +65,7 @@ class LaneAdd(NamedTuple):
     repeated.
 
     Attributes:
+        id: the identity of the message, see `emq.message.Message.uid`; the same for a schedule, which has no nonce.
         epoch: the owner's epoch, for a message that moves here from its log queue; None for a producer, who is not
             fenced.
         priority: from 0, the highest, to 15.
@@ -74,8 +75,8 @@ class LaneAdd(NamedTuple):
             an earlier entry of this id, and does not count. None for a first add. The caller's clock and the operator's
             are compared. If the operator's is behind, an entry that was taken sooner after `since_ms` than the clocks
             differ stands again. If it is ahead, a message of an id that was taken shortly before may be left out.
-        remember_ms: milliseconds for which the lane's group remembers the id, also when the entry is gone; an add of an
-            id that the group remembers is left out. 0 for adds that no publish repeats. See `log_store.Put`.
+        remember_ms: milliseconds for which the lane's group remembers the `label`, also when the entry is gone; an add
+            whose label the group remembers is left out. 0 for adds that no publish repeats. See `log_store.Put`.
     """
 
     lane: str
@@ -87,6 +88,11 @@ class LaneAdd(NamedTuple):
     priority: int = 0
     since_ms: int | None = None
     remember_ms: int = 0
+
+    @property
+    def label(self) -> str:
+        """The message's id, as its publisher chose it; see `emq.message.label`."""
+        return message.label(self.id)
 
 
 class LaneClaim(NamedTuple):
@@ -143,6 +149,23 @@ class WaitingEntry(NamedTuple):
     body: bytes
     due_ms: int
     priority: int = 0
+
+
+class EntryState(enum.StrEnum):
+    """The state of an entry; see `LaneStore`."""
+
+    WAITING = "waiting"
+    PREPARED = "prepared"
+    DEAD = "dead"
+
+
+class FoundEntry(NamedTuple):
+    id: str
+    state: EntryState
+
+
+MOST_FOUND = 1_000
+"""Most entries that `LaneStore.find` returns for one id."""
 
 
 class DeadEntry(NamedTuple):
@@ -213,6 +236,17 @@ class LaneStore(Protocol):
 
     async def inspect(self, lanes: Sequence[str]) -> Sequence[LaneState | Failure]:
         """Return sizes and next due time of each lane; the sizes of an unused lane are zero."""
+
+    async def find(self, asked: Sequence[tuple[str, str]]) -> Sequence[Sequence[FoundEntry] | Failure]:
+        """Find the entries of lanes by their id: an identity, or the id that publishers chose, which many may have.
+
+        Args:
+            asked: (lane, id).
+
+        Returns:
+            For each, the entries of this identity or label, `MOST_FOUND` at most. The time does not grow with the
+            number of other entries, except in the memory store.
+        """
 
     async def dead(
         self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES

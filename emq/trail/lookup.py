@@ -9,6 +9,7 @@ segment that a running host has not written yet: the last second of events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from emq.message import MARK
 from emq.trail import events, segments
 from emq.trail.events import COPY, Event
 
@@ -24,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 
 def of_message(directory: Path, message_id: str, on_progress: Progress = lambda _done, _all: None) -> list[Event]:
-    """Return all events of an id and of its copies in a lane, in order of time; a publish counts from its beginning.
+    """Return all events of an id, of all messages that have it, and of its copies in a lane, in order of time; a publish counts from its beginning.
 
     The same id may occur in several topics if they are sorted.
 
@@ -35,7 +37,9 @@ def of_message(directory: Path, message_id: str, on_progress: Progress = lambda 
         directory,
         0,
         "id",
-        lambda ids: pc.or_(pc.equal(ids, message_id), pc.starts_with(ids, message_id + COPY)),
+        lambda ids: reduce(
+            pc.or_, [pc.equal(ids, message_id), *(pc.starts_with(ids, message_id + mark) for mark in (COPY, MARK))]
+        ),
         on_progress,
     )
     return sorted(found, key=lambda e: (e.published_us or e.time_us) if e.event == events.PUBLISHED else e.time_us)

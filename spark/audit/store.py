@@ -96,7 +96,7 @@ async def look(app: App) -> tuple[list[Topic], StoreView]:
     for topic in topics:
         lanes += await _groups(app.store, topic, waiting)
         dead += [
-            (letter.topic, letter.id, letter.dead_ms * 1000) async for letter in dead_letters.find(app.store, topic)
+            (letter.topic, letter.uid, letter.dead_ms * 1000) async for letter in dead_letters.find(app.store, topic)
         ]
     return topics, StoreView(queues, lanes, waiting, dead, at_us)
 

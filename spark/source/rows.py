@@ -84,4 +84,4 @@ def _decoded(body: bytes) -> message.Message:
     try:
         return message.decode(body)
     except message.UNREADABLE:
-        return message.Message(id="", payload=bytes(body))
+        return message.Message(uid="", payload=bytes(body))

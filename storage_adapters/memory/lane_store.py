@@ -5,11 +5,14 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import islice
 
-from emq import errors
+from emq import errors, message
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
+    MOST_FOUND,
     DeadEntry,
+    FoundEntry,
     LaneAdd,
     LaneClaim,
     LaneClaimed,
@@ -48,13 +51,13 @@ class MemoryLanes:
         if add.epoch is None and add.lane in self._world.sealed:
             return lane_sealed(add.lane)
         lane = self._world.lanes.get(add.lane) or Lane()
-        if add.id in lane.bodies or (add.remember_ms and not self._world.fresh(add.lane, (add.id,))):
+        if add.id in lane.bodies or (add.remember_ms and not self._world.fresh(add.lane, (add.label,))):
             return False
         if add.since_ms is not None and self._world.is_taken(add.lane, add.id, add.since_ms):
             return None
         self._world.forget_taken(add.lane, add.id)
         if add.remember_ms:
-            self._world.remember(add.lane, (add.id,), add.remember_ms)
+            self._world.remember(add.lane, (add.label,), add.remember_ms)
         self._world.lanes[add.lane] = lane
         lane.bodies[add.id] = add.body
         if add.reason is None:
@@ -149,6 +152,18 @@ class MemoryLanes:
     async def inspect(self, lanes: Sequence[str]) -> list[LaneState]:
         """See `LaneStore.inspect`."""
         return [_state(self._world.lanes.get(name)) for name in lanes]
+
+    async def find(self, asked: Sequence[tuple[str, str]]) -> list[list[FoundEntry]]:
+        """See `LaneStore.find`. Walks over all entries, which is quick in memory."""
+        return [self._find(name, id_) for name, id_ in asked]
+
+    def _find(self, name: str, id_: str) -> list[FoundEntry]:
+        lane = self._world.lanes.get(name)
+        if lane is None:
+            return []
+        begin = id_ + message.MARK
+        named = (each for each in lane.bodies if each == id_ or (each.startswith(begin) and message.label(each) == id_))
+        return [FoundEntry(each, lane.state(each)) for each in islice(named, MOST_FOUND)]
 
     async def dead(
         self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 from emq import errors
 from emq.clock import Clock, SystemClock
-from emq.storage.lane_store import AHEAD_S, MOST_TAKEN, TAKEN_S, LaneClaim
+from emq.storage.lane_store import AHEAD_S, MOST_TAKEN, TAKEN_S, EntryState, LaneClaim
 from emq.storage.log_store import fresh_places
 from emq.storage.marks import Mark, digest
 from storage_adapters.memory.slot_members import SortedSlot
@@ -131,6 +131,11 @@ class Lane:
                     rooms[room] -= 1
             if not heap:
                 del self.waiting[priority]
+
+    def state(self, id_: str) -> EntryState:
+        if id_ in self.dead:
+            return EntryState.DEAD
+        return EntryState.PREPARED if id_ in self.prepared else EntryState.WAITING
 
     def take_back(self, id_: str) -> bool:
         """Remove a waiting entry; return whether it was waiting. Walks over all entries, which is quick in memory."""

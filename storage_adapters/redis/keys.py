@@ -20,6 +20,7 @@ shards' hash slots are spread evenly.
     <tag>:dead:<slot>          zset    id, score = time of death in ms
     <tag>:body:<slot>          hash    id -> body, in every state
     <tag>:reason:<slot>        hash    id -> why it is dead
+    <tag>:named:<slot>         zset    the ids with a nonce ("order-17#..."), all of score 0, in every state
     <tag>:taken:<slot>         zset    id that was taken for good, score = time of that in ms, or the highest score
                                        before plus one if that is greater; the key expires
     <tag>:taken_ms:<slot>      hash    id -> time when it was taken in ms, where the score differs; the key expires
@@ -104,6 +105,9 @@ class Shard:
 
     def reason(self, slot: str) -> str:
         return f"{self._tag}:reason:{slot}"
+
+    def named(self, slot: str) -> str:
+        return f"{self._tag}:named:{slot}"
 
     def taken(self, slot: str) -> str:
         return f"{self._tag}:taken:{slot}"
@@ -224,6 +228,7 @@ _GROUP_TYPES = {
     "dead": "zset",
     "body": "hash",
     "reason": "hash",
+    "named": "zset",
     "taken": "zset",
     "taken_ms": "hash",
     "ids": "zset",

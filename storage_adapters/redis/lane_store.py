@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from emq import errors
+from emq import errors, message
 from emq.clock import Clock, SystemClock
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
     AHEAD_S,
+    MOST_FOUND,
     MOST_TAKEN,
     TAKEN_S,
     DeadEntry,
+    EntryState,
+    FoundEntry,
     LaneAdd,
     LaneClaim,
     LaneClaimed,
@@ -50,11 +53,11 @@ class RedisLanes:
             for add in chunk:
                 keys += (shard.waiting(add.lane), shard.ranks(add.lane), shard.body(add.lane))
                 keys += (shard.dead(add.lane), shard.reason(add.lane))
-                keys += (shard.taken(add.lane), shard.taken_ms(add.lane), shard.ids(add.lane))
+                keys += (shard.taken(add.lane), shard.taken_ms(add.lane), shard.ids(add.lane), shard.named(add.lane))
                 epoch = -1 if add.epoch is None else add.epoch
                 args += (add.lane, add.id, epoch, add.body, add.due_ms, add.priority)
                 args += (add.reason or "", int(add.reason is not None), "" if add.since_ms is None else add.since_ms)
-                args.append(add.remember_ms)
+                args += (add.remember_ms, add.label)
             # An entry that moves here from a log queue leaves the queue only after this call.
             moved = all(add.epoch is not None for add in chunk)
             answers = await self._server.run("lane_add", keys, args, durability, allow_oom=moved, outlives=moved)
@@ -86,7 +89,7 @@ class RedisLanes:
             for s in chunk:
                 keys += (shard.waiting(s.lane), shard.ranks(s.lane), shard.prepared(s.lane))
                 keys += (shard.body(s.lane), shard.dead(s.lane), shard.reason(s.lane))
-                keys += (shard.taken(s.lane), shard.taken_ms(s.lane))
+                keys += (shard.taken(s.lane), shard.taken_ms(s.lane), shard.named(s.lane))
                 args += (s.lane, s.id, s.verdict.value, -1 if s.epoch is None else s.epoch)
                 args += (s.due_ms, s.priority, s.body, s.reason, int(s.for_good))
             answers = await self._server.run("lane_settle", keys, args)
@@ -113,6 +116,17 @@ class RedisLanes:
             ]
 
         return await self._each(lanes, lambda s: s, one)
+
+    async def find(self, asked: Sequence[tuple[str, str]]) -> list[list[FoundEntry]]:
+        async def one(shard: Shard, chunk: Sequence[tuple[str, str]]) -> list[list[FoundEntry]]:
+            keys, args = list[str](), list[Any]([MOST_FOUND])
+            for lane, id_ in chunk:
+                keys += (shard.body(lane), shard.named(lane), shard.waiting(lane), shard.dead(lane))
+                args += (id_, id_ + message.MARK, id_ + _BEHIND_MARK)
+            answers = await self._server.run("lane_find", keys, args)
+            return [_found(id_, flat) for (_, id_), flat in zip(chunk, answers, strict=True)]
+
+        return await self._each(asked, lambda a: a[0], one)
 
     async def dead(
         self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
@@ -144,6 +158,14 @@ class RedisLanes:
 def _text(text: bytes) -> str:
     """Return text from bytes, also from bytes that another program wrote."""
     return text.decode(errors="replace")
+
+
+_BEHIND_MARK = chr(ord(message.MARK) + 1)
+
+
+def _found(id_: str, flat: Sequence[bytes]) -> list[FoundEntry]:
+    each = ((_text(uid), _text(state)) for uid, state in zip(flat[::2], flat[1::2], strict=True))
+    return [FoundEntry(uid, EntryState(state)) for uid, state in each if id_ in (uid, message.label(uid))]
 
 
 def _whole(score: bytes) -> int:

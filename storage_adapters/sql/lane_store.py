@@ -7,14 +7,17 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from emq import errors
+from emq import errors, message
 from emq.storage.answers import Failure
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
     AHEAD_S,
+    MOST_FOUND,
     MOST_TAKEN,
     TAKEN_S,
     DeadEntry,
+    EntryState,
+    FoundEntry,
     LaneAdd,
     LaneClaim,
     LaneClaimed,
@@ -75,7 +78,7 @@ class SqlLanes:
         keys = [(lanes[add.lane].id, stored(add.id)) for add in adds]
         states, taken_ms = _states(transaction, keys)
         now_ms = self._backend.now_ms()
-        asked = [(lanes[add.lane].id, add.id) for add in adds if add.remember_ms]
+        asked = [(lanes[add.lane].id, add.label) for add in adds if add.remember_ms]
         published = PublishedIds(transaction, asked, now_ms)
         answers: list[bool | errors.NotOwner | errors.QueueSealed | None] = []
         rows: list[tuple[Any, ...]] = []
@@ -88,7 +91,7 @@ class SqlLanes:
             if lane.sealed and add.epoch is None:
                 answers.append(lane_sealed(add.lane))
                 continue
-            if add.remember_ms and published.is_remembered(lane.id, add.id):
+            if add.remember_ms and published.is_remembered(lane.id, add.label):
                 answers.append(False)
                 continue
             if states.get(key) == TAKEN:
@@ -101,7 +104,7 @@ class SqlLanes:
                 continue
             answers.append(True)
             if add.remember_ms:
-                published.remember(lane.id, (add.id,), add.remember_ms)
+                published.remember(lane.id, (add.label,), add.remember_ms)
             states[key] = WAITING if add.reason is None else DEAD
             if add.reason is None:
                 rows.append((*key, WAITING, add.due_ms, add.due_ms, add.priority, add.body, ""))
@@ -234,6 +237,10 @@ class SqlLanes:
         """See `LaneStore.inspect`. The database counts, so the time grows with the entries in the lanes."""
         return await self._backend.of_each("inspect lane", lanes, str, _inspect, read_only=True)
 
+    async def find(self, asked: Sequence[tuple[str, str]]) -> list[list[FoundEntry] | Failure]:
+        """See `LaneStore.find`."""
+        return await self._backend.of_each("find in lane", asked, operator.itemgetter(0), _find, read_only=True)
+
     async def dead(
         self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
     ) -> list[DeadEntry]:
@@ -268,6 +275,24 @@ def _inspect(transaction: Transaction, names: Sequence[str]) -> Sequence[LaneSta
         )
         for name in names
     ]
+
+
+def _find(transaction: Transaction, asked: Sequence[tuple[str, str]]) -> Sequence[list[FoundEntry]]:
+    """Look for each id, and in the range of names that may have it as their label."""
+    rows = [
+        [i, lane, stored(id_), stored(id_ + message.MARK), stored(id_ + _BEHIND_MARK)]
+        for i, (lane, id_) in enumerate(asked)
+    ]
+    found: list[list[FoundEntry]] = [[] for _ in asked]
+    for i, uid, state in transaction.rows("entries_named", rows=rows, most=MOST_FOUND * len(rows)):
+        name = restored(uid)
+        if asked[i][1] in (name, message.label(name)):
+            found[i].append(FoundEntry(name, _STATES[state]))
+    return found
+
+
+_BEHIND_MARK = chr(ord(message.MARK) + 1)
+_STATES = {WAITING: EntryState.WAITING, PREPARED: EntryState.PREPARED, DEAD: EntryState.DEAD}
 
 
 def _states(

@@ -28,7 +28,7 @@ MUTANTS = (
         "L",
         "a PartialFailure with ids that are not in the batch acknowledges the messages that it does not name",
         "emq/dispatch/retry.py",
-        "failures = {id_: failures.get(id_, unclear) for id_ in ids}",
+        "failures = {m.uid: failures.get(m.uid, unclear) for m in batch}",
         "pass",
         "tests/integration/test_odd_calls.py"
         "::test_a_partial_failure_with_an_id_of_another_kind_acknowledges_nothing_in_silence",

@@ -74,8 +74,8 @@ MUTANTS = (
         "O",
         "a dead letter is added without its owner's epoch, so that a stale owner's dead letter is taken",
         "emq/dispatch/settle_requests.py",
-        "return LaneAdd(group.name, m.id, body, now_ms, decision.recorded, group.epoch, since_ms=since_ms)",
-        "return LaneAdd(group.name, m.id, body, now_ms, decision.recorded, since_ms=since_ms)",
+        "return LaneAdd(group.name, m.uid, body, now_ms, decision.recorded, group.epoch, since_ms=since_ms)",
+        "return LaneAdd(group.name, m.uid, body, now_ms, decision.recorded, since_ms=since_ms)",
         "tests/unit/test_settler.py::test_a_stale_owner_buries_nothing",
     ),
     Mutant(

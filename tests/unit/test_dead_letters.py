@@ -63,7 +63,7 @@ async def ids(store: MemoryStore, selection: Selection = dead_letters.EVERY) -> 
 async def test_letters_are_found_group_by_group_with_all_that_is_known(store: MemoryStore) -> None:
     found = [letter async for letter in dead_letters.find(store, TOPIC)]
     assert [letter.id for letter in found] == [f"m{i}" for i in (0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11)]
-    assert found[1] == ("orders", 0, "low", "m2", b"2", 16, "HTTP 500", START_MS + 3_000, ())
+    assert found[1] == ("orders", 0, "low", "m2", b"2", 16, "HTTP 500", START_MS + 3_000, (), "m2")
 
 
 async def test_letters_are_selected_by_time_reason_and_id(store: MemoryStore) -> None:

@@ -19,7 +19,7 @@ from support.virtual import virtual
 from emq import errors, message
 from emq.clock import SystemClock
 from emq.database import Database
-from emq.message import slot_id
+from emq.message import label, slot_id
 from emq.producer import Producer, doubtful_delays, router
 from emq.storage.log_store import Read, Trim
 from emq.topics.catalog import Catalog, Changes
@@ -168,9 +168,11 @@ async def test_ids_that_the_caller_gives_are_those_of_the_messages(r: Rig) -> No
         ("run.3", b"c"),
         ("run.4", b"d"),
     ]
-    for _ in range(2):  # a lane takes an id once
+    for _ in range(2):  # each publish stores a message of its own
         assert await r.producer.publish_many("orders", [b"e"], message_ids=["run.5"], delay_ms=60_000) == ["run.5"]
-    assert [entry.id for entry in await r.store.real.lanes.waiting("orders/0")] == ["run.5"]
+    waiting = [entry.id for entry in await r.store.real.lanes.waiting("orders/0")]
+    assert [label(uid) for uid in waiting] == ["run.5", "run.5"]
+    assert len({*waiting, *(m.uid for m in found)}) == 6, "each has an identity of its own"
 
 
 async def test_ids_that_cannot_be_are_refused(r: Rig) -> None:
@@ -303,7 +305,7 @@ async def test_publishes_of_unknown_outcome_are_recorded_with_their_ids(
     )
     assert set(map(type, outcomes)) == {type(fault)}
     content = slot_id(zlib.crc32(b"x") % (await r.catalog.get("sorted")).slots, b"x")
-    ids = [id_ for event in trail.events if isinstance(event, Doubted) for id_ in event.ids]
+    ids = [label(uid) for event in trail.events if isinstance(event, Doubted) for uid in event.ids]
     assert sorted(ids) == (sorted(["alone", "first", "second", "later", content]) if doubted else [])
 
 

@@ -102,7 +102,7 @@ def test_what_left_its_slot_for_the_lane_goes_on_under_its_own_id(slot: Slot) ->
     slot.publish(0).story.own("host", 5)
     m = moved.message()
     trail.started(m, 1)
-    m.id = copy
+    m.uid = copy
     trail.record(events.Retried(T0_US + 20 * MS, m, "failed", T0_US // 1000 + 100))
     assert so_far({copy}).unfinished == 1
     slot.publish(30).deliver(40, 50, key="k")
@@ -117,7 +117,7 @@ def test_a_publish_whose_message_left_for_the_lane_is_not_lost(slot: Slot) -> No
     slot.publish(0).deliver(10, 20).publish(100)
     m = Delivery(CONTENT, 110, 120, ready=109, offset=-1).message()
     slot.story.trail().started(m, 1)
-    m.id = f"{CONTENT}~5"
+    m.uid = f"{CONTENT}~5"
     slot.story.trail().record(events.Retried(T0_US + 120 * MS, m, "failed", T0_US // 1000 + 200))
     slot.story.deliver(Delivery(f"{CONTENT}~5", 200, 210, ready=199, offset=-1, attempt=2))
     proof = slot.prove()

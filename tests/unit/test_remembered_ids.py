@@ -11,6 +11,7 @@ from support.rig import Rig, rig
 
 from emq import errors
 from emq.clock import SystemClock
+from emq.message import label
 from emq.producer import Producer
 from emq.producer.outgoing import Outgoing
 from emq.storage.log_store import Read, Trim
@@ -54,7 +55,7 @@ async def test_only_the_publish_that_stored_the_message_is_recorded(r: Rig) -> N
     await producer.publish("orders", b"x", message_id="d")
     for _ in range(2):
         await producer.publish("orders", b"x", message_id="later", delay_ms=60_000)
-    recorded = [id_ for event in trail.events if isinstance(event, events.Published) for id_ in event.ids]
+    recorded = [label(uid) for event in trail.events if isinstance(event, events.Published) for uid in event.ids]
     assert sorted(recorded) == ["a", "b", "c", "d", "later"]
 
 

@@ -113,7 +113,7 @@ class Finder:
             part = offsets[start - offsets.start :][:AT_ONCE]
             bodies = await asyncio.gather(*(log.get(queue, offset) for offset in part))
             for offset, body in zip(part, bodies, strict=True):
-                if body is not None and (m := _decoded(body)) is not None and m.id == self._id:
+                if body is not None and (m := _decoded(body)) is not None and self._id in (m.id, m.uid):
                     return offset
         return None
 
@@ -184,7 +184,7 @@ class Finder:
         return None
 
     def _is(self, entry_id: str) -> bool:
-        return entry_id == self._id or entry_id.startswith(self._id + COPY)
+        return self._id in (entry_id, message.label(entry_id)) or entry_id.startswith(self._id + COPY)
 
     # ------------------------------------------------------------------------------------------------------------ slots
 

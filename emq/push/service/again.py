@@ -1,9 +1,8 @@
 """Puts messages into an endpoint's topic once more, under the ids that they have.
 
 A dead letter leaves the dead letters in the same step in which it waits again (`LaneVerdict.REPLAY`), so it does so
-exactly once, however often the call is repeated. A message that is not among the dead letters is added to its lane. A
-lane holds an id once: a repeat of the call adds nothing while the message waits, and adds it once more after it was
-delivered. So a repeat after a crash loses nothing, and sends at most those messages again that were under way.
+exactly once, however often the call is repeated. A message that is not in a lane is added to one. A repeat of the call
+adds nothing while the message waits, and adds it once more after it was delivered. So a repeat after a crash loses nothing, and sends at most those messages again that were under way.
 
 Messages go into lanes and not into queues. The `dedupe_s` of a topic is for publishes that are repeated by mistake, so
 it does not hold back what somebody wants to be sent again.
@@ -16,13 +15,16 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from emq import errors, message
+from emq.inspect import planned
 from emq.message import Message
 from emq.producer import checks
 from emq.push.service.parts import Parts
 from emq.push.service.stored import StoredMessage
 from emq.storage.answers import served
-from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
+from emq.storage.lane_store import EntryState, LaneAdd, LaneSettle, LaneVerdict
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq.trail import events
@@ -66,7 +68,7 @@ async def put(parts: Parts, topic: Topic, items: Sequence[Item]) -> list[Put]:
     """
     now_us = parts.app.clock.now_us()
     made = [_message(topic, item, now_us) for item in items]
-    found: dict[int, Put] = dict.fromkeys(await _replayed(parts, topic, made, now_us), Put.REPLAYED)
+    found = await _in_lanes(parts, topic, made, now_us)
     rest = [i for i in range(len(made)) if i not in found]
     for _ in range(TRIES):
         if not rest:
@@ -96,33 +98,52 @@ def _group(topic: Topic, m: Message) -> int:
     """Return the group of a message; a message without a key has one, too, so that a repeat finds the same lane."""
     if m.key is not None:
         return group_of_key(m.key, topic.active_groups)
-    return zlib.crc32(m.id.encode()) % topic.active_groups
+    return zlib.crc32(m.uid.encode()) % topic.active_groups
 
 
-async def _replayed(parts: Parts, topic: Topic, made: Sequence[Message], now_us: int) -> list[int]:
-    """Replay those that are dead letters in any group; return their places."""
-    wanted = [(i, group) for i in range(len(made)) for group in range(topic.groups)]
-    verdicts = [
-        LaneSettle(
-            *(topic.group(group), made[i].id, LaneVerdict.REPLAY, None, now_us // 1000),
-            message.encode_retry(made[i]),
-            priority=made[i].priority,
-        )
-        for i, group in wanted
-    ]
+async def _in_lanes(parts: Parts, topic: Topic, made: Sequence[Message], now_us: int) -> dict[int, Put]:
+    """Look for the messages in the lanes of all groups, and replay the dead letters among them.
+
+    Of a message that has several letters, since it was sent twice around a crash, one is replayed; the others go.
+    """
+    app, places = parts.app, {m.id: i for i, m in enumerate(made)}
+    letters: list[planned.Named] = []
+    found: dict[int, Put] = {}
+    async for entries in planned.named(app.store.lanes, topic, places, *EntryState):
+        for entry in entries:
+            if entry.state is EntryState.DEAD:
+                letters.append(entry)
+            else:
+                found[places[entry.id]] = Put.THERE
+    first: dict[str, planned.Named] = {}
+    verdicts: list[LaneSettle] = []
+    for letter in letters:
+        m, lane = made[places[letter.id]], topic.group(letter.group)
+        if places[letter.id] in found or first.setdefault(letter.id, letter) is not letter:
+            verdicts.append(LaneSettle(lane, letter.uid, LaneVerdict.PURGE, for_good=True))
+        else:
+            body = message.encode_retry(_of_uid(m, letter.uid))
+            replay = LaneSettle(lane, letter.uid, LaneVerdict.REPLAY, None, now_us // 1000, body, priority=m.priority)
+            verdicts.append(replay)
     answers: list[object] = []
     for start in range(0, len(verdicts), CHUNK):
-        answers += served(await parts.app.store.lanes.settle(verdicts[start : start + CHUNK]))
-    done = [(i, group) for (i, group), answer in zip(wanted, answers, strict=True) if answer is True]
-    for i, group in done:
-        parts.app.trail.record(events.Replayed(now_us, topic.name, group, made[i].priority, made[i].id))
-    return [i for i, _ in done]
+        answers += served(await app.store.lanes.settle(verdicts[start : start + CHUNK]))
+    for letter, verdict, answer in zip(letters, verdicts, answers, strict=True):
+        if answer is True and verdict.verdict is LaneVerdict.REPLAY:
+            found[places[letter.id]] = Put.REPLAYED
+            priority = made[places[letter.id]].priority
+            app.trail.record(events.Replayed(now_us, topic.name, letter.group, priority, letter.uid))
+    return found
+
+
+def _of_uid(m: Message, uid: str) -> Message:
+    return msgspec.structs.replace(m, uid=uid)
 
 
 async def _added(parts: Parts, topic: Topic, made: dict[int, Message], now_us: int) -> dict[int, Put]:
     groups = {i: _group(topic, m) for i, m in made.items()}
     adds = [
-        LaneAdd(topic.group(groups[i]), m.id, message.encode_retry(m), now_us // 1000, priority=m.priority)
+        LaneAdd(topic.group(groups[i]), m.uid, message.encode_retry(m), now_us // 1000, priority=m.priority)
         for i, m in made.items()
     ]
     answers = served(await parts.app.store.lanes.add(adds, topic.options.durability))
@@ -134,7 +155,7 @@ async def _added(parts: Parts, topic: Topic, made: dict[int, Message], now_us: i
         if answer is True:
             parts.app.trail.record(
                 events.Published(
-                    *(now_us, topic.name, groups[i], [m.id], m.priority, m.published_us),
+                    *(now_us, topic.name, groups[i], [m.uid], m.priority, m.published_us),
                     keys=[m.key],
                     due_ms=[now_us // 1000],
                 )
@@ -155,6 +176,6 @@ async def _astray(parts: Parts, topic: Topic, made: dict[int, Message]) -> tuple
     astray = [(i, m) for i, m in made.items() if _group(topic, m) >= now.groups]
     if not astray:
         return [], now
-    recalls = [LaneSettle(topic.group(_group(topic, m)), m.id, LaneVerdict.RECALL) for _, m in astray]
+    recalls = [LaneSettle(topic.group(_group(topic, m)), m.uid, LaneVerdict.RECALL) for _, m in astray]
     answers = served(await parts.app.store.lanes.settle(recalls))
     return [i for (i, _), answer in zip(astray, answers, strict=True) if answer is True], now

@@ -12,18 +12,18 @@ database.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
+from emq.inspect import planned
 from emq.push.records.accepted import IDS_AT_ONCE, Accepted
 from emq.push.records.deliveries import DEAD, PENDING
 from emq.push.records.messages import Messages, Place
 from emq.push.service.parts import Parts
 from emq.push.service.tenancy import Tenancy
 from emq.storage.answers import served
-from emq.storage.lane_store import LaneSettle, LaneVerdict
-from emq.topics.model import Topic
+from emq.storage.lane_store import EntryState, LaneSettle, LaneVerdict
 
 ERASED = "the payload was erased"
 """The reason of deliveries that are cancelled because their payload was erased."""
@@ -124,12 +124,8 @@ class Erasing:
         """Throw the dead letters of messages away, where there are any."""
         by_topic = await self._parts.read(lambda c: self._rows.by_topic(c, tenant, ids, DEAD))
         topics = await self._parts.topics(by_topic)
-        verdicts = [verdict for name, topic in topics.items() for verdict in _purges(topic, by_topic[name])]
-        for start in range(0, len(verdicts), CHUNK):
-            served(await self._parts.app.store.lanes.settle(verdicts[start : start + CHUNK]))
-
-
-def _purges(topic: Topic, ids: Collection[str]) -> Iterable[LaneSettle]:
-    for group in range(topic.groups):
-        for id_ in ids:
-            yield LaneSettle(topic.group(group), id_, LaneVerdict.PURGE, for_good=True)
+        lanes = self._parts.app.store.lanes
+        for name, topic in topics.items():
+            async for letters in planned.named(lanes, topic, by_topic[name], EntryState.DEAD):
+                purges = [LaneSettle(topic.group(e.group), e.uid, LaneVerdict.PURGE, for_good=True) for e in letters]
+                served(await lanes.settle(purges))

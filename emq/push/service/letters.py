@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
+from emq import message
 from emq.inspect import dead_letters
 from emq.inspect.dead_letters import Letter, Selection
 from emq.offsets import lag
@@ -186,7 +187,7 @@ class LetterService:
         async for topic, _, dead in self._letters(tenant, wanted, None):
             looked += 1
             endpoint = topic.name.removeprefix(topic_of(tenant, ""))
-            if wanted.fits(dead) and (not named or (endpoint, dead.id) in named):
+            if wanted.fits(dead) and (not named or (endpoint, message.label(dead.id)) in named):
                 batch.append(LaneSettle(dead.lane, dead.id, LaneVerdict.PURGE, for_good=True))
             if len(batch) == CHUNK:
                 n += await self._purged(batch)

@@ -188,7 +188,9 @@ class Sweep:
             ):
                 after, seen = (page[-1].dead_ms, page[-1].id), seen + len(page)
                 found += [
-                    Verdict(by_message[d.id], deliveries.DEAD, d.reason[:200]) for d in page if d.id in by_message
+                    Verdict(by_message[id_], deliveries.DEAD, d.reason[:200])
+                    for d in page
+                    if (id_ := message.label(d.id)) in by_message
                 ]
             saw_all = saw_all and seen < MOST_LETTERS
         return found, saw_all
@@ -241,7 +243,7 @@ class Sweep:
         found: set[str] = set()
         seen = 0
         while seen <= MOST_WAITING and (page := await lanes.waiting(lane, seen, PAGE)):
-            found.update(entry.id for entry in page)
+            found.update(message.label(entry.id) for entry in page)
             seen += len(page)
         # Entries that were claimed while the pages were read are in none of them.
         [after] = served(await lanes.inspect([lane]))

@@ -2,7 +2,7 @@
 -- Carry out verdicts on prepared and dead entries, and take back waiting ones. Seal and open lanes; forget the entries
 -- that were taken for good.
 -- KEYS  1 hash lane_armed, 2 hash fence, 3 zset woken, 4 set sealed, then for each verdict: zset waiting, zset
---       ranks, hash prepared, hash bodies, zset dead, hash reasons, zset taken, hash taken_ms
+--       ranks, hash prepared, hash bodies, zset dead, hash reasons, zset taken, hash taken_ms, zset named
 -- ARGV  1 now in ms, 2 for how many ms to remember an entry taken for good, 3 most such entries of a lane, 4 how many
 --       ms a caller's clock may be ahead; then for each verdict: lane, id, verdict, epoch (-1: not fenced), due_ms,
 --       priority, body, reason, for good (0/1)
@@ -30,7 +30,7 @@ end
 local answer = {}
 for i = 0, (#ARGV - 4) / 9 - 1 do
   local lane, id, verdict, epoch, due, priority, body, reason, for_good = unpack(ARGV, 5 + i * 9, 13 + i * 9)
-  local waiting, ranks, prepared, bodies, dead, reasons, taken, times = unpack(KEYS, 5 + i * 8, 12 + i * 8)
+  local waiting, ranks, prepared, bodies, dead, reasons, taken, times, named = unpack(KEYS, 5 + i * 9, 13 + i * 9)
   local done, leave
   epoch = tonumber(epoch)
   if epoch >= 0 and highest(redis.call('HGET', KEYS[2], lane), -1) > epoch then
@@ -66,6 +66,7 @@ for i = 0, (#ARGV - 4) / 9 - 1 do
       end
       leave()
       redis.call('HDEL', bodies, id)
+      redis.call('ZREM', named, id)
     else
       -- The entry arrives before it leaves: after damage to a key, the verdict can be repeated.
       if verdict == 'dead' then
