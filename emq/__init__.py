@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from emq.groups.receiver import Delivery
     from emq.inspect.dead_letters import Selection
     from emq.message import Message
+    from emq.producer.outcomes import Repeated
     from emq.settings import Settings
     from emq.storage.durability import Durability
     from emq.storage.environment import Environment
@@ -37,6 +38,7 @@ __all__ = [
     "PublishCall",
     "PublishNext",
     "Reject",
+    "Repeated",
     "Retry",
     "Selection",
     "Settings",
@@ -63,6 +65,7 @@ _HOMES = {
     "PublishCall": "emq.calls.middleware",
     "PublishNext": "emq.calls.middleware",
     "Reject": "emq.errors",
+    "Repeated": "emq.producer.outcomes",
     "Retry": "emq.errors",
     "Selection": "emq.inspect.dead_letters",
     "Settings": "emq.settings",

@@ -11,7 +11,7 @@ from emq.storage.answers import FAILURES
 
 
 class Repeated(str):
-    """The id of a message that a topic with `dedupe_s` remembers: the publish stored nothing, since it repeats that one."""
+    """The id of a message that its topic remembers (`dedupe_s`): this publish repeats that one, and stored nothing."""
 
     __slots__ = ()
 

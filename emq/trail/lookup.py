@@ -26,7 +26,9 @@ Progress = Callable[[int, int], None]
 
 
 def of_message(directory: Path, message_id: str, on_progress: Progress = lambda _done, _all: None) -> list[Event]:
-    """Return all events of an id, of all messages that have it, and of its copies in a lane, in order of time; a publish counts from its beginning.
+    """Return all events of an id, of all messages that have it, and of its copies in a lane, in order of time.
+
+    A publish counts from its beginning.
 
     The same id may occur in several topics if they are sorted.
 

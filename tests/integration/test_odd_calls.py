@@ -79,7 +79,7 @@ async def test_a_middleware_that_passes_no_message_of_a_batch_on_has_skipped_all
 
 
 async def test_misfits_of_messages_with_other_ids_do_not_count_as_successes() -> None:
-    renamed = Passing(lambda messages: [msgspec.structs.replace(m, id=f"copy of {m.id}") for m in messages])
+    renamed = Passing(lambda messages: [msgspec.structs.replace(m, uid=f"copy of {m.uid}") for m in messages])
     app = emq.App(middleware=[renamed])
 
     @app.handler("o", batch_size=9)

@@ -6,6 +6,35 @@ from mutants.mutant import SIMULATION, Mutant
 
 MUTANTS = (
     Mutant(
+        "lane-takes-the-label-for-the-identity",
+        "X",
+        "a message that failed is left out of its lane if another message of its id waits or is dead there",
+        "emq/dispatch/settle_requests.py",
+        "return LaneAdd(group.name, m.uid, body, decision.due_ms,",
+        "return LaneAdd(group.name, m.id, body, decision.due_ms,",
+        "tests/contract/test_reused_ids.py"
+        "::test_a_second_message_of_an_id_has_all_its_attempts_and_the_first_stays[memory-dead-at once]",
+    ),
+    Mutant(
+        "chosen-id-is-the-identity",
+        "L",
+        "a publish with an id of the caller's stores the message under this id alone",
+        "emq/producer/producer.py",
+        "return new if chosen is None else message.uid_of(chosen, new)",
+        "return chosen or new",
+        "tests/contract/test_reused_ids.py"
+        "::test_a_second_message_of_an_id_has_all_its_attempts_and_the_first_stays[memory-dead-delayed]",
+    ),
+    Mutant(
+        "recall-takes-one-of-an-id",
+        "L",
+        "a recall by an id takes back one of the messages that have it",
+        "emq/inspect/planned.py",
+        "            for entry in entries\n            if entry.state in states",
+        "            for entry in entries[:1]\n            if entry.state in states",
+        "tests/contract/test_reused_ids.py::test_an_id_replays_purges_and_recalls_all_messages_that_have_it[memory]",
+    ),
+    Mutant(
         "retry-forgets-its-priority",
         "P",
         "a message that failed in its queue comes back from the lane at the highest priority",

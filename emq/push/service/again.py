@@ -2,7 +2,8 @@
 
 A dead letter leaves the dead letters in the same step in which it waits again (`LaneVerdict.REPLAY`), so it does so
 exactly once, however often the call is repeated. A message that is not in a lane is added to one. A repeat of the call
-adds nothing while the message waits, and adds it once more after it was delivered. So a repeat after a crash loses nothing, and sends at most those messages again that were under way.
+adds nothing while the message waits, and adds it once more after it was delivered. So a repeat after a crash loses
+nothing, and sends at most those messages again that were under way.
 
 Messages go into lanes and not into queues. The `dedupe_s` of a topic is for publishes that are repeated by mistake, so
 it does not hold back what somebody wants to be sent again.
