@@ -151,12 +151,16 @@ class Retry(Exception):
         reason: kept with the message; shown if the message becomes a dead letter.
         after_s: seconds to wait before the next attempt; None or NaN means the topic's backoff schedule. A value below
             the schedule's counts as given. A negative value counts as 0; more than ten years count as ten years.
+        at_least: True if the schedule's wait counts where it is longer than `after_s`.
     """
 
-    def __init__(self, reason: str = "handler asked for a retry", *, after_s: float | None = None) -> None:
+    def __init__(
+        self, reason: str = "handler asked for a retry", *, after_s: float | None = None, at_least: bool = False
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.after_s = None if after_s is None else float(after_s)
+        self.at_least = at_least
 
 
 def tell_attempt(failure: BaseException, attempt: int, most: int | None = None) -> None:

@@ -83,16 +83,16 @@ def decide(options: TopicOptions, attempt: int, failure: BaseException, now: flo
     """Decide after the `attempt`-th delivery (from 1) failed at time `now` (seconds since the epoch).
 
     The wait is the entry of `options.backoff_s` for this attempt, shortened by a random part of up to `jitter`, so that
-    messages that failed together do not come back together. If the handler asked for a wait (`Retry.after_s`, such as
-    an endpoint's Retry-After), that wait counts, without jitter.
+    messages that failed together do not come back together. If the handler asked for a wait (`Retry.after_s`), that
+    wait counts, without jitter; with `Retry.at_least` (an endpoint's Retry-After) only if it is the longer one.
     """
     reason = describe(failure)
     if isinstance(failure, errors.Reject) or attempt >= options.max_attempts:
         return _dead(failure, reason)
     wait_s = asked_s(failure)
-    if wait_s is None:
+    if wait_s is None or getattr(failure, "at_least", False) is True:
         scheduled = options.backoff_s[max(1, min(attempt, len(options.backoff_s))) - 1]
-        wait_s = scheduled * (1 - options.jitter * random_.random())
+        wait_s = max(wait_s or 0.0, scheduled * (1 - options.jitter * random_.random()))
     return Decision(int((now + wait_s) * 1000), reason)
 
 

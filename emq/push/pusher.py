@@ -220,9 +220,8 @@ class Pusher:
             else:
                 ended_as = attempts.RETRY
                 if endpoint.schedule.decides:
-                    wait_s = failure.after_s
-                    if wait_s is None:
-                        wait_s = endpoint.schedule.wait_s(message.attempt, self._random)
+                    # The schedule is the floor: an endpoint cannot use up its attempts by asking for short waits.
+                    wait_s = max(failure.after_s or 0.0, endpoint.schedule.wait_s(message.attempt, self._random))
                     failure = errors.Retry(failure.reason, after_s=wait_s)  # each message of a batch has its own
                     next_us = self._clock.now_us() + int(wait_s * 1e6)
                     next_us = min(next_us, message.expires_us or next_us)

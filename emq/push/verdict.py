@@ -10,7 +10,8 @@
 - no answer (connection, TLS or name error, time-out, bytes that are not HTTP): retry.
 - a failure of this host, its network or its proxy: give back. It is charged neither to the endpoint nor to the message.
 
-`Retry-After` is honoured with every status that is retried. Nothing here does I/O.
+`Retry-After` is honoured with every status that is retried, where it is longer than the schedule's wait. Nothing here
+does I/O.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def of_response(status: int, retry_after: str | None, answer: str, now_s: float)
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
     if status == GONE:
         return errors.GiveBack(reason, pause_s=GONE_S)
-    return errors.Retry(reason, after_s=retry_after_s(retry_after, now_s))
+    return errors.Retry(reason, after_s=retry_after_s(retry_after, now_s), at_least=True)
 
 
 def of_error(exc: Exception, timeout_s: float) -> Failure:

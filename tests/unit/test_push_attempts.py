@@ -63,8 +63,15 @@ async def test_a_failure_is_recorded_with_the_time_of_the_next_attempt() -> None
     found = await attempted(500, 2, schedule=schedule)
     assert (found.status, found.outcome, found.reason) == (500, "retry", "HTTP 500")
     assert 50 <= found.next_us / 1e6 - NOW_S <= 100
-    asked = await attempted(web.Response(status=503, headers={"Retry-After": "7"}), 1, schedule=schedule)
-    assert asked.next_us == int((NOW_S + 7) * 1e6)
+    asked = await attempted(web.Response(status=503, headers={"Retry-After": "700"}), 1, schedule=schedule)
+    assert asked.next_us == int((NOW_S + 700) * 1e6)
+
+
+@pytest.mark.parametrize("asked", ["0", "1", "Wed, 21 Oct 2015 07:28:00 GMT"])
+async def test_an_endpoint_that_asks_for_a_short_wait_does_not_shorten_the_schedule(asked: str) -> None:
+    answer = web.Response(status=429, headers={"Retry-After": asked})
+    found = await attempted(answer, 2, schedule=Schedule((10.0, 100.0), 0.0, 5))
+    assert found.next_us == int((NOW_S + 100) * 1e6)
 
 
 async def test_the_last_attempt_is_dead_and_one_at_an_endpoint_that_is_gone_is_parked() -> None:

@@ -104,3 +104,9 @@ def test_a_handlers_wait_is_bounded_and_what_is_no_number_means_the_schedule(
     options = TopicOptions(backoff_s=(5.0,), jitter=0.0)
     waited_s = wait_s(options, 1, errors.Retry("later", after_s=asked_s))
     assert waited_s == pytest.approx(waits_s, abs=0.01)
+
+
+def test_a_wait_that_is_asked_for_at_least_never_shortens_the_schedule() -> None:
+    options = TopicOptions(backoff_s=(5.0,), jitter=0.0)
+    for asked_s, waited_s in ((0, 5), (1, 5), (7, 7)):
+        assert wait_s(options, 1, errors.Retry("later", after_s=asked_s, at_least=True)) == pytest.approx(waited_s)
