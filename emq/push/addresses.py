@@ -53,8 +53,20 @@ _CARRIERS = {
 _LOCAL_CARRIERS = ("64:ff9b:1::/48",)
 """A network's own NAT64: the place of the IPv4 address in it is not known."""
 
-_PUBLIC = ipaddress.IPv6Network("2000::/3")
-"""All public addresses of IPv6 are in it; the rest is reserved, apart from those that stand for an IPv4 address."""
+_PUBLIC = (
+    *("2001:200::/23", "2001:400::/23", "2001:600::/23", "2001:800::/22", "2001:c00::/23", "2001:e00::/23"),
+    *("2001:1200::/23", "2001:1400::/22", "2001:1800::/23", "2001:1a00::/23", "2001:1c00::/22", "2001:2000::/19"),
+    *("2001:4000::/23", "2001:4200::/23", "2001:4400::/23", "2001:4600::/23", "2001:4800::/23", "2001:4a00::/23"),
+    *("2001:4c00::/23", "2001:5000::/20", "2001:8000::/19", "2001:a000::/20", "2001:b000::/20", "2003::/18"),
+    *("2400::/12", "2410::/12", "2600::/12", "2610::/23", "2620::/23", "2630::/12", "2800::/12", "2a00::/12"),
+    *("2a10::/12", "2c00::/12"),
+)
+"""The networks of IPv6 that IANA has given out, by its registry "IPv6 Global Unicast Address Assignments". The rest is
+reserved or unassigned, apart from addresses that stand for an IPv4 address. To push to a network that was given out
+later, name it in `push_allow`."""
+
+_ISATAP = (0x0000_5EFE, 0x0200_5EFE)
+"""Bits 64 to 95 of an ISATAP address, in any network; its last 32 bits are an IPv4 address (RFC 5214)."""
 
 EVERYTHING = "*"
 
@@ -130,9 +142,10 @@ class AddressFilter:
             for kind, networks in _NETWORKS.items():
                 if any(_contains(network, each) for network in networks):
                     return f"the {kind} address {found}"
-        if len(seen) == 1 and isinstance(found, ipaddress.IPv6Address) and found not in _PUBLIC:
+        carried = any(found in network for network, _ in _CARRIER_NETWORKS if network.version == found.version)
+        if found.version == 6 and not carried and not any(found in network for network in _PUBLIC_NETWORKS):
             return f"the reserved address {found}"
-        return None
+        return f"this machine's own address {found}" if is_own(found) else None
 
     def check(self, address: str) -> None:
         """Raise `ForbiddenAddress` if push may not connect to the address."""
@@ -164,6 +177,21 @@ class AddressFilter:
             )
 
 
+def is_own(address: IPAddress) -> bool:
+    """Return whether an address is one of this machine's interfaces, as they are now.
+
+    The system is asked for the source address of packets to the address: for its own addresses, and for them alone,
+    this is the address itself. Nothing is sent.
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as asked:
+            asked.connect((str(address), 9))
+            return ipaddress.ip_address(asked.getsockname()[0].partition("%")[0]) == address
+    except OSError:  # no route leads there
+        return False
+
+
 def _parts(text: str) -> list[str]:
     return text.replace(",", " ").split()
 
@@ -185,6 +213,7 @@ def _network(text: str) -> Network:
 
 _NETWORKS = {kind: [ipaddress.ip_network(text) for text in networks] for kind, networks in _CLOSED.items()}
 _NETWORKS["reserved"] += [ipaddress.ip_network(text) for text in _LOCAL_CARRIERS]
+_PUBLIC_NETWORKS = [ipaddress.IPv6Network(text) for text in _PUBLIC]
 _CARRIER_NETWORKS = [(ipaddress.IPv6Network(text), bit) for text, bit in _CARRIERS.items()]
 
 
@@ -196,11 +225,11 @@ def _carried(address: IPAddress) -> list[IPAddress]:
     """Return the IPv4 address for which an IPv6 address stands, if it does."""
     if not isinstance(address, ipaddress.IPv6Address):
         return []
-    return [
-        ipaddress.IPv4Address(int(address) >> (128 - bit - 32) & 0xFFFFFFFF)
-        for network, bit in _CARRIER_NETWORKS
-        if address in network
-    ]
+    bits = int(address)
+    carried = [bits >> (128 - bit - 32) & 0xFFFFFFFF for network, bit in _CARRIER_NETWORKS if address in network]
+    if bits >> 32 & 0xFFFFFFFF in _ISATAP:
+        carried.append(bits & 0xFFFFFFFF)
+    return [*map(ipaddress.IPv4Address, carried)]
 
 
 def _address_in(host: str) -> str | None:

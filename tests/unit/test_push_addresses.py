@@ -16,6 +16,7 @@ from support.served import served
 
 from emq import errors, settings
 from emq.message import Message
+from emq.push import addresses
 from emq.push.addresses import AddressFilter
 from emq.push.endpoint import Endpoint
 from emq.push.pusher import Pusher
@@ -30,7 +31,8 @@ FORBIDDEN = [
     *("::ffff:127.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::10.0.0.1", "64:ff9b:1::8.8.8.8"),
     *("2002:7f00:1::", "2002:a9fe:a9fe::1", "2001::1", "2001:db8::1", "100::1", "5f00::1", "3fff::1"),
     *("168.63.129.16", "::ffff:a83f:8110", "::ffff:0:127.0.0.1", "192.52.193.1", "192.31.196.1", "2620:4f:8000::1"),
-    *("4000::1", "1::1", "e000::1"),
+    *("4000::1", "1::1", "e000::1", "2d00::1", "3ffe::1", "2001:6000::1", "3000::1"),
+    *("2606:4700::5efe:10.0.0.1", "2a00:1450::200:5efe:127.0.0.1", "fe80::5efe:8.8.8.8"),
     *("not-an-address", "", "0x7f000001", "127.1", "2130706433", "0177.0.0.1"),
 ]
 PUBLIC = [
@@ -47,6 +49,24 @@ def test_addresses_that_are_not_public_are_refused(address: str) -> None:
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_are_not_refused(address: str) -> None:
     assert AddressFilter().refusal(address) is None
+
+
+def test_the_addresses_of_this_machine_are_refused_also_if_they_are_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ipaddress.ip_address("8.8.4.4")
+    monkeypatch.setattr(addresses, "is_own", lambda address: address == own)
+    assert AddressFilter().refusal("8.8.4.4") == "this machine's own address 8.8.4.4"
+    assert AddressFilter().refusal("8.8.8.8") is None
+    assert AddressFilter(["8.8.4.4"]).refusal("8.8.4.4") is None
+
+
+def test_the_system_tells_which_addresses_are_those_of_this_machine() -> None:
+    assert addresses.is_own(ipaddress.ip_address("127.0.0.1"))
+    assert not addresses.is_own(ipaddress.ip_address("8.8.8.8"))
+    assert not addresses.is_own(ipaddress.ip_address("2606:4700::1111"))
+    for *_, place in socket.getaddrinfo(socket.gethostname(), 9, type=socket.SOCK_DGRAM):
+        name = str(place[0]).partition("%")[0]
+        if not ipaddress.ip_address(name).is_loopback and not name.startswith("fe80"):
+            assert addresses.is_own(ipaddress.ip_address(name)), name
 
 
 @given(st.ip_addresses())
