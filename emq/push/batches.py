@@ -20,14 +20,15 @@ Send = Callable[[Endpoint, Sequence[Message]], Awaitable[Outcome]]
 
 class _Batch:
     """Attributes:
-    began: set once its messages are fixed.
-    outcome: of the request; a message waits for it.
+    most: messages that it may have.
     """
 
-    __slots__ = ("endpoint", "messages", "size", "task", "timer", "waiting")
+    __slots__ = ("endpoint", "messages", "most", "size", "task", "timer", "waiting")
 
     def __init__(self, endpoint: Endpoint) -> None:
+        assert endpoint.batching is not None
         self.endpoint = endpoint
+        self.most = endpoint.batching.most
         self.messages: dict[int, Message] = {}
         self.waiting: dict[int, asyncio.Future[Outcome]] = {}
         self.size = 0
@@ -39,7 +40,9 @@ class Batches:
     """Collects messages until a batch is full, or its first message has waited long enough, and sends them together.
 
     The messages of a batch have one outcome: the endpoint takes all of them, or all are tried again, each on its own
-    schedule. Two messages of one key are never in one batch, since the host starts the second when the first is done.
+    schedule. An endpoint that refuses one payload refuses its batch, so each attempt halves the batches that a message
+    joins, and its last attempt is alone: nobody dies of another's payload. Two messages of one key are never in one
+    batch, since the host starts the second when the first is done.
 
     Args:
         send: sends messages in one request.
@@ -53,19 +56,25 @@ class Batches:
     async def join(self, endpoint: Endpoint, message: Message) -> Outcome:
         """Send a message with others; return what came of the request. Cancelling takes the message out if it waits."""
         assert endpoint.batching is not None
+        most = most_of(endpoint, message)
         batch = self._open.get(endpoint.topic)
-        if batch is not None and (batch.endpoint is not endpoint or batch.size + len(message.payload) > MOST_BYTES):
+        if batch is not None and (
+            batch.endpoint is not endpoint
+            or batch.size + len(message.payload) > MOST_BYTES
+            or len(batch.messages) >= most
+        ):
             self._close_batch(batch)
             batch = None
         if batch is None:
             batch = self._open[endpoint.topic] = _Batch(endpoint)
             loop = asyncio.get_running_loop()
             batch.timer = loop.call_later(endpoint.batching.wait_s, self._close_batch, batch)
+        batch.most = min(batch.most, most)
         place = id(message)
         batch.messages[place] = message
         batch.size += len(message.payload)
         future = batch.waiting[place] = asyncio.get_running_loop().create_future()
-        if len(batch.messages) >= endpoint.batching.most:
+        if len(batch.messages) >= batch.most:
             self._close_batch(batch)
         try:
             outcome: Outcome = await future
@@ -111,6 +120,14 @@ class Batches:
             for future in batch.waiting.values():
                 if not future.done():
                     future.set_result(outcome)
+
+
+def most_of(endpoint: Endpoint, message: Message) -> int:
+    """Return the most messages of a batch with this one: half as many after each failed attempt, 1 for its last one."""
+    assert endpoint.batching is not None
+    if endpoint.schedule.is_last(message.attempt):
+        return 1
+    return max(1, endpoint.batching.most >> min(message.attempt - 1, 30))
 
 
 def fits(endpoint: Endpoint, message: Message) -> bool:

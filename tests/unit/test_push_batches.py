@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from aiohttp import web
 from standardwebhooks.webhooks import Webhook
-from support.http_receiver import HttpReceiver
+from support.http_receiver import HttpReceiver, Request
 
 import emq
 from emq import errors, settings
@@ -150,3 +150,33 @@ async def test_batches_of_a_host_keep_the_order_of_keys() -> None:
 def test_batches_out_of_range_are_refused(attributes: dict[str, str]) -> None:
     with pytest.raises(errors.InvalidTopic, match=rf"push\.{next(iter(attributes))}"):
         endpoint("http://shop.example/", **attributes)
+
+
+async def test_one_refused_payload_makes_no_dead_letters_of_its_companions() -> None:
+    """Each attempt halves the batches; the last attempt of each message is a request of its own."""
+
+    def answer(request: Request) -> int:
+        return 400 if b"poison" in request.body else 204
+
+    waiting = {f"{i}": b'"poison"' if i == 5 else b"%d" % i for i in range(16)}
+    sizes: list[list[int]] = []
+    for attempt in range(1, 11):
+        receiver = HttpReceiver(answer)
+        async with receiver.running():
+            found = endpoint(receiver.url(), batch="16")
+            outcomes = await deliver(found, waiting, attempt=attempt)
+        sizes.append([len(json.loads(body)) for body in receiver.bodies if body.startswith(b"[")])
+        waiting = {id_: waiting[id_] for id_, failed in zip(list(waiting), outcomes, strict=True) if failed}
+        if len(waiting) == 1:
+            break
+    assert list(waiting) == ["5"]
+    assert sizes[:4] == [[16], [8, 8], [4, 4], [2, 2]]
+
+
+async def test_the_last_attempt_is_alone() -> None:
+    receiver = HttpReceiver(lambda request: 204)
+    async with receiver.running():
+        found = endpoint(receiver.url(), batch="16")
+        last = found.schedule.max_attempts
+        await deliver(found, {f"{i}": b"1" for i in range(3)}, attempt=last)
+    assert [json.loads(body) for body in receiver.bodies] == [[1]] * 3
