@@ -44,7 +44,7 @@ def score_of(
         raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; time_range_ms is for range_merge")
     if due_ms is None:
         raise errors.InvalidMessage(f"topic {topic.name!r} has fixed times; give at= or delay_ms=")
-    if not now_ms < due_ms <= now_ms + MAX_DELAY_S * 1000:
+    if not now_ms <= due_ms <= now_ms + MAX_DELAY_S * 1000:
         raise errors.InvalidMessage(f"fixed time {_shown(due_ms, now_ms)} must be ahead of now, by at most ten years")
     return due_ms
 

@@ -49,7 +49,6 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "priority on time": ("range_merge", "goes by time", {"priority": 20, "time_range_ms": 5}),
     "no time": ("fixed_time", "give at= or delay_ms=", {}),
     "the past": ("fixed_time", "must be ahead of now", {"at": NOW_S - 1}),
-    "now": ("fixed_time", "must be ahead of now", {"delay_ms": 0}),
     "milliseconds for seconds": ("fixed_time", "too large by 1,000", {"at": NOW_MS}),
     "a time without zone": ("fixed_time", "has no time zone", {"at": datetime.datetime(2040, 1, 1)}),
     "two times": ("fixed_time", "only one of", {"at": NOW_S + 1, "delay_ms": 5}),
@@ -294,3 +293,9 @@ async def test_a_delayed_message_whose_group_cannot_be_looked_up_again_is_publis
     r.db.down = False
     waiting = [e for g in range(2) for e in await r.store.lanes.waiting(f"log/{g}")]
     assert sorted(message.decode(e.body).payload for e in waiting) == [b"first", b"x"]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 0.001, 1, 5])
+async def test_a_fixed_time_of_now_is_due_at_once(r: Rig, delay_ms: float) -> None:
+    id_ = await r.producer.publish("fixed_time", b"x", delay_ms=delay_ms)
+    assert [await r.producer.publish_many("fixed_time", [b"x"], delay_ms=delay_ms)] == [[id_]]
