@@ -43,13 +43,22 @@ class HostingApp(HookedApp):
         self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
         self._background: asyncio.Task[None] | None = None
         self._is_host = False
+        self._running: asyncio.Task[Any] | None = None  # in which `run` runs
+        self._ended = asyncio.Event()
         self._becoming_host = asyncio.Lock()
 
     async def __aexit__(self, *exc_info: object) -> None:
         try:
             await self._stop_background()
+            await self._stop_run()
         finally:
             await super().__aexit__(*exc_info)
+
+    async def _stop_run(self) -> None:
+        """End `run`, which somebody may have made a task of his own, before the store and the database close."""
+        if self._is_host and self._running is not asyncio.current_task():
+            self.stop()
+            await self._ended.wait()
 
     @property
     def throttles(self) -> Throttles:
@@ -223,11 +232,13 @@ class HostingApp(HookedApp):
         """
         if self._is_host:
             raise _is_host_already()
-        self._is_host = True
+        self._is_host, self._running = True, asyncio.current_task()
+        self._ended.clear()
         try:
             await self._be_host(membership)
         finally:
-            self._is_host = False
+            self._is_host, self._running = False, None
+            self._ended.set()
 
     async def _be_host(self, membership: Membership | None) -> None:
         options, membership = self.settings, membership or self.membership()
