@@ -76,8 +76,8 @@ DESCRIPTIONS = {
     "the machine; the processes of one host take the port and those above it. Empty: not at all.",
     "api": "HOST:PORT at which `emq api` and `emq up` serve the HTTP API of the push service, such as 127.0.0.1:8080; "
     ":PORT for all addresses of the machine. Empty: `emq up` does not serve it, `emq api` does at 127.0.0.1:8080.",
-    "api_requests_per_s": "Most requests of one key a second that the API takes, on the average; as many more may come "
-    "at once.",
+    "api_requests_per_s": "Most requests a second that the API takes of one tenant, or of one key without a tenant, on "
+    "the average; as many more may come at once.",
     "log_level": "Least level that a host logs: debug, info, warning or error.",
     "log_format": "How a host logs: text for people, or json, one object for each line.",
 }

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, NamedTuple, cast
 
 import fastapi
 from fastapi import security
+from starlette.types import Scope
 
-from emq.api.limits import Rates
 from emq.api.problems import Problem
 from emq.push.records.keys import Key
 from emq.push.service.service import PushService
@@ -25,11 +25,11 @@ _RIGHTS: dict[str, frozenset[Right]] = {
 }
 
 _bearer = security.HTTPBearer(auto_error=False, description="a key, such as emqk_...")
-Credentials = Annotated[security.HTTPAuthorizationCredentials | None, fastapi.Depends(_bearer)]
-
-
 Bearer = Annotated[None, fastapi.Security(_bearer)]
-"""For an operation that checks the key by itself: the OpenAPI document says that it needs one."""
+"""Says in the OpenAPI document that an operation needs a key."""
+
+CALLER = "emq.caller"
+"""Where the scope of a request has its `Caller`, or the `Problem` of a request without a valid key."""
 
 
 class Caller(NamedTuple):
@@ -66,31 +66,24 @@ async def service_of(request: fastapi.Request) -> PushService:
 Service = Annotated[PushService, fastapi.Depends(service_of)]
 
 
-async def caller_of(service: PushService, token: str, rates: Rates | None = None) -> Caller:
-    """Return who has this bearer key.
+def no_key(token: str) -> Problem:
+    """Return the problem of a request without a valid key; `token` is what it has instead, perhaps nothing."""
+    text = "the key is unknown, was deleted or has expired" if token else "send a key: Authorization: Bearer emqk_..."
+    code = "invalid_key" if token else "no_key"
+    return Problem(401, code, text, headers={"WWW-Authenticate": 'Bearer realm="emq"'})
 
-    Args:
-        rates: count the request; None to count nothing.
 
-    Raises:
-        Problem: nobody has, or the key has too many requests.
-    """
-    key = await service.keys.owner(token) if token else None
-    if rates is not None:
-        rates.take("" if key is None else key.id)
-    if key is None:
-        text = (
-            "the key is unknown, was deleted or has expired" if token else "send a key: Authorization: Bearer emqk_..."
-        )
-        code = "invalid_key" if token else "no_key"
-        raise Problem(401, code, text, headers={"WWW-Authenticate": 'Bearer realm="emq"'})
-    return Caller(key)
+def caller_of(scope: Scope) -> Caller:
+    """Return who sends a request, as `emq.api.admission` has found. Raises `Problem` if it has no valid key."""
+    found: Caller | Problem = scope[CALLER]
+    if isinstance(found, Problem):
+        raise found
+    return found
 
 
 def _may(right: Right, *, of_tenant: bool) -> Callable[..., Awaitable[Caller]]:
-    async def check(request: fastapi.Request, service: Service, credentials: Credentials) -> Caller:
-        token = "" if credentials is None else credentials.credentials
-        caller = await caller_of(service, token, request.app.state.rates)
+    async def check(request: fastapi.Request, _: Bearer) -> Caller:
+        caller = caller_of(request.scope)
         caller.check(right, request.path_params["tenant"] if of_tenant else None)
         return caller
 

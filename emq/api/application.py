@@ -17,8 +17,9 @@ from emq.api import (
     replays,
     tenants,
 )
+from emq.api.admission import Admission
 from emq.api.fast_lane import FastLane
-from emq.api.limits import Limited, Limits, Rates
+from emq.api.limits import Limits
 from emq.api.pages import router as pages
 from emq.api.scheduling import catalog, now, parts, tasks
 from emq.api.scheduling.desk import PoolDesk
@@ -53,9 +54,8 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     )
     application.state.service = service
     application.state.desk = PoolDesk(service)
-    application.state.rates = rates = Rates(limits)
-    application.add_middleware(FastLane, service=service, rates=rates)  # within `Limited`
-    application.add_middleware(Limited, limits=limits)
+    application.add_middleware(FastLane, service=service)  # within `Admission`
+    application.add_middleware(Admission, service=service, limits=limits)
     problems.install(application)
     for part in (tenants, endpoints, messages, keys, catalog, tasks, parts, now):
         application.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])

@@ -15,8 +15,7 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from emq.api import published
-from emq.api.access import caller_of
-from emq.api.limits import Rates
+from emq.api.access import Caller, caller_of
 from emq.api.problems import Problem, answer, of_error
 from emq.push.service.service import PushService
 
@@ -26,18 +25,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 class FastLane:
-    """An ASGI middleware. It takes the whole body in one event, as `emq.api.limits.Limited` hands it on.
+    """An ASGI middleware. It takes the whole body in one event, as `emq.api.admission` hands it on.
 
     Args:
         app: gets all other requests.
         service: that publishes.
-        rates: count the requests.
     """
 
-    def __init__(self, app: ASGIApp, service: PushService, rates: Rates) -> None:
+    def __init__(self, app: ASGIApp, service: PushService) -> None:
         self._application = app
         self._service = service
-        self._rates = rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
@@ -47,7 +44,7 @@ class FastLane:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             body = cast("bytes", (await receive()).get("body", b""))
-            content = await publish(self._service, self._rates, found["tenant"], headers, body)
+            content = await publish(self._service, caller_of(scope), found["tenant"], headers, body)
         except Exception as exc:
             await answer(of_error(exc))(scope, receive, send)
             return
@@ -56,7 +53,7 @@ class FastLane:
         await send({"type": "http.response.body", "body": content})
 
 
-async def publish(service: PushService, rates: Rates, tenant: str, headers: Mapping[str, str], body: bytes) -> bytes:
+async def publish(service: PushService, caller: Caller, tenant: str, headers: Mapping[str, str], body: bytes) -> bytes:
     """Publish the messages of a request; return the body of the answer 202.
 
     Args:
@@ -65,8 +62,6 @@ async def publish(service: PushService, rates: Rates, tenant: str, headers: Mapp
     Raises:
         Problem, EMQError: nothing, or not everything, was published.
     """
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    caller = await caller_of(service, token.strip() if scheme.lower() == "bearer" else "", rates)
     caller.check("send", tenant)
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Problem(415, "", "send the messages as application/json")
@@ -87,7 +82,7 @@ def _idempotency_key(text: str) -> str:
 
 async def serve(request: fastapi.Request) -> fastapi.Response:
     """Serve a request that came the long way."""
-    state, headers = request.app.state, {name.lower(): value for name, value in request.headers.items()}
+    service, headers = request.app.state.service, {name.lower(): value for name, value in request.headers.items()}
     tenant, body = str(request.path_params["tenant"]), await request.body()
-    content = await publish(state.service, state.rates, tenant, headers, body)
+    content = await publish(service, caller_of(request.scope), tenant, headers, body)
     return fastapi.Response(content, 202, media_type="application/json")

@@ -1,169 +1,159 @@
-"""What the API itself puts up with: the size of a request, the time that it takes to come, and how many there are."""
+"""What the API itself puts up with, and how callers share it: requests a second, requests at once, bytes of bodies.
+
+A caller's *account* is the tenant of the key, so that a tenant gets no more by making more keys. A key without a tenant
+is an account of its own. All requests without a valid key are one account, `STRANGERS`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from emq.api import problems
 from emq.api.problems import Problem
+from emq.places import sharing
+from emq.places.places import Places
 
-DROPPED = 64 << 20
-"""Bytes up to which a body beyond the limit is read and dropped. A client that still sends would not see the answer."""
+STRANGERS = ""
+"""The account of everybody without a valid key."""
 
 
 class Limits(NamedTuple):
     """Attributes:
     body_bytes: most bytes of a body.
-    held_bytes: most bytes of all bodies that are in memory at the same time.
+    held_bytes: most bytes of all bodies that are in memory at the same time; one account gets four fifths at most.
     body_s: seconds within which a body must be here.
-    at_once: most requests at the same time.
-    requests_per_s: most requests of one key a second, on the average; as many more may come at once.
-    unknown_per_s: most requests a second, of all callers together, with a key that nobody has.
+    at_once: most requests at the same time; see `emq.places.sharing` for what one account gets.
+    wait_s: seconds for which a request waits for its turn.
+    requests_per_s: most requests of one account a second, on the average; as many more may come at once.
+    unknown_per_s: most requests a second of one address with a key that nobody has.
+    form_bytes: most bytes of a body without a key, which only the forms of the pages have.
+    forms_held_bytes: most bytes of all bodies without a key at the same time.
     """
 
     body_bytes: int = 8 << 20
-    held_bytes: int = 512 << 20
+    held_bytes: int = 128 << 20
     body_s: float = 15.0
     at_once: int = 1_000
+    wait_s: float = 5.0
     requests_per_s: float = 1_000.0
     unknown_per_s: float = 50.0
+    form_bytes: int = 64 << 10
+    forms_held_bytes: int = 2 << 20
 
 
 class Rates:
-    """Counts requests of each key: a token bucket with the tokens of one second.
+    """Counts what happens by names: a token bucket for each, with the tokens of one second.
 
     Args:
+        per_s: tokens a second; a bucket has as many, and one at least.
         now_s: monotonic.
     """
 
     MOST = 10_000
-    """Most keys in memory; a key that is forgotten begins with a full bucket."""
+    """Most names in memory; a name that is forgotten begins with a full bucket."""
 
-    def __init__(self, limits: Limits, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._limits = limits
+    def __init__(self, per_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_s
         self._now_s = now_s
         self._left: dict[str, tuple[float, float]] = {}
 
-    def take(self, key: str) -> None:
-        """Count a request of a key, by its id; empty for a key that nobody has.
+    def take(self, name: str) -> None:
+        """Count once.
 
         Raises:
-            Problem: there are too many.
+            Problem: there is too much of it.
         """
-        rate, now_s = self._limits.requests_per_s if key else self._limits.unknown_per_s, self._now_s()
-        left, at_s = self._left.get(key, (max(rate, 1.0), now_s))
-        left = min(max(rate, 1.0), left + (now_s - at_s) * rate)
+        left, now_s = self._check(name)
+        if len(self._left) >= self.MOST and name not in self._left:
+            self._left.clear()
+        self._left[name] = left - 1, now_s
+
+    def check(self, name: str) -> None:
+        """Raise as `take`; count nothing."""
+        self._check(name)
+
+    def _check(self, name: str) -> tuple[float, float]:
+        rate, now_s, most = self._per_s, self._now_s(), max(self._per_s, 1.0)
+        left, at_s = self._left.get(name, (most, now_s))
+        left = min(most, left + (now_s - at_s) * rate)
         if left < 1:
             wait_s = math.ceil((1 - left) / rate)
             text = f"at most {rate:g} requests a second; try again in {wait_s} s"
             raise Problem(429, "too_many_requests", text, headers={"Retry-After": str(wait_s)})
-        if len(self._left) >= self.MOST and key not in self._left:
-            self._left.clear()
-        self._left[key] = left - 1, now_s
+        return left, now_s
 
 
-class Limited:
-    """An ASGI middleware that takes a request's body in before the application sees the request.
+class Turns:
+    """Requests at once, shared by accounts as places in flight are: who holds them longest is held back first."""
 
-    Args:
-        app: gets each request with its whole body.
+    def __init__(self, limits: Limits) -> None:
+        self._places = Places(limits.at_once)
+        self._waiting: Counter[str] = Counter()
+        self._most_waiting = max(1, limits.at_once // 4)
+        self._wait_s = limits.wait_s
+
+    @contextlib.asynccontextmanager
+    async def turn(self, account: str) -> AsyncIterator[None]:
+        """Take one request's turn for the length of a block.
+
+        Raises:
+            Problem: it did not come in time, or too many of the account wait already.
+        """
+        taken_us = self._places.take_at_once(account)
+        if taken_us is None:
+            taken_us = await self._wait(account)
+        try:
+            yield
+        finally:
+            self._places.free(account, taken_us)
+
+    async def _wait(self, account: str) -> int:
+        if self._waiting[account] >= self._most_waiting:
+            raise busy("too many of your requests wait for their turn")
+        self._waiting[account] += 1
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return await self._places.take(account)
+        except TimeoutError:
+            raise busy(f"no turn came within {self._wait_s:g} s, since many requests are slow") from None
+        finally:
+            self._waiting[account] -= 1
+            if not self._waiting[account]:
+                del self._waiting[account]
+
+
+class Room:
+    """Bytes of bodies in memory, shared by accounts: one may have four times as many as are free.
+
+    Attributes:
+        used: bytes taken.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self._application = app
-        self._limits = limits
-        self._under_way = 0
-        self._held = 0
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: Counter[str] = Counter()
+        self.used = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._application(scope, receive, send)
-            return
-        if self._under_way >= self._limits.at_once:
-            problem = _busy(f"more than {self._limits.at_once} requests at once")
-            await problems.answer(problem)(scope, receive, send)
-            return
-        self._under_way += 1
-        try:
-            await self._serve(scope, receive, send)
-        finally:
-            self._under_way -= 1
+    def take(self, account: str, size: int) -> None:
+        """Take bytes; give them back with `free`. Raises `Problem` if the account has its share."""
+        if sharing.room(self._most, self.used, self._held[account]) < size:
+            raise busy("the bodies of all your requests together are too large")
+        self.used += size
+        self._held[account] += size
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"")
-        if not length and b"transfer-encoding" not in headers:
-            await self._application(scope, receive, send)
-            return
-        try:
-            body = await self._body(length, receive, waits=b"expect" in headers)
-        except Problem as exc:
-            await problems.answer(exc)(scope, receive, send)
-            return
-        if body is None:
-            return  # the sender has gone
-        is_given = False
-
-        async def given() -> Message:
-            nonlocal is_given
-            if is_given:
-                return await receive()
-            is_given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        self._held += len(body)
-        try:
-            await self._application(scope, given, send)
-        finally:
-            self._held -= len(body)
-
-    async def _body(self, length: bytes, receive: Receive, *, waits: bool) -> bytes | None:
-        """Take the body in; None if the sender has gone.
-
-        Args:
-            waits: the sender waits for a sign before it sends, so that it sees a refusal without sending anything.
-        """
-        most, parts, size, held = self._limits.body_bytes, list[bytes](), 0, 0
-        closing = {"Connection": "close"}
-        if length.isdigit() and int(length[:20]) > (most if waits else DROPPED):
-            raise _too_large(most)
-        try:
-            async with asyncio.timeout(self._limits.body_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size <= most:
-                        parts.append(part)
-                        self._held += len(part)
-                        held += len(part)
-                        if self._held > self._limits.held_bytes:
-                            raise _busy("the bodies of all requests together are too large")
-                    else:
-                        parts.clear()
-                    if message.get("more_body") and size <= DROPPED:
-                        continue
-                    if size > most:
-                        raise _too_large(most)
-                    return parts[0] if len(parts) == 1 else b"".join(parts)
-        except TimeoutError:
-            text = f"the body did not come within {self._limits.body_s:g} s"
-            raise Problem(408, "too_slow", text, headers=closing) from None
-        finally:
-            self._held -= held
+    def free(self, account: str, size: int) -> None:
+        """Give bytes back."""
+        self.used -= size
+        self._held[account] -= size
+        if not self._held[account]:
+            del self._held[account]
 
 
-def _busy(what: str) -> Problem:
-    return Problem(503, "busy", f"{what}; try again in a second", headers={"Retry-After": "1", "Connection": "close"})
-
-
-def _too_large(most: int) -> Problem:
-    return Problem(413, "too_large", f"the body has more than {most:,} bytes", headers={"Connection": "close"})
+def busy(what: str) -> Problem:
+    """Return the refusal of a request that may be repeated in a second."""
+    return Problem(503, "busy", f"{what}; try again in a second", headers={"Retry-After": "1"})

@@ -102,6 +102,11 @@ class Problem(Exception):
         self.pointer = pointer
         self.headers = headers
 
+    def with_headers(self, more: Mapping[str, str]) -> Problem:
+        """Return the same problem whose answer has more headers."""
+        both = {**(self.headers or {}), **more}
+        return Problem(self.status, self.code, self.detail, pointer=self.pointer, headers=both)
+
 
 def details(problem: Problem) -> ProblemDetails:
     """Return a problem as a part of an answer."""

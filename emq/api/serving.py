@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import AsyncIterator
 
@@ -11,9 +12,10 @@ import uvicorn
 
 from emq import errors
 from emq.api import application
-from emq.api.connections import Connection
+from emq.api.connections import Connection, Doors
 from emq.api.limits import Limits
 from emq.app import App
+from emq.push import files
 from emq.push.service.service import PushService
 from emq.settings import Address
 
@@ -88,7 +90,7 @@ async def serving(app: App, address: Address, limits: Limits | None = None) -> A
             access_log=False,
             lifespan="off",
             server_header=False,
-            http=Connection,
+            http=functools.partial(Connection, doors=Doors(files.most_connections())),  # type: ignore[arg-type]
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
             ws="none",

@@ -140,6 +140,38 @@ def test_a_head_without_end_is_cut(api: Live) -> None:
     assert answer == b""
 
 
+def test_senders_without_a_key_hold_up_nobody() -> None:
+    with live(prepare, Limits(at_once=8, body_s=5)) as api, contextlib.ExitStack() as stack:
+        begin = head(api, 8 << 20).replace(b"Bearer emqk_", b"Bearer wrong_")
+        for n in range(60):
+            connection = stack.enter_context(socket.create_connection((api.host, api.port), timeout=10))
+            connection.sendall(begin if n % 2 else b"GET /")
+        began = time.monotonic()
+        for _ in range(5):
+            assert b'"id":"acme"' in talk(api, get(api, "/v1/tenants/acme"))
+        assert time.monotonic() - began < 2.0
+        connection.settimeout(3)
+        assert connection.recv(65_536).startswith((b"HTTP/1.1 401 ", b"HTTP/1.1 429 "))
+
+
+def test_who_does_not_read_is_not_waited_for(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "READ_S", 0.3)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(10)
+        connection.connect((api.host, api.port))
+        with contextlib.suppress(OSError):
+            for _ in range(100):
+                connection.sendall(b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+                time.sleep(0.02)
+            pytest.fail("the connection must end")
+
+
+def get(api: Live, path: str) -> bytes:
+    lines = [f"GET {path} HTTP/1.1", f"Host: {api.host}", f"Authorization: Bearer {api.key}", "Connection: close"]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
 def test_connections_are_kept_between_requests(api: Live) -> None:
     connection = http.client.HTTPConnection(api.host, api.port, timeout=10)
     headers = {"Authorization": f"Bearer {api.key}", "Content-Type": "application/json"}

@@ -92,22 +92,20 @@ async def test_the_audit_log_says_who_changed_what_without_secrets(api: Api) -> 
     await api("GET", "/v1/tenants/other/audit-log", key=manager, status=404)
 
 
-def test_a_key_has_its_requests_a_second() -> None:
+def test_an_account_has_its_requests_a_second() -> None:
     now_s = 0.0
-    rates = Rates(Limits(requests_per_s=10, unknown_per_s=1), lambda: now_s)
+    rates = Rates(10, lambda: now_s)
     for _ in range(10):
-        rates.take("key_1")
-    rates.take("key_2")
+        rates.take("acme")
+    rates.take("other")
     with pytest.raises(Problem, match="at most 10 requests a second") as caught:
-        rates.take("key_1")
+        rates.take("acme")
     assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "1"})
     now_s = 0.1
-    rates.take("key_1")
+    rates.check("acme")
+    rates.take("acme")
     with pytest.raises(Problem):
-        rates.take("key_1")
-    rates.take("")
-    with pytest.raises(Problem):
-        rates.take("")
+        rates.check("acme")
 
 
 async def test_too_many_requests_are_refused(api: Api) -> None:

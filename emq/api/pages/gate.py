@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import fastapi
+from starlette.requests import cookie_parser
 
 from emq.api.pages.rendering import PREFIX
 from emq.api.problems import Problem
@@ -30,6 +32,13 @@ MAX_FORM = 64 << 10
 
 _NAME = "signed in with "
 """Before the id of the key that made a session, in the session's name."""
+
+
+def session_of(path: str, headers: Mapping[bytes, bytes]) -> str:
+    """Return the session that a request for a page brings; empty for none."""
+    if not path.startswith(f"{PREFIX}/") or COOKIE.encode() not in headers.get(b"cookie", b""):
+        return ""
+    return cookie_parser(headers[b"cookie"].decode("latin-1")).get(COOKIE, "")
 
 
 class NotSignedIn(Exception):

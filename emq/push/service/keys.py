@@ -77,6 +77,11 @@ class KeyService:
         key = known[1]
         return None if key is None or 0 < key.expires_us <= now_us else key
 
+    def is_known(self, text: str) -> bool:
+        """Return whether this process has seen somebody with this key, which may have ended since."""
+        known = self._known.get(digest_of(text))
+        return known is not None and known[1] is not None
+
     async def is_valid(self, id_: str) -> bool:
         """Return whether there is a key of this id that works now."""
         now_us = self._parts.now_us()

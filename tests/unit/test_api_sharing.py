@@ -1,0 +1,234 @@
+"""The API under callers who want it all: requests at once, bytes and connections are shared by accounts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from starlette.types import Message
+from support import push_api
+from support.push_api import Api
+
+from emq.api import connections
+from emq.api.access import CALLER
+from emq.api.admission import STRANGERS_DROPPED, Admission
+from emq.api.connections import Doors
+from emq.api.limits import STRANGERS, Limits, Rates, Room, Turns
+from emq.api.problems import Problem
+
+PATH = "/v1/tenants/acme/messages"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with push_api.opened() as opened:
+        for tenant in ("acme", "other"):
+            await opened("PUT", f"/v1/tenants/{tenant}", {"qps": 100})
+        yield opened
+
+
+async def key_of(api: Api, tenant: str, role: str = "manage") -> str:
+    return str((await api("POST", "/v1/keys", {"role": role, "tenant": tenant}))["key"])
+
+
+# ---------------------------------------------------------------------------------------------------------------- turns
+
+
+async def test_an_account_whose_requests_hang_leaves_turns_to_others() -> None:
+    turns = Turns(Limits(at_once=100, wait_s=0.05))
+    async with contextlib.AsyncExitStack() as held:
+        taken = 0
+        with contextlib.suppress(Problem):
+            while True:
+                await held.enter_async_context(turns.turn("greedy"))
+                taken += 1
+        assert 50 <= taken < 90
+        for n in range(10):
+            async with asyncio.timeout(0.04):
+                await held.enter_async_context(turns.turn(f"quick {n}"))
+
+
+async def test_a_request_waits_for_its_turn_instead_of_being_refused() -> None:
+    turns, order = Turns(Limits(at_once=4)), []
+
+    async def request(n: int) -> None:
+        async with turns.turn("acme"):
+            order.append(n)
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(*map(request, range(4)))
+    assert order == [0, 1, 2, 3]
+
+
+async def test_the_turns_of_a_tenant_that_hangs_are_not_those_of_others(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Limits(at_once=20, wait_s=0.1)
+    hanging, release = await key_of(api, "acme"), asyncio.Event()
+    get = api.service.tenants.get
+
+    async def slow(tenant: str) -> Any:
+        if tenant == "acme":
+            await release.wait()
+        return await get(tenant)
+
+    monkeypatch.setattr(api.service.tenants, "get", slow)
+    async with push_api.served(api.app, api.service, api.admin, limits) as other:
+        calls = [asyncio.create_task(other.raw("GET", "/v1/tenants/acme", key=hanging)) for _ in range(60)]
+        await asyncio.sleep(0.2)
+        key = await key_of(other, "other", "read")
+        for _ in range(20):
+            async with asyncio.timeout(1):
+                await other("GET", "/v1/tenants/other", key=key, status=200)
+        release.set()
+        assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200, 503}
+
+
+# ---------------------------------------------------------------------------------------------------------------- rates
+
+
+async def test_a_tenant_gets_no_more_requests_by_making_keys(api: Api) -> None:
+    keys = [await key_of(api, "acme", "read") for _ in range(5)]
+    other_key = await key_of(api, "other", "read")
+    async with push_api.another(api, Limits(requests_per_s=5)) as other:
+        statuses = [(await other.raw("GET", "/v1/tenants/acme", key=key)).status_code for key in keys * 4]
+        assert statuses.count(200) <= 7
+        assert statuses[-1] == 429
+        await other("GET", "/v1/tenants/other", key=other_key, status=200)
+
+
+async def test_wrong_keys_are_counted_before_the_look_in_the_database(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with push_api.another(api, Limits(unknown_per_s=3)) as other:
+        await other("GET", "/v1/tenants/acme")
+        looks, owner = [], other.service.keys.owner
+
+        async def counted(text: str) -> Any:
+            looks.append(text)
+            return await owner(text)
+
+        monkeypatch.setattr(other.service.keys, "owner", counted)
+        statuses = [(await other.raw("GET", "/v1/tenants/acme", key=f"emqk_{n}")).status_code for n in range(20)]
+        assert statuses == [401] * 3 + [429] * 17
+        assert len(looks) == 3
+        await other("GET", "/v1/tenants/acme", status=200)  # a key that this process knows
+
+
+def test_names_are_counted_apart() -> None:
+    rates = Rates(1, lambda: 0.0)
+    rates.take("1.2.3.4")
+    rates.check("1.2.3.5")
+    with pytest.raises(Problem, match="at most 1 requests a second"):
+        rates.check("1.2.3.4")
+
+
+# --------------------------------------------------------------------------------------------------------------- bodies
+
+
+def test_one_account_leaves_bytes_to_others() -> None:
+    room = Room(1_000)
+    for _ in range(8):
+        room.take("greedy", 100)
+    with pytest.raises(Problem, match="your requests together are too large"):
+        room.take("greedy", 1)
+    room.take("other", 150)
+    room.free("greedy", 800)
+    room.free("other", 150)
+    assert room.used == 0
+
+
+class Sender:
+    """Sends a body to the API's front without an end.
+
+    Attributes:
+        sent: bytes that were taken.
+    """
+
+    def __init__(self, part: bytes = b"x" * 65_536) -> None:
+        self.sent = 0
+        self.answers: list[Message] = []
+        self._part = part
+
+    async def receive(self) -> Message:
+        self.sent += len(self._part)
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": self._part, "more_body": True}
+
+    async def send(self, message: Message) -> None:
+        self.answers.append(message)
+
+    async def post(self, front: Admission, path: str, *headers: tuple[bytes, bytes]) -> int:
+        head = [(b"transfer-encoding", b"chunked"), *headers]
+        scope = {"type": "http", "method": "POST", "path": path, "headers": head, "client": ("192.0.2.1", 1)}
+        await front(scope, self.receive, self.send)
+        return int(self.answers[0]["status"])
+
+
+@pytest.fixture
+def front(api: Api) -> Admission:
+    async def never(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError(f"the application must not see {scope[CALLER]}")
+
+    return Admission(never, api.service, Limits())
+
+
+async def test_a_body_without_a_key_is_not_kept(front: Admission) -> None:
+    sender = Sender()
+    assert await sender.post(front, PATH) == 401
+    assert (b"connection", b"close") in sender.answers[0]["headers"]
+    assert sender.sent <= STRANGERS_DROPPED + 2 * 65_536
+    assert front._room.used == front._forms.used == 0
+
+
+async def test_who_waits_for_a_sign_is_refused_before_any_byte(front: Admission) -> None:
+    sender = Sender()
+    assert await sender.post(front, PATH, (b"expect", b"100-continue")) == 401
+    assert sender.sent == 0
+
+
+async def test_the_forms_of_the_pages_are_small(front: Admission) -> None:
+    sender = Sender()
+    assert await sender.post(front, "/ui/sign-in") == 413
+    assert sender.sent <= Limits().form_bytes + STRANGERS_DROPPED + 3 * 65_536
+
+
+# ---------------------------------------------------------------------------------------------------------- connections
+
+
+class Open(connections.Connection):
+    """A connection without a network."""
+
+    def __init__(self, doors: Doors) -> None:
+        self.doors, self.account, self.is_open = doors, STRANGERS, True
+        doors.enter(self, self.account)
+
+    def become(self, account: str) -> None:
+        self.doors.leave(self, self.account)
+        self.account = account
+        self.doors.enter(self, account)
+
+    def drop(self) -> None:
+        self.is_open = False
+        self.doors.leave(self, self.account)
+
+
+def test_who_opens_too_many_connections_loses_his_own() -> None:
+    doors = Doors(100)
+    mine = [Open(doors) for _ in range(10)]
+    for each in mine:
+        each.become("acme")
+    strangers = [Open(doors) for _ in range(500)]
+    assert all(each.is_open for each in mine)
+    assert [each.is_open for each in strangers] == [False] * 410 + [True] * 90
+    newcomer = Open(doors)
+    newcomer.become("other")
+    assert newcomer.is_open
+    greedy = [Open(doors) for _ in range(300)]
+    for each in greedy:
+        if each.is_open:
+            each.become("greedy")
+    assert all(each.is_open for each in [*mine, newcomer])
