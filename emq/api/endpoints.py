@@ -161,8 +161,8 @@ class HandshakeBody(forms.Body):
 class HandshakeShown(forms.Shown):
     """What the endpoint said of deliveries."""
 
-    state: Literal["none", "agreed", "refused", "outdated"] = pydantic.Field(
-        description='"none": nobody asked; "outdated": it agreed or refused under another URL'
+    state: Literal["none", "asked", "agreed", "refused", "outdated"] = pydantic.Field(
+        description='"none": nobody asked; "asked": no host has asked yet; "outdated": the URL is another one since'
     )
     origin: str | None
     allowed_rate_per_min: int | None = pydantic.Field(description="deliveries a minute; null for any number")
@@ -182,16 +182,16 @@ def _handshake(found: Handshake | None) -> HandshakeShown:
     )
 
 
-@router.post("/{endpoint}:handshake")
+@router.post("/{endpoint}:handshake", status_code=202)
 async def start_handshake(
     tenant: TenantId, endpoint: EndpointId, body: HandshakeBody, service: access.Service, caller: access.Manager
 ) -> HandshakeShown:
     """Ask the endpoint, as CloudEvents webhooks do, whether it wants deliveries; the rate it allows binds from now on.
 
-    The answer comes when the endpoint has answered, at most 10 seconds later. An endpoint that refuses still gets
-    deliveries: disable it if you want none.
+    A host asks in the endpoint's queue, under its limit; `GET .../handshake` then shows the answer. An endpoint that
+    refuses still gets deliveries: disable it if you want none.
     """
-    return _handshake(await service.endpoints.shake_hands(tenant, endpoint, body.origin, caller.actor))
+    return _handshake(await service.handshakes.start(tenant, endpoint, body.origin, caller.actor))
 
 
 @router.get("/{endpoint}/handshake")
@@ -210,16 +210,14 @@ class ExampleBody(forms.Body):
 
 
 class ExampleShown(forms.Shown):
-    """What became of an example."""
+    """An example that was accepted."""
 
     id: str = pydantic.Field(description="the webhook-id of the request")
-    outcome: Literal["delivered", "failed"]
-    reason: str = pydantic.Field(description="why it failed")
-    took_ms: int
+    delivery: str = pydantic.Field(description="id of its delivery, which shows what became of it")
     payload: dict[str, Any]
 
 
-@router.post("/{endpoint}:send-example")
+@router.post("/{endpoint}:send-example", status_code=202)
 async def send_example(
     tenant: TenantId,
     endpoint: EndpointId,
@@ -227,8 +225,8 @@ async def send_example(
     _: access.Sender,
     body: ExampleBody | None = None,
 ) -> ExampleShown:
-    """Send one signed example at once, past the queue and the limit. It leaves no delivery."""
+    """Send one signed example to this endpoint, in its queue and under its limits, at its highest priority."""
     asked = body or ExampleBody.model_validate({})
     payload = None if asked.payload is None else forms.encoded(asked.payload)
-    example = await service.examples.send(tenant, endpoint, asked.event_type, payload)
-    return ExampleShown(**msgspec.structs.asdict(example))
+    receipt, sent = await service.examples.send(tenant, endpoint, asked.event_type, payload)
+    return ExampleShown(id=receipt.id, delivery=receipt.deliveries[0], payload=msgspec.json.decode(sent))

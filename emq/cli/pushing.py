@@ -133,7 +133,8 @@ async def with_push(app: App) -> AsyncIterator[None]:
         return topic is not None and is_delivered(topic.options.attributes)
 
     addresses, secrets = AddressFilter.of_settings(app.settings), Secrets.of_setting(app.settings)
-    reports = Reports(around.throttles, _kept_records(app, around), HostChanges(app, around.host).change)
+    changes = HostChanges(app, around.host)
+    reports = Reports(around.throttles, _kept_records(app, around), changes.change, changes.heard)
     endpoints = Endpoints(around.topic, secrets)
     async with Pusher(endpoints, clock=app.clock, addresses=addresses, reports=reports) as pusher:
 

@@ -16,7 +16,7 @@ from emq.clock import Clock, SystemClock
 from emq.host.throttles import Throttles
 from emq.message import Message
 from emq.places.places import Places
-from emq.push import attempts, batches, files, headers, verdict
+from emq.push import asking, attempts, batches, files, handshake, headers, verdict
 from emq.push.addresses import AddressFilter
 from emq.push.attempts import Attempt, AttemptSink
 from emq.push.endpoint import Endpoint, KeyMissing
@@ -41,11 +41,13 @@ class Reports:
         throttles: returns the throttles of the host, which follow the answers (`emq.push.health`).
         attempts: takes the record of each attempt.
         change: writes to the catalog that an endpoint is disabled (`emq.push.outages`); None to disable nothing.
+        heard: keeps what endpoints answer to handshakes (`emq.push.asking`); None to drop it.
     """
 
     throttles: Callable[[], Throttles | None] = lambda: None
     attempts: AttemptSink = field(default_factory=attempts.NoSink)
     change: Change | None = None
+    heard: asking.Told | None = None
 
 
 class Pusher:
@@ -81,6 +83,7 @@ class Pusher:
         self._healths = Healths(reports.throttles, self._clock)
         self._outages = Outages(reports.change, self._clock)
         self._attempts = reports.attempts
+        self._heard = reports.heard
         self._addresses = addresses or AddressFilter()
         self._places = Places(connections or files.most_connections())
         self._connections = Connections(self._addresses, resolver)
@@ -106,6 +109,9 @@ class Pusher:
             raise errors.Retry(f"topic {message.topic!r} has no endpoint; set its attribute push.url")
         if endpoint.disabled:
             raise errors.GiveBack(f"the endpoint is disabled: {endpoint.disabled}", pause_s=verdict.GONE_S)
+        if (question := asking.question_of(message)) is not None:
+            await self._ask(endpoint, question)
+            return
         if endpoint.batching is not None and batches.fits(endpoint, message):
             outcome = await self._batches.join(endpoint, message)
         else:
@@ -140,6 +146,20 @@ class Pusher:
             return await self._post(endpoint, messages)
         finally:
             self._places.free(endpoint.topic, taken_us)
+
+    async def _ask(self, endpoint: Endpoint, question: asking.Question) -> None:
+        """Ask for permission to deliver, once a connection is free, and tell what the endpoint said."""
+        topic, url = endpoint.topic, endpoint.written_url
+        taken_us = await self._places.take(topic)
+        try:
+            allowed = await handshake.handshake(endpoint, question.origin, question.qps, self._addresses)
+            answer = asking.Answer(topic, url, question, allowed.attributes, allowed.rate_per_min)
+        except errors.InvalidTopic as exc:
+            answer = asking.Answer(topic, url, question, None, reason=str(exc))
+        finally:
+            self._places.free(topic, taken_us)
+        if self._heard is not None:
+            await self._heard(answer)
 
     async def _post(self, endpoint: Endpoint, messages: Sequence[Message]) -> Outcome:
         if endpoint.oauth2 is not None:

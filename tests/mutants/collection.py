@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from mutants import (
     allocation,
+    api,
     budgets,
     calls,
     checking,
@@ -43,6 +44,7 @@ SUBSYSTEMS: Mapping[str, Sequence[Mutant]] = {
     "allocation": allocation.MUTANTS,
     "producing": producing.MUTANTS,
     "push_service": push_service.MUTANTS,
+    "api": api.MUTANTS,
     "scheduling_records": scheduling_records.MUTANTS,
     "timekeeping": timekeeping.MUTANTS,
     "memory_store": memory_store.MUTANTS,

@@ -126,6 +126,13 @@ class Receiver:
         self._changed.set()
         return web.Response(status=self.status)
 
+    async def began(self, within_s: float = 10.0) -> None:
+        """Wait for the first request."""
+        async with asyncio.timeout(within_s):
+            while not self.requests:
+                self._changed.clear()
+                await self._changed.wait()
+
     async def got(self, count: int, within_s: float = 10.0) -> list[Request]:
         """Wait for so many requests; return all that came. Fails if there are more or fewer."""
         async with asyncio.timeout(within_s):

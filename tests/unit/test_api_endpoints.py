@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -201,16 +203,31 @@ async def test_a_deleted_tenant_leaves_nothing(api: Api) -> None:
     await api("PUT", "/v1/tenants/acme", {"qps": 5}, status=201)
 
 
-async def test_an_example_is_signed_and_leaves_nothing(api: Api, receiver: Receiver) -> None:
-    made = await endpoint_of(api, receiver)
+async def test_an_example_is_a_signed_delivery_to_its_endpoint_alone(api: Api, receiver: Receiver) -> None:
+    made = await endpoint_of(api, receiver, event_types=["order.created"])
+    await endpoint_of(api)
     path = f"/v1/tenants/acme/endpoints/{made['id']}:send-example"
-    example = await api("POST", path, {"event_type": "order.paid"})
-    assert example["outcome"] == "delivered"
-    [request] = await receiver.got(1)
+    example = await api("POST", path, {"event_type": "order.paid"}, status=202)
+    assert receiver.requests == []
+    async with hosting(api):
+        [request] = await receiver.got(1)
     Webhook(made["secret"]).verify(request.body, request.headers)
-    receiver.status = 500
-    assert (await api("POST", path))["outcome"] == "failed"
-    assert (await api("GET", "/v1/tenants/acme/messages"))["data"] == []
+    assert request.headers["webhook-id"] == example["id"]
+    assert (request.headers["emq-priority"], request.headers["emq-header-emq-example"]) == ("high", "true")
+    assert json.loads(request.body) == example["payload"]
+    shown = await api("GET", f"/v1/tenants/acme/deliveries/{example['delivery']}")
+    assert (shown["state"], shown["endpoint"]) == ("delivered", made["id"])
+    assert (await api("GET", f"/v1/tenants/acme/messages/{example['id']}"))["deliveries"] == [example["delivery"]]
+
+
+async def test_examples_keep_to_the_cap_and_hold_up_no_request(api: Api, receiver: Receiver) -> None:
+    made = await endpoint_of(api, receiver, qps=10)
+    path = f"/v1/tenants/acme/endpoints/{made['id']}:send-example"
+    async with hosting(api):
+        await asyncio.gather(*[api("POST", path, status=202) for _ in range(100)])
+        await receiver.began()
+        await asyncio.sleep(1.5)
+    assert len(receiver.requests) <= 30, "three seconds at most"
 
 
 async def test_a_deleted_endpoint_cancels_its_deliveries(api: Api) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from support import push_api
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
+from support.push_api_calls import hosting
 
 from emq import App, errors
 from emq.topics import allowed_rates, model
@@ -39,6 +41,21 @@ class Endpoint:
     async def qps(self) -> float:
         return (await self.api.app.catalog.get(self.topic)).qps
 
+    async def binds(self, qps: float) -> None:
+        """Wait until the topic has this qps."""
+        async with asyncio.timeout(5):
+            while await self.qps() != qps:
+                await asyncio.sleep(0.02)
+
+    async def shake(self) -> dict[str, Any]:
+        """Start a handshake; return what came of it, once a host has asked."""
+        asked = await self.api("POST", f"{self.path}:handshake", ORIGIN, status=202)
+        assert (asked["state"], asked["origin"]) == ("asked", ORIGIN["origin"])
+        async with asyncio.timeout(10):
+            while (found := await self.api("GET", f"{self.path}/handshake"))["state"] == "asked":
+                await asyncio.sleep(0.02)
+        return dict(found)
+
     async def attributes(self) -> dict[str, str]:
         return dict((await self.api.app.catalog.get(self.topic)).options.attributes)
 
@@ -50,20 +67,21 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         await api("PUT", TENANT, {"qps": 100})
         found = Endpoint(api, receiver)
         await found.create()
-        yield found
+        async with hosting(api):
+            yield found
 
 
 async def test_an_endpoint_agrees_and_its_rate_binds_whatever_is_changed_later(endpoint: Endpoint) -> None:
     api = endpoint.api
     assert (await api("GET", f"{endpoint.path}/handshake"))["state"] == "none"
     endpoint.answers = {"WebHook-Allowed-Origin": "events.example.com", "WebHook-Allowed-Rate": "120"}
-    shaken = await api("POST", f"{endpoint.path}:handshake", ORIGIN)
+    shaken = await endpoint.shake()
     assert (shaken["state"], shaken["allowed_rate_per_min"], shaken["origin"]) == ("agreed", 120, "events.example.com")
     assert await api("GET", f"{endpoint.path}/handshake") == shaken
     asked: Request = endpoint.receiver.requests[0]
     assert asked.method == "OPTIONS"
     assert asked.headers["webhook-request-rate"] == "6000"
-    assert await endpoint.qps() == 2
+    await endpoint.binds(2)
     await api("PATCH", endpoint.path, {"qps": 50})
     assert await endpoint.qps() == 2
     await api("PUT", TENANT, {"qps": 80})
@@ -77,17 +95,17 @@ async def test_an_endpoint_agrees_and_its_rate_binds_whatever_is_changed_later(e
 
 async def test_another_handshake_may_allow_more(endpoint: Endpoint) -> None:
     endpoint.answers = {"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "60"}
-    await endpoint.api("POST", f"{endpoint.path}:handshake", ORIGIN)
-    assert await endpoint.qps() == 1
+    await endpoint.shake()
+    await endpoint.binds(1)
     endpoint.answers = {"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "*"}
-    assert (await endpoint.api("POST", f"{endpoint.path}:handshake", ORIGIN))["allowed_rate_per_min"] is None
-    assert await endpoint.qps() == 100
+    assert (await endpoint.shake())["allowed_rate_per_min"] is None
+    await endpoint.binds(100)
     assert endpoint.receiver.requests[-1].headers["webhook-request-rate"] == "6000", "it asks for what it wants"
 
 
 async def test_an_endpoint_that_does_not_agree_is_told_and_nothing_changes(endpoint: Endpoint) -> None:
     before = await endpoint.attributes()
-    shaken = await endpoint.api("POST", f"{endpoint.path}:handshake", ORIGIN)
+    shaken = await endpoint.shake()
     assert shaken["state"] == "refused"
     assert "no WebHook-Allowed-Origin" in shaken["reason"]
     assert await endpoint.attributes() == before
@@ -96,7 +114,8 @@ async def test_an_endpoint_that_does_not_agree_is_told_and_nothing_changes(endpo
 
 async def test_an_agreement_is_outdated_under_another_url_and_its_rate_still_binds(endpoint: Endpoint) -> None:
     endpoint.answers = {"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "120"}
-    await endpoint.api("POST", f"{endpoint.path}:handshake", ORIGIN)
+    await endpoint.shake()
+    await endpoint.binds(2)
     await endpoint.api("PATCH", endpoint.path, {"url": endpoint.receiver.url("/other")})
     assert (await endpoint.api("GET", f"{endpoint.path}/handshake"))["state"] == "outdated"
     assert await endpoint.qps() == 2
@@ -112,6 +131,47 @@ async def test_who_only_reads_sees_the_handshake_and_starts_none(endpoint: Endpo
     key = (await endpoint.api("POST", "/v1/keys", {"role": "read", "tenant": "acme"}))["key"]
     await endpoint.api("GET", f"{endpoint.path}/handshake", key=key, status=200)
     await endpoint.api("POST", f"{endpoint.path}:handshake", ORIGIN, key=key, status=403)
+
+
+async def test_handshakes_wait_in_the_queue_under_the_cap_and_hold_up_no_request(endpoint: Endpoint) -> None:
+    api, release = endpoint.api, asyncio.Event()
+    asked: list[float] = []
+
+    async def hang(_: Request) -> web.Response:
+        asked.append(asyncio.get_running_loop().time())
+        await release.wait()
+        return web.Response()
+
+    endpoint.receiver.answers = hang
+    await api("PATCH", endpoint.path, {"qps": 5})
+    async with asyncio.timeout(5):
+        for _ in range(30):
+            await api("POST", f"{endpoint.path}:handshake", ORIGIN, status=202)
+    async with asyncio.timeout(10):
+        while not asked:
+            await asyncio.sleep(0.02)
+    await asyncio.sleep(1.5)
+    assert len(asked) <= 15, "of 30 within three seconds at most"
+    release.set()
+
+
+async def test_what_an_endpoint_said_under_another_url_is_dropped(endpoint: Endpoint) -> None:
+    api, release = endpoint.api, asyncio.Event()
+
+    async def late(_: Request) -> web.Response:
+        await release.wait()
+        return web.Response(headers={"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "60"})
+
+    endpoint.receiver.answers = late
+    await api("POST", f"{endpoint.path}:handshake", ORIGIN, status=202)
+    async with asyncio.timeout(10):
+        while not endpoint.receiver.requests:
+            await asyncio.sleep(0.02)
+    await api("PATCH", endpoint.path, {"url": endpoint.receiver.url("/other")})
+    release.set()
+    await asyncio.sleep(0.3)
+    assert (await api("GET", f"{endpoint.path}/handshake"))["state"] == "outdated"
+    assert await endpoint.qps() == 100
 
 
 # ------------------------------------------------------------------------------------------------------ plain topics

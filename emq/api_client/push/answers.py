@@ -275,12 +275,10 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """The delivery of an example."""
+    """An example that was accepted; `delivery` is the id of its delivery."""
 
     id: str
-    outcome: str
-    reason: str = ""
-    took_ms: int = 0
+    delivery: str
 
 
 class Erased(msgspec.Struct, frozen=True):

@@ -191,7 +191,7 @@ def resume_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
 
 
 def start_handshake(tenant: str, endpoint: str, origin: str) -> Request[answers.Handshake]:
-    """Ask an endpoint whether it wants deliveries from this origin, a DNS name; what it allows binds from then on."""
+    """Have a host ask an endpoint whether it wants deliveries from this origin; `handshake` has the answer."""
     where = path("tenants", tenant, "endpoints", f"{endpoint}:handshake")
     return Request("POST", where, answers.Handshake, body(origin=origin))
 
@@ -204,7 +204,7 @@ def handshake(tenant: str, endpoint: str) -> Request[answers.Handshake]:
 def send_example(
     tenant: str, endpoint: str, *, event_type: str | None = None, payload: Mapping[str, Any] | None = None
 ) -> Request[answers.Example]:
-    """Deliver one signed example to an endpoint now, and return what the endpoint answered."""
+    """Send one signed example to an endpoint, in its queue and under its limits."""
     where = path("tenants", tenant, "endpoints", f"{endpoint}:send-example")
     content = body(event_type=event_type, payload=payload)
     return Request("POST", where, answers.Example, content, repeatable=False)

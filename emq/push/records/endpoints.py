@@ -80,13 +80,14 @@ class Handshake(msgspec.Struct, frozen=True):
 
     Attributes:
         origin: the sender for whom it asked.
-        state: "agreed"; "refused", also for no answer; "outdated" once the endpoint has another URL.
+        state: "asked" until a host has asked; "agreed"; "refused", also for no answer; "outdated" once the endpoint has
+            another URL.
         rate_per_min: most deliveries a minute that the endpoint allows; None for any number, and if it refused.
         reason: why it refused.
     """
 
     origin: str
-    state: Literal["agreed", "refused", "outdated"]
+    state: Literal["asked", "agreed", "refused", "outdated"]
     at_us: int
     rate_per_min: int | None = None
     reason: str = ""

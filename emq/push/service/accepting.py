@@ -11,11 +11,12 @@ import sqlalchemy as sa
 
 from emq.producer.outgoing import Outgoing
 from emq.push.records.accepted import Accepted, Batch, DeliveryRow, Message, MessageRow, Repeat, Rest, headers_of
-from emq.push.records.endpoints import endpoint_of
+from emq.push.records.endpoints import Endpoint, endpoint_of
 from emq.push.service.incoming import PLAIN, Incoming, Receipt, Request
 from emq.push.service.parts import Parts
 from emq.push.service.plans import Plan, Plans
 from emq.push.service.refusals import Conflict, Invalid, Refused
+from emq.push.service.scope import unknown_endpoint
 from emq.push.service.tenancy import unknown
 
 LEASE_US = 15_000_000
@@ -156,6 +157,8 @@ class _Transaction:
     def _take(self, request: Request, plan: Plan | None) -> Sequence[Receipt]:
         if plan is None:
             raise unknown(request.tenant)
+        if request.only and request.only not in plan.matcher.by_topic:
+            raise unknown_endpoint(endpoint_of(request.only))
         place = request.tenant, request.key
         if request.key and (repeat := self._repeats.get(place)) is not None:
             if repeat.digest != request.digest:
@@ -167,7 +170,7 @@ class _Transaction:
         existing = self._existing(request)
         self._send_again(request.tenant, [message.id for message in existing.values()], False)
         receipts = [
-            _receipt(existing[number]) if number in existing else self._add(request.tenant, message, plan)
+            _receipt(existing[number]) if number in existing else self._add(request, message, plan)
             for number, message in enumerate(request.messages)
         ]
         if request.key:
@@ -214,14 +217,17 @@ class _Transaction:
                 raise Conflict(IN_PROGRESS, text)
             self._again[batch.id] = msgspec.structs.replace(batch, claimed_us=self._now_us)
 
-    def _add(self, tenant: str, message: Incoming, plan: Plan) -> Receipt:
-        now_us, id_ = self._now_us, message.id or self._new_id(self._now_us)
+    def _add(self, request: Request, message: Incoming, plan: Plan) -> Receipt:
+        tenant, now_us, id_ = request.tenant, self._now_us, message.id or self._new_id(self._now_us)
         payload, due_us = bytes(message.payload), message.due_us(now_us)
         rest = message.rest(due_us)
         body = _PLAIN if rest == PLAIN else _encode(rest).decode()
         expires_us = now_us + plan.tenant.settings.log_retention_s * 1_000_000
         self._messages.append((tenant, id_, message.event_type, message.key, now_us, expires_us, payload, body))
-        endpoints = plan.matcher.endpoints_of(message.event_type, payload)
+        if request.only:
+            endpoints: Sequence[Endpoint] = [plan.matcher.by_topic[request.only]]
+        else:
+            endpoints = plan.matcher.endpoints_of(message.event_type, payload)
         topics, headers = [], headers_of(message.event_type, message.headers)
         for endpoint in endpoints:
             topic = endpoint.topic

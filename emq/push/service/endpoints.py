@@ -11,11 +11,10 @@ import msgspec
 import sqlalchemy as sa
 
 from emq import errors
-from emq.push import handshake, outages
-from emq.push.endpoint import URL
+from emq.push import outages
 from emq.push.records.accepted import Accepted
 from emq.push.records.cursors import Page
-from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings, Handshake
+from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings
 from emq.push.records.tenants import Tenant, Tenants
 from emq.push.service import endpoint_topics, matching, signing, tenancy
 from emq.push.service.parts import Parts
@@ -81,7 +80,7 @@ class EndpointService:
 
     async def get(self, tenant: str, endpoint: str) -> Endpoint:
         """Return an endpoint. Raises `NotFound`."""
-        _, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
+        _, found = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))
         return (await self._live([found]))[0]
 
     async def page(self, tenant: str, limit: int, cursor: str = "") -> Page[Endpoint]:
@@ -123,7 +122,7 @@ class EndpointService:
                 raise Conflict("too_many_endpoints", f"tenant {tenant!r} has {MOST} endpoints, which is the most")
             self._rows.save(connection, made)
             self._tenant_rows.touch(connection, tenant, now_us)
-            self._audit(connection, actor, "endpoint.created", made, shown)
+            self.audit(connection, actor, "endpoint.created", made, shown)
 
         topic = await self._create_topic(made, owner, endpoint_topics.options(made, attributes))
         try:
@@ -132,7 +131,7 @@ class EndpointService:
             with contextlib.suppress(errors.UnknownTopic):
                 await self._parts.app.admin.delete(made.topic, force=True)
             raise
-        await self._fit(tenant, made.id)
+        await self.fit(tenant, made.id)
         return Made(endpoint_topics.live(made, topic, self._parts.secrets), signing.shown(secret), warnings)
 
     async def change(
@@ -191,11 +190,11 @@ class EndpointService:
 
     async def set_disabled(self, tenant: str, endpoint: str, reason: str, actor: str) -> Endpoint:
         """Disable an endpoint, or enable it with an empty reason. A disabled endpoint's deliveries wait."""
-        _, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
+        _, found = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))
         action = "endpoint.disabled" if reason else "endpoint.enabled"
         change = functools.partial(
             self._parts.app.catalog.set_attributes,
-            also=lambda c: self._audit(c, actor, action, found, {"reason": reason}),
+            also=lambda c: self.audit(c, actor, action, found, {"reason": reason}),
         )
         try:
             await (outages.disable(change, found.topic, reason) if reason else outages.enable(change, found.topic))
@@ -205,56 +204,15 @@ class EndpointService:
 
     async def set_paused(self, tenant: str, endpoint: str, paused: bool, actor: str) -> Endpoint:
         """Pause an endpoint, or resume it. A paused endpoint's deliveries wait."""
-        _, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
+        _, found = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))
         state, action = (State.PAUSED, "endpoint.paused") if paused else (State.ACTIVE, "endpoint.resumed")
         try:
             await self._parts.app.catalog.update(
-                found.topic, state=state, also=lambda c: self._audit(c, actor, action, found, {})
+                found.topic, state=state, also=lambda c: self.audit(c, actor, action, found, {})
             )
         except errors.UnknownTopic:
             raise unknown(endpoint) from None
         return (await self._live([found]))[0]
-
-    async def shake_hands(self, tenant: str, endpoint: str, origin: str, actor: str) -> Handshake:
-        """Ask an endpoint whether it wants deliveries, and how many; what it allows binds from now on.
-
-        Args:
-            origin: a DNS name for the sending system as a whole.
-
-        Raises:
-            NotFound: there is no such endpoint.
-            Conflict: its URL was changed meanwhile.
-        """
-        owner, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
-        topic, now_us = await self._topic(found), self._parts.now_us()
-        target = endpoint_topics.check(found, topic.options.attributes, self._parts.secrets)
-        qps = endpoint_topics.qps_of(found.settings, owner, {})
-        try:
-            allowed = await handshake.handshake(target, origin, qps, self._reach.addresses)
-        except errors.InvalidTopic as exc:
-            outcome = Handshake(origin, "refused", now_us, reason=str(exc))
-            await self._parts.write(lambda c: self._note(c, tenant, endpoint, outcome, actor))
-        else:
-            outcome = Handshake(origin, "agreed", now_us, allowed.rate_per_min)
-            change, note = self._parts.app.catalog.set_attributes, self._note
-            after = await change(
-                found.topic,
-                allowed.attributes,
-                {URL: found.settings.url},
-                also=lambda c: note(c, tenant, endpoint, outcome, actor),
-            )
-            if after.options.attributes.get(URL) != found.settings.url:
-                text = f"the URL of endpoint {endpoint!r} was changed meanwhile; ask again"
-                raise Conflict("changed_meanwhile", text)
-        await self._fit(tenant, endpoint)
-        return outcome
-
-    def _note(self, connection: sa.Connection, tenant: str, endpoint: str, outcome: Handshake, actor: str) -> None:
-        _, now = self._existing(connection, tenant, endpoint)
-        changed_us = max(self._parts.now_us(), now.changed_us + 1)
-        self._rows.save(connection, msgspec.structs.replace(now, handshake=outcome, changed_us=changed_us))
-        shown = {name: value for name, value in msgspec.to_builtins(outcome).items() if name != "at_us"}
-        self._audit(connection, actor, "endpoint.handshake", now, shown)
 
     async def delete(self, tenant: str, endpoint: str, actor: str) -> None:
         """Delete an endpoint; its waiting deliveries are cancelled. Safe to repeat. Raises `NotFound`."""
@@ -274,7 +232,7 @@ class EndpointService:
         def finish(connection: sa.Connection) -> None:
             self._accepted.cancel(connection, found.topic, "the endpoint was deleted", self._parts.now_us())
             self._rows.delete(connection, tenant, endpoint)
-            self._audit(connection, actor, "endpoint.deleted", found, {})
+            self.audit(connection, actor, "endpoint.deleted", found, {})
 
         await self._parts.write(finish)
 
@@ -293,18 +251,16 @@ class EndpointService:
     async def follow(self, tenant: Tenant) -> None:
         """Let a tenant's endpoints follow its cap and its pause, after these have changed. Safe to repeat."""
         for endpoint in await self._parts.read(lambda c: self._rows.of(c, tenant.id)):
-            await self._fit(tenant.id, endpoint.id)
+            await self.fit(tenant.id, endpoint.id)
 
-    # ------------------------------------------------------------------------------------------------------- details
-
-    async def _fit(self, tenant: str, endpoint: str) -> None:
+    async def fit(self, tenant: str, endpoint: str) -> None:
         """Give an endpoint's topic the cap that the rows of tenant and endpoint say, and the tenant's pause.
 
         Looks again after each write: of several who change the rows at once, the last writer sees the last rows.
         """
         with contextlib.suppress(errors.UnknownTopic, NotFound):  # it is being deleted
             while True:
-                owner, found = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
+                owner, found = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))
                 topic = await self._parts.app.catalog.get(found.topic)
                 if endpoint_topics.follows(topic, found, owner):
                     return
@@ -313,6 +269,22 @@ class EndpointService:
                 qps = endpoint_topics.qps_of(found.settings, owner, topic.options.attributes)
                 if topic.qps != qps:
                     await self._parts.app.update_topic(found.topic, qps=qps)
+
+    def existing(self, connection: sa.Connection, tenant: str, endpoint: str) -> tuple[Tenant, Endpoint]:
+        """Return a tenant and its endpoint, within a transaction. Raises `NotFound`."""
+        owner = self._tenants.existing(connection, tenant)
+        found = self._rows.find(connection, tenant, endpoint)
+        if found is None or found.is_going:
+            raise unknown(endpoint)
+        return owner, found
+
+    def audit(
+        self, connection: sa.Connection, actor: str, action: str, endpoint: Endpoint, shown: Mapping[str, Any]
+    ) -> None:
+        """Write an entry of the audit log in the transaction of the change."""
+        self._parts.audit(connection, actor, action, endpoint.id, tenant=endpoint.tenant, changes=shown)
+
+    # ------------------------------------------------------------------------------------------------------- details
 
     async def _topic(self, endpoint: Endpoint) -> Topic:
         """Return an endpoint's topic. Raises `NotFound` if the endpoint is being deleted."""
@@ -327,18 +299,11 @@ class EndpointService:
         secrets = self._parts.secrets
         return [endpoint_topics.live(endpoint, topics.get(endpoint.topic), secrets) for endpoint in endpoints]
 
-    def _existing(self, connection: sa.Connection, tenant: str, endpoint: str) -> tuple[Tenant, Endpoint]:
-        owner = self._tenants.existing(connection, tenant)
-        found = self._rows.find(connection, tenant, endpoint)
-        if found is None or found.is_going:
-            raise unknown(endpoint)
-        return owner, found
-
     async def _changed(self, tenant: str, endpoint: str, actor: str, edit: Edit) -> Made:
         """Change topic and row. If somebody else changes the row meanwhile, begin again with what is there then."""
         app = self._parts.app
         for _ in range(TRIES):
-            owner, before = await self._parts.read(lambda c: self._existing(c, tenant, endpoint))
+            owner, before = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))
             topic = await self._topic(before)
             after, signed = edit.row(before), edit.sign(self._secrets(topic))
             if signed.old_until_us is not None:
@@ -354,7 +319,7 @@ class EndpointService:
             def save(connection: sa.Connection, before: Endpoint = before, after: Endpoint = after) -> None:
                 nonlocal saved
                 saved = self._save(connection, before, after)
-                self._audit(connection, actor, edit.action, saved, edit.shown)
+                self.audit(connection, actor, edit.action, saved, edit.shown)
 
             try:
                 # A host disables an endpoint, and others rotate its secret, by attributes: never write over theirs.
@@ -365,7 +330,7 @@ class EndpointService:
                 raise unknown(endpoint) from None
             except errors.InvalidTopic as exc:
                 raise Invalid("invalid_request", str(exc)) from exc
-            await self._fit(tenant, endpoint)
+            await self.fit(tenant, endpoint)
             shown = endpoint_topics.live(saved, topic, self._parts.secrets)
             return Made(shown, signing.shown(signed.made), warnings)
         raise Conflict("changed_meanwhile", f"endpoint {endpoint!r} was changed by others meanwhile; try again")
@@ -379,11 +344,6 @@ class EndpointService:
         self._rows.save(connection, saved)
         self._tenant_rows.touch(connection, before.tenant, saved.changed_us)
         return saved
-
-    def _audit(
-        self, connection: sa.Connection, actor: str, action: str, endpoint: Endpoint, shown: Mapping[str, Any]
-    ) -> None:
-        self._parts.audit(connection, actor, action, endpoint.id, tenant=endpoint.tenant, changes=shown)
 
     def _secrets(self, topic: Topic) -> str:
         try:

@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping
 import sqlalchemy as sa
 
 from emq.app import App
+from emq.push.addresses import AddressFilter
+from emq.push.asking import Answer
 from emq.push.endpoint import DISABLED
 from emq.push.records import schema
 from emq.push.records.endpoints import Endpoints
+from emq.push.service.endpoints import EndpointService
+from emq.push.service.handshakes import HandshakeService
 from emq.push.service.parts import Parts
+from emq.push.service.reach import Reach
 
 
 class HostChanges:
@@ -46,3 +51,14 @@ class HostChanges:
                 parts.audit(connection, actor, "endpoint.disabled", id_, tenant=tenant, changes={"reason": reason})
 
         await self._app.catalog.set_attributes(topic, changes, given, also=note)
+
+    async def heard(self, answer: Answer) -> None:
+        """Keep what an endpoint answered to a handshake.
+
+        Raises:
+            DatabaseUnavailable: ask again.
+        """
+        await schema.ensure(self._app.database)
+        parts = Parts(self._app)
+        endpoints = EndpointService(parts, Reach(AddressFilter.of_settings(self._app.settings)))
+        await HandshakeService(parts, endpoints).heard(answer)

@@ -97,6 +97,7 @@ class Request(msgspec.Struct, frozen=True):
         key: the caller's Idempotency-Key; empty for none.
         digest: of the call, to tell another one with the same key.
         size: a measure of the work: bytes, and what each message costs besides.
+        only: the topic of the only endpoint that gets the messages; empty for those that want them.
     """
 
     tenant: str
@@ -104,6 +105,7 @@ class Request(msgspec.Struct, frozen=True):
     key: str
     digest: str
     size: int
+    only: str = ""
 
 
 def check(messages: Sequence[Incoming], now_us: int, *, is_single: bool) -> None:

@@ -85,12 +85,14 @@ class Matcher:
         endpoints: of the tenant; those that are being deleted get nothing.
 
     Attributes:
+        by_topic: the endpoints.
         priorities: of each endpoint, by its topic.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = [endpoint for endpoint in endpoints if not endpoint.is_going]
         self._known: dict[str, tuple[list[Endpoint], bool]] = {}
+        self.by_topic = {endpoint.topic: endpoint for endpoint in self._endpoints}
         self.priorities = {endpoint.topic: endpoint.settings.priorities for endpoint in self._endpoints}
 
     def endpoints_of(self, event_type: str, payload: bytes | msgspec.Raw) -> Sequence[Endpoint]:

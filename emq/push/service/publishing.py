@@ -63,6 +63,7 @@ class Publishing:
         key: str = "",
         digest: str = "",
         is_single: bool = False,
+        only: str = "",
     ) -> Sequence[Receipt]:
         """Accept messages, all or none; return once they are in the topics of their endpoints.
 
@@ -70,9 +71,10 @@ class Publishing:
             key: the caller's Idempotency-Key; a repeat of the same request gets the same answer.
             digest: of the request, to tell another request with the same key.
             is_single: the caller gave one message, not a list; for the pointers of errors.
+            only: the topic of the only endpoint that gets the messages; empty for those that want them.
 
         Raises:
-            NotFound: there is no such tenant.
+            NotFound: there is no such tenant, or not the only endpoint.
             Invalid: a message is wrong, or the key came with another request before.
             Conflict: a message exists with other contents, or an earlier request is still under way.
             TryAgain: messages were accepted, but the store failed; a repeat with the same ids or key sends them.
@@ -80,7 +82,7 @@ class Publishing:
         """
         incoming.check(messages, self._parts.now_us(), is_single=is_single)
         size = sum(len(message.payload) for message in messages) + MESSAGE_COST * len(messages)
-        request = Request(tenant, messages, key, digest, size)
+        request = Request(tenant, messages, key, digest, size, only)
         for _ in range(PATIENCE):
             try:
                 return await self._batcher.send(request, Durability.ACCEPTED)

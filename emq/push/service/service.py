@@ -16,6 +16,7 @@ from emq.push.service.cluster import ClusterService
 from emq.push.service.endpoints import EndpointService
 from emq.push.service.erasing import Erasing
 from emq.push.service.examples import ExampleService
+from emq.push.service.handshakes import HandshakeService
 from emq.push.service.host_facts import HostView
 from emq.push.service.keys import KeyService
 from emq.push.service.lagging import LaggingService
@@ -41,7 +42,7 @@ class PushService:
 
     Attributes:
         parts: the app, its database, ids and the audit log.
-        tenants, endpoints, messages, erasing, publishing, examples, keys: see their modules.
+        tenants, endpoints, messages, erasing, publishing, examples, handshakes, keys: see their modules.
         hosts: what the hosts say of themselves.
         reading, resending, replays, letters, lagging, cluster: deliveries and what became of them; see their modules.
     """
@@ -54,7 +55,8 @@ class PushService:
         self.messages = MessageService(self.parts, self.tenants)
         self.erasing = Erasing(self.parts, self.tenants)
         self.publishing = Publishing(self.parts)
-        self.examples = ExampleService(self.parts, self.endpoints)
+        self.examples = ExampleService(self.parts, self.endpoints, self.publishing)
+        self.handshakes = HandshakeService(self.parts, self.endpoints)
         self.keys = KeyService(self.parts, self.tenants)
         self.hosts = hosts = HostView(self.parts)
         self.reading = ReadingService(self.parts, hosts)
