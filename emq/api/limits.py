@@ -28,6 +28,7 @@ class Limits(NamedTuple):
     held_bytes: most bytes of all bodies that are in memory at the same time; one account gets four fifths at most.
     body_s: seconds within which a body must be here.
     at_once: most requests at the same time; see `emq.places.sharing` for what one account gets.
+    waiting: most requests of one account that wait for their turn.
     wait_s: seconds for which a request waits for its turn.
     requests_per_s: most requests of one account a second, on the average; as many more may come at once.
     unknown_per_s: most requests a second of one address with a key that nobody has.
@@ -38,7 +39,8 @@ class Limits(NamedTuple):
     body_bytes: int = 8 << 20
     held_bytes: int = 128 << 20
     body_s: float = 15.0
-    at_once: int = 1_000
+    at_once: int = 200
+    waiting: int = 1_000
     wait_s: float = 5.0
     requests_per_s: float = 1_000.0
     unknown_per_s: float = 50.0
@@ -94,7 +96,7 @@ class Turns:
     def __init__(self, limits: Limits) -> None:
         self._places = Places(limits.at_once)
         self._waiting: Counter[str] = Counter()
-        self._most_waiting = max(1, limits.at_once // 4)
+        self._most_waiting = limits.waiting
         self._wait_s = limits.wait_s
 
     @contextlib.asynccontextmanager
