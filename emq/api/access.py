@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal, NamedTuple, cast
 
@@ -71,6 +72,16 @@ def no_key(token: str) -> Problem:
     text = "the key is unknown, was deleted or has expired" if token else "send a key: Authorization: Bearer emqk_..."
     code = "invalid_key" if token else "no_key"
     return Problem(401, code, text, headers={"WWW-Authenticate": 'Bearer realm="emq"'})
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request comes from: of IPv6 the network, since a machine has a whole one."""
+    client = scope.get("client")
+    try:
+        address = ipaddress.ip_address(client[0] if client else "")
+    except ValueError:
+        return ""
+    return str(ipaddress.ip_network(f"{address}/64", strict=False)) if address.version == 6 else str(address)
 
 
 def caller_of(scope: Scope) -> Caller:

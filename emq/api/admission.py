@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 import fastapi
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from emq.api import problems
-from emq.api.access import CALLER, Caller, no_key
+from emq.api.access import CALLER, Caller, address_of, no_key
 from emq.api.limits import STRANGERS, Limits, Rates, Room, Turns
 from emq.api.pages.gate import session_of
 from emq.api.pages.rendering import PREFIX
@@ -70,6 +69,7 @@ class Admission:
         self._limits = limits
         self._rates = Rates(limits.requests_per_s)
         self._unknown = Rates(limits.unknown_per_s)
+        self._strangers = Rates(limits.strangers_per_s)
         self._turns = Turns(limits)
         self._room = Room(limits.held_bytes)
         self._forms = Room(limits.forms_held_bytes)
@@ -96,24 +96,25 @@ class Admission:
         Raises:
             Problem: there are too many requests of the account, or with unknown keys from the address.
         """
-        token = _bearer(headers)
-        key = None
-        if token or (session := session_of(scope["path"], headers)):
-            key = await self._owner(token or session, _address(scope))
-        scope[CALLER] = Caller(key) if key is not None and token else no_key(token)
+        token, address = _bearer(headers), address_of(scope)
+        keys = self._service.keys
+        key = await self._owner(keys.owner, token, address) if token else None
+        scope[CALLER] = no_key(token) if key is None else Caller(key)
+        if key is None and (session := session_of(scope["path"], headers)):
+            key = await self._owner(keys.session, session, address)
         if key is None:
+            self._strangers.take(address)
             return STRANGERS
-        account = key.tenant or key.id
+        account = key.tenant or (key.parent if key.kind == "session" else key.id)
         if (told := _extension(scope)) is not None:
             told(account)
         self._rates.take(account)
         return account
 
-    async def _owner(self, token: str, address: str) -> Key | None:
-        keys = self._service.keys
-        if not keys.is_known(token):
+    async def _owner(self, find: Callable[[str], Awaitable[Key | None]], token: str, address: str) -> Key | None:
+        if not self._service.keys.is_known(token):
             self._unknown.check(address)  # before the look in the database
-        key = await keys.owner(token)
+        key = await find(token)
         if key is None:
             self._unknown.take(address)
         return key
@@ -225,16 +226,6 @@ class _Body:
 def _bearer(headers: Mapping[bytes, bytes]) -> str:
     scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _address(scope: Scope) -> str:
-    """Return the address that a request comes from: of IPv6 the network, since a machine has a whole one."""
-    client = scope.get("client")
-    try:
-        address = ipaddress.ip_address(client[0] if client else "")
-    except ValueError:
-        return ""
-    return str(ipaddress.ip_network(f"{address}/64", strict=False)) if address.version == 6 else str(address)
 
 
 def _extension(scope: Scope) -> Callable[[str], None] | None:

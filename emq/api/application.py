@@ -19,7 +19,7 @@ from emq.api import (
 )
 from emq.api.admission import Admission
 from emq.api.fast_lane import FastLane
-from emq.api.limits import Limits
+from emq.api.limits import Limits, Rates
 from emq.api.pages import router as pages
 from emq.api.scheduling import catalog, now, parts, tasks
 from emq.api.scheduling.desk import PoolDesk
@@ -54,6 +54,7 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     )
     application.state.service = service
     application.state.desk = PoolDesk(service)
+    application.state.sign_ins = Rates(limits.sign_ins_per_s, at_once=limits.sign_ins_at_once)
     application.add_middleware(FastLane, service=service)  # within `Admission`
     application.add_middleware(Admission, service=service, limits=limits)
     problems.install(application)

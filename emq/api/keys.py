@@ -10,7 +10,7 @@ import pydantic
 
 from emq.api import access, forms
 from emq.api.tenants import TenantId
-from emq.push.records.keys import Key, Role
+from emq.push.records.keys import Key, Kind, Role
 
 router = fastapi.APIRouter(prefix="/v1", tags=["keys"])
 
@@ -43,8 +43,10 @@ class KeyShown(forms.Shown):
     role: Role
     tenant: str | None
     name: str
+    kind: Kind = pydantic.Field(description='"session" for somebody who is signed in to the pages')
+    made_by: str | None = pydantic.Field(description="id of the key that made it, and with which it ends")
     created: datetime.datetime
-    expires: datetime.datetime | None
+    expires: datetime.datetime | None = pydantic.Field(description="no later than that of the key that made it")
 
 
 class KeyMade(KeyShown):
@@ -85,6 +87,8 @@ def _shown(key: Key) -> dict[str, Any]:
         "role": key.role,
         "tenant": key.tenant or None,
         "name": key.name,
+        "kind": key.kind,
+        "made_by": key.parent or None,
         "created": forms.time(key.created_us),
         "expires": forms.time_or_none(key.expires_us),
     }
@@ -101,9 +105,9 @@ async def list_keys(
 
 @router.post("/keys", status_code=201)
 async def create_key(body: KeyBody, service: access.Service, caller: access.Admin) -> KeyMade:
-    """Make a key. The database has its hash alone."""
+    """Make a key. The database has its hash alone. It ends with the caller's own key at the latest."""
     key, text = await service.keys.create(
-        body.role, caller.actor, tenant=body.tenant, name=body.name, lifetime_s=body.lifetime_s
+        body.role, caller.actor, tenant=body.tenant, name=body.name, lifetime_s=body.lifetime_s, maker=caller.key
     )
     return KeyMade(**_shown(key), key=text)
 
@@ -113,9 +117,15 @@ async def delete_key(
     key: Annotated[str, fastapi.Path(max_length=128, description="the key's id, such as key_...")],
     service: access.Service,
     caller: access.Admin,
+    keep_made: Annotated[
+        bool, fastapi.Query(description="keep the keys that it made; they end with its own maker from now on")
+    ] = False,
 ) -> None:
-    """Delete a key. Other processes take it for a second more."""
-    await service.keys.delete(key, caller.actor)
+    """Delete a key or a session, with all keys and sessions that it made. Other processes take them for a second more.
+
+    To replace a key in use without those that it made, delete it with `keep_made=true`.
+    """
+    await service.keys.delete(key, caller.actor, keep_made=keep_made)
 
 
 @router.post("/tenants/{tenant}/tokens", status_code=201)
@@ -130,7 +140,7 @@ async def create_token(tenant: TenantId, body: TokenBody, service: access.Servic
         tenant=tenant,
         name=body.name,
         lifetime_s=body.lifetime_s,
-        until_us=caller.key.expires_us,
+        maker=caller.key,
     )
     return KeyMade(**_shown(key), key=text)
 

@@ -32,6 +32,8 @@ class Limits(NamedTuple):
     wait_s: seconds for which a request waits for its turn.
     requests_per_s: most requests of one account a second, on the average; as many more may come at once.
     unknown_per_s: most requests a second of one address with a key that nobody has.
+    strangers_per_s: most requests a second of one address without a valid key.
+    sign_ins_per_s, sign_ins_at_once: most tries of one address to sign in to the pages, on the average and at once.
     form_bytes: most bytes of a body without a key, which only the forms of the pages have.
     forms_held_bytes: most bytes of all bodies without a key at the same time.
     """
@@ -44,23 +46,28 @@ class Limits(NamedTuple):
     wait_s: float = 5.0
     requests_per_s: float = 1_000.0
     unknown_per_s: float = 50.0
+    strangers_per_s: float = 100.0
+    sign_ins_per_s: float = 1.0
+    sign_ins_at_once: float = 20.0
     form_bytes: int = 64 << 10
     forms_held_bytes: int = 2 << 20
 
 
 class Rates:
-    """Counts what happens by names: a token bucket for each, with the tokens of one second.
+    """Counts what happens by names: a token bucket for each.
 
     Args:
-        per_s: tokens a second; a bucket has as many, and one at least.
+        per_s: tokens a second.
+        at_once: tokens of a full bucket; 0 for those of one second. One at least.
         now_s: monotonic.
     """
 
     MOST = 10_000
     """Most names in memory; a name that is forgotten begins with a full bucket."""
 
-    def __init__(self, per_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_s: float, now_s: Callable[[], float] = time.monotonic, *, at_once: float = 0.0) -> None:
         self._per_s = per_s
+        self._most = max(at_once or per_s, 1.0)
         self._now_s = now_s
         self._left: dict[str, tuple[float, float]] = {}
 
@@ -80,7 +87,7 @@ class Rates:
         self._check(name)
 
     def _check(self, name: str) -> tuple[float, float]:
-        rate, now_s, most = self._per_s, self._now_s(), max(self._per_s, 1.0)
+        rate, now_s, most = self._per_s, self._now_s(), self._most
         left, at_s = self._left.get(name, (most, now_s))
         left = min(most, left + (now_s - at_s) * rate)
         if left < 1:

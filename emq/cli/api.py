@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from emq import plurals
 from emq.cli import output
 from emq.cli.entry import Room
 from emq.cli.extras import needing
@@ -95,7 +96,7 @@ async def list_keys(
     tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant. (default: all keys)")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Most lines to list.")] = 100,
 ) -> None:
-    """List bearer keys in the order of their making, with those of people who are signed in to the dashboard.
+    """List bearer keys in the order of their making, with the sessions of people who are signed in to the dashboard.
 
     Example: emq api key list --tenant acme
     """
@@ -104,7 +105,11 @@ async def list_keys(
         now_us = opened.clock.now_us()
     rows = [_row(key, now_us) for key in page.rows]
     data = [
-        {"id": key.id, "role": key.role, "tenant": key.tenant, "name": key.name, **_times(key)} for key in page.rows
+        {
+            "id": key.id, "kind": key.kind, "role": key.role, "tenant": key.tenant, "name": key.name,
+            "made_by": key.parent, **_times(key),
+        }
+        for key in page.rows
     ]
     if session.json:
         session.show(data, str)
@@ -112,7 +117,7 @@ async def list_keys(
         session.out.print(f"no keys in the {opened.place}", soft_wrap=True)
     else:
         made = output.zoned("made", (key.created_us / 1000 for key in page.rows))
-        session.out.print(output.table("", ("key", "role", "tenant", "name", made, "ends"), rows))
+        session.out.print(output.table("", ("key", "kind", "role", "tenant", "name", "made by", made, "ends"), rows))
         if page.next:
             session.out.print("these are the first; --limit shows more")
 
@@ -120,16 +125,24 @@ async def list_keys(
 async def delete_key(
     session: Session,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Its id, as `emq api key list` has it: key_...")],
+    keep_made: Annotated[
+        bool, typer.Option("--keep-made", help="Keep the keys that it made: delete this one alone, to replace it.")
+    ] = False,
     yes: Yes = False,
 ) -> None:
-    """Delete a bearer key. Processes that serve the API take it for a second more. It signs out who came with it.
+    """Delete a bearer key, with all keys that it made. It signs out who came with them.
+
+    Processes that serve the API take the keys for a second more.
 
     Example: emq api key delete key_0660f39739c8a50000atHA3ho0C
     """
     async with _opened(session) as (_, service):
-        session.confirm(f"Delete key {key}? Who uses it is refused from then on.", yes)
-        await service.keys.delete(key, ACTOR)
-    session.say(f"deleted {key}", {"id": key})
+        them = "it" if keep_made else "it, or a key that it made,"
+        session.confirm(f"Delete key {key}? Who uses {them} is refused from then on.", yes)
+        gone = await service.keys.delete(key, ACTOR, keep_made=keep_made)
+    made = [each.id for each in gone[1:] if each.kind == "key"]
+    more = f", and {plurals.count(len(made), 'key')} that it made" if made else ""
+    session.say(f"deleted {key}{more}", {"id": key, "with": made})
 
 
 @contextlib.asynccontextmanager
@@ -144,7 +157,8 @@ def _row(key: Key, now_us: int) -> tuple[str, ...]:
     ends = "never" if not key.expires_us else output.when_briefly(key.expires_us / 1000)
     if 0 < key.expires_us <= now_us:
         ends = "has ended"
-    return (key.id, key.role, key.tenant, key.name, output.when_briefly(key.created_us / 1000), ends)
+    made = output.when_briefly(key.created_us / 1000)
+    return (key.id, key.kind, key.role, key.tenant, key.name, key.parent, made, ends)
 
 
 def _times(key: Key) -> dict[str, float | None]:

@@ -6,6 +6,8 @@ from mutants.mutant import Mutant
 
 SHARING = "tests/unit/test_api_sharing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
+KEYS = "tests/unit/test_api_keys.py"
+GATE = "tests/unit/test_pages_gate.py"
 
 MUTANTS = (
     Mutant(
@@ -22,8 +24,8 @@ MUTANTS = (
         "I",
         "a tenant gets the requests of each key that it makes",
         "emq/api/admission.py",
-        "account = key.tenant or key.id",
-        "account = key.id",
+        "account = key.tenant or (key.parent",
+        "account = key.id or (key.parent",
         f"{SHARING}::test_a_tenant_gets_no_more_requests_by_making_keys",
     ),
     Mutant(
@@ -61,5 +63,50 @@ MUTANTS = (
         "        if request.only:\n",
         "        if not request.tenant:\n",
         f"{ENDPOINTS}::test_an_example_is_a_signed_delivery_to_its_endpoint_alone",
+    ),
+    Mutant(
+        "made-keys-outlive-their-maker",
+        "I",
+        "a deleted key leaves the keys that its keys made",
+        "emq/push/records/keys.py",
+        "                generation += [key.id for key in rows]\n",
+        "",
+        f"{KEYS}::test_a_deleted_key_takes_all_that_it_made_with_it",
+    ),
+    Mutant(
+        "deleted-key-makes-another",
+        "I",
+        "a key that was just deleted makes a key that nobody deletes",
+        "emq/push/service/keys.py",
+        "if key.parent and not self._rows.hold(connection, key.parent):",
+        "if False:",
+        f"{KEYS}::test_a_key_ends_with_its_maker_at_the_latest",
+    ),
+    Mutant(
+        "session-is-a-key",
+        "I",
+        "the API takes the cookie of a browser for a key",
+        "emq/api/admission.py",
+        "key = await self._owner(keys.owner, token, address) if token else None",
+        "key = await self._owner(keys.session, token, address) or await keys.owner(token) if token else None",
+        f"{GATE}::test_a_session_is_no_key_of_the_api",
+    ),
+    Mutant(
+        "link-swaps-the-session",
+        "I",
+        "a link with a key of somebody else takes the place of a session",
+        "emq/api/pages/router.py",
+        "    await gate.check_signed_out(request, service)\n",
+        "",
+        f"{GATE}::test_a_link_with_a_key_does_not_take_the_place_of_a_session",
+    ),
+    Mutant(
+        "signing-in-is-not-limited",
+        "I",
+        "an address tries as many keys as it likes on the page to sign in",
+        "emq/api/pages/router.py",
+        '    cast("Rates", request.app.state.sign_ins).take(address_of(request.scope))\n',
+        "",
+        f"{GATE}::test_signing_in_is_limited_before_the_key_is_looked_up",
     ),
 )

@@ -72,6 +72,61 @@ async def test_a_token_does_not_outlive_the_key_that_makes_it(api: Api) -> None:
     assert longer["expires"] == first["expires"] > shorter["expires"]
 
 
+async def lineage(api: Api) -> dict[str, Any]:
+    """Make an admin key, a tenant's key of it, a token of that one, and a token of the token; return them by name."""
+    made = {"top": await api("POST", "/v1/keys", {"role": "admin"})}
+    body = {"role": "manage", "tenant": "acme"}
+    made["key"] = await api("POST", "/v1/keys", body, key=made["top"]["key"])
+    for name, maker in (("token", "key"), ("token of token", "token")):
+        body = {"role": "manage", "lifetime_s": 600}
+        made[name] = await api("POST", "/v1/tenants/acme/tokens", body, key=made[maker]["key"])
+    return made
+
+
+async def working(api: Api, made: dict[str, Any]) -> list[str]:
+    statuses = {
+        name: (await api.raw("GET", "/v1/tenants/acme", key=key["key"])).status_code for name, key in made.items()
+    }
+    return [name for name, status in statuses.items() if status == 200]
+
+
+async def test_a_deleted_key_takes_all_that_it_made_with_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await lineage(api)
+    bystander = {"bystander": await api("POST", "/v1/keys", {"role": "read", "tenant": "acme"})}
+    assert await working(api, made) == ["top", "key", "token", "token of token"]
+    assert made["token of token"]["made_by"] == made["token"]["id"]
+    async with push_api.another(api) as other:
+        assert len(await working(other, made)) == 4
+        await api("DELETE", f"/v1/keys/{made['key']['id']}", status=204)
+        assert await working(api, made | bystander) == ["top", "bystander"]
+        now_us = other.service.parts.now_us
+        monkeypatch.setattr(other.service.parts, "now_us", lambda: now_us() + 1_000_000)
+        assert await working(other, made) == ["top"]
+    entry = (await api("GET", "/v1/audit-log"))["data"][0]
+    assert entry["changes"]["with"] == [made["token"]["id"], made["token of token"]["id"]]
+
+
+async def test_a_key_is_replaced_without_those_that_it_made(api: Api) -> None:
+    made = await lineage(api)
+    await api("DELETE", f"/v1/keys/{made['key']['id']}?keep_made=true", status=204)
+    assert await working(api, made) == ["top", "token", "token of token"]
+    await api("DELETE", f"/v1/keys/{made['top']['id']}", status=204)
+    assert await working(api, made) == []
+
+
+async def test_a_key_ends_with_its_maker_at_the_latest(api: Api) -> None:
+    _, short = await api.service.keys.create("admin", "test", lifetime_s=60)
+    longer = await api("POST", "/v1/keys", {"role": "admin"}, key=short)
+    assert longer["expires"] is not None
+    key, text = await api.service.keys.create("manage", "test", tenant="acme")
+    async with push_api.another(api) as other:
+        await other("GET", "/v1/tenants/acme", key=text)
+        await api.service.keys.delete(key.id, "test")
+        # The other process takes the deleted key for a second; what it would make then is refused.
+        problem = await other("POST", "/v1/tenants/acme/tokens", {}, key=text, status=404)
+        assert problem["code"] == "unknown_key"
+
+
 async def test_the_audit_log_says_who_changed_what_without_secrets(api: Api) -> None:
     manager = (await api("POST", "/v1/keys", {"role": "manage", "tenant": "acme", "name": "ann"}))["key"]
     url, path = "https://93.184.216.34/hook", "/v1/tenants/acme/endpoints"

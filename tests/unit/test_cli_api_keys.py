@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.emq_shell import Shell, shell
+from support.emq_shell import Shell, opened, shell
+
+from emq import App
+from emq.push.service.service import PushService
 
 
 @pytest.fixture
@@ -30,6 +33,28 @@ def test_keys_are_listed_without_what_they_open_and_deleted(emq: Shell) -> None:
     assert emq(f"api key delete {keys[0]['id']} --yes").strip() == f"deleted {keys[0]['id']}"
     assert [key["name"] for key in emq.json("api key list")] == ["portal"]
     assert "these are the first" not in emq("api key list --limit 1")
+
+
+def test_a_deleted_key_takes_what_it_made_with_it_unless_that_is_kept(emq: Shell) -> None:
+    async def make(app: App) -> None:
+        service = await PushService.open(app)
+        top, _ = await service.keys.create("admin", "test", name="top")
+        for name in ("one", "two"):
+            key, _ = await service.keys.create("admin", "test", name=name, maker=top)
+            await service.keys.create("admin", "test", name=f"of {name}", maker=key)
+        await service.keys.begin_session(top)
+
+    opened(make)
+    keys = {key["name"]: key for key in emq.json("api key list") if key["kind"] == "key"}
+    assert keys["one"]["made_by"] == keys["top"]["id"]
+    assert emq(f"api key delete {keys['one']['id']} --keep-made --yes").strip() == f"deleted {keys['one']['id']}"
+    left = emq.json("api key list")
+    assert {(key["name"], key["kind"]) for key in left} == {
+        *(("top", "key"), ("two", "key"), ("of one", "key"), ("of two", "key"), ("top", "session"))
+    }
+    said = emq(f"api key delete {keys['top']['id']} --yes").strip()
+    assert said == f"deleted {keys['top']['id']}, and 3 keys that it made"
+    assert emq.json("api key list") == []
 
 
 def test_a_wrong_role_and_a_missing_tenant_are_named_with_what_is_right(emq: Shell) -> None:

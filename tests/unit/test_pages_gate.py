@@ -10,6 +10,9 @@ import pytest
 from support import push_api
 from support.push_api import Api
 
+from emq.api.limits import Limits
+from emq.push.service import keys
+
 SAME_SITE = {"origin": push_api.URL, "sec-fetch-site": "same-origin"}
 
 
@@ -54,6 +57,7 @@ async def test_the_api_key_itself_is_no_session_and_the_cookie_is_hidden_from_sc
         assert "SameSite=lax" in cookie
         assert "Max-Age=28800" in cookie
         assert api.admin not in cookie
+        api.http.cookies.clear()
         over_https = {**SAME_SITE, "x-forwarded-proto": "https"}
         signing = await api.http.post("/ui/sign-in", data={"key": api.admin}, headers=over_https)
         assert "Secure" in signing.headers["set-cookie"]
@@ -77,9 +81,82 @@ async def test_a_session_lives_no_longer_than_its_key() -> None:
     async with push_api.opened() as api:
         _, text = await api.service.keys.create("admin", "test", lifetime_s=600)
         http = await signed_in(api, text)
-        session = await api.service.keys.owner(http.cookies["emq_session"])
+        session = await api.service.keys.session(http.cookies["emq_session"])
         assert session is not None
         assert session.expires_us <= api.service.parts.now_us() + 600_000_000
+
+
+async def test_a_session_is_no_key_of_the_api() -> None:
+    async with push_api.opened() as api:
+        http = await signed_in(api, await key_of(api, "manage"))
+        cookie = http.cookies["emq_session"]
+        await api("GET", "/v1/tenants/shop", key=cookie, status=401)
+        await api("POST", "/v1/tenants/shop/messages", {"event_type": "a", "payload": 1}, key=cookie, status=401)
+        await api("POST", "/v1/tenants/shop/tokens", {}, key=cookie, status=401)
+        again = await api.http.post("/ui/sign-in", data={"key": cookie}, headers=SAME_SITE)
+        assert again.status_code == 401, "and makes no other session"
+        assert (await http.get("/ui/tenants/shop")).status_code == 200
+
+
+async def test_the_name_of_a_key_makes_no_session() -> None:
+    async with push_api.opened() as api:
+        admin = (await api("GET", "/v1/keys"))["data"][0]["id"]
+        made = await api("POST", "/v1/keys", {"role": "admin", "name": f"signed in with {admin}"})
+        answer = await api.http.get("/ui/hosts", headers={"cookie": f"emq_session={made['key']}"})
+        assert answer.status_code == 303
+
+
+async def test_a_key_has_few_sessions_and_one_more_ends_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "MOST_SESSIONS", 2)
+    async with push_api.opened() as api:
+        first, second, third = [await signed_in(api, api.admin) for _ in range(3)]
+        assert [(await http.get("/ui/hosts")).status_code for http in (first, second, third)] == [303, 200, 200]
+
+
+async def test_a_link_with_a_key_does_not_take_the_place_of_a_session() -> None:
+    async with push_api.opened() as api:
+        evil = await key_of(api, "manage", "evil")
+        http = await signed_in(api, await key_of(api, "read"))
+        before = http.cookies["emq_session"]
+        page = await http.get("/ui/sign-in?next=/ui/tenants/shop")
+        assert (page.status_code, page.headers["location"]) == (303, "/ui/tenants/shop"), "no form that a script sends"
+        answer = await http.post("/ui/sign-in", data={"key": evil}, headers=SAME_SITE)
+        assert answer.status_code == 409
+        assert "Sign out first" in answer.text
+        assert http.cookies["emq_session"] == before
+        assert (await http.get("/ui/tenants/shop")).status_code == 200
+        out = {"csrf": proof_in((await http.get("/ui/tenants/shop")).text)}
+        await http.post("/ui/sign-out", data=out, headers=SAME_SITE)
+        assert (await http.post("/ui/sign-in", data={"key": evil}, headers=SAME_SITE)).status_code == 303
+
+
+async def test_pages_have_the_limits_of_the_api() -> None:
+    async with push_api.opened() as api:
+        text = await key_of(api, "read")
+        http = await signed_in(api, text)
+        cookie = {"cookie": f"emq_session={http.cookies['emq_session']}"}
+        async with push_api.another(api, Limits(requests_per_s=4)) as other:
+            pages = [await other.http.get("/ui/tenants/shop", headers=cookie) for _ in range(8)]
+            assert pages[0].status_code == 200
+            assert pages[-1].status_code == 429
+            await other("GET", "/v1/tenants/shop", key=text, status=429)
+            await other("GET", "/v1/tenants/shop", status=200)
+
+
+async def test_signing_in_is_limited_before_the_key_is_looked_up() -> None:
+    async with push_api.opened() as api, push_api.another(api, Limits(sign_ins_at_once=3)) as other:
+        tries = [await other.http.post("/ui/sign-in", data={"key": "emqk_x"}, headers=SAME_SITE) for _ in range(5)]
+        assert [answer.status_code for answer in tries] == [401] * 3 + [429] * 2
+        answer = await other.http.post("/ui/sign-in", data={"key": api.admin}, headers=SAME_SITE)
+        assert answer.status_code == 429
+
+
+async def test_strangers_are_counted_by_their_address() -> None:
+    async with push_api.opened() as api, push_api.another(api, Limits(strangers_per_s=3)) as other:
+        statuses = [(await other.http.get("/ui/sign-in")).status_code for _ in range(12)]
+        assert 3 <= statuses.count(200) <= 6
+        assert statuses[-1] == 429
+        await other("GET", "/v1/tenants", status=200)
 
 
 @pytest.mark.parametrize("role", ["read", "manage"])

@@ -1,8 +1,11 @@
 """Who looks at a page: sessions, what their role may do, and the proof that a form comes from a page of ours.
 
-Signing in with a key makes a session: a key of the same role and tenant that lives for `SESSION_S` at most, in a cookie
-that scripts cannot read. Like every key it is random and hashed at rest, so any worker can check it and nobody who
-reads the database can make one. A session ends with the key that it came from.
+Signing in with a key makes a session of the same role and tenant that lives for `SESSION_S` at most, in a cookie that
+scripts cannot read. Like a key it is random and hashed at rest, so any worker can check it and nobody who reads the
+database can make one. A session ends with the key that it came from, and the API does not take it for a key.
+
+Nobody signs in over a session that lasts: a link to the page to sign in, which may bring a key of its maker's, does not
+put a visitor into another tenant. He signs out first.
 """
 
 from __future__ import annotations
@@ -22,16 +25,10 @@ from emq.push.records.keys import Key
 from emq.push.service.service import PushService
 from emq.push.service.tenancy import unknown
 
-SESSION_S = 8 * 3600.0
-"""Most seconds for which somebody stays signed in."""
-
 COOKIE = "emq_session"
 
 MAX_FORM = 64 << 10
 """Most bytes of a form."""
-
-_NAME = "signed in with "
-"""Before the id of the key that made a session, in the session's name."""
 
 
 def session_of(path: str, headers: Mapping[bytes, bytes]) -> str:
@@ -75,12 +72,12 @@ class Visitor(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"{self.key.name.capitalize()}, role {self.role}"
+        return f"Signed in with {self.key.parent}, role {self.role}"
 
     @property
     def actor(self) -> str:
         """The visitor as the audit log names him."""
-        return f"{self.key.id} {self.key.name}"
+        return f"{self.key.id} signed in with {self.key.parent} {self.key.name}".rstrip()
 
     def check_sees(self, tenant: str) -> None:
         """Raise `NotFound` unless the visitor may see the tenant: the key of another one must not learn of it."""
@@ -112,24 +109,24 @@ async def sign_in(service: PushService, text: str) -> str:
         raise Problem(403, "forbidden", "This key may only publish. Sign in with a key of the role read or manage.")
     if key.role == "submit":
         raise Problem(403, "forbidden", "This key may only submit tasks. Sign in with a key of the role admin.")
-    lifetime_s = SESSION_S
-    if key.expires_us:
-        lifetime_s = min(lifetime_s, (key.expires_us - service.parts.now_us()) / 1e6)
-    maker = key.name.removeprefix(_NAME) if key.name.startswith(_NAME) else key.id
-    actor = f"{key.id} {key.name}".rstrip()
-    _, session = await service.keys.create(
-        key.role, actor, tenant=key.tenant, name=f"{_NAME}{maker}", lifetime_s=lifetime_s
-    )
-    return session
+    return await service.keys.begin_session(key)
+
+
+async def check_signed_out(request: fastapi.Request, service: PushService) -> None:
+    """Raise `Problem` if somebody is signed in: another key must not take his session's place unseen."""
+    try:
+        visitor = await visitor_of(request, service)
+    except NotSignedIn:
+        return
+    text = f"{visitor.title}. Sign out first; then sign in with another key."
+    raise Problem(409, "signed_in", text)
 
 
 async def visitor_of(request: fastapi.Request, service: PushService) -> Visitor:
     """Return who sends this request. Raises `NotSignedIn`."""
     session = request.cookies.get(COOKIE, "")
-    key = await service.keys.owner(session) if session else None
-    if key is None or not key.name.startswith(_NAME):
-        raise NotSignedIn
-    if not await service.keys.is_valid(key.name.removeprefix(_NAME)):
+    key = await service.keys.session(session) if session else None
+    if key is None:
         raise NotSignedIn
     return Visitor(key, _proof(session))
 

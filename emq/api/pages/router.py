@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import cast
 
 import fastapi
 from starlette.responses import Response
 
 from emq.api import problems
-from emq.api.access import Service
+from emq.api.access import Service, address_of
+from emq.api.limits import Rates
 from emq.api.pages import (
     again,
     endpoint_changes,
@@ -23,6 +25,7 @@ from emq.api.pages import (
 )
 from emq.api.pages.rendering import PREFIX, Files, Pages, redirect, segment
 from emq.api.pages.routing import AdminView, Rendering, View, new_router
+from emq.push.service.keys import SESSION_S
 from emq.push.service.service import PushService
 
 router = new_router()
@@ -50,13 +53,18 @@ async def static(name: str, request: fastapi.Request) -> Response:
 
 
 @router.get("/sign-in")
-async def sign_in_page(request: fastapi.Request, pages: Rendering, next: str = "") -> Response:
+async def sign_in_page(request: fastapi.Request, pages: Rendering, service: Service, next: str = "") -> Response:
+    with contextlib.suppress(gate.NotSignedIn):
+        await gate.visitor_of(request, service)
+        return redirect(request, gate.inner_path(next))
     return _sign_in_page(request, pages, next)
 
 
 @router.post("/sign-in")
 async def sign_in(request: fastapi.Request, pages: Rendering, service: Service) -> Response:
     form = await gate.form_of(request, None)
+    await gate.check_signed_out(request, service)
+    cast("Rates", request.app.state.sign_ins).take(address_of(request.scope))
     try:
         session = await gate.sign_in(service, form.get("key", ""))
     except problems.Problem as exc:
@@ -65,7 +73,7 @@ async def sign_in(request: fastapi.Request, pages: Rendering, service: Service) 
     answer.set_cookie(
         gate.COOKIE,
         session,
-        max_age=round(gate.SESSION_S),
+        max_age=round(SESSION_S),
         path=PREFIX,
         secure=gate.is_secure(request),
         httponly=True,
@@ -75,7 +83,7 @@ async def sign_in(request: fastapi.Request, pages: Rendering, service: Service) 
 
 
 def _sign_in_page(request: fastapi.Request, pages: Pages, after: str, wrong: str = "", status: int = 200) -> Response:
-    hours = round(gate.SESSION_S / 3600)
+    hours = round(SESSION_S / 3600)
     return pages.answer(request, "sign_in.html", status, visitor=None, place="", next=after, wrong=wrong, hours=hours)
 
 

@@ -263,7 +263,11 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A key; `key` only in the answer that makes it."""
+    """A key, or a session of the pages; `key` only in the answer that makes it.
+
+    Attributes:
+        made_by: id of the key that made it, and with which it ends.
+    """
 
     id: str
     role: str
@@ -271,6 +275,8 @@ class Key(msgspec.Struct, frozen=True):
     tenant: str | None = None
     name: str = ""
     expires: datetime.datetime | None = None
+    kind: str = "key"
+    made_by: str | None = None
     key: str | None = None
 
 

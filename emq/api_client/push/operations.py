@@ -525,6 +525,6 @@ def keys(*, limit: int | None = None, cursor: str | None = None) -> Request[Page
     return Request("GET", path("keys", limit=limit, cursor=cursor), Page[answers.Key])
 
 
-def delete_key(key: str) -> Request[None]:
-    """Delete a key by its id. Safe to repeat."""
-    return Request("DELETE", path("keys", key), type(None))
+def delete_key(key: str, *, keep_made: bool = False) -> Request[None]:
+    """Delete a key by its id, with all keys that it made unless these are kept. Safe to repeat."""
+    return Request("DELETE", path("keys", key, keep_made="true" if keep_made else None), type(None))

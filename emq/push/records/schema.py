@@ -7,7 +7,7 @@ from emq.database import schema as schemas
 from emq.database.database import LONG_S, QUICK_S
 from emq.push.records import tables
 
-PUSH = Schema(tables.metadata, "emq_push_revision", "p0001", "emq.push.records:migrations")
+PUSH = Schema(tables.metadata, "emq_push_revision", "p0002", "emq.push.records:migrations")
 
 
 async def ensure(database: Database) -> None:

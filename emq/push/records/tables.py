@@ -137,7 +137,10 @@ keys = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("created_us", sa.BigInteger, nullable=False),
     sa.Column("expires_us", sa.BigInteger, nullable=False, comment="0: never"),
+    sa.Column("parent", sa.Text, nullable=False, server_default="", comment="id of the key that made it; or empty"),
+    sa.Column("kind", sa.Text, nullable=False, server_default="key", comment="key, or session: a browser's"),
     sa.Index("emq_push_keys_id", "environment", "id"),
+    sa.Index("emq_push_keys_parent", "environment", "parent"),
     sqlite_with_rowid=False,
 )
 
