@@ -1,7 +1,8 @@
 """p99 wait of tenants with and without a flood, a slow endpoint and a failing endpoint beside them.
 
-`--hang 300 --of 1000` measures the waits of 700 tenants beside 300 that hang; see `bench.engine.hanging`. `--http`
-pushes to endpoints, of which some are in trouble; see `bench.engine.troubles`.
+`--hang 300 --of 1000` measures the waits of 700 tenants beside 300 that hang; see `bench.engine.hanging`. `--start`
+starts the host into tenants that hang; see `bench.engine.hung_start`. `--http` pushes to endpoints, of which some are
+in trouble; see `bench.engine.troubles`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import emq
-from bench.engine import hanging, troubles, victims
+from bench.engine import hanging, hung_start, troubles, victims
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage
 from emq.message import Message
@@ -69,7 +70,10 @@ async def run(
     http: bool,
     trouble: str,
     rate: float,
+    start: bool,
 ) -> dict[str, Any]:
+    if start:
+        return await hung_start.run(stage)
     if http:
         chosen = troubles.chosen(trouble, few=of // 50, crowd=hang or of * 3 // 10)
         return await troubles.run(stage, chosen, of=of, rate=rate, seconds=seconds, rounds=rounds)
@@ -127,6 +131,7 @@ BENCHMARK = Benchmark(
         ("hang-qps", hanging.QPS, "of each that hangs"),
         ("http", False, "push to endpoints over HTTP, of which some are in trouble"),
         ("trouble", "all", f"with --http: {', '.join(troubles.NAMES)}, several with commas between them, or all"),
+        ("start", False, "start the host into tenants that hang, 10 to 80 % of all, by count and by bytes"),
         ("rate", troubles.RATE_PER_S, "with --http: messages a second to all good tenants together"),
     ),
     figures=(
@@ -134,5 +139,6 @@ BENCHMARK = Benchmark(
         Figure("unstarted", "==", 0),
         Figure("delivery_p99_ratio", "<=", 1.2),
         Figure("undelivered", "==", 0),
+        Figure("start_share", ">=", 0.99),
     ),
 )

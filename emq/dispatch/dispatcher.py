@@ -253,6 +253,8 @@ class Dispatcher(Rotation):
                 return False
             if counts is not None and now_us - began_us >= QUICK_US:
                 counts.slow(self.started, began_us, now_us)
+        if self.started != self._started_before:
+            owner.pace.passed()
         return True
 
     async def _visit_batches(self, group: OwnedGroup, driver: object, now: float) -> bool:

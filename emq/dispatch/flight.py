@@ -83,14 +83,17 @@ class Flight:
 
     def places(self, owner: OwnedTopic, wanted: int, now: float) -> int:
         """Return how many of the `wanted` places the topic may take; at 0, the topic waits for places."""
-        held, used = owner.in_flight, self.count
+        held, used, pace = owner.in_flight, self.count, owner.pace
         room = wanted
         if self._called:
             self._called -= 1
-        if used * 4 > self._most:  # below a quarter, no topic's share is smaller than the free places
-            full_at = sharing.ceiling(self._most, owner.pace.hold_s(int(now * 1e6)))
-            wanted = min(wanted, sharing.need(owner.topic.qps, owner.pace.took_s) - held)
-            room = sharing.room(full_at, used, held)
+        short = sharing.is_short(self._most, used)
+        if short or not pace.known:
+            room, full_at = sharing.room_for(pace, self._most, used, held, int(now * 1e6))
+            if pace.known and not owner.waits and owner.batch_size == 1 and room > 0:
+                return wanted  # the first handler that waits ends the visit, so at most one place is taken
+            if short:
+                wanted = min(wanted, sharing.need(owner.topic.qps, pace.took_s) - held)
             if wanted > 0 >= room:
                 self._crowd.wait(owner, sharing.used_at_most(full_at, held))
                 if self._looking is None:

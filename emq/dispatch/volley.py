@@ -59,6 +59,8 @@ class Volley:
         if self.begun:
             owner = self.group.owner
             owner.pace.began(self.at_us, self.begun - self.quick)
+            if self.quick:
+                owner.pace.passed()
             owner.note_waits(1 - self.quick / self.begun)
 
 

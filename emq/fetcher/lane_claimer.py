@@ -246,7 +246,7 @@ def _rooms(group: OwnedGroup, now: float) -> list[int]:
         return []
     allowed = group.memory_room(now)
     if allowed <= 0:
-        return [int(not group.owner.flying and not group.retries.get(p, 0)) for p in range(len(group.buffers))]
+        return [max(0, group.scant_room(group.retries.get(p, 0), now)) for p in range(len(group.buffers))]
     return [max(0, min(allowed, group.capacity - group.retries.get(p, 0))) for p in range(len(group.buffers))]
 
 

@@ -233,11 +233,11 @@ class Puller:
         now, within, without = self._clock.now(), [], []
         for queue, want in taken:
             group = queue.group
-            allowed = min(want, group.memory_room(now))
+            allowed = group.memory_room(now)
+            if allowed <= 0:
+                allowed = group.scant_room(len(group.buffers[queue.priority]), now)
             if allowed > 0:
-                within.append((queue, allowed))
-            elif not group.buffers[queue.priority] and not group.owner.flying:
-                within.append((queue, 1))
+                within.append((queue, min(want, allowed)))
             else:
                 without.append((queue, want))
         if without:

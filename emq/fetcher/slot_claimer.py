@@ -519,7 +519,7 @@ def room(slot: OwnedSlot, now: float) -> int:
         return 0
     allowed = group.memory_room(now)
     if allowed <= 0:
-        return 0 if slot.buffered or owner.flying else 1
+        allowed = group.scant_room(slot.buffered, now)
     ready = slot.buffered - group.held_members()  # messages that wait for their key use up no quota
     startable = min(group.counter.available(now) - ready, group.capacity - slot.buffered, allowed)
     if group.serial:

@@ -37,6 +37,12 @@ BatchHandler = Callable[[list[Message]], Awaitable[object]]
 UNKNOWN_BYTES = 4096
 """Assumed size of a message, in bytes, before its group has read any."""
 
+SOON_S = 0.1
+"""Seconds until a group surely reads again that was held back because its topic's share of the memory is used up."""
+
+SCANT_BYTES = 1 << 20
+"""Most bytes of a queue that a quick topic has in memory beyond its share; one message may be larger."""
+
 WAITS_WEIGHT = 0.25
 """Weight of the newest messages in a topic's `waits`."""
 
@@ -232,12 +238,28 @@ class OwnedGroup(WaitingMessages):
         if not gauge.pressed():
             return gauge.max_messages
         owner, waiting = self.owner, self.buffered + self.held
-        hold_s = owner.pace.hold_s(int(now * 1e6))
+        hold_s = owner.pace.hold_s(int(now * 1e6)) if owner.pace.known else math.inf
         messages = sharing.room(sharing.ceiling(gauge.max_messages, hold_s), gauge.messages, waiting)
         size = self.mean_bytes or UNKNOWN_BYTES
         held_bytes = int(waiting * self.mean_bytes) + owner.flying
         room_bytes = sharing.room(sharing.ceiling(gauge.max_bytes, hold_s), gauge.bytes + gauge.flying, held_bytes)
         return min(messages, int(room_bytes // size))
+
+    def scant_room(self, buffered: int, now: float) -> int:
+        """Return how many more messages to buffer for a queue, lane or slot although `memory_room` returns none.
+
+        A topic that has nothing in flight may have one message. A quick topic may have as many as it starts until they
+        end and it reads again. Otherwise tenants that hang with large messages would slow all others down.
+
+        Args:
+            buffered: messages that the host has buffered of this queue, lane or slot.
+        """
+        owner = self.owner
+        hold_s = owner.pace.hold_s(int(now * 1e6))
+        if not owner.pace.known or hold_s > sharing.UNKNOWN_S:
+            return int(not buffered and not owner.flying)
+        few = min(math.ceil(self.quota * (hold_s + SOON_S)), int(SCANT_BYTES // (self.mean_bytes or UNKNOWN_BYTES)))
+        return max(1, few) - buffered - self.in_flight
 
     def unsaved(self) -> int:
         """Return the number of finished messages that no checkpoint covers; a crash would repeat them."""

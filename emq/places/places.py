@@ -25,7 +25,7 @@ class _Tenant:
 
 
 class Places:
-    """`capacity` places, given out by `sharing.room`. The requests of one tenant are served in their order.
+    """`capacity` places, given out by `sharing.room_for`. The requests of one tenant are served in their order.
 
     The object belongs to one event loop at a time; in another loop all places are free again.
 
@@ -52,9 +52,8 @@ class Places:
             What `take` returns; None if the tenant may have to wait: then call `take`.
         """
         tenant = self._tenant(name)
-        if self.used * 4 >= self.capacity or tenant.waiting:
+        if tenant.waiting or not tenant.pace.known or sharing.is_short(self.capacity, self.used + 1):
             return None
-        # Below a quarter no tenant's share is smaller than the free places.
         return self._give(tenant, self._now_us())
 
     async def take(self, name: str) -> int:
@@ -106,8 +105,8 @@ class Places:
     def _serve(self, tenant: _Tenant) -> None:
         while tenant.waiting:
             now_us = self._now_us()
-            full_at = sharing.ceiling(self.capacity, tenant.pace.hold_s(now_us))
-            if sharing.room(full_at, self.used, tenant.held) <= 0:
+            places, full_at = sharing.room_for(tenant.pace, self.capacity, self.used, tenant.held, now_us)
+            if places <= 0:
                 self._crowd.wait(tenant, sharing.used_at_most(full_at, tenant.held))
                 if self._looking is None and self._loop is not None:
                     self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)

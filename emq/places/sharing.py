@@ -6,8 +6,14 @@ each, and some places always stay free.
 
 A switch has few free places when thousands of ports are full. Here the time that a topic holds a place counts, too: the
 longer, the earlier the host is full for this topic (`ceiling`). Topics that settle nothing share at most half of the
-places; topics that take 5 s share 72 %, topics that take 50 ms 99 %. An unknown topic counts as one that takes a
-second. So even if many topics hang, quick topics find places that only quick topics may take.
+places; topics that take 5 s share 72 %, topics that take 50 ms 99 %. So even if many topics hang, quick topics find
+places that only quick topics may take.
+
+A topic is *unknown* until one of its messages has ended (`room_for`). All topics are unknown when a host starts, and
+those that hang stay so. The first message of an unknown topic finds a place while less than 90 % are taken. For more
+messages of the topic the host is full at a tenth of the places, and after `PROBATION_S` at half, as for a topic that
+hangs. So a host that starts into hanging topics keeps places for the first messages of all others, if the number of
+topics that hang is below about 80 % of its places. If more hang, the others wait until messages time out.
 
 A message whose handler never waits costs nothing here.
 """
@@ -18,7 +24,7 @@ import heapq
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 ALPHA = 4
 """Places that a topic may hold for each free place below the topic's ceiling."""
@@ -27,7 +33,15 @@ HALVING_S = 4.0
 """Seconds for which a topic must hold its places to get half of the places that are closed to a hanging topic."""
 
 UNKNOWN_S = 1.0
-"""Seconds for which a topic counts as holding a place before it has settled a message."""
+"""Seconds for which the first message of an unknown topic counts as holding a place."""
+
+PROBATION_S = 1.0
+"""Seconds after its first message began for which the host is full at few places for an unknown topic. So each topic
+with a backlog gets a first place before any gets many."""
+
+PROBATION = 10
+PROBATION_LEAST = 2
+"""Few places: one `PROBATION`-th of all, or `PROBATION_LEAST`, so that a small pool of threads is not idle."""
 
 FORGET_S = 5.0
 """Seconds in which half of a topic's slowness is forgotten while the topic has nothing in flight."""
@@ -53,12 +67,14 @@ class HoldingTimes:
     """The times for which the messages of one topic hold their places; in whole microseconds, which add up exactly.
 
     Attributes:
+        known: a message has ended.
         took_s: average time, in seconds, of the ended messages; the newest count most.
         heard_us: when a message ended last, or when the first one began after none was running.
         running: number of messages that hold a place.
         began_us: sum of the times at which these messages began.
     """
 
+    known: bool = False
     took_s: float = UNKNOWN_S
     heard_us: int = 0
     running: int = 0
@@ -77,6 +93,13 @@ class HoldingTimes:
         self.began_us -= n * began_us
         self.heard_us = at_us
         self.took_s += ((at_us - began_us) / 1e6 - self.took_s) * WEIGHT
+        self.known = True
+
+    def passed(self) -> None:
+        """Note that messages have ended that took no place, because their handler did not wait."""
+        if not self.running:
+            self.took_s *= 1 - WEIGHT
+        self.known = True
 
     def hold_s(self, now_us: int) -> float:
         """Return the seconds for which the topic holds a place, as far as is known.
@@ -96,6 +119,35 @@ class HoldingTimes:
 def ceiling(capacity: int, hold_s: float) -> int:
     """Return the taken places at which the host is full for a topic that holds its places for `hold_s` seconds."""
     return math.ceil(capacity * (0.5 + 0.5 / (1.0 + hold_s / HALVING_S)))
+
+
+class Room(NamedTuple):
+    """Attributes:
+    places: number of places that the topic may take; 0 or less for none.
+    full_at: number of taken places at which the host is full for the topic.
+    """
+
+    places: int
+    full_at: int
+
+
+def room_for(pace: HoldingTimes, capacity: int, used: int, held: int, now_us: int) -> Room:
+    """Return how many more places a topic may take that holds `held` of the `used` ones, known or not."""
+    if pace.known:
+        full_at = ceiling(capacity, pace.hold_s(now_us))
+        return Room(room(full_at, used, held), full_at)
+    is_tried = held > 0 and now_us - pace.heard_us >= PROBATION_S * 1e6
+    full_at = ceiling(capacity, math.inf) if is_tried else max(PROBATION_LEAST, capacity // PROBATION)
+    places = room(full_at, used, held)
+    if held or places > 0:
+        return Room(places, full_at)
+    full_at = ceiling(capacity, UNKNOWN_S)
+    return Room(min(1, room(full_at, used, held)), full_at)
+
+
+def is_short(capacity: int, used: int) -> bool:
+    """Return True if so many places are taken that a known topic's share may be smaller than the free places."""
+    return used * 4 > capacity
 
 
 def room(full_at: int, used: int, held: int) -> int:

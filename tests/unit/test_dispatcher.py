@@ -19,6 +19,7 @@ from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.loops.lease import Lease
 from emq.message import Message
+from emq.places import sharing
 from emq.quota.counter import Counter as GroupCounter
 from emq.quota.counter import WindowCounter
 from emq.quota.smooth import SmoothCounter
@@ -240,6 +241,17 @@ async def test_a_topic_whose_handlers_wait_no_more_starts_its_messages_without_t
     assert len(bench.starts) == 20 * VISIT
     assert group.owner.waits == 0.0
     assert bench.dispatcher.in_flight == group.owner.pace.running == 0
+
+
+async def test_a_topic_whose_handler_never_waits_becomes_known() -> None:
+    bench = Bench()
+    group = bench.group("t", WindowCounter(10_000, bench.clock.now()), 10, qps=10_000)
+    bench.clock.advance(1.1)
+    assert not group.owner.pace.known
+    await bench.run(group)
+    assert len(bench.starts) == 10
+    assert group.owner.pace.known
+    assert group.owner.pace.took_s < sharing.UNKNOWN_S
 
 
 async def test_a_volley_takes_the_highest_priority_that_is_there_when_it_begins() -> None:

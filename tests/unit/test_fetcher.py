@@ -382,6 +382,7 @@ async def test_at_the_hosts_bound_only_queues_without_a_message_read_and_only_on
         await until(lambda: b.group.buffered == 20)
         b.readiness.add(other.queues[0])
         await until(lambda: other.buffered == 1)
+        b.group.owner.pace.passed()  # an unknown topic shares half of the bound
         for _ in range(18):
             b.group.take(0)
         b.readiness.drained(b.group)

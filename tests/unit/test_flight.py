@@ -8,12 +8,13 @@ from emq.places.sharing import HoldingTimes
 
 
 class Owner:
-    """A topic that has nothing in flight and whose messages take no time."""
+    """A topic that has nothing in flight, whose handler waits and whose messages take no time."""
 
     def __init__(self) -> None:
         self.in_flight = self.flying = 0
+        self.waits, self.batch_size = 1.0, 1
         self.pace = HoldingTimes()
-        self.pace.took_s = 0.0
+        self.pace.took_s, self.pace.known = 0.0, True
         self.topic = SimpleNamespace(qps=1000.0)
 
 
@@ -66,4 +67,38 @@ async def test_a_called_topic_that_asks_for_nothing_keeps_its_place_from_others_
     flight.admit()
 
     assert len(called) == 1
+    flight.stop()
+
+
+async def test_an_unknown_topic_gets_one_place_until_a_message_has_ended_or_while_few_places_are_taken() -> None:
+    flight = Flight(1_000, Called())
+    owner = topic()
+    owner.pace = HoldingTimes()
+    assert flight.places(owner, 64, 0.0) == 64
+    busy = group(topic())
+    flight.enter(busy, 150, 0)
+
+    assert flight.places(owner, 64, 0.0) == 1
+
+    flight.enter(group(owner), 1, 0)
+    owner.pace.began(0)
+    assert flight.places(owner, 64, 0.5) == 0
+    assert flight.places(owner, 64, 2.0) == 64
+    flight.enter(busy, 350, 0)
+    assert flight.places(owner, 64, 2.0) == 0
+    owner.pace.ended(0, 2_000_000)
+    assert flight.places(owner, 64, 2.0) > 1
+    flight.stop()
+
+
+async def test_a_topic_whose_handler_never_waits_starts_as_many_messages_as_it_wants_while_one_place_is_left() -> None:
+    flight = Flight(1_000, Called())
+    owner = topic()
+    owner.waits = 0.0
+    flight.enter(group(topic()), 999, 0)
+
+    assert flight.places(owner, 64, 0.0) == 64
+
+    owner.batch_size = 10  # the messages of a batch are in flight from its start
+    assert flight.places(owner, 64, 0.0) == 1
     flight.stop()

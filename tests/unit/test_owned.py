@@ -108,6 +108,35 @@ def test_what_is_buffered_is_counted_on_the_gauge_and_forgotten_by_discard() -> 
     assert g.take(0) is None
 
 
+def test_in_full_memory_a_quick_topic_buffers_what_it_starts_until_it_reads_again() -> None:
+    gauge = Gauge(max_bytes=1_000_000)
+    g = group(1, gauge)
+    g.quota = 50
+    gauge.bytes = 2_000_000
+    assert g.memory_room(0) <= 0
+    assert [g.scant_room(buffered, 0) for buffered in (0, 1)] == [1, 0]
+    for _ in range(20):
+        g.owner.pace.began(0)
+        g.owner.pace.ended(0, 50_000)
+    assert g.scant_room(0, 0.05) == 8  # of 0.15 s
+    assert g.scant_room(5, 0.05) == 3
+    g.in_flight = 6
+    assert g.scant_room(5, 0.05) < 0
+    g.in_flight, g.mean_bytes = 0, 400_000.0
+    assert g.scant_room(0, 0.05) == 2
+    g.mean_bytes = 4e6
+    assert g.scant_room(0, 0.05) == 1
+
+
+def test_unknown_topics_fill_half_of_the_memory() -> None:
+    gauge = Gauge(max_bytes=1_000_000)
+    g = group(1, gauge)
+    gauge.flying = 500_000
+    assert g.memory_room(0) <= 0
+    g.owner.pace.passed()
+    assert g.memory_room(0) > 0
+
+
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_messages_of_one_key_are_taken_one_at_a_time_and_in_order_within_their_priority(data: st.DataObject) -> None:

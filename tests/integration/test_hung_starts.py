@@ -1,0 +1,85 @@
+"""A host starts into topics that hang from their first message: the healthy ones, unknown too, get their rate."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+import pytest
+from support.rig import Rig, Seen, rig, running
+from support.virtual import virtual
+
+from emq.message import Message
+
+HANDLED_S = 0.05
+RATE = 20
+SOON_S = 3
+"""Seconds after the host's start from which the healthy topics have their full rate."""
+MEASURED_S = 3
+
+
+class Crowd(NamedTuple):
+    """Attributes:
+    hung, healthy: numbers of topics.
+    places: the host's `max_in_flight`.
+    size: bytes of a message of a hung topic.
+    memory: bytes that the host may hold.
+    """
+
+    hung: int
+    healthy: int
+    places: int
+    size: int = 1
+    memory: int = 256 << 20
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+
+CROWDS = [
+    Crowd(hung=10, healthy=90, places=250),
+    Crowd(hung=60, healthy=20, places=2_000),
+    Crowd(hung=160, healthy=40, places=250),
+    Crowd(hung=160, healthy=40, places=1_000),
+    Crowd(hung=60, healthy=20, places=20_000, size=32 << 10, memory=8 << 20),
+    Crowd(hung=160, healthy=40, places=20_000, size=32 << 10, memory=16 << 20),
+]
+
+
+async def load(r: Rig, topics: list[str], seconds: int) -> None:
+    """Publish to each topic `RATE` messages a second, all topics in each tenth of a second."""
+    for _ in range(seconds * 10):
+        for name in topics:
+            await r.producer.publish_many(name, [b"x" * 100] * (RATE // 10))
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["waiting", "never-waiting"])
+@pytest.mark.parametrize("crowd", CROWDS, ids=str)
+@virtual
+async def test_topics_that_hang_from_the_start_leave_their_rate_to_unknown_ones(crowd: Crowd, waits: bool) -> None:
+    async def handle(m: Message) -> None:
+        if m.topic.startswith("hung"):
+            await asyncio.sleep(10_000)
+        if waits:
+            await asyncio.sleep(HANDLED_S)
+
+    async with rig() as r:
+        for i in range(crowd.hung):
+            await r.topic(f"hung.{i}", 200, max_in_flight=1_000)
+            backlog = 50 + 2 * crowd.places if crowd.size == 1 else 20 + 2 * crowd.memory // crowd.size // crowd.hung
+            await r.producer.publish_many(f"hung.{i}", [b"x" * crowd.size] * min(500, backlog))
+        healthy = [f"well.{i}" for i in range(crowd.healthy)]
+        for name in healthy:
+            await r.topic(name, RATE * 2)
+        seen = Seen(handle)
+        host = r.host(seen, drain_s=0.1, max_in_flight=crowd.places)
+        host._gauge.max_bytes = crowd.memory
+        async with running(host):
+            began_us = int(r.clock.now() * 1e6)
+            await load(r, healthy, SOON_S + MEASURED_S)
+            assert host.dispatcher.in_flight <= crowd.places
+        rights = [d for d in seen.deliveries if d.topic.startswith("well")]
+        soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
+        assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy
+        assert max(d.started_us - d.ready_us for d in soon) < 1e6
