@@ -37,13 +37,14 @@ class Flight:
         count: messages in flight on the host.
     """
 
-    __slots__ = ("_again", "_called", "_crowd", "_looking", "_most", "_stopped", "count")
+    __slots__ = ("_again", "_called", "_crowd", "_looking", "_most", "_shares", "_stopped", "count")
 
     def __init__(self, most: int, again: Callable[[OwnedTopic], None]) -> None:
         """Args:
         again: called with a topic that has waited and may find a place now.
         """
         self._most = most
+        self._shares = sharing.Shares(most)
         self._again = again
         self._crowd: sharing.Crowd[OwnedTopic] = sharing.Crowd()
         self._looking: asyncio.TimerHandle | None = None
@@ -89,7 +90,7 @@ class Flight:
             self._called -= 1
         short = sharing.is_short(self._most, used)
         if short or not pace.known:
-            room, full_at = sharing.room_for(pace, self._most, used, held, int(now * 1e6))
+            room, full_at = self._shares.room(pace, used, held, int(now * 1e6))
             if pace.known and not owner.waits and owner.batch_size == 1 and room > 0:
                 return wanted  # the first handler that waits ends the visit, so at most one place is taken
             if short:

@@ -25,7 +25,7 @@ class _Tenant:
 
 
 class Places:
-    """`capacity` places, given out by `sharing.room_for`. The requests of one tenant are served in their order.
+    """`capacity` places, given out by `sharing.Shares`. The requests of one tenant are served in their order.
 
     The object belongs to one event loop at a time; in another loop all places are free again.
 
@@ -42,6 +42,7 @@ class Places:
     def _begin(self) -> None:
         self.used = self.waiting = 0
         self._tenants: dict[str, _Tenant] = {}
+        self._shares = sharing.Shares(self.capacity)
         self._crowd: sharing.Crowd[_Tenant] = sharing.Crowd()
         self._looking: asyncio.TimerHandle | None = None
 
@@ -105,7 +106,7 @@ class Places:
     def _serve(self, tenant: _Tenant) -> None:
         while tenant.waiting:
             now_us = self._now_us()
-            places, full_at = sharing.room_for(tenant.pace, self.capacity, self.used, tenant.held, now_us)
+            places, full_at = self._shares.room(tenant.pace, self.used, tenant.held, now_us)
             if places <= 0:
                 self._crowd.wait(tenant, sharing.used_at_most(full_at, tenant.held))
                 if self._looking is None and self._loop is not None:

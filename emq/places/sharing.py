@@ -9,11 +9,12 @@ longer, the earlier the host is full for this topic (`ceiling`). Topics that set
 places; topics that take 5 s share 72 %, topics that take 50 ms 99 %. So even if many topics hang, quick topics find
 places that only quick topics may take.
 
-A topic is *unknown* until one of its messages has ended (`room_for`). All topics are unknown when a host starts, and
+A topic is *unknown* until one of its messages has ended (`Shares`). All topics are unknown when a host starts, and
 those that hang stay so. The first message of an unknown topic finds a place while less than 90 % are taken. For more
-messages of the topic the host is full at a tenth of the places, and after `PROBATION_S` at half, as for a topic that
-hangs. So a host that starts into hanging topics keeps places for the first messages of all others, if the number of
-topics that hang is below about 80 % of its places. If more hang, the others wait until messages time out.
+messages of the topic the host is full at a tenth of the places as long as other unknown topics come, and then at
+half, as for a topic that hangs. So a host that starts into hanging topics keeps places for the first messages of all
+others, if the number of topics that hang is below about 80 % of its places. If more hang, the others wait until
+messages time out.
 
 A message whose handler never waits costs nothing here.
 """
@@ -36,8 +37,8 @@ UNKNOWN_S = 1.0
 """Seconds for which the first message of an unknown topic counts as holding a place."""
 
 PROBATION_S = 1.0
-"""Seconds after its first message began for which the host is full at few places for an unknown topic. So each topic
-with a backlog gets a first place before any gets many."""
+"""Seconds after an unknown topic got its first place for which the host is full at few places for all unknown topics.
+So each topic with a backlog gets a first place before any gets many, also where the host reads them one by one."""
 
 PROBATION = 10
 PROBATION_LEAST = 2
@@ -131,20 +132,6 @@ class Room(NamedTuple):
     full_at: int
 
 
-def room_for(pace: HoldingTimes, capacity: int, used: int, held: int, now_us: int) -> Room:
-    """Return how many more places a topic may take that holds `held` of the `used` ones, known or not."""
-    if pace.known:
-        full_at = ceiling(capacity, pace.hold_s(now_us))
-        return Room(room(full_at, used, held), full_at)
-    is_tried = held > 0 and now_us - pace.heard_us >= PROBATION_S * 1e6
-    full_at = ceiling(capacity, math.inf) if is_tried else max(PROBATION_LEAST, capacity // PROBATION)
-    places = room(full_at, used, held)
-    if held or places > 0:
-        return Room(places, full_at)
-    full_at = ceiling(capacity, UNKNOWN_S)
-    return Room(min(1, room(full_at, used, held)), full_at)
-
-
 def is_short(capacity: int, used: int) -> bool:
     """Return True if so many places are taken that a known topic's share may be smaller than the free places."""
     return used * 4 > capacity
@@ -165,6 +152,31 @@ def room(full_at: int, used: int, held: int) -> int:
 def need(rate_per_s: float, took_s: float) -> int:
     """Return the places that a topic may hold that starts `rate_per_s` messages of `took_s` seconds each."""
     return max(LEAST, math.ceil(NEED * rate_per_s * took_s))
+
+
+class Shares:
+    """Decides how many places a topic may take, known or not."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._first_us = 0  # when an unknown topic got its first place last
+
+    def room(self, pace: HoldingTimes, used: int, held: int, now_us: int) -> Room:
+        """Return the room of a topic that holds `held` of the `used` places."""
+        capacity = self._capacity
+        if pace.known:
+            full_at = ceiling(capacity, pace.hold_s(now_us))
+            return Room(room(full_at, used, held), full_at)
+        is_calm = held > 0 and now_us - self._first_us >= PROBATION_S * 1e6
+        full_at = ceiling(capacity, math.inf) if is_calm else max(PROBATION_LEAST, capacity // PROBATION)
+        places = room(full_at, used, held)
+        if not held:
+            if places <= 0:
+                full_at = ceiling(capacity, UNKNOWN_S)
+                places = min(1, room(full_at, used, held))
+            if places > 0:
+                self._first_us = now_us
+        return Room(places, full_at)
 
 
 def used_at_most(full_at: int, held: int) -> int:

@@ -264,8 +264,8 @@ MUTANTS = (
         "I",
         "topics that hang from the start of a host fill the places of all whose first message is to come",
         "emq/places/sharing.py",
-        "    if pace.known:\n        full_at",
-        "    if True:\n        full_at",
+        "        if pace.known:\n            full_at",
+        "        if True:\n            full_at",
         "tests/integration/test_hung_starts.py",
     ),
     Mutant(
@@ -273,8 +273,8 @@ MUTANTS = (
         "I",
         "topics that are read first take half of all places before the others get one",
         "emq/places/sharing.py",
-        "is_tried = held > 0 and now_us - pace.heard_us >= PROBATION_S * 1e6",
-        "is_tried = True",
+        "is_calm = held > 0 and now_us - self._first_us >= PROBATION_S * 1e6",
+        "is_calm = True",
         "tests/integration/test_hung_starts.py",
     ),
     Mutant(

@@ -108,3 +108,23 @@ def test_a_lone_topic_leaves_a_fifth_of_the_places_free() -> None:
     while sharing.room(1000, held, held) > 0:
         held += 1
     assert held == 1000 * sharing.ALPHA // (sharing.ALPHA + 1)
+
+
+def test_unknown_topics_that_come_one_by_one_get_a_place_each_before_the_first_ones_get_many() -> None:
+    """As where a busy host takes seconds to read the backlogs of all topics."""
+    capacity, used = 1_000, 0
+    shares, hung = sharing.Shares(capacity), [HoldingTimes() for _ in range(800)]
+    held = dict.fromkeys(hung, 0)
+    for i in range(len(hung)):
+        now_us = i * S // 100
+        for pace in hung[max(0, i - 50) : i + 1]:
+            places = max(0, shares.room(pace, used, held[pace], now_us).places)
+            if places and not pace.running:
+                places = 1
+            if places:
+                pace.began(now_us, places)
+            held[pace] += places
+            used += places
+    assert min(held.values()) == 1
+    assert used <= 900
+    assert shares.room(HoldingTimes(), used, 0, 8 * S).places == 1
