@@ -103,7 +103,7 @@ class Takeover:
                 del self._read[name]
         begun = []  # rows for queues without a checkpoint: a former owner might still write the first one
         for name in names:
-            checkpoint, (head, tail) = saved.get(name), bounds[name]
+            checkpoint, (head, tail, _) = saved.get(name), bounds[name]
             found = checkpoint or Checkpoint(name, 0, head)
             if not found.marks and head > self._store.log.first_offset:
                 found = found._replace(marks=(marks.dropped(head),))

@@ -253,10 +253,10 @@ class Admin:
     def _record_emptied(self, topic: Topic, before: Sequence[Bounds], after: Sequence[Bounds]) -> None:
         """Record that the queues' messages were dropped on purpose; nothing was added after the second look."""
         places = ((group, priority) for group in range(topic.groups) for priority in range(len(topic.priorities)))
-        for (group, priority), (head, _), (_, tail) in zip(places, before, after, strict=False):
-            if self._trail is not None and tail > head:
+        for (group, priority), was, now in zip(places, before, after, strict=False):
+            if self._trail is not None and now.tail > was.head:
                 now_us = self._clock.now_us()
-                self._trail.record(events.Dropped(now_us, topic.name, group, priority, head, tail, "deleted"))
+                self._trail.record(events.Dropped(now_us, topic.name, group, priority, was.head, now.tail, "deleted"))
 
     def _record_gone(self, topic: Topic, group: int, ids: Sequence[str]) -> None:
         if self._trail is not None:

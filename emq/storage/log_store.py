@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -104,10 +105,23 @@ class Batch(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The offsets of a queue: `head` is the first one not trimmed, `tail` the next one to assign. Empty if equal."""
+    """The offsets of a queue: `head` is the first one not trimmed, `tail` the next one to assign. Empty if equal.
+
+    Attributes:
+        incarnation: a random number above 0, which the store gave the queue when it made the queue. A queue that is
+            lost with its store and made again has another one. So whoever keeps an offset keeps the incarnation with
+            it. 0 if the store has not made the queue yet. A store that comes back as it was some time ago has the same
+            incarnations; `emq.storage.marks` tells that.
+    """
 
     head: int
     tail: int
+    incarnation: int = 0
+
+
+def new_incarnation() -> int:
+    """Return a number for a queue that is made now."""
+    return 1 + secrets.randbits(31)
 
 
 class Trim(NamedTuple):
@@ -168,7 +182,7 @@ class LogStore(Protocol):
         """
 
     async def bounds(self, queues: Sequence[str]) -> Sequence[Bounds | Failure]:
-        """Return head and tail of each queue; an unused one has both at `first_offset`."""
+        """Return head, tail and incarnation of each queue; an unused one has both ends at `first_offset`."""
 
     async def trim(self, trims: Sequence[Trim]) -> Sequence[bool | errors.NotOwner | errors.MessagesLost | Failure]:
         """Drop consumed messages. Safe to repeat; never moves the head back.

@@ -89,7 +89,7 @@ async def look(app: App) -> tuple[list[Topic], StoreView]:
             name, group, priority = QueueName.parse(queue)
             saved = checkpoints.get(queue, Checkpoint(queue, 0, bounds.head))
             index = priorities[name].index(priority)
-            queues.append(QueueView(name, group, index, saved.watermark, saved.epoch, *bounds, saved.finished))
+            queues.append(QueueView(name, group, index, saved.watermark, saved.epoch, *bounds[:2], saved.finished))
     waiting: list[tuple[str, str]] = []
     lanes: list[LaneView] = []
     dead: list[tuple[str, str, int]] = []

@@ -45,8 +45,8 @@ async def look(log: LogStore, queues: Sequence[str], starts: Mapping[str, int], 
         ids: ids of the messages; an id that is given twice is looked for twice.
     """
     bounds = await bounds_of(log, queues)
-    trimmed = frozenset(queue for queue, (head, _) in bounds.items() if head > starts.get(queue, FIRST))
-    spans = (Span(queue, max(starts.get(queue, head), head), tail) for queue, (head, tail) in bounds.items())
+    trimmed = frozenset(queue for queue, (head, *_) in bounds.items() if head > starts.get(queue, FIRST))
+    spans = (Span(queue, max(starts.get(queue, head), head), tail) for queue, (head, tail, _) in bounds.items())
     reading = Reading(span for span in spans if span.start < span.end)
     left, found = Counter(ids), dict[str, list[Found]]()
     while left and (reads := reading.reads()):

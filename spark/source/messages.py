@@ -112,7 +112,7 @@ def record_batches(
 def check_untrimmed(spans: Iterable[Span], bounds: Mapping[str, Bounds]) -> None:
     """Raise `EMQError`, with the remedy, if the store has trimmed or lost messages of one of the spans."""
     for queue, start, end in spans:
-        head, tail = bounds[queue]
+        head, tail, _ = bounds[queue]
         if head > start or tail < end:
             gone = f"{start} to {min(head, end) - 1} were trimmed" if head > start else f"{tail} to {end - 1} are lost"
             raise errors.EMQError(

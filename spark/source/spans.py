@@ -55,7 +55,7 @@ def queues_of(topics: Iterable[Topic], wanted: Wanted) -> list[str]:
 def spans_of(bounds: Mapping[str, Bounds], wanted: Wanted) -> Iterator[Span]:
     """Yield the stored spans of the queues, as far as their offsets are wanted."""
     low, high = wanted.range("offset")
-    for queue, (head, tail) in bounds.items():
+    for queue, (head, tail, _) in bounds.items():
         start = head if low is None else max(head, low)
         end = tail if high is None else min(tail, high)
         if start < end:

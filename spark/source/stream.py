@@ -127,7 +127,7 @@ def advanced(start: Progress, bounds: dict[str, Bounds], most: int | None, *, lo
             the head.
     """
     positions: dict[str, int] = {}
-    for queue, (head, tail) in bounds.items():
+    for queue, (head, tail, _) in bounds.items():
         position = start[ENDS].get(queue, head)
         if lost_fails and not head <= position <= tail:
             check_untrimmed([Span(queue, min(position, tail), max(position, head))], bounds)

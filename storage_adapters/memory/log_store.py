@@ -91,7 +91,9 @@ class MemoryLog:
     async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
         """See `LogStore.bounds`."""
         found = (self._world.queues.get(name) for name in queues)
-        return [Bounds(FIRST_OFFSET, FIRST_OFFSET) if q is None else Bounds(q.head, q.tail) for q in found]
+        return [
+            Bounds(FIRST_OFFSET, FIRST_OFFSET) if q is None else Bounds(q.head, q.tail, q.incarnation) for q in found
+        ]
 
     async def trim(self, trims: Sequence[Trim]) -> list[bool | Refusal]:
         """See `LogStore.trim`."""

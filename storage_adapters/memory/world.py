@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 from emq import errors
 from emq.clock import Clock, SystemClock
 from emq.storage.lane_store import AHEAD_S, MOST_TAKEN, TAKEN_S, EntryState, LaneClaim
-from emq.storage.log_store import fresh_places
+from emq.storage.log_store import fresh_places, new_incarnation
 from emq.storage.marks import Mark, digest
 from storage_adapters.memory.slot_members import SortedSlot
 from storage_adapters.memory.wakeups import Wakeups
@@ -36,6 +36,7 @@ class Queue:
     holes: int = 0
     sealed: bool = False
     layout: int = 0
+    incarnation: int = field(default_factory=new_incarnation)
 
     @property
     def head(self) -> int:

@@ -208,12 +208,20 @@ class PutGetLogStore:
         return since is not None and _now() - since >= self._options.hole_grace_s
 
     async def bounds(self, queues: Sequence[str]) -> list[Bounds]:
-        """See `LogStore.bounds`. Probes the tail with some twenty GETs a queue; the head is this instance's own."""
-        states = [self._state(queue) for queue in queues]
-        tails = await gather(
-            self._prober.tail(self._prefix + queue, known) for queue, known in zip(queues, states, strict=True)
+        """See `LogStore.bounds`. Probes the tail with some twenty GETs a queue; the head is this instance's own.
+
+        PUT and GET have no place for a number of the queue's own: the queue's first message stands for it, since the
+        message has an id of its own and nothing leaves the storage. While there is none, the incarnation is 0.
+        """
+        asked = [(queue, self._state(queue)) for queue in queues]
+        tails = await gather(self._prober.tail(self._prefix + queue, known) for queue, known in asked)
+        firsts = await gather(
+            self._prober.get(self._prefix + queue, known, self.first_offset) for queue, known in asked
         )
-        return [Bounds(known.head, max(known.head, tail)) for known, tail in zip(states, tails, strict=True)]
+        return [
+            Bounds(known.head, max(known.head, tail), 0 if first is None else 1 + int(digest(first), 16))
+            for (_, known), tail, first in zip(asked, tails, firsts, strict=True)
+        ]
 
     async def trim(self, trims: Sequence[Trim]) -> list[bool | Refusal]:
         """See `LogStore.trim`. Nothing leaves the storage: this instance only stops showing the messages below."""

@@ -5,7 +5,8 @@ share a key, and all keys of a shard are in one hash slot of a cluster. `cluster
 shards' hash slots are spread evenly.
 
     {emq:<environment>}:shards string number of shards, which never changes
-    <tag>:head                 hash    queue -> offset of its list's first element; 1 if missing
+    <tag>:head                 hash    queue -> "<offset of its list's first element> <incarnation>"; the offset is 1
+                                       where the field is missing
     <tag>:armed                hash    queue -> channel of the host to wake
     <tag>:slot_armed           hash    slot -> "<next due ms> <channel>"
     <tag>:fence                hash    group -> highest epoch seen

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from emq import errors, plurals
 from emq.storage.durability import Durability
-from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost
+from emq.storage.log_store import REPEATED, Batch, Bounds, Put, Read, Trim, messages_lost, new_incarnation
 from emq.storage.marks import Mark
 from emq.storage.names import group_of
 from storage_adapters.redis.keys import Shard, shard_of
@@ -51,7 +51,7 @@ class RedisLogStore:
     ) -> list[Sequence[int] | errors.EMQError]:
         async def one(shard: Shard, chunk: Sequence[Put]) -> list[Sequence[int] | errors.EMQError]:
             keys = [shard.head, shard.armed, shard.sealed, shard.woken, shard.layout]
-            args: list[Any] = []
+            args: list[Any] = [new_incarnation()]
             for put in chunk:
                 limit = -1 if put.max_length is None else put.max_length
                 layout = -1 if put.layout is None else put.layout
@@ -101,8 +101,8 @@ class RedisLogStore:
         async def one(shard: Shard, chunk: Sequence[str]) -> list[Bounds | errors.KeyDamaged]:
             flat = await self._server.run("bounds", [shard.head, *map(shard.log, chunk)], chunk)
             return [
-                Bounds(head, tail) if head > 0 else _damaged(queue, shard)
-                for queue, head, tail in zip(chunk, flat[::2], flat[1::2], strict=True)
+                Bounds(*found) if found[0] > 0 else _damaged(queue, shard)
+                for queue, *found in zip(chunk, flat[::3], flat[1::3], flat[2::3], strict=True)
             ]
 
         return await self._each_shard(queues, lambda q: q, one)

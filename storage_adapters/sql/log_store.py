@@ -208,7 +208,7 @@ def _queue(each: Put | Read | Trim) -> str:
 
 def _bounds(transaction: Transaction, names: Sequence[str]) -> Sequence[Bounds]:
     rows = transaction.rows("queues_find", names=sorted(set(names)))
-    found = {queue.name: Bounds(queue.head, queue.tail) for queue in (Queue(*row) for row in rows)}
+    found = {queue.name: Bounds(queue.head, queue.tail, queue.incarnation) for queue in (Queue(*row) for row in rows)}
     return [found.get(name, Bounds(FIRST_OFFSET, FIRST_OFFSET)) for name in names]
 
 

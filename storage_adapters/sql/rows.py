@@ -100,6 +100,7 @@ class Queue:
     tail: int
     sealed: int
     layout: int
+    incarnation: int
     armed: str | None
     epoch: int = -1
 

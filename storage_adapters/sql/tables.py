@@ -40,6 +40,7 @@ queues = sa.Table(
     sa.Column("tail", sa.BigInteger, nullable=False, server_default="1", comment="next offset to be assigned"),
     sa.Column("sealed", sa.Integer, nullable=False, server_default="0"),
     sa.Column("layout", sa.Integer, nullable=False, server_default="0", comment="keyed puts of lower ones are refused"),
+    sa.Column("incarnation", sa.BigInteger, nullable=False, server_default="0", comment="random; given with the row"),
     sa.Column("armed", sa.Text, comment="store instance to wake at the next put"),
     sa.Column("armed_epoch", sa.BigInteger, nullable=False, server_default="0", comment="a stale owner cannot re-arm"),
     sa.UniqueConstraint("environment", "name", name="store_queues_name"),
@@ -130,4 +131,4 @@ woken = sa.Table(
     sqlite_with_rowid=False,
 )
 
-STORE = Schema(metadata, "emq_store_revision", "v0007", "storage_adapters.sql:migrations")
+STORE = Schema(metadata, "emq_store_revision", "v0008", "storage_adapters.sql:migrations")

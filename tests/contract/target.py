@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from emq.storage.answers import served
 from emq.storage.environment import Environment
 from emq.storage.log_store import Batch, LogStore, Put, Read
 from emq.storage.slot_store import Slot, SlotKind
@@ -162,6 +163,11 @@ async def put_one(log: LogStore, queue: str, *bodies: bytes) -> Sequence[int]:
     if isinstance(answer, Exception):
         raise answer
     return answer
+
+
+async def ends(log: LogStore, queues: Sequence[str]) -> list[tuple[int, int]]:
+    """Return head and tail of each queue."""
+    return [(b.head, b.tail) for b in served(await log.bounds(queues))]
 
 
 async def read_one(log: LogStore, queue: str, start: int, limit: int = 100, epoch: int = 1) -> Batch:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from target import Can, Target, put_one, read_all, read_one
+from target import Can, Target, ends, put_one, read_all, read_one
 
 from emq import errors
 from emq.storage.durability import Durability
 from emq.storage.environment import Environment
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim
+from emq.storage.log_store import Batch, Put, Read, Trim
 from emq.storage.store import Store
 
 MANY = 2000
@@ -173,24 +173,24 @@ async def test_one_message_above_the_byte_limit_still_comes(store: Store, target
 async def test_bounds_follow_puts_and_trims(store: Store, target: Target) -> None:
     first = store.log.first_offset
     used, unused = target.queue("high"), target.queue("low")
-    assert await store.log.bounds([used, unused]) == [Bounds(first, first)] * 2
+    assert await ends(store.log, [used, unused]) == [(first, first)] * 2
     offsets = await put_one(store.log, used, b"a", b"b", b"c")
-    assert await store.log.bounds([unused, used]) == [Bounds(first, first), Bounds(first, offsets[2] + 1)]
+    assert await ends(store.log, [unused, used]) == [(first, first), (first, offsets[2] + 1)]
     await store.log.trim([Trim(used, offsets[1], 1)])
-    assert await store.log.bounds([used]) == [Bounds(offsets[1], offsets[2] + 1)]
+    assert await ends(store.log, [used]) == [(offsets[1], offsets[2] + 1)]
 
 
 async def test_a_trim_never_moves_the_head_back_and_may_be_repeated(store: Store, target: Target) -> None:
     offsets = await put_one(store.log, target.queue(), b"a", b"b", b"c")
     for upto in (offsets[2], offsets[2], offsets[1], store.log.first_offset):
         assert await store.log.trim([Trim(target.queue(), upto, 1)]) == [False]
-        assert await store.log.bounds([target.queue()]) == [Bounds(offsets[2], offsets[2] + 1)]
+        assert await ends(store.log, [target.queue()]) == [(offsets[2], offsets[2] + 1)]
 
 
 async def test_offsets_go_on_after_everything_was_trimmed(store: Store, target: Target) -> None:
     offsets = await put_one(store.log, target.queue(), b"a", b"b")
     await store.log.trim([Trim(target.queue(), offsets[1] + 1, 1)])
-    assert await store.log.bounds([target.queue()]) == [Bounds(offsets[1] + 1, offsets[1] + 1)]
+    assert await ends(store.log, [target.queue()]) == [(offsets[1] + 1, offsets[1] + 1)]
     (third,) = await put_one(store.log, target.queue(), b"c")
     assert third > offsets[1]
     assert await read_all(store.log, target.queue(), 1, start=offsets[0]) == [(third, b"c")]
@@ -250,7 +250,7 @@ async def test_the_environments_share_nothing(store: Store, opened: Target, need
     sandbox = await opened.open(Environment.SANDBOX)
     queue = opened.queue()
     offsets = await put_one(store.log, queue, b"online")
-    assert await sandbox.log.bounds([queue]) == [Bounds(store.log.first_offset, store.log.first_offset)]
+    assert await ends(sandbox.log, [queue]) == [(store.log.first_offset, store.log.first_offset)]
     assert await sandbox.log.get(queue, offsets[0]) is None
     await put_one(sandbox.log, queue, b"sandbox")
     await read_one(sandbox.log, queue, store.log.first_offset, epoch=9)

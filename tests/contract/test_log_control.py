@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from target import Can, Target, put_one, read_all, read_one
+from target import Can, Target, ends, put_one, read_all, read_one
 
 from emq import errors
-from emq.storage.log_store import Batch, Bounds, Put, Read, Trim
+from emq.storage.log_store import Batch, Put, Read, Trim
 from emq.storage.store import Store
 
 
@@ -50,7 +50,7 @@ async def test_administration_trims_without_an_epoch(store: Store, target: Targe
     (offset,) = await put_one(store.log, target.queue(), b"a")
     await read_one(store.log, target.queue(), offset, epoch=9)
     assert await store.log.trim([Trim(target.queue(), offset + 1, None)]) == [False]
-    assert await store.log.bounds([target.queue()]) == [Bounds(offset + 1, offset + 1)]
+    assert await ends(store.log, [target.queue()]) == [(offset + 1, offset + 1)]
 
 
 async def test_an_observer_reads_under_any_fence_and_fences_nobody_off(store: Store, target: Target) -> None:
@@ -89,7 +89,7 @@ async def test_a_trim_holds_for_all_instances(
     needs(Can.SHARE_CONTROL)
     offsets = await put_one(store.log, target.queue(), b"a", b"b")
     await store.log.trim([Trim(target.queue(), offsets[1], 1)])
-    assert await other.log.bounds([target.queue()]) == [Bounds(offsets[1], offsets[1] + 1)]
+    assert await ends(other.log, [target.queue()]) == [(offsets[1], offsets[1] + 1)]
     assert await other.log.get(target.queue(), offsets[0]) is None
 
 
@@ -100,7 +100,7 @@ async def test_an_empty_queue_is_sealed_and_refuses_puts(store: Store, target: T
     refused, taken = await store.log.put([Put(queue, [b"b"]), Put(neighbour, [b"c"])])
     assert isinstance(refused, errors.QueueSealed)
     assert not isinstance(taken, Exception)
-    assert await store.log.bounds([queue]) == [Bounds(offset + 1, offset + 1)]
+    assert await ends(store.log, [queue]) == [(offset + 1, offset + 1)]
     assert [body for _, body in await read_all(store.log, neighbour, 1)] == [b"c"]
 
 

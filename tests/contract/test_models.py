@@ -159,7 +159,7 @@ class LogMachine(StoreMachine):
     @rule()
     def look(self) -> None:
         bounds = self.call(self.log.bounds(self.queues))
-        assert bounds == [(model.head, model.tail) for model in self.models.values()]
+        assert [(b.head, b.tail) for b in bounds] == [(model.head, model.tail) for model in self.models.values()]
         for queue, model in self.models.items():
             for offset in (model.head - 1, model.head, (model.head + model.tail) // 2, model.tail):
                 assert self.call(self.log.get(queue, offset)) == model.bodies.get(offset)

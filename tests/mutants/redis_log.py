@@ -286,4 +286,22 @@ MUTANTS = (
         "",
         "tests/contract/test_lanes.py::test_due_entries_come_in_order_of_their_due_times[redis]",
     ),
+    Mutant(
+        "redis-trim-forgets-the-incarnation",
+        "L",
+        "a trim makes a queue look as if it had been made again",
+        "storage_adapters/redis/lua/trim.lua",
+        "as_head(head + dropped, incarnation)",
+        "as_head(head + dropped, '')",
+        "tests/contract/test_incarnations.py::test_a_queue_keeps_its_incarnation_through_all_that_happens_to_it[redis]",
+    ),
+    Mutant(
+        "redis-gives-all-queues-one-incarnation",
+        "L",
+        "a queue that was lost and made again looks like the one before",
+        "storage_adapters/redis/log_store.py",
+        "args: list[Any] = [new_incarnation()]",
+        "args: list[Any] = [7]",
+        "tests/contract/test_incarnations.py::test_a_queue_that_is_lost_and_made_again_has_another_one[redis]",
+    ),
 )

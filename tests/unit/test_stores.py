@@ -177,7 +177,7 @@ async def test_a_memory_queue_that_is_trimmed_does_not_grow() -> None:
         await store.log.trim([Trim("t/0/high", position, 1)])
         cells = world.queues["t/0/high"].cells
         assert len(cells) <= 2 * 2010
-    assert (await store.log.bounds(["t/0/high"])) == [(18001, 20001)]
+    assert (await store.log.bounds(["t/0/high"]))[0][:2] == (18001, 20001)
 
 
 async def test_a_lost_message_is_a_hole_that_reads_pass() -> None:

@@ -1,9 +1,9 @@
 #!lua
 -- Append messages to queues, assigning dense offsets; wake the owners of armed queues.
--- KEYS  1 hash head (queue -> offset of the list's first element; 1 where missing), 2 hash armed (queue -> channel),
+-- KEYS  1 hash head (queue -> offset of the list's first element, incarnation), 2 hash armed (queue -> channel),
 --       3 set sealed, 4 zset woken, 5 hash layout (queue -> lowest layout that it takes), then for each put: its list,
 --       its group's lists where max_length is set, and the zset ids of its group where the put has ids
--- ARGV  for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1), layout (-1: none), number of
+-- ARGV  1 incarnation of the queues that this call makes, then for each put: queue, number of bodies, max_length (-1: none), drop_oldest (0/1), layout (-1: none), number of
 --       sibling keys, ms for which the group remembers the ids (0: the put has none), ids ..., bodies ...
 -- Returns for each put its first offset (with ids: a list of this offset and of the places, from 1 on, of the bodies
 --       that were left out), or -1 (sealed, or its layout is too low), -2 (full), -3 (head damaged).
@@ -12,12 +12,12 @@
 -- include channel
 -- include ids
 local answer, woken, channels = {}, {}, {}
-local key, arg = 6, 1
+local key, arg = 6, 2
 while arg <= #ARGV do
   local queue, count, max_length = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   local drop, layout, siblings = ARGV[arg + 3] == '1', tonumber(ARGV[arg + 4]), tonumber(ARGV[arg + 5])
   local for_ms, list, first = tonumber(ARGV[arg + 6]), KEYS[key], nil
-  local head = head_of(redis.call('HGET', KEYS[1], queue))
+  local head, incarnation = head_of(redis.call('HGET', KEYS[1], queue))
   local ids_key = for_ms > 0 and KEYS[key + siblings + 1]
   local bodies, at, last = ARGV, arg + 7, arg + 6 + count
   local fresh, repeated = {}, {}
@@ -51,10 +51,11 @@ while arg <= #ARGV do
     elseif excess > 0 then
       redis.call('LTRIM', list, excess, -1)
       head = head + excess
-      redis.call('HSET', KEYS[1], queue, string.format('%.0f', head))
+      redis.call('HSET', KEYS[1], queue, as_head(head, incarnation))
     end
   end
   if not first then
+    if count > 0 and incarnation == '' then redis.call('HSET', KEYS[1], queue, as_head(head, ARGV[1])) end
     first = head + redis.call('LLEN', list)
     remember(ids_key, fresh, for_ms)
     for i = at, last, 1000 do -- Lua's stack ends at about 8,000 values

@@ -15,16 +15,17 @@ for t = 1, #ARGV / 8 do
   local queue, group, upto, epoch, seal = ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]), ARGV[a + 5]
   if epoch >= 0 and highest(redis.call('HGET', KEYS[2], group), -1) > epoch then
     answer[t] = -1
-  elseif not head_of(redis.call('HGET', KEYS[1], queue)) then
+  elseif not (head_of(redis.call('HGET', KEYS[1], queue))) then
     answer[t] = 2
   else
     local list, layout = KEYS[t + 4], tonumber(ARGV[a + 6])
-    local head, length = head_of(redis.call('HGET', KEYS[1], queue)), redis.call('LLEN', list)
+    local head, incarnation = head_of(redis.call('HGET', KEYS[1], queue))
+    local length = redis.call('LLEN', list)
     local lost = lacks(list, head, ARGV[a + 7], ARGV[a + 8])
     local dropped = lost and 0 or math.min(upto - head, length)
     if dropped > 0 then
       redis.call('LTRIM', list, dropped, -1)
-      redis.call('HSET', KEYS[1], queue, string.format('%.0f', head + dropped))
+      redis.call('HSET', KEYS[1], queue, as_head(head + dropped, incarnation))
       length = length - dropped
     end
     if seal == '1' and length == 0 and not lost then

@@ -108,7 +108,7 @@ class RedisKeeper:
             elif kind == "head":
                 for queue, head in call("HGETALL", key).items():
                     found = call("LRANGE", f"{tag}}}:log:{queue.decode()}", 0, -1)
-                    queues[queue.decode()] = _queue(int(head), found)
+                    queues[queue.decode()] = _queue(int(head.split()[0]), found)
             elif kind == "log":
                 queues.setdefault(of, _queue(1, call("LRANGE", key, 0, -1)))
             elif kind == "body":
