@@ -120,7 +120,7 @@ class Bounds(NamedTuple):
 
 
 def new_incarnation() -> int:
-    """Return a number for a queue that is made now."""
+    """Return a number for the queues that one call makes."""
     return 1 + secrets.randbits(31)
 
 

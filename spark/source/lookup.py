@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from emq import errors
 from emq.message import Message
 from emq.storage.answers import served
 from emq.storage.log_store import LogStore
@@ -37,16 +38,32 @@ class Seen(NamedTuple):
     trimmed: frozenset[str]
 
 
-async def look(log: LogStore, queues: Sequence[str], starts: Mapping[str, int], ids: Iterable[str]) -> Seen:
+async def look(
+    log: LogStore,
+    queues: Sequence[str],
+    starts: Mapping[str, int],
+    ids: Iterable[str],
+    incarnations: Mapping[str, int] | None = None,
+) -> Seen:
     """Look for messages in all queues to which they may have gone.
 
     Args:
         starts: by queue, the offset at which to begin; without one, the look begins at the queue's head.
         ids: ids of the messages; an id that is given twice is looked for twice.
+        incarnations: those of queues; 0 stands for one that is not known.
+
+    Raises:
+        EMQError: a queue has another incarnation, so nobody can tell what had been published to it.
     """
     bounds = await bounds_of(log, queues)
+    for queue, incarnation in (incarnations or {}).items():
+        if incarnation not in (0, bounds[queue].incarnation):
+            raise errors.EMQError(
+                f"queue {queue!r} was lost with its store and made again since the rows were noted, so nobody can tell "
+                "which of them had been published; publish under another run, a stream with a new checkpointLocation"
+            )
     trimmed = frozenset(queue for queue, (head, *_) in bounds.items() if head > starts.get(queue, FIRST))
-    spans = (Span(queue, max(starts.get(queue, head), head), tail) for queue, (head, tail, _) in bounds.items())
+    spans = (Span(queue, max(starts.get(queue, b.head), b.head), b.tail) for queue, b in bounds.items())
     reading = Reading(span for span in spans if span.start < span.end)
     left, found = Counter(ids), dict[str, list[Found]]()
     while left and (reads := reading.reads()):

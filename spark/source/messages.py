@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,12 @@ from emq.settings import Settings
 from emq.storage.answers import Failure, served
 from emq.storage.log_store import Batch, Bounds, LogStore
 from emq.topics.model import Topic
+from spark.source import places
 from spark.source import schema as source_schema
 from spark.source.connection import Connection, ask, connected_store
 from spark.source.filters import Wanted
 from spark.source.options import Options
+from spark.source.progress import failure, problem
 from spark.source.rows import RowMaker
 from spark.source.spans import CALL_BYTES, Found, Reading, Span, dealt, queues_of, spans_of
 
@@ -56,7 +58,14 @@ class MessagesReader(DataSourceReader):
     async def _spans(self, app: App) -> list[Span]:
         topics = await topics_of(app, self._options.topics)
         bounds = await bounds_of(app.store.log, queues_of(topics, self._wanted))
-        return list(spans_of(bounds, self._wanted))
+        every = {*queues_of(topics, Wanted())}
+        starts = await places.offsets_at(app.store.log, self._options.start, bounds, every)
+        ends = await places.offsets_at(app.store.log, self._options.end, bounds, every)
+        between = {
+            queue: b._replace(head=max(b.head, starts[queue]), tail=min(b.tail, ends[queue]))
+            for queue, b in bounds.items()
+        }
+        return list(spans_of(between, self._wanted))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SpansPartition):  # Spark makes an empty partition if there are none
@@ -93,32 +102,40 @@ async def bounds_of(log: LogStore, queues: Sequence[str]) -> dict[str, Bounds]:
 
 
 def record_batches(
-    settings: Settings, spans: Sequence[Span], rows: RowMaker, *, all_there: bool = False
+    settings: Settings, spans: Sequence[Span], rows: RowMaker, *, all_there: bool = False, same_queues: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages in the spans, a record batch for each call to the store; read ahead by one call.
 
     Args:
-        all_there: raise `EMQError` if messages were trimmed; if False, leave them out.
+        all_there: raise `EMQError` if messages were trimmed or lost; if False, leave them out.
+        same_queues: raise `EMQError` at the end if a queue was made again since the read was planned.
     """
     with connected_store(settings) as (connection, store):
         for found in _found(connection, store.log, spans):
             if all_there and (short := [span for span, offsets, _ in found if len(offsets) < span.end - span.start]):
-                check_untrimmed(short, connection.run(bounds_of(store.log, [span.queue for span in short])))
+                check_there(short, connection.run(bounds_of(store.log, [span.queue for span in short])))
             batch = rows.batch(found)
             if batch.num_rows:
                 yield batch
+        if same_queues:  # a queue that has its incarnation after the read had it all along
+            bounds = connection.run(bounds_of(store.log, sorted({span.queue for span in spans})))
+            check_there(replaced(spans, bounds), bounds)
 
 
-def check_untrimmed(spans: Iterable[Span], bounds: Mapping[str, Bounds]) -> None:
-    """Raise `EMQError`, with the remedy, if the store has trimmed or lost messages of one of the spans."""
-    for queue, start, end in spans:
-        head, tail, _ = bounds[queue]
-        if head > start or tail < end:
-            gone = f"{start} to {min(head, end) - 1} were trimmed" if head > start else f"{tail} to {end - 1} are lost"
-            raise errors.EMQError(
-                f"queue {queue!r}: offsets {gone} before they were read; raise the topic's retention_s so that this "
-                "does not happen again, and set the option trimmed to 'skip' to go on behind them"
-            )
+def replaced(spans: Iterable[Span], bounds: Mapping[str, Bounds]) -> list[Span]:
+    """Return the spans of queues that were made again since."""
+    return [span for span in spans if span.incarnation not in (0, bounds[span.queue].incarnation)]
+
+
+def check_there(spans: Iterable[Span], bounds: Mapping[str, Bounds], others: Collection[str] = ()) -> None:
+    """Raise `EMQError`, with the remedy, if messages of one of the spans are not in the store any more.
+
+    Args:
+        others: queues that have other messages than when the spans were planned.
+    """
+    found = (problem(span, bounds[span.queue], restored=span.queue in others) for span in spans)
+    if wrong := [text for text in found if text is not None]:
+        raise failure(wrong)
 
 
 def _found(connection: Connection, log: LogStore, spans: Sequence[Span]) -> Iterator[list[Found]]:

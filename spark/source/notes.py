@@ -62,6 +62,13 @@ class Piece(NamedTuple):
     part: int
 
 
+class Tail(NamedTuple):
+    """The end of a queue, and the queue's incarnation; 0 if the store had not made the queue yet."""
+
+    offset: int
+    incarnation: int
+
+
 class Note(NamedTuple):
     """The progress of a piece.
 
@@ -69,13 +76,13 @@ class Note(NamedTuple):
         done: rows [0, done) are certainly published.
         digest: digest of these rows, see `digest_of`.
         begun: rows [done, begun) may be published.
-        tails: ends of the queues concerned before the publish of rows [done, begun) began.
+        tails: ends of the queues concerned before the publish of rows [done, begun) began, and their incarnations.
     """
 
     done: int = 0
     digest: int = 0
     begun: int = 0
-    tails: Mapping[str, int] = {}
+    tails: Mapping[str, Tail] = {}
 
 
 class Notes:
@@ -106,7 +113,7 @@ class Notes:
         def run(connection: sa.Connection) -> tuple[Note, bool]:
             holder = connection.execute(sa.select(_writes.c.attempt).where(*mine).with_for_update()).scalar()
             done, digest, begun, tails = connection.execute(_CLAIM, values).one()
-            return Note(done, digest, begun, msgspec.json.decode(tails, type=dict[str, int])), bool(holder)
+            return Note(done, digest, begun, _tails(tails)), bool(holder)
 
         return await self._database.run(run, durability=Durability.FSYNCED)
 
@@ -143,6 +150,16 @@ class Notes:
 
     def _key(self, piece: Piece) -> dict[str, Any]:
         return {"environment": self._environment, **piece._asdict()}
+
+
+def _tails(text: str) -> dict[str, Tail]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Tail])
+    except msgspec.MsgspecError as exc:
+        raise errors.EMQError(
+            f"emq_spark_writes has a note in another form than this version of EMQ writes ({exc}); nothing was "
+            "published, write under another run"
+        ) from exc
 
 
 def digest_of(contents: Iterable[bytes], before: int = 0) -> int:

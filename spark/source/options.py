@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from emq import errors, settings
 from emq.settings import Settings
 from emq.storage import opening
+from spark.source import places
 
 READ, STREAM, WRITE, STREAM_WRITE = "read", "readStream", "write", "writeStream"
 EVERY = (READ, STREAM, WRITE, STREAM_WRITE)
@@ -38,7 +39,8 @@ class Options:
     pushdown: bool = False
     messages_per_partition: int = 100_000
     messages_per_batch: int = 0
-    start: str = "head"
+    start: places.Place = places.AT_HEAD
+    end: places.Place = places.AT_TAIL
     trimmed: str = "fail"
     topic: str = ""
     per_second: float = 0.0
@@ -116,7 +118,16 @@ OPTIONS: dict[str, Option] = {
     "pushdown": Option((READ,), _truth, "filter while reading; only where the data frame is used in one query"),
     "messages_per_partition": Option(READING, _whole, "most messages that one task reads; 100000"),
     "messages_per_batch": Option((STREAM,), _whole, "most messages in a micro-batch; else all there are"),
-    "start": Option((STREAM,), _one_of("head", "tail"), "begin a new query with what is stored, or with what comes"),
+    "start": Option(
+        READING,
+        lambda text: places.parse(text, places.HEAD),
+        "where a read or a new query begins: head (default), tail, a time, or offsets by queue as JSON",
+    ),
+    "end": Option(
+        (READ,),
+        lambda text: places.parse(text, places.TAIL),
+        "where a read ends, before that place; as start, else tail",
+    ),
     "trimmed": Option((STREAM,), _one_of("fail", "skip"), "when messages were trimmed before they were read"),
     "topic": Option(WRITING, _text, "where rows go that have no topic of their own"),
     "per_second": Option(WRITING, _rate, "most messages that each task publishes in a second; else no limit"),

@@ -37,7 +37,7 @@ from emq.storage.names import QueueName
 from emq.topics.model import Kind, Topic
 from spark.source.lookup import Found, Seen, look
 from spark.source.messages import bounds_of
-from spark.source.notes import Note, Notes, Piece, digest_of
+from spark.source.notes import Note, Notes, Piece, Tail, digest_of
 
 CHUNK = 10_000
 """Rows between two notes: a note costs some milliseconds, and looking for this many rows takes little time."""
@@ -200,7 +200,9 @@ class Publication:
             try:
                 await self._know(wanted, fresh=True)
                 queues = sorted({*self._noted.tails, *self._queues_of(wanted)})
-                seen = await look(self._app.store.log, queues, self._noted.tails, [row.id or "" for row in wanted])
+                starts = {queue: tail.offset for queue, tail in self._noted.tails.items()}
+                made = {queue: tail.incarnation for queue, tail in self._noted.tails.items()}
+                seen = await look(self._app.store.log, queues, starts, [row.id or "" for row in wanted], made)
             except errors.StoreUnavailable as exc:
                 failure = exc
             else:
@@ -234,10 +236,10 @@ class Publication:
             return row.at <= datetime.datetime.now(datetime.UTC)
         return not trimmed.isdisjoint(_queues(topic, row.priority))
 
-    async def _tails(self, rows: Sequence[Outgoing]) -> dict[str, int]:
+    async def _tails(self, rows: Sequence[Outgoing]) -> dict[str, Tail]:
         await self._know(rows)
         bounds = await bounds_of(self._app.store.log, self._queues_of(rows))
-        return {queue: found.tail for queue, found in bounds.items()}
+        return {queue: Tail(found.tail, found.incarnation) for queue, found in bounds.items()}
 
     async def _know(self, rows: Sequence[Outgoing], *, fresh: bool = False) -> None:
         for name in {row.topic for row in rows}:

@@ -28,11 +28,16 @@ CALL_QUEUES = 500
 
 
 class Span(NamedTuple):
-    """Offsets [start, end) of a queue; some of them may be holes."""
+    """Offsets [start, end) of a queue; some of them may be holes.
+
+    Attributes:
+        incarnation: that of the queue; 0 if it is not known.
+    """
 
     queue: str
     start: int
     end: int
+    incarnation: int = 0
 
     @property
     def name(self) -> QueueName:
@@ -55,11 +60,11 @@ def queues_of(topics: Iterable[Topic], wanted: Wanted) -> list[str]:
 def spans_of(bounds: Mapping[str, Bounds], wanted: Wanted) -> Iterator[Span]:
     """Yield the stored spans of the queues, as far as their offsets are wanted."""
     low, high = wanted.range("offset")
-    for queue, (head, tail, _) in bounds.items():
+    for queue, (head, tail, incarnation) in bounds.items():
         start = head if low is None else max(head, low)
         end = tail if high is None else min(tail, high)
         if start < end:
-            yield Span(queue, start, end)
+            yield Span(queue, start, end, incarnation)
 
 
 def dealt(spans: Iterable[Span], size: int) -> list[tuple[Span, ...]]:
@@ -79,9 +84,9 @@ def dealt(spans: Iterable[Span], size: int) -> list[tuple[Span, ...]]:
 
 
 def _cut(spans: Iterable[Span], size: int) -> Iterator[Span]:
-    for queue, start, end in spans:
-        for at in range(start, end, size):
-            yield Span(queue, at, min(at + size, end))
+    for span in spans:
+        for at in range(span.start, span.end, size):
+            yield span._replace(start=at, end=min(at + size, span.end))
 
 
 def shared_out(room: int, backlogs: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Reads queues in a stream: Spark's progress is an offset for each queue.
+"""Reads queues in a stream: Spark's progress is a position in each queue, see `spark.source.progress`.
 
 A stream is an observer like the batch reader: reading consumes nothing, and hosts trim behind their own checkpoints.
 Let a streamed topic keep its messages for a while (`retention_s`).
@@ -12,7 +12,7 @@ once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,25 +21,22 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from emq.app import App
 from emq.storage.log_store import Bounds
 from emq.storage.names import QueueName
+from spark.source import places
 from spark.source import schema as source_schema
 from spark.source.connection import Connection, connected_app
 from spark.source.filters import Wanted
-from spark.source.messages import SpansPartition, bounds_of, check_untrimmed, record_batches
+from spark.source.messages import SpansPartition, bounds_of, check_there, record_batches, replaced
 from spark.source.options import Options
+from spark.source.progress import Position, Progress, advanced, digests, restored
 from spark.source.rows import RowMaker
-from spark.source.spans import Span, dealt, queues_of, shared_out
+from spark.source.spans import Span, dealt, queues_of
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
-ENDS, BEGINS = "ends", "begins"
-"""Parts of Spark's offset: `ends` has, by queue, the next offset to read; `begins` has the first offset of the batch.
-
-With both, the end of a batch defines the batch, because Spark notes the begin of a query only after its first batch.
-"""
-
-Progress = dict[str, dict[str, int]]
+Stored = dict[str, Any]
+"""A packed `Progress`."""
 
 
 class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -49,13 +46,25 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._only_now = False
+        self._lost_fails = options.trimmed == "fail"
         self._target: dict[str, Bounds] | None = None
+        self._planned: Progress | None = None
         self._opened: contextlib.ExitStack | None = None
         self._parts: tuple[Connection, App] | None = None
 
-    def initialOffset(self) -> Progress:
-        at_tail = self._options.start == "tail"
-        return {ENDS: {q: b.tail if at_tail else b.head for q, b in self._bounds().items()}, BEGINS: {}}
+    def initialOffset(self) -> Stored:
+        bounds = self._bounds()
+        connection, app = self._connected()
+
+        async def found() -> Progress:
+            offsets = await places.offsets_at(app.store.log, self._options.start, bounds)
+            behind = {queue: offset - 1 for queue, offset in offsets.items() if offset > bounds[queue].head}
+            last = await digests(app.store.log, behind)
+            return Progress(
+                {q: Position(offset, bounds[q].incarnation, last.get(q, "")) for q, offset in offsets.items()}, {}
+            )
+
+        return connection.run(found()).packed()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.messages_per_batch
@@ -64,29 +73,47 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._only_now = True
 
-    def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
+    def latestOffset(self, start: Stored, limit: ReadLimit) -> Stored:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        bounds = self._bounds(start[ENDS]) if self._target is None else self._target
+        at = Progress.unpacked(start)
+        bounds = self._bounds(at.ends) if self._target is None else self._target
         if self._only_now:
             self._target = bounds
-        return advanced(start, bounds, most, lost_fails=self._options.trimmed == "fail")
+        connection, app = self._connected()
 
-    def reportLatestOffset(self) -> Progress:
-        return {ENDS: {queue: bounds.tail for queue, bounds in self._bounds().items()}, BEGINS: {}}
+        async def found() -> Progress:
+            news = {q: position for q, position in at.ends.items() if q in bounds and position.offset < bounds[q].tail}
+            others = await restored(app.store.log, news, bounds)
+            end = advanced(at, bounds, most, lost_fails=self._lost_fails, others=others)
+            if end is at:
+                return at
+            return end.noted(await digests(app.store.log, {q: end.ends[q].offset - 1 for q in end.begins}))
 
-    def partitions(self, start: Progress, end: Progress) -> Sequence[InputPartition]:
-        spans = spans_of_batch(end) if start != end else []
+        self._planned = connection.run(found())
+        return start if self._planned is at else self._planned.packed()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return how far the stream is behind, for the query's progress; None while it has planned no batch."""
+        if self._planned is None:
+            return None
+        return {"lag": self._planned.lag(self._bounds(self._planned.ends))}
+
+    def partitions(self, start: Stored, end: Stored) -> Sequence[InputPartition]:
+        progress = Progress.unpacked(end)
+        spans = progress.spans() if start != end else []
         connection, app = self._connected()
         bounds = connection.run(bounds_of(app.store.log, [span.queue for span in spans]))
-        if self._options.trimmed == "fail":
-            check_untrimmed(spans, bounds)
+        if self._lost_fails:
+            check_there(spans, bounds, connection.run(_restored(app, progress, spans, bounds)))
+        else:  # a queue that was made again is read from its head on by the next batch
+            gone = {*replaced(spans, bounds)}
+            spans = [span for span in spans if span not in gone]
         return [SpansPartition(part) for part in dealt(spans, self._options.messages_per_partition)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SpansPartition)
-        rows = RowMaker(source_schema.arrow(self._schema))
-        all_there = self._options.trimmed == "fail"
-        return record_batches(self._options.settings, partition.spans, rows, all_there=all_there)
+        rows, lost = RowMaker(source_schema.arrow(self._schema)), self._lost_fails
+        return record_batches(self._options.settings, partition.spans, rows, all_there=lost, same_queues=lost)
 
     def stop(self) -> None:
         if self._opened is not None:
@@ -117,30 +144,6 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_opened": None, "_parts": None}
 
 
-def advanced(start: Progress, bounds: dict[str, Bounds], most: int | None, *, lost_fails: bool) -> Progress:
-    """Return the progress after the next batch: `start` itself if there is nothing to read.
-
-    Args:
-        bounds: bounds of the queues that exist now or were retired since; the progress forgets other queues.
-        most: most messages in the batch; exceeded only if more queues than that have messages.
-        lost_fails: raise `EMQError` if a queue's head is after the progress or its tail before it; if False, go on at
-            the head.
-    """
-    positions: dict[str, int] = {}
-    for queue, (head, tail, _) in bounds.items():
-        position = start[ENDS].get(queue, head)
-        if lost_fails and not head <= position <= tail:
-            check_untrimmed([Span(queue, min(position, tail), max(position, head))], bounds)
-        positions[queue] = position if position <= tail else head
-    backlogs = [bounds[queue].tail - max(position, bounds[queue].head) for queue, position in positions.items()]
-    if not any(backlogs):
-        return start
-    shares = backlogs if most is None else shared_out(most, backlogs)
-    moving = {queue: share for queue, share in zip(positions, shares, strict=True) if share}
-    ends = {queue: max(positions[queue], bounds[queue].head) + share for queue, share in moving.items()}
-    return {ENDS: {**positions, **ends}, BEGINS: {queue: positions[queue] for queue in moving}}
-
-
-def spans_of_batch(end: Progress) -> list[Span]:
-    """Return the spans of the batch that ends at `end`."""
-    return [Span(queue, first, end[ENDS][queue]) for queue, first in end[BEGINS].items()]
+async def _restored(app: App, progress: Progress, spans: Sequence[Span], bounds: Mapping[str, Bounds]) -> set[str]:
+    """Return the queues of a batch that have another last message than when the batch was planned."""
+    return await restored(app.store.log, {span.queue: progress.ends[span.queue] for span in spans}, bounds)

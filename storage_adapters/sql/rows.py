@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from emq import errors
 from emq.storage.durability import Durability
+from emq.storage.log_store import new_incarnation
 from emq.storage.names import group_of
 from storage_adapters.sql.backend import Transaction
 from storage_adapters.sql.damage import MOST, damaged
@@ -159,7 +160,8 @@ class KnownRows:
         """Make the missing rows of these queues, and those of their groups."""
         if names:
             self.add_groups(transaction, sorted({group_of(name) for name in names}))
-            transaction.rows("queues_add", names=[(name, group_of(name)) for name in names])
+            with_groups = [(name, group_of(name)) for name in names]
+            transaction.rows("queues_add", names=with_groups, incarnation=new_incarnation())
             self._remember(self._queues, names)
 
     def _remember(self, known: set[str], names: list[str]) -> None:

@@ -25,6 +25,7 @@ from mutants import (
     scheduling_records,
     settling,
     slots,
+    spark_source,
     sql_store,
     timekeeping,
 )
@@ -39,6 +40,7 @@ SUBSYSTEMS: Mapping[str, Sequence[Mutant]] = {
     "offsets": offsets.MUTANTS,
     "fetching": fetching.MUTANTS,
     "slots": slots.MUTANTS,
+    "spark_source": spark_source.MUTANTS,
     "moving_keys": moving_keys.MUTANTS,
     "ownership": ownership.MUTANTS,
     "allocation": allocation.MUTANTS,

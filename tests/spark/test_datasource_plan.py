@@ -17,6 +17,7 @@ from spark.source import options as so
 from spark.source import schema as source_schema
 from spark.source import write
 from spark.source.filters import Range, Wanted
+from spark.source.progress import Position, Progress, advanced
 from spark.source.spans import (
     CALL,
     CALL_BYTES,
@@ -31,7 +32,6 @@ from spark.source.spans import (
     shared_out,
     spans_of,
 )
-from spark.source.stream import BEGINS, ENDS, Progress, advanced, spans_of_batch
 from spark.source.tables import shared_by_dead
 
 STORE = {"store": "redis://localhost"}
@@ -47,7 +47,10 @@ NAMES, NUMBERS = ("topic", "priority", "group"), ("group", "offset", "published"
         ({"topcis": "a"}, so.READ, "no option 'topcis'.*store, database, environment, what, topics"),
         ({"topcis": "a"}, so.WRITE, "no option 'topcis'.*topic, per_second, run"),
         ({"topics": "a"}, so.WRITE, "'topics' is for read and readStream, not for write; the options are: .*topic"),
-        ({"start": "head"}, so.READ, "'start' is for readStream"),
+        ({"end": "tail"}, so.STREAM, "'end' is for read, not for readStream"),
+        ({"start": "now"}, so.READ, "start 'now' must be head, tail, a time such as .* or offsets by queue"),
+        ({"start": '{"t/0/mid": 0}'}, so.STREAM, "offsets by queue such as"),
+        ({"end": "{"}, so.READ, "must be head, tail, a time"),
         ({"run": "a"}, so.STREAM_WRITE, "'run' is for write"),
         ({"run": "a b"}, so.WRITE, "run 'a b' must be 1 to 64 ASCII characters"),
         ({"what": "queues"}, so.READ, "what 'queues' must be one of messages, catalog, offsets, lag, dead"),
@@ -229,38 +232,85 @@ def test_room_is_shared_out_so_that_no_queue_is_left_behind(room: int, backlogs:
 # -------------------------------------------------------------------------------------------------------------- stream
 
 
+def progress(**offsets: int) -> Progress:
+    return Progress({f"{queue}/0/a": Position(offset) for queue, offset in offsets.items()}, {})
+
+
 def test_a_batch_follows_from_its_end_alone_and_batches_join_without_gap() -> None:
-    bounds = {"t/0/a": Bounds(3, 13), "t/0/b": Bounds(1, 5)}
-    at: Progress = {ENDS: {"t/0/a": 3, "t/0/b": 1}, BEGINS: {}}
-    read: dict[str, list[int]] = {"t/0/a": [], "t/0/b": []}
-    while (end := advanced(at, bounds, 5, lost_fails=True)) != at:
-        for queue, start, stop in spans_of_batch(end):
+    bounds = {"t/0/a": Bounds(3, 13), "u/0/a": Bounds(1, 5)}
+    at = progress(t=3, u=1)
+    read: dict[str, list[int]] = {"t/0/a": [], "u/0/a": []}
+    while (end := advanced(at, bounds, 5, lost_fails=True)) is not at:
+        for queue, start, stop, _ in Progress.unpacked(end.packed()).spans():
             read[queue] += range(start, stop)
         at = end
-    assert read == {"t/0/a": [*range(3, 13)], "t/0/b": [*range(1, 5)]}
+    assert read == {"t/0/a": [*range(3, 13)], "u/0/a": [*range(1, 5)]}
 
 
 def test_a_queue_that_comes_up_is_read_from_its_head_and_one_that_goes_is_forgotten() -> None:
-    at: Progress = {ENDS: {"old/0/a": 5}, BEGINS: {}}
-    end = advanced(at, {"new/0/a": Bounds(4, 9), "idle/0/a": Bounds(1, 1)}, None, lost_fails=True)
-    assert spans_of_batch(end) == [Span("new/0/a", 4, 9)]
-    assert "old/0/a" not in end[ENDS]
+    bounds = {"new/0/a": Bounds(4, 9, 7), "idle/0/a": Bounds(1, 1)}
+    end = advanced(progress(old=5), bounds, None, lost_fails=True)
+    assert end.spans() == [Span("new/0/a", 4, 9, 7)]
+    assert "old/0/a" not in end.ends
 
 
 def test_progress_stays_as_it_is_while_there_is_nothing_to_read() -> None:
-    at: Progress = {ENDS: {"t/0/a": 5}, BEGINS: {"t/0/a": 2}}
+    at = progress(t=5)
     assert advanced(at, {"t/0/a": Bounds(1, 5), "u/0/a": Bounds(1, 1)}, None, lost_fails=True) is at
 
 
 def test_a_queue_that_ends_before_the_progress_is_noticed() -> None:
-    at: Progress = {ENDS: {"t/0/a": 50}, BEGINS: {}}
+    at, bounds = progress(t=50), {"t/0/a": Bounds(1, 9)}
     with pytest.raises(errors.EMQError, match=r"'t/0/a': offsets 9 to 49 are lost.*set the option trimmed to 'skip'"):
-        advanced(at, {"t/0/a": Bounds(1, 9)}, None, lost_fails=True)
-    assert spans_of_batch(advanced(at, {"t/0/a": Bounds(1, 9)}, None, lost_fails=False)) == [Span("t/0/a", 1, 9)]
+        advanced(at, bounds, None, lost_fails=True)
+    assert advanced(at, bounds, None, lost_fails=False).spans() == [Span("t/0/a", 1, 9)]
 
 
 def test_what_was_trimmed_unread_is_noticed_also_where_nothing_comes_after() -> None:
-    at: Progress = {ENDS: {"t/0/a": 5}, BEGINS: {}}
+    at = progress(t=5)
     with pytest.raises(errors.EMQError, match=r"'t/0/a': offsets 5 to 8 were trimmed"):
         advanced(at, {"t/0/a": Bounds(9, 9)}, None, lost_fails=True)
     assert advanced(at, {"t/0/a": Bounds(9, 9)}, None, lost_fails=False) is at
+
+
+def test_a_queue_that_was_made_again_is_noticed_and_skipping_goes_on_at_its_head() -> None:
+    at = Progress({"t/0/a": Position(5, 1), "u/0/a": Position(5)}, {})
+    bounds = {"t/0/a": Bounds(2, 20, 2), "u/0/a": Bounds(1, 6, 3)}
+    with pytest.raises(
+        errors.EMQError, match=r"'t/0/a' was lost with its store and made again since it was read up to"
+    ):
+        advanced(at, bounds, None, lost_fails=True)
+    end = advanced(at, bounds, None, lost_fails=False)
+    assert end.spans() == [Span("t/0/a", 2, 20, 2), Span("u/0/a", 5, 6, 3)]
+    assert advanced(end, bounds, None, lost_fails=True) is end
+
+
+def test_a_queue_that_came_back_as_it_was_before_is_noticed() -> None:
+    at, bounds = Progress({"t/0/a": Position(5, 1)}, {}), {"t/0/a": Bounds(1, 20, 1)}
+    with pytest.raises(errors.EMQError, match=r"'t/0/a' has another message at offset 4 than before"):
+        advanced(at, bounds, None, lost_fails=True, others={"t/0/a"})
+    end = advanced(at, bounds, None, lost_fails=False, others={"t/0/a"})
+    assert end.spans() == [Span("t/0/a", 1, 20, 1)]
+
+
+def test_a_failure_of_many_queues_names_some_and_counts_the_rest_in_one_line() -> None:
+    names = [f"t{n}" for n in range(1500)]
+    at = progress(**dict.fromkeys(names, 5))
+    with pytest.raises(errors.EMQError) as told:
+        advanced(at, {f"{name}/0/a": Bounds(9, 9) for name in names}, None, lost_fails=True)
+    text = str(told.value)
+    assert (text.count("offsets 5 to 8"), "\n" in text, len(text) < 600) == (3, False, True)
+    assert "and so for 1,497 more queues" in text
+
+
+def test_progress_of_another_form_is_named_in_one_line() -> None:
+    for stored in ({"ends": {"t/0/a": 5}, "begins": {}}, {"version": 2, "ends": "x", "begins": "y"}, {"version": 2}):
+        with pytest.raises(errors.EMQError, match=r"checkpoint.*new checkpointLocation") as told:
+            Progress.unpacked(stored)
+        assert "\n" not in str(told.value)
+
+
+def test_lag_counts_what_is_stored_behind_the_progress() -> None:
+    bounds = {"t/0/a": Bounds(1, 9), "u/0/a": Bounds(7, 9), "new/0/a": Bounds(1, 3), "done/0/a": Bounds(1, 5)}
+    lag = progress(t=5, u=5, done=5).lag(bounds)
+    assert lag == {"messages": 8, "queues": 3, "most": 4, "most_in": "t/0/a"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -18,7 +19,7 @@ from emq.app import App
 from emq.producer import Outcome, Outgoing
 from emq.storage.log_store import Read, Trim
 from spark.source import publication as sp
-from spark.source.notes import Notes, Piece
+from spark.source.notes import Notes, Piece, Tail
 
 PIECE = Piece("run", 0, 3)
 
@@ -301,8 +302,35 @@ async def test_a_paced_publish_takes_its_time(app: App, notes: Notes) -> None:
 async def test_notes_of_a_write_that_is_done_are_dropped_and_those_of_others_stay(app: App, notes: Notes) -> None:
     for run, batch in (("a", 0), ("b", 1), ("b", 2)):
         await notes.claim(Piece(run, batch, 0), "x")
-        await notes.save(Piece(run, batch, 0), "x", sp.Note(5, 7, 9, {"q": 3}))
+        await notes.save(Piece(run, batch, 0), "x", sp.Note(5, 7, 9, {"q": Tail(3, 9)}))
     await notes.forget("a")
     await notes.forget("b", below=2)
     found = [await notes.claim(Piece(run, batch, 0), "y") for run, batch in (("a", 0), ("b", 1), ("b", 2))]
-    assert found == [(sp.Note(), False), (sp.Note(), False), (sp.Note(5, 7, 9, {"q": 3}), True)]
+    assert found == [(sp.Note(), False), (sp.Note(), False), (sp.Note(5, 7, 9, {"q": Tail(3, 9)}), True)]
+
+
+async def test_a_task_does_not_guess_what_it_had_published_to_a_queue_that_was_made_again(
+    app: App, notes: Notes
+) -> None:
+    first = await begun(app, notes, "a")
+    await first.publish(rows(1, 2))
+    async with dying(app, after=1):
+        await first.publish(rows(3, 4))
+    with sqlite3.connect(app.settings.store.removeprefix("sqlite:///")) as store:
+        store.execute("DELETE FROM store_messages")
+        store.execute("DELETE FROM store_queues")
+    await app.publish("t", b"another's")
+    second = await begun(app, notes, "b")
+    await second.publish(rows(1, 2))
+    with pytest.raises(errors.EMQError, match=r"queue 't/0/mid' was lost with its store and made again.*another run"):
+        await second.publish(rows(3, 4))
+    assert list((await published(app)).values()) == [1]
+
+
+async def test_a_note_in_another_form_is_named_in_one_line(app: App, notes: Notes) -> None:
+    await notes.claim(PIECE, "a")
+    with sqlite3.connect(app.settings.store.removeprefix("sqlite:///")) as store:
+        store.execute("""UPDATE emq_spark_writes SET tails = '{"t/0/mid": 3}'""")
+    with pytest.raises(errors.EMQError, match="a note in another form than this version of EMQ writes") as told:
+        await notes.claim(PIECE, "b")
+    assert "\n" not in str(told.value)

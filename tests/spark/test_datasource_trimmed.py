@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from emq_data import Data
@@ -15,7 +15,8 @@ from emq.storage.log_store import Trim
 from spark.source import options as so
 from spark.source import spans as source_spans
 from spark.source.messages import SpansPartition
-from spark.source.stream import BEGINS, ENDS, MessagesStream, Progress
+from spark.source.progress import Position, Progress
+from spark.source.stream import MessagesStream, Stored
 
 OFFSET = StructType([StructField("offset", LongType())])
 
@@ -27,8 +28,12 @@ def stream(data: Data) -> Iterator[MessagesStream]:
     opened.stop()
 
 
-def next_batch(stream: MessagesStream, at: Progress) -> Progress:
+def next_batch(stream: MessagesStream, at: Stored) -> Stored:
     return stream.latestOffset(at, ReadAllAvailable())
+
+
+def ends(stored: Stored) -> Mapping[str, Position]:
+    return Progress.unpacked(stored).ends
 
 
 def shrink(data: Data, topic: str, qps: float) -> None:
@@ -63,12 +68,12 @@ def test_a_group_that_was_read_may_be_retired_and_come_back(data: Data, stream: 
     assert next_batch(stream, read) == read
     data.publish("t", range(20, 30))
     later = next_batch(stream, read)
-    assert later[ENDS]["t/1/mid"] == read[ENDS]["t/1/mid"]
+    assert ends(later)["t/1/mid"] == ends(read)["t/1/mid"]
     data.do(lambda app: app.admin.update("t", qps=100))
     data.publish("t", range(30, 50))
     [*parts] = stream.partitions(later, next_batch(stream, later))
     spans = {span.queue: span for part in parts if isinstance(part, SpansPartition) for span in part.spans}
-    assert spans["t/1/mid"].start == read[ENDS]["t/1/mid"]
+    assert spans["t/1/mid"].start == ends(read)["t/1/mid"].offset
 
 
 def test_messages_that_were_trimmed_before_they_were_read_stop_the_stream_or_are_skipped(data: Data) -> None:
@@ -83,7 +88,7 @@ def test_messages_that_were_trimmed_before_they_were_read_stop_the_stream_or_are
         finally:
             stream.stop()
 
-    read: Progress = {ENDS: {"t/0/mid": 3}, BEGINS: {}}
+    read = Progress({"t/0/mid": Position(3)}, {}).packed()
     data.do(lambda app: app.store.log.trim([Trim("t/0/mid", 6, None)]))
     with pytest.raises(errors.EMQError, match=r"queue 't/0/mid': offsets 3 to 5 were trimmed.*retention_s.*'skip'"):
         offsets()

@@ -1,0 +1,47 @@
+"""Mistakes in the data source of Spark."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_REPLACED = "tests/spark/test_datasource_replaced.py"
+
+MUTANTS = (
+    Mutant(
+        "spark-stream-trusts-the-offset-of-another-queue",
+        "L",
+        "a stream reads on at its offset in a queue that was made again",
+        "spark/source/progress.py",
+        "    if incarnation not in (0, found.incarnation):\n",
+        "    if False:\n",
+        f"{_REPLACED}::test_a_stream_over_an_emptied_store_fails_by_name_or_reads_it_from_its_head[sqlite]",
+    ),
+    Mutant(
+        "spark-stream-trusts-a-restored-store",
+        "L",
+        "a stream does not look whether its last message is still there",
+        "spark/source/progress.py",
+        "    return {queue for queue, shown in found.items() if shown != at[queue].last}",
+        "    return set()",
+        f"{_REPLACED}::test_a_stream_over_a_restored_store_fails_by_name_or_reads_it_from_its_head[sqlite]",
+    ),
+    Mutant(
+        "spark-task-reads-a-queue-that-was-made-again",
+        "L",
+        "a task does not look whether its queue was made again since it was planned",
+        "spark/source/messages.py",
+        "        if same_queues:  #",
+        "        if False:  #",
+        f"{_REPLACED}::test_a_task_whose_queue_was_made_again_after_it_was_planned_fails[sqlite]",
+    ),
+    Mutant(
+        "spark-write-guesses-in-a-queue-that-was-made-again",
+        "L",
+        "a task that is tried again looks for its rows in a queue that was made again",
+        "spark/source/lookup.py",
+        "        if incarnation not in (0, bounds[queue].incarnation):",
+        "        if False:",
+        "tests/spark/test_datasource_publication.py::"
+        "test_a_task_does_not_guess_what_it_had_published_to_a_queue_that_was_made_again",
+    ),
+)
