@@ -9,7 +9,7 @@ claimed a message is for a later delivery, even if the claimed message was not s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -18,35 +18,31 @@ from emq.trail import events, history_facts
 from emq.trail.rows import lists, only, origins
 
 
-def faults(table: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:
+def faults(table: Any, slack_us: int) -> Iterator[str]:
     """Yield one line for each delivery and each expiry at a wrong time.
 
     Args:
         table: the trail, with a column `name`: `<topic>/<id>`.
         slack_us: largest difference between the clocks of two machines.
-        silent: see `emq.trail.history_facts.Facts`.
     """
     rows = only(table, events.PUBLISHED, events.MERGED, events.DOUBTED, events.STARTED, events.DEAD)
     rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
-    yield from _expiries(rows, slack_us, silent)
+    yield from _expiries(rows, slack_us)
     yield from _too_early(rows, slack_us)
 
 
-def too_early_dead(table: Any, max_attempts: Mapping[str, int], silent: Collection[str]) -> Iterator[str]:
+def too_early_dead(table: Any, max_attempts: Mapping[str, int]) -> Iterator[str]:
     """Yield one line for each death with attempts left that no lawful cause explains.
 
     Args:
         table: as for `faults`.
         max_attempts: by topic, the fewest attempts after which a message is dead; other topics are not judged.
-        silent: see `emq.trail.history_facts.Facts`.
     """
     rows = only(table, events.DEAD)
     rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
-    for topic, name, attempt, reason, source in zip(
-        *lists(rows, "topic", "name", "attempt", "reason", "source"), strict=True
-    ):
+    for topic, name, attempt, reason in zip(*lists(rows, "topic", "name", "attempt", "reason"), strict=True):
         most = max_attempts.get(topic, 0)
-        if attempt < most and source not in silent and not history_facts.may_die_early(reason):
+        if attempt < most and not history_facts.may_die_early(reason):
             yield f"{name} died at attempt {attempt} of {most} ({reason})"
 
 
@@ -92,19 +88,15 @@ def strays(table: Any) -> Iterator[history_facts.Fault]:
             yield history_facts.Fault("E", "ended without a start", text, time_us, source, group)
 
 
-def _expiries(rows: Any, slack_us: int, silent: Collection[str]) -> Iterator[str]:
+def _expiries(rows: Any, slack_us: int) -> Iterator[str]:
     started = only(rows, events.STARTED)
     late = started.filter(pc.less_equal(started["until"], started["time_us"]))
     for name, time_us, until_us in zip(*lists(late, "name", "time_us", "until"), strict=True):
         yield f"{name} expired at {until_us} us and was started at {time_us}"
-    columns = lists(only(rows, events.DEAD), "name", "time_us", "until", "reason", "source")
-    for name, time_us, until_us, reason, source in zip(*columns, strict=True):
-        is_told = until_us is not None or source not in silent
-        if (
-            is_told
-            and history_facts.is_expiry(events.DEAD, reason)
-            and history_facts.expired_early(time_us, until_us, slack_us)
-        ):
+    columns = lists(only(rows, events.DEAD), "name", "time_us", "until", "reason")
+    for name, time_us, until_us, reason in zip(*columns, strict=True):
+        expired = history_facts.is_expiry(events.DEAD, reason)
+        if expired and history_facts.expired_early(time_us, until_us, slack_us):
             yield f"{name} expired at {time_us} us, and might have lived until {until_us}"
 
 

@@ -43,7 +43,6 @@ def of(
     rejects: Collection[str],
     slack_us: int,
     is_whole: bool,
-    silent: Collection[str] = (),
 ) -> Faults:
     """Judge all messages and owners.
 
@@ -54,14 +53,13 @@ def of(
         rejects: topics that refuse messages beyond their max_length and never drop any.
         slack_us: largest difference between the clocks of two machines.
         is_whole: whether the trail is complete. If not, violations that a missing event could explain do not count.
-        silent: see `emq.trail.history_facts.Facts`.
     """
     losses = _losses(table)
     found: dict[str, list[str]] = defaultdict(list)
     kinds: Counter[str] = Counter()
     examples: dict[str, str] = {}
     strays = contents.strays(table) if is_whole else ()
-    for fault in (*_faults(table, owners, losses, max_attempts, slack_us, is_whole, silent), *strays):
+    for fault in (*_faults(table, owners, losses, max_attempts, slack_us, is_whole), *strays):
         if fault.promise == "E":
             kinds[fault.kind] += 1
             examples.setdefault(fault.kind, fault.text)
@@ -73,10 +71,10 @@ def of(
         found["O"] += _by_strangers(table, owners)
     found["M"] += _one_offset(table, losses, slack_us)
     found["M"] += _rewound(table, losses, slack_us)
-    found["T"] += contents.faults(table, slack_us, silent)
+    found["T"] += contents.faults(table, slack_us)
     found["T"] += contents.retried_too_early(table, slack_us, lambda t, group: bool(owners.crashes(f"{t}/{group}")))
     found["X"] += _never_dead(table, max_attempts)
-    found["X"] += contents.too_early_dead(table, max_attempts, silent)
+    found["X"] += contents.too_early_dead(table, max_attempts)
     found["L"] += _dropped(table, rejects)
     lines = tuple(
         f"{kind}: {plurals.count(count, 'delivery', 'deliveries')} ({examples[kind]})"
@@ -120,7 +118,6 @@ def _faults(
     max_attempts: Mapping[str, int],
     slack_us: int,
     is_whole: bool,
-    silent: Collection[str],
 ) -> Iterator[histories.Fault]:
     for topic, name, steps in _histories(table):
 
@@ -130,7 +127,7 @@ def _faults(
         def lost(group: int, priority: int | None, topic: str = topic) -> Sequence[Loss]:
             return losses.get((topic, group, priority), ())
 
-        facts = histories.Facts(max_attempts.get(topic), slack_us, crashes, is_whole, lost, silent)
+        facts = histories.Facts(max_attempts.get(topic), slack_us, crashes, is_whole, lost)
         yield from histories.judge(name, steps, facts)
 
 

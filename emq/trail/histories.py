@@ -330,8 +330,6 @@ class _Judge:
         for step in self._steps:
             if step.event != events.DEAD or most is None or (step.attempt or most) >= most:
                 continue
-            if step.source in self._facts.silent:
-                continue
             if not may_die_early(step.reason):
                 text = f"died at attempt {step.attempt} of {most} ({step.reason})"
                 yield self._fault("X", "dead too early", step, text)
@@ -392,11 +390,9 @@ class _Judge:
                 backoff[step.attempt or 0] = step
             elif step.event == events.STARTED:
                 yield from self._start_times(step, due_us, backoff.get((step.attempt or 1) - 1))
-            elif is_expiry(step.event, step.reason):
-                is_told = step.until is not None or step.source not in self._facts.silent
-                if is_told and expired_early(step.time_us, step.until, slack_us):
-                    text = f"expired at {step.time_us} us, and might have lived until {step.until}"
-                    yield self._fault("T", "expired too early", step, text)
+            elif is_expiry(step.event, step.reason) and expired_early(step.time_us, step.until, slack_us):
+                text = f"expired at {step.time_us} us, and might have lived until {step.until}"
+                yield self._fault("T", "expired too early", step, text)
 
     def _start_times(self, start: Step, due_us: int, failure: Step | None) -> Iterator[Fault]:
         slack_us = self._facts.slack_us

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from emq.trail import events
@@ -73,7 +73,6 @@ class Facts(NamedTuple):
             in microseconds, until the next owner took the group.
         is_complete: whether all events since the publish are there.
         losses: takes a group and a priority; returns the losses of that queue.
-        silent: sources of an older version, whose records do not say why a message with attempts left is dead.
     """
 
     max_attempts: int | None = None
@@ -81,7 +80,6 @@ class Facts(NamedTuple):
     crashes: Callable[[int], Sequence[tuple[float, float]]] = lambda _group: ()
     is_complete: bool = True
     losses: Callable[[int, int | None], Sequence[Loss]] = lambda _group, _priority: ()
-    silent: Collection[str] = ()
 
 
 def is_expiry(event: str, reason: str | None) -> bool:

@@ -115,8 +115,6 @@ class Proof:
         deaths (X): messages that died too early, or lived on after their last attempt.
         waits: the waits of each topic.
         void_reasons: the reasons why the ledger is incomplete.
-        silent: sources of an older version, whose records do not give the cause of a death with attempts left. The
-            proof accepts these deaths.
     """
 
     events: int
@@ -146,7 +144,6 @@ class Proof:
     deaths: Violations
     waits: Mapping[str, Wait]
     void_reasons: tuple[str, ...]
-    silent: tuple[str, ...] = ()
 
     @property
     def promises(self) -> dict[str, bool]:
@@ -201,7 +198,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         keys.disorder(starts, _losses(table), slack_us, left),
         keys.overtaken(starts, _publishes(table), slack_us, doubtful),
     )
-    single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole, ledger.silent)
+    single = faults.of(table, owners, expected.max_attempts, expected.rejects, slack_us, ledger.is_whole)
     broken = defaultdict(Violations, single.broken)
     accounts = outcomes.of_messages(table, expected.still_queued, ledger.cut_short, slack_us)
     accounts["lost"] = Violations.sum((accounts["lost"], broken["L"]))
@@ -222,7 +219,6 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         deaths=broken["X"],
         waits=_waits(starts),
         void_reasons=(*ledger.flaws, *_behind(starts, slack_us), *single.contradictions),
-        silent=ledger.silent,
     )
 
 

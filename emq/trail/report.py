@@ -21,9 +21,6 @@ def render(proof: Proof) -> RenderableType:
     if proof.waits:
         parts.append(_waits(proof))
     parts += [Text(f"void: {reason}", style="red") for reason in proof.void_reasons]
-    if proof.silent:
-        older = ", ".join(proof.silent)
-        parts.append(Text(f"written by an older version; its reasons for dead letters are taken as true: {older}"))
     parts.append(_verdict(proof))
     return Group(*parts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ begin with a dot or an underscore for hidden."""
 _NAME = re.compile(rf"({SOURCE.pattern})-(\d+)-(\d{{6,}})\.parquet")
 _UNDER_WAY = ".tmp"
 _CHECK = "emq.check"
-"""Key of the checksum over the other values of the header, in the order of its fields."""
+"""Key of the checksum over the names and values of the header, in the order of the names."""
 
 
 class Header(NamedTuple):
@@ -39,8 +39,6 @@ class Header(NamedTuple):
         dropped: number of the run's events lost so far, because the disk was slow, full or broken.
         closed: True for the last segment of a run that ended in order.
         version: version of the schema.
-        causes: True if records of deaths give the cause of a death with attempts left, and the expiry of a message
-            that expired. Segments of the first versions lack both.
     """
 
     source: str
@@ -51,32 +49,49 @@ class Header(NamedTuple):
     dropped: int = 0
     closed: bool = False
     version: int = schema.VERSION
-    causes: bool = True
 
     @property
     def name(self) -> str:
         return f"{self.source}-{self.run_us}-{self.seq:06d}.parquet"
 
     def encode(self) -> dict[str, str]:
-        texts = {f"emq.{k}": str(int(v) if isinstance(v, bool) else v) for k, v in self._asdict().items()}
-        return {**texts, _CHECK: _checksum(texts.values())}
+        return with_check({k: str(int(v) if isinstance(v, bool) else v) for k, v in self._asdict().items()})
 
     @classmethod
     def decode(cls, metadata: dict[bytes, bytes] | None) -> Header:
         """Return the header in a file's metadata. Raise `KeyError` or `ValueError` if none is, or if it is damaged."""
-        given = {b"emq.causes": b"0", **(metadata or {})}
-        texts = {k: given[f"emq.{k}".encode()].decode() for k in cls._fields}
-        # Pages have checksums, the file's footer has none. Segments of the first versions have none for the header.
-        check = given.get(_CHECK.encode())
-        if check is not None and check.decode() != _checksum(texts.values()):
-            raise ValueError("its header does not match the checksum")
-        numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed", "causes")}
-        closed, causes = texts["closed"] == "1", texts["causes"] == "1"
-        return cls(source=texts["source"], closed=closed, causes=causes, **numbers)
+        texts = checked(metadata, cls._fields)
+        numbers = {k: int(v) for k, v in texts.items() if k not in ("source", "closed")}
+        return cls(source=texts["source"], closed=texts["closed"] == "1", **numbers)
 
 
-def _checksum(texts: Iterable[str]) -> str:
-    return str(zlib.crc32("\n".join(texts).encode()))
+def with_check(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a file with these texts, and with a checksum over them.
+
+    Pages of a Parquet file have checksums, its footer with the metadata has none.
+    """
+    return {**{f"emq.{name}": text for name, text in texts.items()}, _CHECK: _checksum(texts)}
+
+
+def checked(metadata: Mapping[bytes, bytes] | None, names: Sequence[str]) -> dict[str, str]:
+    """Return the texts of these names in a file's metadata.
+
+    Raises:
+        KeyError: a text is missing.
+        ValueError: the texts do not match their checksum, or have none.
+    """
+    given = metadata or {}
+    texts = {name: given[f"emq.{name}".encode()].decode() for name in names}
+    check = given.get(_CHECK.encode())
+    if check is None:
+        raise ValueError("its header has no checksum, as this version writes it")
+    if check.decode() != _checksum(texts):
+        raise ValueError("its header does not match the checksum")
+    return texts
+
+
+def _checksum(texts: Mapping[str, str]) -> str:
+    return str(zlib.crc32("\n".join(f"{name}={texts[name]}" for name in sorted(texts)).encode()))
 
 
 def write(directory: Path, header: Header, table: Any) -> None:
@@ -113,7 +128,6 @@ class Ledger(NamedTuple):
         flaws: reasons why the ledger is not complete, one line each; empty if it is complete.
         cut_short: the runs that were not closed.
         is_whole: True if nothing is missing except the ends of runs that were not closed.
-        silent: sources whose records of deaths lack the cause, see `Header.causes`.
     """
 
     table: Any
@@ -121,7 +135,6 @@ class Ledger(NamedTuple):
     flaws: tuple[str, ...]
     cut_short: tuple[CutShort, ...] = ()
     is_whole: bool = True
-    silent: tuple[str, ...] = ()
 
 
 def paths(directory: Path) -> list[Path]:
@@ -155,9 +168,8 @@ def read(directory: Path) -> Ledger:
         flaws.append("there is no readable segment")
     flaws += [*out_of_turn(turns), *at_one_time(turns), *_gaps(headers)]
     ends = _unclosed(headers)
-    silent = tuple(sorted({header.source for header in headers if not header.causes}))
     table = pa.concat_tables(tables)
-    return Ledger(table, len(headers), (*flaws, *ends), _cut_short(headers), not flaws, silent)
+    return Ledger(table, len(headers), (*flaws, *ends), _cut_short(headers), not flaws)
 
 
 class _Flaw(Exception):

@@ -31,17 +31,16 @@ def is_failure() -> Column:
     return late | (event == events.DEAD) | (event.isin(events.STARTED, events.RETRIED) & is_copy())
 
 
-def expired(failures: DataFrame, slack_us: int, silent: Collection[str]) -> DataFrame:
+def expired(failures: DataFrame, slack_us: int) -> DataFrame:
     """Report messages that were started after they had expired, and messages that expired too early.
 
     Args:
         failures: see `failures`.
-        silent: see `emq.trail.history_facts.Facts`.
     """
     late = only(failures, events.STARTED).where(F.col("until") <= F.col("time_us"))
     text = F.format_string("%s expired at %d us and was started at %d", "id", "until", "time_us")
     found = found_in(late, "T", "started after it expired", *_COLUMNS, at_us=F.col("time_us"), text=text)
-    untold = F.col("until").isNull() & ~F.col("source").isin(list(silent))
+    untold = F.col("until").isNull()
     dead = only(failures, events.DEAD).where(F.col("reason") == events.EXPIRED)
     soon = dead.where(untold | (F.col("time_us") < F.col("until") - slack_us))
     told = F.coalesce(F.col("until").cast("string"), F.lit("any time"))
@@ -49,18 +48,17 @@ def expired(failures: DataFrame, slack_us: int, silent: Collection[str]) -> Data
     return found.unionByName(found_in(soon, "T", "expired too early", *_COLUMNS, at_us=F.col("time_us"), text=text))
 
 
-def dead_too_early(failures: DataFrame, fewest: Mapping[str, int], silent: Collection[str]) -> DataFrame:
+def dead_too_early(failures: DataFrame, fewest: Mapping[str, int]) -> DataFrame:
     """Report messages that died with attempts left and without a cause that allows it (X).
 
     Args:
         failures: see `failures`.
         fewest: by topic, the fewest attempts that any catalog allowed.
-        silent: see `emq.trail.history_facts.Facts`.
     """
     most = local_rows.frame(failures.sparkSession, fewest.items(), "topic string, most int")
     reason = F.coalesce("reason", F.lit(""))
     lawful = (reason == events.EXPIRED) | reason.startswith(events.REJECTED) | reason.startswith(events.UNFIT)
-    dead = only(failures, events.DEAD).where(~lawful & ~F.col("source").isin(list(silent)))
+    dead = only(failures, events.DEAD).where(~lawful)
     found = dead.join(F.broadcast(most), "topic").where(F.col("attempt") < F.col("most"))
     text = F.format_string("%s died at attempt %d of %d (%s)", "id", "attempt", "most", "reason")
     return found_in(found, "X", "dead too early", *_COLUMNS, at_us=F.col("time_us"), text=text)

@@ -44,7 +44,6 @@ def judged(
     slack_us: int,
     is_whole: bool,
     losses: Losses,
-    silent: Collection[str],
 ) -> DataFrame:
     """Return findings about these messages.
 
@@ -55,7 +54,6 @@ def judged(
         max_attempts: by topic, the fewest attempts that any catalog allowed.
         is_whole: True if no events are missing.
         copied: topics with messages that may have been published twice without a record of the first publish.
-        silent: see `emq.trail.history_facts.Facts`.
     """
     chosen = odd.select("topic", "id", "steps")
     chosen = F.broadcast(chosen) if messages <= FEW else chosen
@@ -63,9 +61,7 @@ def judged(
     mine = mine.withColumn("event", F.when(F.col("event") == SENT, events.PUBLISHED).otherwise(F.col("event")))
     columns = ("topic", "id", "steps", *Step._fields)
     ordered = mine.select(*columns).repartition("topic", "id").sortWithinPartitions("topic", "id", "time_us")
-    judge_all = _judge(
-        dict(max_attempts), dict(crashes), frozenset(copied), slack_us, is_whole, dict(losses), frozenset(silent)
-    )
+    judge_all = _judge(dict(max_attempts), dict(crashes), frozenset(copied), slack_us, is_whole, dict(losses))
     return ordered.mapInArrow(judge_all, _FOUND)
 
 
@@ -76,7 +72,6 @@ def _judge(
     slack_us: int,
     is_whole: bool,
     losses: Losses,
-    silent: Collection[str],
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def judge_all(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa  # type: ignore[import-untyped]
@@ -89,7 +84,7 @@ def _judge(
             def lost(group: int, priority: int | None, topic: str = topic) -> Sequence[Loss]:
                 return losses.get((topic, group, priority), ())
 
-            facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole, lost, silent)
+            facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole, lost)
             if found := list(judge(name, steps, facts)):
                 yield pa.RecordBatch.from_pylist([_finding(topic, name, fault, copied) for fault in found], _schema())
 

@@ -82,11 +82,6 @@ class Input:
     unclosed: set[str] = field(default_factory=set)
 
     @property
-    def silent(self) -> set[str]:
-        """Sources of an older version, whose deaths do not record their cause."""
-        return {header.source for header in self.headers.values() if not header.causes}
-
-    @property
     def first_us(self) -> int:
         return min((run.first_us for run in self.sources.values()), default=0)
 

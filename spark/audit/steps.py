@@ -242,7 +242,6 @@ class Steps:
             slack_us=self._options.slack_us,
             is_whole=not self._found.flaws,
             losses=self._losses(),
-            silent=self._found.silent,
         )
         self._reports.add(found)
 
@@ -254,11 +253,11 @@ class Steps:
         return found
 
     def _judge_contents(self, owners: Owners) -> None:
-        slack_us, silent = self._options.slack_us, self._found.silent
+        slack_us = self._options.slack_us
         if self._frames.overview.fails:
             failures = self._frames.kept("failures", contents.failures(self._frames.rows))
-            self._reports.add(contents.expired(failures, slack_us, silent))
-            self._reports.add(contents.dead_too_early(failures, dead_letters.fewest(self._catalogs), silent))
+            self._reports.add(contents.expired(failures, slack_us))
+            self._reports.add(contents.dead_too_early(failures, dead_letters.fewest(self._catalogs)))
             crashed = {(topic, group) for topic, group, *_ in self._crashed_ownerships(owners)}
             self._reports.add(contents.retried_too_early(failures, slack_us, crashed))
         if self._frames.overview.is_due:

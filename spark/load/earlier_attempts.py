@@ -88,7 +88,7 @@ def _segments(place: Path, partition: int) -> Sequence[tuple[Path, int]]:
 
 def _read(path: Path) -> pa.Table:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             return file.read(_COLUMNS)
     except (OSError, pa.ArrowException) as exc:
         raise errors.EMQError(

@@ -37,6 +37,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from emq import errors
+from emq.trail import segments
 
 PUBLISHED: Final = "published"
 MERGED: Final = "merged"
@@ -190,7 +191,7 @@ class Writer:
         table = pa.concat_tables(self._tables)
         path = self._directory / f"part-{self._partition}-{self._attempt}-{self.segments}.parquet"
         header = {**self._names, "attempt": self._attempt, "n": self.segments, "rows": table.num_rows}
-        metadata = {f"emq.{name}": str(value) for name, value in header.items()}
+        metadata = segments.with_check({name: str(value) for name, value in header.items()})
         temporary = path.with_name(f"_{path.name}{_UNDER_WAY}")
         try:
             pq.write_table(

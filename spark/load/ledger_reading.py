@@ -10,6 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from emq import errors, plurals
+from emq.trail import segments as trail_segments
 from spark.load.ledger import SCHEMA, SEGMENT, SUMMARY, Run
 
 
@@ -98,8 +99,8 @@ def _segment(path: Path, run: str) -> Segment | str:
         return "foreign, not a segment of a ledger"
     try:
         with pq.ParquetFile(path) as file:
-            metadata = file.schema_arrow.metadata or {}
-            texts = {k: metadata[f"emq.{k}".encode()].decode() for k in Segment.__struct_fields__ if k != "path"}
+            names = [name for name in Segment.__struct_fields__ if name != "path"]
+            texts = trail_segments.checked(file.schema_arrow.metadata, names)
             rows = file.metadata.num_rows
             columns = file.schema_arrow.remove_metadata()
     except KeyError:

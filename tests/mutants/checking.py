@@ -609,11 +609,21 @@ MUTANTS = (
     Mutant(
         "damaged-header-is-believed",
         "X",
-        "a flipped bit in a segment's header makes it one of an older version, of which less is asked",
+        "a segment whose header was changed is believed",
         "emq/trail/segments.py",
-        "if check is not None and check.decode() !=",
-        "if check is None and _CHECK !=",
-        "tests/unit/test_evidence_hostile.py::test_forged_evidence_proves_nothing[a header without one of its values]",
+        "    if check.decode() != _checksum(texts):",
+        "    if False:",
+        "tests/unit/test_evidence_hostile.py::"
+        "test_forged_evidence_proves_nothing[a header that says that its run went on]",
+    ),
+    Mutant(
+        "header-without-checksum-is-believed",
+        "L",
+        "a header without its checksum is taken for one of an earlier version, and believed",
+        "emq/trail/segments.py",
+        "    if check is None:\n",
+        "    if check is None:\n        return texts\n    if check is None:\n",
+        "tests/unit/test_evidence_hostile.py::test_forged_evidence_proves_nothing[a header without its checksum]",
     ),
     Mutant(
         "copied-segment-counts",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from bench.spark import synthetic
@@ -116,6 +117,28 @@ def ledger_segment_truncated(options: AuditOptions) -> str:
     return "ledger made-up: part-0-0-0.parquet: truncated or damaged"
 
 
+def _with_metadata(path: Path, change: Callable[[dict[bytes, bytes]], object]) -> None:
+    with pq.ParquetFile(path) as file:
+        metadata, table = dict(file.schema_arrow.metadata), file.read()
+    change(metadata)
+    pq.write_table(table.replace_schema_metadata(metadata), path, write_page_checksum=True)
+
+
+def ledger_header_changed(options: AuditOptions) -> str:
+    _with_metadata(_ledger(options) / "part-0-0-0.parquet", lambda m: m.update({b"emq.rows": b"1"}))
+    return "ledger made-up: part-0-0-0.parquet: truncated or damaged (its header does not match the checksum)"
+
+
+def ledger_header_without_checksum(options: AuditOptions) -> str:
+    _with_metadata(_ledger(options) / "part-0-0-0.parquet", lambda m: m.pop(b"emq.check"))
+    return "ledger made-up: part-0-0-0.parquet: truncated or damaged (its header has no checksum"
+
+
+def header_without_checksum(options: AuditOptions) -> str:
+    _with_metadata(_trail(options) / f"host-0-{T0_US}-000001.parquet", lambda m: m.pop(b"emq.check"))
+    return f"host-0-{T0_US}-000001.parquet: truncated or damaged (its header has no checksum"
+
+
 def ledger_not_ended(options: AuditOptions) -> str:
     (_ledger(options) / "run.json").unlink()
     return "ledger made-up: there is no run.json: the load has not ended, or was cut short"
@@ -156,6 +179,9 @@ def runs_mixed(options: AuditOptions) -> str:
         a_ledger_segment_that_no_part_tells_of,
         ledger_segment_missing,
         ledger_segment_truncated,
+        ledger_header_changed,
+        ledger_header_without_checksum,
+        header_without_checksum,
         ledger_not_ended,
         ledger_not_complete,
         segment_of_another_run,

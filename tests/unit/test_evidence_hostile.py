@@ -171,8 +171,16 @@ FORGED: dict[str, tuple[Callable[[Path], None], str]] = {
     "times as floating point": (with_column("time_us", lambda c: c.cast(pa.float64())), "time_us"),
     "attempts as text": (with_column("attempt", lambda c: c.cast(pa.string())), "attempt"),
     "a header without one of its values": (
-        with_metadata(lambda m: m.pop(b"emq.causes")),
-        "does not match the checksum",
+        with_metadata(lambda m: m.pop(b"emq.dropped")),
+        "foreign, it carries no trail metadata",
+    ),
+    "a header without its checksum": (
+        with_metadata(lambda m: m.pop(b"emq.check")),
+        "its header has no checksum, as this version writes it",
+    ),
+    "a header without its checksum that says that its run went on": (
+        with_metadata(lambda m: m.update({b"emq.closed": b"0"}) or m.pop(b"emq.check")),
+        "its header has no checksum, as this version writes it",
     ),
     "a header that says that its run went on": (
         with_metadata(lambda m: m.update({b"emq.closed": b"0"})),
@@ -226,31 +234,6 @@ def test_odd_evidence_is_believed(trail: Path, change: Callable[[Path], None]) -
     change(trail)
     proof = prove(trail, Expectations(still_queued=()))
     assert proof.ok, proof
-
-
-# ----------------------------------------------------------------------------------------------------- older versions
-
-
-def without_causes(path: Path) -> None:
-    """As a segment was written before deaths told why."""
-    with pq.ParquetFile(path) as file:
-        metadata, table = dict(file.schema_arrow.metadata), file.read()
-    del metadata[b"emq.causes"], metadata[b"emq.check"]
-    pq.write_table(table.replace_schema_metadata(metadata), path)
-
-
-@pytest.mark.parametrize("reason", ["no such address", events.EXPIRED])
-def test_causes_of_death_are_asked_of_those_only_who_tell_them(tmp_path: Path, reason: str) -> None:
-    told = Told()
-    told.own()
-    told.publish("a")
-    told.end(told.start("a", 10), 20, events.DEAD, reason=reason)
-    told.write(tmp_path)
-    expected = Expectations(still_queued=(), max_attempts={"shop": 3})
-    assert not prove(tmp_path, expected).ok
-    without_causes(segment(tmp_path))
-    older = prove(tmp_path, expected)
-    assert (older.ok, older.silent) == (True, ("host",))
 
 
 def test_one_settled_twice_is_found_though_its_publish_is_told_twice(trail: Path) -> None:
