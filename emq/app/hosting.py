@@ -14,6 +14,7 @@ from emq.allocation.membership import LocalCluster, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.app.hooked import HookedApp
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
+from emq.groups.records import Records, Write
 from emq.host.handlers import OnExpired, check_pattern
 from emq.host.host import Host, HostOptions
 from emq.host.neighbours import Neighbours
@@ -32,7 +33,11 @@ BatchHandler = TypeVar("BatchHandler", bound=Callable[Concatenate[list[Any], ...
 
 
 class HostingApp(HookedApp):
-    """Adds to the parts of an app what consumes with them; see `emq.app.app.App`."""
+    """Adds to the parts of an app what consumes with them; see `emq.app.app.App`.
+
+    Attributes:
+        records: write what products record of finished messages, before the host saves that these are finished.
+    """
 
     def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
         super().__init__(settings, trail, patient=patient, create=create)
@@ -42,6 +47,7 @@ class HostingApp(HookedApp):
         self._receivers: dict[str, Receiver] = {}
         self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
         self._background: asyncio.Task[None] | None = None
+        self.records: list[Write] = []
         self._is_host = False
         self._running: asyncio.Task[Any] | None = None  # in which `run` runs
         self._ended = asyncio.Event()
@@ -249,7 +255,14 @@ class HostingApp(HookedApp):
             Storage(self.store, self.catalog, self._opened(self._checkpoints)),
             membership,
             self.handlers,
-            Services(self.clock, self.timekeeper, neighbours, self.trail, self.monitor.deliveries()),
+            Services(
+                self.clock,
+                self.timekeeper,
+                neighbours,
+                self.trail,
+                self.monitor.deliveries(),
+                Records(self.records),
+            ),
             HostOptions(
                 checkpoint_s=options.checkpoint_s,
                 max_unsaved_s=options.max_unsaved_s,

@@ -167,7 +167,11 @@ def _kept_records(app: App, around: _Surroundings) -> AttemptSink:
         task = asyncio.create_task(retention.run(), name="emq push retention")
         try:
             async with attempts.running():
-                yield
+                app.records.append(attempts.flush)
+                try:
+                    yield
+                finally:
+                    app.records.remove(attempts.flush)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

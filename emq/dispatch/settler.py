@@ -55,6 +55,7 @@ class Settler:
         self._clock = context.clock
         self._events = context.events
         self._trail = context.trail
+        self._records = context.records
         self._lanes = lanes
         self._members = members
         self.acknowledge_member = members.acknowledge
@@ -169,6 +170,7 @@ class Settler:
             for place, answer in zip(places, answers, strict=True):
                 self._done(batch[place], answer)
 
+        await self._records.written_at_last()
         await self._members.settle([slot_verdict(p) for p in batch], _slots_of(batch), done)
 
     async def _settle_lanes(self, batch: Sequence[Pending]) -> None:
@@ -177,6 +179,7 @@ class Settler:
         If the call is a repeat, the entry may be there in another state, or an operator has taken it from there: then
         the add changes nothing.
         """
+        await self._records.written_at_last()
         left, vanished = [], []
         for pending in batch:
             if pending.proven:
@@ -224,6 +227,7 @@ class Settler:
 
     async def _move(self, batch: Sequence[Pending]) -> None:
         """Add messages to their lanes, and then finish them in their present places."""
+        await self._records.written_at_last()
         now_ms = self._clock.now_us() // 1000
         adds = [lane_add(pending, now_ms) for pending in batch]
         todo = [i for i, pending in enumerate(batch) if not pending.proven]

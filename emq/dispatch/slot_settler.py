@@ -82,6 +82,7 @@ class MemberSettler:
         context: HostContext,
     ) -> None:
         self._events = context.events
+        self._records = context.records
         self._store = store
         self._done: deque[OwnedSlot] = deque()
         self._something = asyncio.Event()
@@ -155,6 +156,7 @@ class MemberSettler:
                         self._refused(slot, of_slot)
                     self._events.acknowledged(slot.group, len(mine))
 
+        await self._records.written_at_last()
         await self.settle(settles, [slot for slot, _ in batch], settled)
 
     async def settle(self, settles: Sequence[SlotSettle], owned: Sequence[OwnedSlot], done: Done) -> None:

@@ -8,6 +8,7 @@ from emq.clock import Clock
 from emq.groups.capacity import Gauge
 from emq.groups.deliveries import HandlerDeliveries
 from emq.groups.events import HostEvents
+from emq.groups.records import Records
 from emq.loops.lease import Lease
 from emq.trail.sink import NullTrail, TrailSink
 
@@ -21,6 +22,7 @@ class HostContext:
     lease: the host reads, claims and starts nothing after the lease has ended.
     gauge: counts the messages and bytes that the host buffers.
     deliveries: counts the deliveries to each handler; None on a host without metrics.
+    records: are written before the host saves that messages are finished.
     """
 
     clock: Clock
@@ -29,3 +31,4 @@ class HostContext:
     lease: Lease = dataclasses.field(default_factory=Lease)
     gauge: Gauge = dataclasses.field(default_factory=Gauge)
     deliveries: HandlerDeliveries | None = None
+    records: Records = dataclasses.field(default_factory=Records)

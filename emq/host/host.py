@@ -114,7 +114,7 @@ class Host(HostEvents):
         self._last_steps = LastSteps()
 
         self._lease = membership.lease
-        context = HostContext(clock, self, trail, self._lease, self._gauge, services.deliveries)
+        context = HostContext(clock, self, trail, self._lease, self._gauge, services.deliveries, services.records)
         self.readiness = Readiness(lambda: self.checkpointer.soon())
         self.puller = Puller(store.log, self.readiness, context)
         self.lanes = LaneClaimer(store.lanes, context)

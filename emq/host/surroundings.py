@@ -6,6 +6,7 @@ import dataclasses
 
 from emq.clock import Clock, SystemClock
 from emq.groups.deliveries import HandlerDeliveries
+from emq.groups.records import Records
 from emq.host.neighbours import Neighbours
 from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
@@ -35,6 +36,7 @@ class Services:
     neighbours: finds hosts that consume from the same store; None for a store that only one host can open.
     trail: records the events of messages.
     deliveries: counts the deliveries to each handler, for metrics; None without metrics.
+    records: are written before the host saves that messages are finished.
     """
 
     clock: Clock = dataclasses.field(default_factory=SystemClock)
@@ -42,3 +44,4 @@ class Services:
     neighbours: Neighbours | None = None
     trail: TrailSink = dataclasses.field(default_factory=NullTrail)
     deliveries: HandlerDeliveries | None = None
+    records: Records = dataclasses.field(default_factory=Records)

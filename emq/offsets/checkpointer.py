@@ -48,7 +48,8 @@ TOGETHER = 500
 class Checkpointer:
     """Saves the progress of queues. Only queues whose progress changed are saved, all in one statement.
 
-    The order makes it safe: first a message is finished, then its offset is saved, then the store drops the message.
+    The order makes it safe: first a message is finished, then what somebody records of it is written, then its offset
+    is saved, then the store drops the message.
     The host reads queues beyond their last checkpoints only as far as `allowance` says, so a host that cannot save
     comes to a stop. `emq.fetcher.readiness` keeps this bound, once for each read and not for each message.
 
@@ -72,6 +73,7 @@ class Checkpointer:
         """
         self._clock = context.clock
         self._events = context.events
+        self._records = context.records
         self._checkpoints = checkpoints
         self._store = store
         self._interval_s = interval_s
@@ -182,6 +184,7 @@ class Checkpointer:
                 finished = tuple(tracker.finished())
                 batch.append(Checkpoint(queue.name, queue.group.epoch, tracker.watermark, finished, marks, queue.notes))
                 saving.append(queue)
+            await self._records.written()
             refused = set(await self._checkpoints.save(batch))
         except errors.DatabaseUnavailable as exc:
             if self.unreachable is None:

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from support.emq_processes import Shell, line_with, until
 
 class Endpoint(http.server.ThreadingHTTPServer):
     """Keeps the requests that it gets."""
+
+    request_queue_size = 128
 
     def __init__(self) -> None:
         self.requests: list[tuple[dict[str, str], bytes]] = []
@@ -65,9 +68,9 @@ def client(process: Any, key: str) -> httpx.Client:
     return httpx.Client(base_url=found.group(), headers={"Authorization": f"Bearer {key}"}, timeout=20)
 
 
-def set_up(api: httpx.Client, tenant: str, url: str) -> str:
+def set_up(api: httpx.Client, tenant: str, url: str, qps: int = 50) -> str:
     assert api.put(f"/v1/tenants/{tenant}", json={"qps": 500}).status_code == 201
-    made = api.post(f"/v1/tenants/{tenant}/endpoints", json={"url": url})
+    made = api.post(f"/v1/tenants/{tenant}/endpoints", json={"url": url, "qps": qps})
     assert made.status_code == 201, made.text
     secret: str = made.json()["secret"]
     return secret
@@ -155,3 +158,46 @@ def _flood(api: httpx.Client, path: str, stop: threading.Event, accepted: list[s
             return
         if answer.status_code == 202:
             accepted.append(answer.json()["id"])
+
+
+def test_the_log_of_deliveries_is_true_after_hosts_were_killed(
+    emq: Shell, endpoint: Endpoint, postgres_url: str
+) -> None:
+    """What a receiver got is shown as delivered. No delivery stays pending or has more attempts than requests."""
+    where = f"--store {postgres_url} --database {postgres_url} --env sandbox"
+    tenant, count = f"t{uuid.uuid4().hex[:8]}", 300
+    key = emq(f"api key create {where}")[0].strip()
+    server, host = emq.start(f"api --at 127.0.0.1:0 {where}"), emq.start(f"host {where}")
+    with client(server, key) as api:
+        set_up(api, tenant, endpoint.url, 100)
+        for start in range(0, count, 100):
+            messages = [{"event_type": "a", "payload": n, "id": f"m{start + n}"} for n in range(100)]
+            assert api.post(f"/v1/tenants/{tenant}/messages", json={"messages": messages}).status_code == 202
+        for kill in range(3):
+            until(lambda kill=kill: len(_ids(endpoint)) > min(count - 1, 20 + kill * 90))  # type: ignore[misc]
+            host.kill()
+            host = emq.start(f"host {where}")
+        _until_none_is_missing({f"m{n}" for n in range(count)}, endpoint)
+        deadline = time.monotonic() + 60  # for retries of requests whose answers were lost
+        found = list(_deliveries(api, tenant))
+        while any(each["state"] != "delivered" for each in found) and time.monotonic() < deadline:
+            time.sleep(0.5)
+            found = list(_deliveries(api, tenant))
+        host.send_signal(signal.SIGTERM)
+        assert host.wait(20) == 0
+    got = Counter(headers["webhook-id"] for headers, _ in endpoint.requests)
+    assert sum(got.values()) > count, "no kill repeated a delivery"
+    assert Counter(each["state"] for each in found) == {"delivered": count}
+    assert all(1 <= each["attempts"] <= got[each["message"]] for each in found)
+
+
+def _deliveries(api: httpx.Client, tenant: str) -> Iterator[dict[str, Any]]:
+    cursor = ""
+    while True:
+        answer = api.get(
+            f"/v1/tenants/{tenant}/deliveries", params={"limit": 100, **({"cursor": cursor} if cursor else {})}
+        )
+        assert answer.status_code == 200, answer.text
+        yield from answer.json()["data"]
+        if not (cursor := answer.json()["next"]):
+            return

@@ -6,6 +6,15 @@ from mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "progress-before-its-record",
+        "L",
+        "progress is saved before the records of the finished messages are written",
+        "emq/offsets/checkpointer.py",
+        "            await self._records.written()\n            refused",
+        "            refused",
+        "tests/unit/test_records.py::test_nothing_is_saved_as_finished_before_it_is_recorded",
+    ),
+    Mutant(
         "watermark-leaps",
         "M",
         "an offset beyond the watermark moves the watermark over unfinished ones",

@@ -16,6 +16,24 @@ AUTH = "tests/unit/test_push_auth.py"
 
 MUTANTS = (
     Mutant(
+        "short-wishes-shorten-the-schedule",
+        "X",
+        "an endpoint that asks for a short wait uses up its attempts faster than the schedule",
+        "emq/push/pusher.py",
+        "wait_s = max(failure.after_s or 0.0, endpoint.schedule.wait_s(message.attempt, self._random))",
+        "wait_s = failure.after_s or endpoint.schedule.wait_s(message.attempt, self._random)",
+        "tests/unit/test_push_attempts.py::test_an_endpoint_that_asks_for_a_short_wait_does_not_shorten_the_schedule",
+    ),
+    Mutant(
+        "last-attempts-share-a-request",
+        "X",
+        "a message dies of a payload of another one that its endpoint refused",
+        "emq/push/batches.py",
+        "    if endpoint.schedule.is_last(message.attempt):\n        return 1\n",
+        "",
+        "tests/unit/test_push_batches.py::test_the_last_attempt_is_alone",
+    ),
+    Mutant(
         "accepted-without-a-trace",
         "L",
         "nothing names what is accepted and not sent, so a crash in between loses it",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from emq.allocation.membership import LocalCluster, Membership
 from emq.clock import Clock
+from emq.groups.records import Records
 from emq.host.handlers import Handlers
 from emq.host.host import Host, HostOptions
 from emq.host.surroundings import Services, Storage
@@ -167,6 +168,7 @@ class Rig:
         trail: TrailSink | None = None,
         clock: Clock | None = None,
         timekeeper: Timekeeper | None = None,
+        records: Records | None = None,
         **options: Any,
     ) -> Host:
         if isinstance(handlers, Seen):
@@ -175,7 +177,7 @@ class Rig:
             Storage(store or FaultyStore(MemoryStore(self.world)), self.catalog, self.checkpoints),
             membership or self.cluster.member(name),
             handlers,
-            Services(clock or self.clock, timekeeper, trail=trail or NullTrail()),
+            Services(clock or self.clock, timekeeper, trail=trail or NullTrail(), records=records or Records()),
             HostOptions(**{"catalog_poll_s": 0.05, "checkpoint_s": 0.25, "drain_s": 5.0, **options}),
         )
 

@@ -1,10 +1,10 @@
 """Finds deliveries that are shown as pending although the store has ended them, and says so in their rows.
 
-Hosts write what each attempt does to a delivery, and that a message has expired. Some ends come without a record: an
-operator recalls a message or purges its dead letter, its endpoint is deleted, or a host crashes after an answer and
-before its record is written. The sweep finds such deliveries slowly and cheaply: every `PERIOD_S`, it looks at the next
-`TOPICS_AT_ONCE` topics that have deliveries, and asks the store only about topics whose oldest pending delivery is
-older than `OLD_S`.
+Hosts write what each attempt does to a delivery, and that a message has expired, before they save that the message is
+finished (`emq.groups.records`). Some ends come without a record: an operator recalls a message or purges its dead
+letter, its endpoint is deleted, or the store loses its last second. The sweep finds such deliveries slowly and cheaply:
+every `PERIOD_S`, it looks at the next `TOPICS_AT_ONCE` topics that have deliveries, and asks the store only about
+topics whose oldest pending delivery is older than `OLD_S`.
 
 A pending delivery that is not waiting for its time is, in this order,
 
@@ -64,7 +64,7 @@ MOST_TOPICS = 1_000
 
 PAGE = 500
 
-GONE = "the store has it no more: recalled or purged there, or sent just before its host crashed"
+GONE = "the store has it no more: recalled or purged there, or lost in a crash of the store"
 NO_ENDPOINT = "its endpoint was deleted"
 
 
