@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import weakref
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
@@ -27,7 +28,7 @@ class Message(msgspec.Struct, array_like=True, gc=False):
         payload: at most the topic's `max_payload` bytes.
         key: messages of one key run one at a time, first deliveries in order; None for a message without a key.
         published_us: microseconds since the epoch, by the producer's clock.
-        headers: small strings that travel with the payload.
+        headers: small strings that travel with the payload; with the key at most the topic's `max_headers` bytes.
         priority: index into the topic's priorities, 0 is the highest.
         attempt: 1 for the first delivery.
         first_us: microseconds since the epoch of the first start; 0 before it.
@@ -50,6 +51,8 @@ class Message(msgspec.Struct, array_like=True, gc=False):
         layout: of a message with a key: the layout by which the message came to its group; see
             `emq.topics.key_layouts`. A log queue stores the layout in the place of `group`, since the queue tells the
             group.
+        size: bytes that the message takes in a host's memory, see `note_size`. The host counts them as long as it has
+            the message, whatever a handler makes of payload and headers.
     """
 
     uid: str
@@ -74,6 +77,7 @@ class Message(msgspec.Struct, array_like=True, gc=False):
     member: bytes | None = None
     token: int = 0
     layout: int = 0
+    size: int = 0
 
     @property
     def id(self) -> str:
@@ -163,7 +167,7 @@ def bring_in_range(m: Message) -> None:
     Call this for a message decoded from a body that does not begin with `FIRST_DELIVERY`. The body may set any field,
     even fields that EMQ never stores, and a stranger may have written it.
     """
-    m.offset, m.ready_us, m.started_us, m.member, m.token, m.layout = -1, 0, 0, None, 0, 0
+    m.offset, m.ready_us, m.started_us, m.member, m.token, m.layout, m.size = -1, 0, 0, None, 0, 0, 0
     m.priority = max(0, m.priority)
     m.attempt = min(max(1, m.attempt), 1 << 30)
     m.merged = min(max(1, m.merged), 1 << 30)
@@ -219,6 +223,31 @@ def encode_retry(m: Message) -> bytes:
             m.merged,
         )
     )
+
+
+HEADER_BYTES = 32
+"""Bytes that a header counts beside its name and value; as in HTTP/2 (RFC 9113, section 6.5.2)."""
+
+HEADER_MEMORY_BYTES = 200
+"""Bytes that a header takes in memory beside its name and value: two texts of Python, and their place in a dict."""
+
+
+def label_bytes(key: str | None, headers: Mapping[str, str] | None) -> int:
+    """Return the bytes that a message's key and headers count towards the topic's `max_headers`."""
+    size = 0 if key is None else len(key.encode())
+    if headers:
+        size += sum([len(name.encode()) + len(value.encode()) + HEADER_BYTES for name, value in headers.items()])
+    return size
+
+
+def size_of(m: Message) -> int:
+    """Return the bytes of a message's payload, key and headers, as it is now: a handler may have changed it."""
+    return len(m.payload) + label_bytes(m.key, m.headers)
+
+
+def note_size(m: Message, stored: int) -> None:
+    """Note the size of a message that was decoded from a record of `stored` bytes."""
+    m.size = stored + HEADER_MEMORY_BYTES * len(m.headers) if m.headers else stored
 
 
 def whole(m: Message) -> str:

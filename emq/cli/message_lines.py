@@ -10,7 +10,7 @@ import msgspec
 from emq import errors
 from emq.cli import times
 from emq.producer import Outgoing, sorted_topics
-from emq.producer.checks import due_ms_of
+from emq.producer.checks import check_labels, due_ms_of
 from emq.producer.outcomes import first_failure
 from emq.storage import folds
 from emq.topics.model import Kind, Topic
@@ -172,6 +172,7 @@ def outgoing(topic: Topic, payload: bytes, told: Defaults, now_us: int) -> Outgo
         raise errors.InvalidMessage(
             f"payload of {len(payload)} bytes; topic {topic.name!r} takes {topic.options.max_payload} (its max_payload)"
         )
+    check_labels(topic, told.key, told.headers)
     delay_ms = told.delay_ms
     if told.delay is not None:
         if delay_ms is not None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from emq import errors
 from emq.dispatch import retry
-from emq.dispatch.flight import MAX_IN_FLIGHT, size_of
+from emq.dispatch.flight import MAX_IN_FLIGHT
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.rotation import Rotation
 from emq.dispatch.volley import MOST, Volley, suits
@@ -221,7 +221,7 @@ class Dispatcher(Rotation):
                 if _is_closed(failure):
                     raise
                 if self._driver is driver:
-                    self.flight.enter(group, 1, size_of(message))
+                    self.flight.enter(group, 1, message.size)
                 if self._is_cancelled(failure):
                     self._leave_flight(group, message)
                     raise
@@ -356,7 +356,7 @@ class Dispatcher(Rotation):
             self.started += 1
             if (counts := group.owner.deliveries) is not None:
                 counts.began(message.ready_us, now_us)
-            self.flight.enter(group, 0, len(message.payload))
+            self.flight.enter(group, 0, message.size)
             if self._trail.enabled:
                 self._trail.started(message, group.epoch)
         return message
@@ -388,7 +388,7 @@ class Dispatcher(Rotation):
             assert group is not None
             group.busy = group.serial
             if (message := self._running) is not None:
-                self.flight.enter(group, 1, size_of(message))
+                self.flight.enter(group, 1, message.size)
                 group.owner.pace.began(message.started_us)
                 group.owner.note_waits(1 / (self.started - self._started_before))
             if group.busy:
@@ -432,7 +432,7 @@ class Dispatcher(Rotation):
             batch.append(message)
             if self._trail.enabled:
                 self._trail.started(message, group.epoch)
-        self.flight.enter(group, len(batch), sum([len(m.payload) for m in batch]))
+        self.flight.enter(group, len(batch), sum([m.size for m in batch]))
         self.started += len(batch)
         return batch
 

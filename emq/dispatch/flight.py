@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.message import Message
 from emq.places import sharing
 
 MAX_IN_FLIGHT = 20_000
@@ -16,14 +15,6 @@ LOOK_AGAIN_S = 0.25
 LOOK_AGAIN = 64
 """Number of topics waiting for places in flight that are looked at again every `LOOK_AGAIN_S` seconds, even if no place
 became free."""
-
-
-def size_of(message: Message) -> int:
-    """Return the bytes of a message that a handler may have had: the handler may have set the payload to anything."""
-    try:
-        return len(message.payload)
-    except BaseException:  # a class of the handler's words its length
-        return 0
 
 
 class Flight:
@@ -78,9 +69,6 @@ class Flight:
         owner = group.owner
         owner.flying -= size
         group.gauge.flying -= size
-        if not owner.in_flight:  # a handler may have changed its message's payload, so that the sum is off
-            group.gauge.flying -= owner.flying
-            owner.flying = 0
 
     def places(self, owner: OwnedTopic, wanted: int, now: float) -> int:
         """Return how many of the `wanted` places the topic may take; at 0, the topic waits for places."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import cast
 
 from emq import errors
-from emq.dispatch.flight import Flight, size_of
+from emq.dispatch.flight import Flight
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.parking import Parking
 from emq.groups.context import HostContext
@@ -96,8 +96,8 @@ class Rotation(abc.ABC):
         """Put a message in flight back to its place, uncounted; the host pauses its topic, and this comes first."""
         self._events.given_back(group, message, failure)
         self.returned += 1
-        owner, size = group.owner, size_of(message)
-        self.flight.leave(group, 1, size)
+        owner = group.owner
+        self.flight.leave(group, 1, message.size)
         if owner.groups.get(group.index) is group:  # else the group's next owner delivers the message
             group.put_back(message, self._clock.now_us())
             if message.expires_us:
@@ -122,12 +122,12 @@ class Rotation(abc.ABC):
     def expire(self, group: OwnedGroup, message: Message) -> None:
         """Dead-letter a message that had expired when it was taken from its buffer."""
         self.expired += 1
-        self.flight.enter(group, 1, len(message.payload))
+        self.flight.enter(group, 1, message.size)
         self._outcomes.expired(group, message)
 
     def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
         """Dead-letter a message that could not be decoded; its payload is the stored record."""
-        self.flight.enter(group, 1, len(message.payload))
+        self.flight.enter(group, 1, message.size)
         self._outcomes.damaged(group, message, reason)
 
     # ------------------------------------------------------------------------------------ a group's turns
@@ -210,7 +210,7 @@ class Rotation(abc.ABC):
             group.finish_key(message.key)
             if group.buffered:
                 self.ready(group)
-        self.flight.lighten(group, size_of(message))
+        self.flight.lighten(group, message.size)
         self._acknowledge(group, message)
 
     def _acknowledge(self, group: OwnedGroup, message: Message) -> None:
@@ -229,7 +229,7 @@ class Rotation(abc.ABC):
 
     def _leave_flight(self, group: OwnedGroup, message: Message) -> None:
         owner = group.owner
-        self.flight.leave(group, 1, size_of(message))
+        self.flight.leave(group, 1, message.size)
         if owner.in_flight == owner.limit:
             self._no_longer_overfull(owner)
         if message.key is not None and message.started_us:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from emq import message
 from emq.dispatch import retry
-from emq.dispatch.flight import size_of
 from emq.groups.owned import OwnedGroup
 from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
@@ -40,12 +39,19 @@ class Pending:
     def size(self) -> int:
         """Approximate bytes of the call that settles the message."""
         m = self.message
-        return (size_of(m) if self.decision is not None else 0) + (len(m.member) if m.member is not None else 0)
+        return (_size_of(m) if self.decision is not None else 0) + (len(m.member) if m.member is not None else 0)
 
     @property
     def moves(self) -> bool:
         """True if the message must be added to its group's lane before its present place may forget it."""
         return self.message.member is None and (self.message.offset >= 0 or self.vanished)
+
+
+def _size_of(m: message.Message) -> int:
+    try:
+        return message.size_of(m)
+    except BaseException:  # the handler has set payload or headers to anything; a class of its own words its length
+        return m.size
 
 
 def _body(pending: Pending) -> bytes:

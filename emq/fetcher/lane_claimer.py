@@ -196,6 +196,7 @@ class LaneClaimer:
             except message.UNREADABLE as exc:
                 # Only EMQ adds to lanes, so this is one of its records, and damaged.
                 m, damage = message.Message(uid=id_, payload=bytes(body)), message.damage(exc)
+            message.note_size(m, len(body))
             m.uid = id_  # the verdict needs the lane's id, even if the id in the body differs
             m.topic = group.owner.topic.name
             m.group = group.index

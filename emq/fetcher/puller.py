@@ -166,6 +166,10 @@ class Puller:
                     damaged.append((offset, body, message.damage(exc)))
                     continue
                 m = message.Message(uid=f"{queue.name}@{offset}", payload=bytes(body))
+            if m.headers is None:  # as `message.note_size`, without the call: this runs for each message
+                m.size = len(body)
+            else:
+                message.note_size(m, len(body))
             m.topic = topic
             if m.key is not None:
                 m.layout = m.group  # a log queue stores the layout in this field
@@ -206,6 +210,7 @@ class Puller:
                 priority=queue.priority,
                 offset=offset,
                 ready_us=now_us,
+                size=len(body),
             )
             self._events.damaged(queue.group, m, reason)
 

@@ -349,7 +349,7 @@ class SlotClaimer(Claims):
             messages = decoded(slot, claimed, self._clock.now_us())
             slot.hold([entry.member for entry in entries])
             self.fetched += len(entries)
-            slot.size = sum([len(m.payload) for m in messages]) / len(messages) + OVERHEAD_BYTES
+            slot.size = sum([m.size for m in messages]) / len(messages) + OVERHEAD_BYTES
             if slot.slot.apart:
                 messages = self._sound(slot, messages)
             if wanted.limit > wanted.startable:

@@ -81,7 +81,7 @@ class WaitingMessages:
             buffer.extend(merged)
         else:
             buffer.extend(messages)
-        n, size = len(messages), sum([len(m.payload) for m in messages])
+        n, size = len(messages), sum([m.size for m in messages])
         self.buffered += n
         self.gauge.messages += n
         self.gauge.bytes += size
@@ -114,7 +114,7 @@ class WaitingMessages:
                 self._uncount(message)
             gauge = self.gauge
             gauge.messages -= 1
-            gauge.bytes -= len(message.payload)
+            gauge.bytes -= message.size
             return message
         return None
 
@@ -128,7 +128,7 @@ class WaitingMessages:
             bisect.insort_left(buffer, message, key=_by_start)
         self.buffered += 1
         self.gauge.messages += 1
-        self.gauge.bytes += len(message.payload)
+        self.gauge.bytes += message.size
         if message.offset < 0:
             self._count(message)
         if message.expires_us:
@@ -147,7 +147,7 @@ class WaitingMessages:
             if m.offset < 0:
                 self._uncount(m)
             self.gauge.messages -= 1
-            self.gauge.bytes -= len(m.payload)
+            self.gauge.bytes -= m.size
         if expired:
             self.buffered = sum(map(len, self.buffers))
             self.held = sum(map(len, self.blocked.values()))
@@ -195,7 +195,7 @@ class WaitingMessages:
             buffer.extend(kept)
             self.buffered -= len(members)
             self.gauge.messages -= len(members)
-            self.gauge.bytes -= sum([len(m.payload) for m in members])
+            self.gauge.bytes -= sum([m.size for m in members])
             for m in members:
                 self._uncount(m)
                 self._came_back(m)
@@ -215,7 +215,7 @@ class WaitingMessages:
         """Forget the buffered messages; they are still in the store."""
         waiting = [*self.buffers, *self.blocked.values()]
         self.gauge.messages -= sum(map(len, waiting))
-        self.gauge.bytes -= sum(len(m.payload) for messages in waiting for m in messages)
+        self.gauge.bytes -= sum(m.size for messages in waiting for m in messages)
         for messages in waiting:
             messages.clear()
         self.blocked.clear()
@@ -237,7 +237,7 @@ class WaitingMessages:
             self.blocked[0, key] = deque(kept)
         self.held -= len(taken)
         self.gauge.messages -= len(taken)
-        self.gauge.bytes -= sum([len(m.payload) for m in taken])
+        self.gauge.bytes -= sum([m.size for m in taken])
         for m in taken:
             self._uncount(m)
         return taken

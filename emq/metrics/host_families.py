@@ -125,7 +125,8 @@ def _lag(host: Host) -> Iterator[Family]:
 def _buffers(host: Host) -> Iterator[Family]:
     held = host.parts.gauge
     yield gauge("emq_buffered_messages", "Messages in this host's memory that have not started.", one(held.messages))
-    yield gauge("emq_buffered_bytes", "Bytes of these messages.", one(held.bytes))
+    yield gauge("emq_buffered_bytes", "Bytes of these messages, with their keys and headers.", one(held.bytes))
+    yield gauge("emq_in_flight_bytes", "Bytes of the messages in flight whose handlers wait.", one(held.flying))
     yield gauge("emq_buffer_limit_messages", "Most messages that this host buffers.", one(held.max_messages))
     yield gauge("emq_buffer_limit_bytes", "Most bytes that this host buffers.", one(held.max_bytes))
     yield gauge("emq_in_flight_messages", "Messages started and not settled.", one(host.dispatcher.in_flight))

@@ -31,7 +31,7 @@ PAGE = 500
 """Most rows that are published in one step."""
 
 PAGE_BYTES = 8 << 20
-"""Most bytes of payloads in one step, beside its last row."""
+"""Most bytes of payloads and options in one step, beside its last row."""
 
 MAX_PAGE = 10_000
 """Largest page; a statement has room for the ids of so many rows on either database."""
@@ -181,7 +181,7 @@ class Relay:
         waiting = columns.error.is_(None) & (columns.id > after)
         if full:
             waiting &= columns.topic.not_in(full)
-        sizes = sa.select(columns.id, sa.func.length(columns.payload)).where(waiting)
+        sizes = sa.select(columns.id, sa.func.length(columns.payload) + sa.func.length(columns.options)).where(waiting)
         last, size = after, 0
         for id_, length in connection.execute(sizes.order_by(columns.id).limit(self._page)):
             last, size = id_, size + length

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar, cast
 
-from emq import errors, plurals
+from emq import errors, message, plurals
 from emq.schedule import delay_levels
 from emq.schedule.delay_levels import Delay
 from emq.topics import inputs
@@ -98,6 +98,49 @@ def body_of(topic: Topic, payload: bytes | str) -> bytes:
             f"payload of {len(body)} bytes; topic {topic.name!r} takes {topic.options.max_payload} (its max_payload)"
         )
     return body
+
+
+def labels_of(
+    topic: Topic, key: str | None, headers: Mapping[str, str] | None
+) -> tuple[str | None, dict[str, str] | None]:
+    """Return a key and headers as plain values; refuse other types, and more bytes than the topic takes."""
+    key, headers = None if key is None else inputs.text("key", key), inputs.headers(headers)
+    check_labels(topic, key, headers)
+    return key, headers
+
+
+def check_labels(topic: Topic, key: str | None, headers: Mapping[str, str] | None) -> None:
+    """Refuse a key and headers that are larger than the topic takes."""
+    if key is None and not headers:
+        return
+    most = topic.options.max_headers
+    if (size := message.label_bytes(key, headers)) > most:
+        raise errors.InvalidMessage(
+            f"key and headers of {size} bytes; topic {topic.name!r} takes {most} (its max_headers)"
+        )
+
+
+def check_keys(topic: Topic, keys: Sequence[str | None], headers: Mapping[str, str] | None) -> None:
+    """Refuse keys that are larger, with these headers, than the topic takes."""
+    longest = max(filter(None, keys), key=len, default=None)
+    if longest is None or 4 * len(longest) + message.label_bytes(None, headers) <= topic.options.max_headers:
+        keys = (None,)  # a character has at most 4 bytes
+    for key in keys:
+        check_labels(topic, key, headers)
+
+
+def merge_key_of(topic: Topic, merge_key: object) -> bytes:
+    """Return a merge key as bytes; refuse other types, and keys larger than the topic takes."""
+    if not isinstance(merge_key, str | bytes | bytearray | memoryview):
+        raise errors.InvalidMessage(
+            f"merge key {inputs.shown(merge_key)} is of type {type(merge_key).__name__}; give bytes or text"
+        )
+    member, most = merge_key.encode() if isinstance(merge_key, str) else bytes(merge_key), topic.options.max_headers
+    if len(member) > most:
+        raise errors.InvalidMessage(
+            f"merge key of {len(member)} bytes; topic {topic.name!r} takes {most} (its max_headers)"
+        )
+    return member
 
 
 def due_ms_of(

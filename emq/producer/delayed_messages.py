@@ -34,7 +34,7 @@ class _Item(NamedTuple):
 
     @property
     def size(self) -> int:
-        return len(self.message.payload)
+        return message.size_of(self.message)
 
 
 class LaneProducer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -37,6 +38,13 @@ class QueueColumns(NamedTuple):
     def part(self, start: int, end: int) -> QueueColumns:
         """Return the messages from `start` on, before `end`."""
         return QueueColumns(*(None if column is None else column[start:end] for column in self))  # type: ignore[arg-type]
+
+    def sizes(self) -> list[int]:
+        """Return the bytes of each message."""
+        if self.headers is None and self.keys.count(None) == len(self.keys):
+            return [*map(len, self.bodies)]
+        each = zip(self.bodies, self.keys, self.headers or itertools.repeat(None), strict=False)
+        return [len(body) + message.label_bytes(key, headers) for body, key, headers in each]
 
 
 class _Single(NamedTuple):
@@ -132,7 +140,7 @@ class QueueProducer:
         outcomes: list[Outcome] = []
         full: dict[str, errors.TopicFull] | None = None if whole else {}
         while (start := len(outcomes)) < count:
-            end = start + fitting([*map(len, bodies[start : start + BATCH])])
+            end = start + fitting(messages.part(start, start + BATCH).sizes())
             try:
                 route = _fit(route, await self._router.route(route.topic.name), priority)
                 failures = await self._publish_part(route, priority, messages.part(start, end), uids[start:end], full)

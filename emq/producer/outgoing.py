@@ -142,6 +142,8 @@ def _checked(
         if m.ttl_s is not None:
             ttl_us(m.ttl_s)
     headers = [None if m.headers is None else inputs.headers(m.headers) for m in messages]
+    for key, of_message in zip(keys, headers, strict=True):
+        checks.check_labels(topic, key, of_message)
     return checks.bodies_of(topic, [m.payload for m in messages]), keys, headers
 
 

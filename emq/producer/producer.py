@@ -90,7 +90,7 @@ class Producer:
             payload: up to the topic's `max_payload` bytes; text is encoded as UTF-8.
             key: messages of one key run one at a time, first deliveries in order. In a sorted topic, the slot basis.
             priority: one of the topic's; None for the middle one. For topics of kind priority, a number above 16.
-            headers: small strings that travel along.
+            headers: small strings that travel along; with the key up to the topic's `max_headers` bytes.
             delay_ms, delay, at: the time at which the message may start; give at most one of them. `delay_ms` is in
                 milliseconds from now. `delay` is the name of one of the topic's delay levels, an enum member with such
                 a value, a timedelta, or seconds. `at` is a datetime with a time zone, or seconds since the epoch. In a
@@ -121,10 +121,8 @@ class Producer:
             found, body, now_us = route.topic, checks.body_of(route.topic, payload), self._clock.now_us()
             if ttl_s is not None:
                 await self._note_expiring(found, ttl_s)
-            if key is not None:
-                key = inputs.text("key", key)
-            if headers is not None:
-                headers = inputs.headers(headers)
+            if key is not None or headers is not None:
+                key, headers = checks.labels_of(found, key, headers)
             due_ms = due_ms_of(found, delay_ms, delay, at, now_us)
             if message_id is not None:
                 [message_id] = checks.checked_ids([message_id])
@@ -193,6 +191,7 @@ class Producer:
         found = route.topic
         given_keys = inputs.texts("key", keys if keys is not None else (key,))
         headers = inputs.headers(headers)
+        checks.check_keys(found, given_keys, headers)
         bodies, now_us = checks.bodies_of(found, payloads), self._clock.now_us()
         all_keys = given_keys if keys is not None else [*given_keys] * count
         due_ms = due_ms_of(found, delay_ms, None, at, now_us)
@@ -354,7 +353,7 @@ class Producer:
         found = (await self._router.route(topic)).topic
         if ttl_s is not None:
             await self._note_expiring(found, ttl_s)
-        [key], headers = inputs.texts("key", (key,)), inputs.headers(headers)
+        key, headers = checks.labels_of(found, key, headers)
         body, now_us = checks.body_of(found, payload), self._clock.now_us()
         merged_occurrences.check(found, body)
         begin_ms = due_ms_of(found, None, None, at, now_us)

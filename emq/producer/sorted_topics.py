@@ -20,7 +20,6 @@ from emq.storage import folds
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.durability import Durability
 from emq.storage.slot_store import LATEST, Slot, SlotAdd, SortedStore
-from emq.topics.inputs import shown
 from emq.topics.model import Kind, Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
@@ -209,7 +208,7 @@ class SlotProducer:
             index = zlib.crc32(payload if told.key is None else told.key.encode()) % topic.slots
             return _Item(topic, SlotAdd(slots[index], member, score, topic.keep, max_length=share), index, now_us)
         folds.check(topic.fold, payload)
-        member = payload if told.merge_key is None else _bytes(told.merge_key)
+        member = payload if told.merge_key is None else checks.merge_key_of(topic, told.merge_key)
         index = zlib.crc32(member if told.key is None else told.key.encode()) % topic.slots
         headers = dict(told.headers) if told.headers else None
         note = message.encode_note(
@@ -275,7 +274,7 @@ def check(topic: Topic, payloads: Sequence[bytes], told: Sequence[SortedOptions]
     apart = topic.options.merge == "key"
     for options in told or ():
         if options.merge_key is not None:
-            _bytes(options.merge_key)
+            checks.merge_key_of(topic, options.merge_key)
         if not apart:
             _check_bare(topic, options)
     if apart:
@@ -327,11 +326,3 @@ def _share(topic: Topic) -> int | None:
 
 def _size(item: _Item) -> int:
     return len(item.add.member) + len(item.add.body) + len(item.add.note)
-
-
-def _bytes(merge_key: bytes | str) -> bytes:
-    if not isinstance(merge_key, str | bytes | bytearray | memoryview):
-        raise errors.InvalidMessage(
-            f"merge key {shown(merge_key)} is of type {type(merge_key).__name__}; give bytes or text"
-        )
-    return merge_key.encode() if isinstance(merge_key, str) else bytes(merge_key)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 BATCH = 1000
 """Approximate number of occurrences added in one call; also the most occurrences of one schedule in its turn."""
 BATCH_BYTES = 8 << 20
-"""Approximate bytes of payload in one call."""
+"""Approximate bytes of messages in one call."""
 
 UNREACHABLE_S = 1.0
 
@@ -198,7 +198,7 @@ class Firing:
             turn = _turn(*self._pending.popleft(), now_ms)
             turns.append(turn)
             count += len(turn.occurrences)
-            size += len(turn.occurrences) * len(turn.entry.payload)
+            size += len(turn.occurrences) * message.size_of(turn.entry)
         return turns
 
     async def _fire(self, adding: Sequence[_Turn], settling: Sequence[_Turn]) -> None:
@@ -326,7 +326,7 @@ class Firing:
 def _turn(group: OwnedGroup, m: Message, now_ms: int) -> _Turn:
     try:
         schedule = spec.decode(m.schedule or b"")
-        limit = max(1, min(BATCH, BATCH_BYTES // (len(m.payload) + 1)))
+        limit = max(1, min(BATCH, BATCH_BYTES // (message.size_of(m) + 1)))
         occurrences, following = course.fire(schedule, now_ms, limit)
     except Exception as exc:  # a schedule that cannot be fired must not keep others from firing
         return _Turn(group, m, (), None, set(), {}, str(exc) or repr(exc))

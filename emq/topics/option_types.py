@@ -26,6 +26,7 @@ class OptionArguments(TypedDict, total=False):
     max_length: int | None
     overflow: Literal["reject", "drop_oldest"]
     max_payload: int
+    max_headers: int
     max_attempts: int
     backoff_s: Sequence[float]
     jitter: float

@@ -79,6 +79,14 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         means('A publish beyond max_length: "reject" refuses it (TopicFull); "drop_oldest" drops the oldest messages.'),
     ] = "reject"
     max_payload: Annotated[int, means("Most bytes of a payload.", "bytes")] = 1 << 20
+    max_headers: Annotated[
+        int,
+        means(
+            "Most bytes of a message's key and headers together (names, values, and 32 for each header), and most "
+            "bytes of a merge key.",
+            "bytes",
+        ),
+    ] = 1 << 17
     max_attempts: Annotated[
         int, means("Deliveries before a message becomes a dead letter, at least 1.", "attempts")
     ] = 16

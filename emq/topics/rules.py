@@ -57,6 +57,7 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
         (o.max_in_flight is None or o.max_in_flight >= 1, f"max_in_flight {o.max_in_flight} must be at least 1"),
         (o.max_length is None or o.max_length >= 1, f"max_length {o.max_length} must be at least 1"),
         (1 <= o.max_payload <= 64 << 20, f"max_payload {o.max_payload} must be from 1 to {64 << 20} bytes"),
+        (0 <= o.max_headers <= 8 << 20, f"max_headers {o.max_headers} must be from 0 to {8 << 20} bytes"),
         (o.max_attempts >= 1, f"max_attempts {o.max_attempts} must be at least 1"),
         (
             bool(o.backoff_s) and all(b >= 0 for b in o.backoff_s),

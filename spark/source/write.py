@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from emq import errors
-from emq.message import random_name
+from emq.message import label_bytes, random_name
 from emq.producer import Outgoing
 from spark.source.connection import Connection, connected_app
 from spark.source.notes import Notes, Piece
@@ -176,7 +176,7 @@ def chunks(rows: Iterator[Outgoing], size: int) -> Iterator[list[Outgoing]]:
     held = 0
     for row in rows:
         chunk.append(row)
-        held += len(row.payload)
+        held += len(row.payload) + label_bytes(row.key, row.headers)
         if len(chunk) == size or held >= CHUNK_BYTES:
             yield chunk
             chunk, held = [], 0

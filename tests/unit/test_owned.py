@@ -96,12 +96,12 @@ def test_a_retry_of_a_running_key_waits_too() -> None:
 def test_what_is_buffered_is_counted_on_the_gauge_and_forgotten_by_discard() -> None:
     gauge = Gauge(max_messages=4, max_bytes=100)
     g = group(2, gauge)
-    g.push(0, [Message("x", b"12345", "k", offset=1), Message("y", b"12345", "k", offset=2)])
-    g.push(1, [Message("z", b"1234567", priority=1, offset=1)])
+    g.push(0, [Message("x", b"12345", "k", offset=1, size=5), Message("y", b"12345", "k", offset=2, size=5)])
+    g.push(1, [Message("z", b"1234567", priority=1, offset=1, size=7)])
     assert (gauge.messages, gauge.bytes) == (3, 17)
     taken(g)
     assert (gauge.messages, gauge.bytes, g.held) == (1, 5, 1)
-    g.push(0, [Message("x", b"x" * 95, offset=3)])
+    g.push(0, [Message("x", b"x" * 95, offset=3, size=95)])
     assert g.memory_room(0) <= 0
     g.discard()
     assert (gauge.messages, gauge.bytes, g.buffered, g.held) == (0, 0, 0, 0)

@@ -24,7 +24,7 @@ def group_of(*messages: Message) -> WaitingMessages:
 
 
 def message(name: str, offset: int, key: str | None = None, priority: int = 1) -> Message:
-    return Message(name, b"x", key, priority=priority, offset=offset)
+    return Message(name, b"x", key, priority=priority, offset=offset, size=1)
 
 
 def take(group: WaitingMessages, now_us: int) -> Message:

@@ -117,7 +117,7 @@ def test_unknown_topics_that_come_one_by_one_get_a_place_each_before_the_first_o
     held = dict.fromkeys(hung, 0)
     for i in range(len(hung)):
         now_us = i * S // 100
-        for pace in hung[max(0, i - 50) : i + 1]:
+        for pace in hung[max(0, i - 200) : i + 1]:
             places = max(0, shares.room(pace, used, held[pace], now_us).places)
             if places and not pace.running:
                 places = 1

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from emq import errors
+from emq.message import label_bytes
 from emq.push.records.accepted import Rest
 from emq.push.service.matching import EVENT_TYPE
 from emq.push.service.refusals import Invalid
@@ -55,6 +56,11 @@ class Incoming(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     delay_s: Delay | None = None
     at: Annotated[datetime.datetime, Meta(tz=True)] | None = None
     ttl_s: Ttl | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload, key and headers."""
+        return len(self.payload) + label_bytes(self.key, self.headers)
 
     def due_us(self, now_us: int) -> int:
         """Return when the first attempt may be made; 0 for at once."""

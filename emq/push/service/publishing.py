@@ -81,7 +81,7 @@ class Publishing:
             DatabaseUnavailable: nothing was accepted, or that is unknown; a repeat with own ids or a key is safe.
         """
         incoming.check(messages, self._parts.now_us(), is_single=is_single)
-        size = sum(len(message.payload) for message in messages) + MESSAGE_COST * len(messages)
+        size = sum(message.size for message in messages) + MESSAGE_COST * len(messages)
         request = Request(tenant, messages, key, digest, size, only)
         for _ in range(PATIENCE):
             try:
