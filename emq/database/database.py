@@ -19,6 +19,7 @@ from emq.database.deadline import Deadline
 from emq.database.forks import ForkGuard
 from emq.database.logcopier import LogCopier
 from emq.database.refusals import reason_of
+from emq.database.same_file import SameFile
 from emq.storage.durability import Durability
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class Database:
     Every call has a deadline. If a server falls silent (keeps its connections and answers nothing), a call ends at its
     deadline: its connection is closed and its thread is free again.
 
+    If an SQLite file is deleted or replaced while it is open, every call fails until the file is back.
+
     Attributes:
         url: the engine's URL.
         shown: the URL as an error message may show it.
@@ -66,7 +69,10 @@ class Database:
         self.url = urls.parse(url)
         self.shown = urls.shown(self.url)
         self._deadline = Deadline()
-        self._engine = engine.create(self.url, self._deadline)
+        path = urls.sqlite_path(self.url)
+        self._file = None if path is None else SameFile(path)
+        located = self.url if self._file is None else self.url.set(database=self._file.path)
+        self._engine = engine.create(located, self._deadline)
         threads = 1 if self.dialect == "sqlite" else engine.POSTGRES_THREADS
         self._executor = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="emq-database")
         self._closed = False
@@ -74,9 +80,8 @@ class Database:
         self._trouble = ""
         self._reached = False
         self._waiting: dict[object, float] = {}
-        path = urls.sqlite_path(self.url) if self.dialect == "sqlite" else None
-        self._copier = None if path is None else LogCopier(str(path))
-        self._guard = contextlib.nullcontext() if path is None else ForkGuard(self._engine.dispose)
+        self._copier = None if self._file is None else LogCopier(self._file)
+        self._guard = contextlib.nullcontext() if self._file is None else ForkGuard(self._engine.dispose)
 
     @classmethod
     async def open(cls, url: str, tables: schema.Schema = schema.CATALOG, *, create: bool = True) -> Self:
@@ -127,6 +132,11 @@ class Database:
             return None
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - self.away_s))
         return f"database away since {since}: {self._trouble}"
+
+    @property
+    def file_trouble(self) -> str:
+        """The text of the error if the SQLite file was deleted or replaced; empty while all is well."""
+        return "" if self._file is None else self._file.trouble()
 
     @property
     def silent_s(self) -> float:
@@ -214,12 +224,13 @@ class Database:
     def _transact(self, fn: Callable[[sa.Connection], T], read_only: bool, durability: Durability | None) -> T:
         committing = False
         try:
-            with self._guard, self._engine.connect() as connection, connection.begin():
-                engine.begin(connection, read_only, durability)
-                result = fn(connection)
-                committing = True
-            if self._copier is not None and not read_only:
-                self._copier.written()
+            with self._guard, self._connected() as connection:
+                with connection.begin():
+                    engine.begin(connection, read_only, durability)
+                    result = fn(connection)
+                    committing = True
+                if self._file is not None and not read_only:
+                    self._note_written(connection)
             return result
         except (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error) as exc:
             if refusal := refusals.refusal(exc):
@@ -228,6 +239,32 @@ class Database:
                 raise
             lost = isinstance(exc, sa.exc.DBAPIError) and exc.connection_invalidated
             raise self._translated(exc, in_doubt=committing and lost and not read_only) from exc
+
+    def _connected(self) -> sa.Connection:
+        """Return a connection to the database; refuse a file that is not the one of before."""
+        file = self._file
+        if file is not None and (trouble := file.trouble()):  # else SQLite would make a new file
+            raise self.unavailable(f"{self.shown}: {trouble}; nothing was applied")
+        connection = self._engine.connect()
+        if file is not None:
+            file.connected()
+            if trouble := file.trouble(connection.info.get("log")):
+                connection.close()
+                raise self.unavailable(f"{self.shown}: {trouble}; nothing was applied")
+        return connection
+
+    def _note_written(self, connection: sa.Connection) -> None:
+        """Have the log copied; refuse a change that went to a file which has lost its name."""
+        assert self._file is not None
+        assert self._copier is not None
+        log_file = connection.info.setdefault("log", self._file.log())
+        if trouble := self._file.trouble(log_file):
+            raise self._in_doubt(trouble)
+        self._copier.written()
+
+    def _in_doubt(self, reason: str) -> errors.EMQError:
+        """Our error for a change of which it is unknown whether it was applied."""
+        return self.unavailable(f"{self.shown}: {reason}; whether the last change was applied is unknown")
 
     def _translated(self, exc: Exception, in_doubt: bool) -> errors.EMQError:
         """Our error for the driver's `exc`; `in_doubt` if the connection broke during a commit."""
@@ -238,8 +275,7 @@ class Database:
             )
         if "unable to open database file" in reason:
             return self.unavailable(f"{self.shown} cannot be opened; its directory must exist and be writable")
-        doubt = "; whether the last change was applied is unknown" if in_doubt else ""
-        return self.unavailable(f"{self.shown}: {reason}{doubt}")
+        return self._in_doubt(reason) if in_doubt else self.unavailable(f"{self.shown}: {reason}")
 
     async def close(self) -> None:
         """Wait for running transactions, `CLOSE_S` at most, then disconnect. Safe to repeat."""

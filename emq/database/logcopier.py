@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+from pathlib import Path
 
 from emq.database.forks import ForkGuard
+from emq.database.same_file import SameFile
 
 COPY_EVERY_S = 1.5
 """Seconds between two copies while something is written. SQLite itself copies at a commit once the log has grown to a
@@ -20,8 +22,8 @@ class LogCopier:
     own bound on the log still holds.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, file: SameFile) -> None:
+        self._file = file
         self._written = threading.Event()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -48,9 +50,11 @@ class LogCopier:
             self._written.clear()
             if self._closed.is_set():
                 return
-            # The writer will meet and report any error here (a full disk, a locked file).
-            with contextlib.suppress(sqlite3.Error), self._guard, contextlib.closing(self._connected()) as connection:
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            # The writer will meet and report any error here (a full disk, a locked file, a file that was replaced).
+            with contextlib.suppress(sqlite3.Error), self._guard:
+                if not self._file.trouble():
+                    with contextlib.closing(self._connected()) as connection:
+                        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _connected(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path)
+        return sqlite3.connect(f"{Path(self._file.path).as_uri()}?mode=rw", uri=True)  # makes no new file

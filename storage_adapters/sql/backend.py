@@ -51,10 +51,13 @@ class StoreDatabase(Database):
         if "database or disk is full" in reason or getattr(cause, "sqlstate", None) == _DISK_FULL:
             return errors.StoreFull(f"{self.shown} has no room left: {reason}; free disk space there")
         if in_doubt:
-            return errors.OutcomeUnknown(f"{self.shown}: the connection broke while committing: {reason}")
+            return self._in_doubt(f"the connection broke while committing: {reason}")
         if is_corruption(exc):
             return errors.KeyDamaged(f"{self.shown}: {reason}; restore it from a backup; nothing was applied")
         return super()._translated(exc, in_doubt)
+
+    def _in_doubt(self, reason: str) -> errors.EMQError:
+        return errors.OutcomeUnknown(f"{self.shown}: {reason}")
 
     def _failed(self, exc: errors.EMQError) -> None:
         if not isinstance(exc, errors.KeyDamaged):  # the database itself is within reach

@@ -58,6 +58,7 @@ async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
 
     Each commit writes to the log beside the file, also a commit of this process. `PRAGMA data_version` then tells
     whether another connection committed. A commit that changes neither the log's time nor its size waits for the sweep.
+    A file that was deleted or replaced ends the loop with `StoreUnavailable`, also if nothing is written.
     """
     seen: int | None = None
     sweep = 0.0
@@ -72,7 +73,7 @@ async def poll_file(backend: Backend, connected: Callable[[], None]) -> None:
 
     while True:
         before, written = written, _written(log_file)
-        if written == before and time.monotonic() < sweep:
+        if written == before and time.monotonic() < sweep and not backend.db.file_trouble:
             await asyncio.sleep(POLL_S)
             continue
         version, any_woken = await backend.run(look, read_only=True)

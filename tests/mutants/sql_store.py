@@ -215,4 +215,32 @@ MUTANTS = (
         "(e.at_ms, e.id) >= (",
         "tests/contract/test_bounds.py::test_pages_of_a_lane_are_bounded_in_bytes_and_complete[sqlite-1048576-4194304]",
     ),
+    Mutant(
+        "sqlite-writes-to-a-file-without-a-name",
+        "L",
+        "publishes are acknowledged into a file that was deleted or replaced",
+        "emq/database/same_file.py",
+        "if found != self._file:",
+        "if False:",
+        "tests/integration/test_replaced_files.py",
+    ),
+    Mutant(
+        "sqlite-acknowledges-the-last-change",
+        "L",
+        "a change that was committed after the file had gone counts as stored",
+        "emq/database/database.py",
+        "if trouble := self._file.trouble(log_file):",
+        'if trouble := "":',
+        "tests/integration/test_replaced_files.py::test_a_change_while_which_the_file_went_may_not_have_been_applied",
+    ),
+    Mutant(
+        "sqlite-writes-to-a-log-without-a-name",
+        "L",
+        "changes go to a write-ahead log that was deleted, where no other process sees them",
+        "emq/database/same_file.py",
+        "if log is not None and self.log() != log:",
+        "if False:",
+        "tests/integration/test_replaced_files.py::"
+        "test_a_producer_refuses_to_publish_into_a_file_that_lost_its_name[log-deleted]",
+    ),
 )
