@@ -167,8 +167,9 @@ class Shares:
         if pace.known:
             full_at = ceiling(capacity, pace.hold_s(now_us))
             return Room(room(full_at, used, held), full_at)
+        few = min(capacity, max(PROBATION_LEAST, capacity // PROBATION))
         is_calm = held > 0 and now_us - self._first_us >= PROBATION_S * 1e6
-        full_at = ceiling(capacity, math.inf) if is_calm else max(PROBATION_LEAST, capacity // PROBATION)
+        full_at = ceiling(capacity, math.inf) if is_calm else few
         places = room(full_at, used, held)
         if not held:
             if places <= 0:

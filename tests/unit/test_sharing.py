@@ -128,3 +128,17 @@ def test_unknown_topics_that_come_one_by_one_get_a_place_each_before_the_first_o
     assert min(held.values()) == 1
     assert used <= 900
     assert shares.room(HoldingTimes(), used, 0, 8 * S).places == 1
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 7, 50])
+def test_unknown_topics_never_take_more_places_than_there_are(capacity: int) -> None:
+    shares, used = sharing.Shares(capacity), 0
+    paces = [HoldingTimes() for _ in range(capacity + 5)]
+    held = dict.fromkeys(paces, 0)
+    for now_us in range(0, 10 * S, S // 4):
+        for pace in paces:
+            if (places := shares.room(pace, used, held[pace], now_us).places) > 0:
+                held[pace] += places
+                used += places
+                pace.began(now_us, places)
+        assert 0 < used <= capacity
