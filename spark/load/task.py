@@ -14,6 +14,7 @@ attempt makes the same messages again and uses note and ledger:
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import time
@@ -45,6 +46,10 @@ SEGMENT_S = 5.0
 
 SEGMENT_ROWS = (500, 200_000)
 """Least and most messages in a segment."""
+
+COLLECTED = (50_000, 20, 50)
+"""Thresholds of Python's garbage collector in a task. A slice is some hundred thousand objects without cycles, which
+the collector looks through again and again: with its own thresholds a message took 8.3 us of CPU, with these 6.4."""
 
 FOUND_TAKES_S = 0.5
 """Seconds after which the calls that a dead task had under way have arrived at the store."""
@@ -111,7 +116,12 @@ def run(job: Job, partition: int) -> Done:
     Raises:
         EMQError: store or database was out of reach at the beginning, or a later attempt has taken over.
     """
-    return uvloop.run(Task(job, partition).run())
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*COLLECTED)  # Spark's worker lives on after the task
+    try:
+        return uvloop.run(Task(job, partition).run())
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 class Task:
