@@ -1,9 +1,9 @@
 """Rows a second published through Spark on two cores, ledger included, against `publish` from one process.
 
-The limit follows from the CPU of a message. To make it, publish it, tell its outcome apart and write that to the ledger
-takes a task 6.0 to 6.5 us, and the server 1.2 us. `publish` of one same message in batches takes 2.0 to 2.9 us on one
-core, beside a server with a core of its own. So two cores publish at most 0.55 to 0.75 of that through Spark, if nothing
-else runs on them.
+The limit follows from the CPU of a message. A task takes 6.0 to 6.5 us to make a message, publish it, tell its outcome
+apart and write that to the ledger; the server takes 1.2 us. `publish` of one message in batches takes 2.0 to 2.9 us
+on one core, beside a server with a core of its own. So two cores publish at most 0.55 to 0.75 of that through Spark, if
+nothing else runs on them.
 """
 
 from __future__ import annotations
