@@ -204,6 +204,7 @@ def _facts(letter: Letter) -> RenderableType:
     facts = output.facts(
         (
             ("id", letter.id),
+            *([("identity", letter.uid)] if letter.uid != letter.id else []),
             ("topic", letter.topic),
             ("group", str(letter.group)),
             ("priority", letter.priority),
