@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from emq import errors
+from emq import errors, private_files
 from emq.cli import many_topics, output
 from emq.cli.entry import Room
 from emq.cli.patterns import NameOrPattern, Pattern, is_pattern, matching, none
@@ -340,7 +340,7 @@ async def export(
         typer.echo(text, nl=False)
         return
     try:
-        file.write_text(text)
+        (private_files.write_text if secrets else Path.write_text)(file, text)
     except OSError as exc:
         raise errors.EMQError(f"cannot write {file}: {exc.strerror}") from exc
 

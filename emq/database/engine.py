@@ -10,7 +10,7 @@ import sqlalchemy as sa
 import sqlalchemy.event
 import sqlalchemy.pool
 
-from emq import errors, extras
+from emq import errors, extras, private_files
 from emq.database import urls
 from emq.database.deadline import Deadline
 from emq.storage.durability import Durability
@@ -41,13 +41,16 @@ def create(url: sa.URL, deadline: Deadline) -> sa.Engine:
         InvalidSettings: the driver is not installed; the text says what to install.
     """
     if url.get_backend_name() == "sqlite":
-        in_memory = urls.sqlite_path(url) is None
+        path = urls.sqlite_path(url)
+        in_memory = path is None
         engine = sa.create_engine(
             url,
             poolclass=sqlalchemy.pool.StaticPool if in_memory else sqlalchemy.pool.QueuePool,
             connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
             **({} if in_memory else {"pool_size": 1, "max_overflow": 0}),
         )
+        if path is not None and not path.startswith("file:"):
+            sqlalchemy.event.listen(engine, "do_connect", lambda *_: private_files.create(path))
         sqlalchemy.event.listen(engine, "connect", _set_up_sqlite)
         return engine
     try:

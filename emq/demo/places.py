@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from emq import errors, servers
+from emq import errors, private_files, servers
 
 STORES = ("sqlite", "redis", "memory")
 _DATABASE = "emq.db"
@@ -91,7 +91,7 @@ def _on_disk(directory: Path, kept: Path | None, *, redis: bool) -> Iterator[Pla
 
 def _empty_directory(path: Path) -> Path:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(private_files.DIRECTORY_MODE, parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise errors.InvalidSettings(f"directory {str(path)!r} is not empty; name a new one")
     except OSError as exc:

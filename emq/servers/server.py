@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
-from emq import errors
+from emq import errors, private_files
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 30.0
@@ -64,7 +64,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = Path(tempfile.mkdtemp(prefix=f"emq-{self.name}-")) if directory is None else directory
         self.directory = self.directory.absolute()
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(private_files.DIRECTORY_MODE, parents=True, exist_ok=True)
         self.port = free_port() if port is None else port
         self.log = self.directory / f"{self.name}.log"
         atexit.register(self.close)

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from emq import errors
+from emq import errors, private_files
 from emq.storage.environment import Environment
 
 # The system frees a lock when its holder dies, so the lock file of a crashed process blocks no host. Hosts of one
@@ -61,7 +61,7 @@ def host_lock(path: str | Path, environment: Environment = Environment.ONLINE) -
         _held[lock] = (descriptor, holders + 1)
         return HostLock(lock)
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, private_files.MODE)
     except OSError as exc:
         raise errors.StoreUnavailable(f"cannot make the lock file {lock}: {exc.strerror}; allow writing there") from exc
     try:
