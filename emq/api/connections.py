@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from emq.api import problems
 from emq.api.admission import ADMITTED
 from emq.api.limits import STRANGERS
+from emq.api.problems import Problem
 
 HEAD_S = 10.0
 """Seconds within which the head of a request must be here, from its first byte or from the connection."""
@@ -16,6 +19,12 @@ HEAD_BYTES = 64 << 10
 """Most bytes of the head of a request."""
 READ_S = 30.0
 """Seconds within which a client must read enough of an answer for the rest to be written."""
+
+
+ONCE = frozenset(
+    (b"host", b"content-length", b"content-type", b"authorization", b"cookie", b"idempotency-key", b"if-match")
+)
+"""Headers that a request has once at most. A proxy in front and the API could take different ones of two."""
 
 
 class Doors:
@@ -65,6 +74,7 @@ class Connection(HttpToolsProtocol):
         self._doors = doors
         self._account = STRANGERS
         self._head_bytes = 0
+        self._malformed = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
 
@@ -80,7 +90,7 @@ class Connection(HttpToolsProtocol):
         if self._deadline is not None:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
-                self._close()
+                self._refuse(Problem(431, "head_too_large", f"the head has more than {HEAD_BYTES:,} bytes"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -89,7 +99,17 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end()
+        names = Counter(name for name, _ in self.headers if name in ONCE)
+        if wrong := [name.decode() for name, times in names.items() if times > 1]:
+            self._malformed = f"the request has more than one header {wrong[0]}; send it once"
+        elif b"host" not in names and self.parser.get_http_version() == "1.1":
+            self._malformed = "the request has no header host"
+        if self._malformed:
+            raise ValueError(self._malformed)  # the parser ends here, and calls `send_400_response`
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Problem(400, "malformed", self._malformed or "the bytes are not a request of HTTP/1.1"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
@@ -132,5 +152,16 @@ class Connection(HttpToolsProtocol):
             self._deadline = None
 
     def _close(self) -> None:
+        if self._head_bytes:
+            self._refuse(Problem(408, "too_slow", f"the head did not come within {HEAD_S:g} s"))
         self._end()
+        self.transport.close()
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer what never reaches the application, unless an earlier answer on the connection is under way."""
+        self._end()
+        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+            found = problems.answer(problem.with_headers({"Connection": "close"}))
+            lines = [STATUS_LINE[problem.status], *(b"%s: %s\r\n" % header for header in found.raw_headers), b"\r\n"]
+            self.transport.write(b"".join(lines) + bytes(found.body))
         self.transport.close()

@@ -54,8 +54,8 @@ class LetterQuery(queries.EndpointQuery):
     """Which dead letters to list."""
 
     reason: queries.Text = pydantic.Field("", description="part of the reason, in upper or lower case")
-    died_gte: pydantic.AwareDatetime | None = pydantic.Field(None, alias="died[gte]")
-    died_lt: pydantic.AwareDatetime | None = pydantic.Field(None, alias="died[lt]")
+    died_gte: forms.Moment | None = pydantic.Field(None, alias="died[gte]")
+    died_lt: forms.Moment | None = pydantic.Field(None, alias="died[lt]")
 
     @property
     def wanted(self) -> LetterFilter:
@@ -101,8 +101,8 @@ class PurgeBody(forms.Body):
     ids: Ids = pydantic.Field([])
     endpoint: queries.EndpointId = ""
     reason: queries.Text = ""
-    died_gte: pydantic.AwareDatetime | None = pydantic.Field(None, strict=False)
-    died_lt: pydantic.AwareDatetime | None = pydantic.Field(None, strict=False)
+    died_gte: forms.Moment | None = None
+    died_lt: forms.Moment | None = None
 
     @property
     def wanted(self) -> LetterFilter:

@@ -92,8 +92,8 @@ class DeliveryQuery(queries.ListQuery):
     state: State | None = pydantic.Field(None, description="as shown")
     endpoint: queries.EndpointId = ""
     event_type: list[queries.EventType] = pydantic.Field([], max_length=20, description="a trailing * fits any ending")
-    created_gte: pydantic.AwareDatetime | None = pydantic.Field(None, alias="created[gte]")
-    created_lt: pydantic.AwareDatetime | None = pydantic.Field(None, alias="created[lt]")
+    created_gte: forms.Moment | None = pydantic.Field(None, alias="created[gte]")
+    created_lt: forms.Moment | None = pydantic.Field(None, alias="created[lt]")
     message: queries.Text = pydantic.Field("", description="id of a message")
 
     @property

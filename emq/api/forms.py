@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Annotated, Any, NamedTuple
 
 import fastapi
@@ -34,7 +35,18 @@ Cursor = Annotated[str, fastapi.Query(max_length=MAX_CURSOR, description="`next`
 Plain = Annotated[str, pydantic.Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 """Text without control characters."""
 
-_Moment = pydantic.AwareDatetime
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
+
+
+def _is_moment(value: Any) -> Any:
+    # pydantic takes numbers for seconds or milliseconds since the epoch, also in quotes: "1" would select everything.
+    if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):
+        raise ValueError("must be a time by RFC 3339, such as 2026-11-26T07:30:00Z")
+    return value
+
+
+Moment = Annotated[pydantic.AwareDatetime, pydantic.Field(strict=False), pydantic.BeforeValidator(_is_moment)]
+"""A time of a request."""
 
 
 class SpanOfTime(NamedTuple):
@@ -45,8 +57,8 @@ class SpanOfTime(NamedTuple):
 
 
 def _span(
-    gte: Annotated[_Moment | None, fastapi.Query(alias="created[gte]", description="made then or later")] = None,
-    lt: Annotated[_Moment | None, fastapi.Query(alias="created[lt]", description="made before then")] = None,
+    gte: Annotated[Moment | None, fastapi.Query(alias="created[gte]", description="made then or later")] = None,
+    lt: Annotated[Moment | None, fastapi.Query(alias="created[lt]", description="made before then")] = None,
 ) -> SpanOfTime:
     return SpanOfTime(0 if gte is None else us_of(gte), 1 << 62 if lt is None else us_of(lt))
 

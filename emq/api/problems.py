@@ -25,6 +25,7 @@ MOST_ERRORS = 20
 _STATUS = {
     refusals.NotFound: 404,
     refusals.Conflict: 409,
+    refusals.OtherVersion: 412,
     refusals.Invalid: 422,
     refusals.TryAgain: 503,
 }
@@ -39,6 +40,7 @@ _CODES = {
     413: "too_large",
     415: "unsupported_media_type",
     429: "too_many_requests",
+    431: "head_too_large",
     500: "internal_error",
     503: "unavailable",
 }
@@ -58,6 +60,7 @@ _TITLES = {
     415: "The media type is not supported",
     422: "A value is wrong",
     429: "Too many requests",
+    431: "The head of the request is too large",
     500: "The service failed",
     503: "The service is unavailable for now",
 }
@@ -223,6 +226,6 @@ def install(application: fastapi.FastAPI) -> None:
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemDetails, "description": _TITLES[status], "content": {MEDIA_TYPE: {}}}
-    for status in (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 503)
+    for status in (400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 422, 429, 503)
 }
 """The problems that any operation may answer with, for the OpenAPI document."""

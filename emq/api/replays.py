@@ -28,8 +28,8 @@ class FilterBody(forms.Body):
     endpoint: queries.EndpointId = pydantic.Field("", description="id; empty for all endpoints of the tenant")
     states: list[_End] = pydantic.Field(["dead"], min_length=1, max_length=3)
     event_types: list[queries.EventType] = pydantic.Field([], max_length=20, description="a trailing * fits any ending")
-    created_gte: pydantic.AwareDatetime | None = pydantic.Field(None, strict=False)
-    created_lt: pydantic.AwareDatetime | None = pydantic.Field(None, strict=False)
+    created_gte: forms.Moment | None = None
+    created_lt: forms.Moment | None = None
 
 
 class ReplayBody(forms.Body):

@@ -127,7 +127,7 @@ def test_who_waits_before_a_large_body_need_not_send_it(api: Live) -> None:
 def test_a_request_that_does_not_begin_is_not_waited_for(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.2)
     assert talk(api) == b""
-    assert talk(api, b"GET /v1/tenants HTTP/1.1\r\nHost: x\r\n") == b""
+    assert problem_of(talk(api, b"GET /v1/tenants HTTP/1.1\r\nHost: x\r\n")) == (408, "too_slow")
     whole = f"GET /v1/nothing HTTP/1.1\r\nHost: {api.host}\r\n\r\n".encode()
     assert talk(api, whole, b"GET /v1/ten", pause_s=0.1).count(b"HTTP/1.1 404") == 1, "the second one on a connection"
 
@@ -137,7 +137,38 @@ def test_a_head_without_end_is_cut(api: Live) -> None:
         answer = talk(api, b"GET / HTTP/1.1\r\n", *[b"X-Filler: " + b"x" * 8_000 + b"\r\n"] * 10)
     except (BrokenPipeError, ConnectionResetError):
         return
-    assert answer == b""
+    assert problem_of(answer) == (431, "head_too_large")
+
+
+def problem_of(answer: bytes) -> tuple[int, str]:
+    """Return status and code of an answer that is a problem, and the last one on its connection."""
+    status, _, rest = answer.partition(b"\r\n")
+    lines, _, body = rest.partition(b"\r\n\r\n")
+    headers = [line.lower() for line in lines.split(b"\r\n")]
+    assert b"content-type: application/problem+json" in headers, answer
+    assert b"connection: close" in headers
+    problem = json.loads(body)
+    assert problem["status"] == int(status.split()[1])
+    return problem["status"], problem["code"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"hello\r\n\r\n",
+        b"GET /v1/tenants HTTP/1.1\r\n\r\n",
+        b"GET /v1/tenants HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /v1/tenants HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n",
+        b"GET /v1/tenants HTTP/1.1\r\nHost: a\r\nIdempotency-Key: a\r\nIdempotency-Key: b\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_of_http_is_a_problem(api: Live, request_: bytes) -> None:
+    assert problem_of(talk(api, request_)) == (400, "malformed")
 
 
 def test_senders_without_a_key_hold_up_nobody() -> None:
