@@ -9,7 +9,7 @@ import fastapi
 import msgspec
 import pydantic
 
-from emq.api import access, endpoint_forms, forms
+from emq.api import access, endpoint_forms, forms, versions
 from emq.api.endpoint_forms import (
     EndpointBody,
     EndpointChanged,
@@ -20,7 +20,7 @@ from emq.api.endpoint_forms import (
     shown,
 )
 from emq.api.tenants import TenantId
-from emq.push.records.endpoints import EndpointSettings, Handshake
+from emq.push.records.endpoints import Endpoint, EndpointSettings, Handshake
 from emq.push.service.matching import EVENT_TYPE
 
 router = fastapi.APIRouter(prefix="/v1/tenants/{tenant}/endpoints", tags=["endpoints"])
@@ -57,25 +57,37 @@ async def list_endpoints(
 
 @router.post("", status_code=201)
 async def create_endpoint(
-    tenant: TenantId, body: EndpointBody, service: access.Service, caller: access.Manager
+    tenant: TenantId,
+    body: EndpointBody,
+    service: access.Service,
+    caller: access.Manager,
+    response: fastapi.Response,
 ) -> EndpointMade:
     """Create an endpoint. The answer has its secret, which nothing shows again, or its public key."""
     settings = msgspec.convert(body.model_dump(exclude=endpoint_forms.OF_TOPIC), EndpointSettings)
     fields = endpoint_forms.topic_fields(body, endpoint_forms.OF_TOPIC)
-    return endpoint_forms.made_shown(await service.endpoints.create(tenant, settings, caller.actor, fields))
+    made = await service.endpoints.create(tenant, settings, caller.actor, fields)
+    versions.tag(response, made.endpoint.changed_us)
+    return endpoint_forms.made_shown(made)
 
 
 @router.get("/{endpoint}")
 async def get_endpoint(
-    tenant: TenantId, endpoint: EndpointId, service: access.Service, _: access.Reader
+    tenant: TenantId, endpoint: EndpointId, service: access.Service, _: access.Reader, response: fastapi.Response
 ) -> EndpointShown:
     """Show an endpoint."""
-    return shown(await service.endpoints.get(tenant, endpoint))
+    return _tagged(await service.endpoints.get(tenant, endpoint), response)
 
 
 @router.patch("/{endpoint}")
 async def change_endpoint(
-    tenant: TenantId, endpoint: EndpointId, body: EndpointChanges, service: access.Service, caller: access.Manager
+    tenant: TenantId,
+    endpoint: EndpointId,
+    body: EndpointChanges,
+    service: access.Service,
+    caller: access.Manager,
+    response: fastapi.Response,
+    version: versions.Version,
 ) -> EndpointChanged:
     """Change settings. Those that the body leaves out keep their values; `headers` replaces all headers.
 
@@ -84,16 +96,21 @@ async def change_endpoint(
     """
     changes = body.model_dump(exclude_unset=True, exclude=endpoint_forms.OF_TOPIC)
     fields = endpoint_forms.topic_fields(body, body.model_fields_set)
-    made = await service.endpoints.change(tenant, endpoint, changes, caller.actor, fields)
+    made = await service.endpoints.change(tenant, endpoint, changes, caller.actor, fields, version)
+    versions.tag(response, made.endpoint.changed_us)
     return endpoint_forms.changed_shown(made)
 
 
 @router.delete("/{endpoint}", status_code=204, response_model=None)
 async def delete_endpoint(
-    tenant: TenantId, endpoint: EndpointId, service: access.Service, caller: access.Manager
+    tenant: TenantId,
+    endpoint: EndpointId,
+    service: access.Service,
+    caller: access.Manager,
+    version: versions.Version,
 ) -> None:
     """Delete an endpoint. Its waiting deliveries are cancelled. Safe to repeat."""
-    await service.endpoints.delete(tenant, endpoint, caller.actor)
+    await service.endpoints.delete(tenant, endpoint, caller.actor, version)
 
 
 @router.post("/{endpoint}:rotate-secret")
@@ -102,13 +119,15 @@ async def rotate_secret(
     endpoint: EndpointId,
     service: access.Service,
     caller: access.Manager,
+    response: fastapi.Response,
+    version: versions.Version,
     body: Rotation | None = None,
 ) -> EndpointMade:
     """Give an endpoint a new secret. For a while, deliveries are signed with both."""
     overlap_s = (body or Rotation.model_validate({})).overlap_s
-    return endpoint_forms.made_shown(
-        await service.endpoints.rotate_secret(tenant, endpoint, caller.actor, overlap_s=overlap_s)
-    )
+    made = await service.endpoints.rotate_secret(tenant, endpoint, caller.actor, overlap_s=overlap_s, expected=version)
+    versions.tag(response, made.endpoint.changed_us)
+    return endpoint_forms.made_shown(made)
 
 
 @router.post("/{endpoint}:disable")
@@ -117,35 +136,57 @@ async def disable_endpoint(
     endpoint: EndpointId,
     service: access.Service,
     caller: access.Manager,
+    response: fastapi.Response,
+    version: versions.Version,
     body: Reason | None = None,
 ) -> EndpointShown:
     """Disable an endpoint: its deliveries wait until somebody enables it."""
     reason = (body or Reason.model_validate({})).reason
-    return shown(await service.endpoints.set_disabled(tenant, endpoint, reason, caller.actor))
+    return _tagged(await service.endpoints.set_disabled(tenant, endpoint, reason, caller.actor, version), response)
 
 
 @router.post("/{endpoint}:enable")
 async def enable_endpoint(
-    tenant: TenantId, endpoint: EndpointId, service: access.Service, caller: access.Manager
+    tenant: TenantId,
+    endpoint: EndpointId,
+    service: access.Service,
+    caller: access.Manager,
+    response: fastapi.Response,
+    version: versions.Version,
 ) -> EndpointShown:
     """Enable an endpoint that somebody, or a host after many failures, has disabled."""
-    return shown(await service.endpoints.set_disabled(tenant, endpoint, "", caller.actor))
+    return _tagged(await service.endpoints.set_disabled(tenant, endpoint, "", caller.actor, version), response)
 
 
 @router.post("/{endpoint}:pause")
 async def pause_endpoint(
-    tenant: TenantId, endpoint: EndpointId, service: access.Service, caller: access.Manager
+    tenant: TenantId,
+    endpoint: EndpointId,
+    service: access.Service,
+    caller: access.Manager,
+    response: fastapi.Response,
+    version: versions.Version,
 ) -> EndpointShown:
     """Pause an endpoint: nothing is started until somebody resumes it."""
-    return shown(await service.endpoints.set_paused(tenant, endpoint, True, caller.actor))
+    return _tagged(await service.endpoints.set_paused(tenant, endpoint, True, caller.actor, version), response)
 
 
 @router.post("/{endpoint}:resume")
 async def resume_endpoint(
-    tenant: TenantId, endpoint: EndpointId, service: access.Service, caller: access.Manager
+    tenant: TenantId,
+    endpoint: EndpointId,
+    service: access.Service,
+    caller: access.Manager,
+    response: fastapi.Response,
+    version: versions.Version,
 ) -> EndpointShown:
     """Resume a paused endpoint."""
-    return shown(await service.endpoints.set_paused(tenant, endpoint, False, caller.actor))
+    return _tagged(await service.endpoints.set_paused(tenant, endpoint, False, caller.actor, version), response)
+
+
+def _tagged(endpoint: Endpoint, response: fastapi.Response) -> EndpointShown:
+    versions.tag(response, endpoint.changed_us)
+    return shown(endpoint)
 
 
 class HandshakeBody(forms.Body):

@@ -9,18 +9,21 @@ import fastapi
 import msgspec
 import pydantic
 
-from emq.api import access, forms
-from emq.push.records.tenants import DAY_S, Tenant, TenantSettings
+from emq.api import access, forms, versions
+from emq.push.records.tenants import DAY_S, Tenant
 
 router = fastapi.APIRouter(prefix="/v1/tenants", tags=["tenants"])
 
+Qps = Annotated[
+    float, pydantic.Field(gt=0, le=1e6, description="most deliveries started in a second, over all endpoints")
+]
 Retention = Annotated[int, pydantic.Field(ge=3600, le=400 * DAY_S)]
 
 
 class TenantBody(forms.Body):
-    """What a caller says of a tenant."""
+    """A tenant to create, or to change: settings that the body leaves out keep their values."""
 
-    qps: float = pydantic.Field(gt=0, le=1e6, description="most deliveries started in a second, over all endpoints")
+    qps: Qps
     name: str = pydantic.Field("", max_length=200, description="for people")
     payload_retention_s: Retention = pydantic.Field(30 * DAY_S, description="payloads are kept this long")
     log_retention_s: Retention = pydantic.Field(
@@ -29,6 +32,12 @@ class TenantBody(forms.Body):
     delete_on_success: bool = pydantic.Field(
         False, description="delete a payload once all deliveries of its message have succeeded"
     )
+
+
+class TenantChanges(TenantBody):
+    """Settings to change; the others keep their values."""
+
+    qps: Qps = 1.0
 
 
 class TenantShown(forms.Shown):
@@ -81,33 +90,71 @@ async def put_tenant(
     service: access.Service,
     caller: access.TenantAdmin,
     response: fastapi.Response,
+    match: versions.Match = "",
+    none_match: versions.NoneMatch = "",
 ) -> TenantShown:
-    """Create a tenant, or change it: settings that the body leaves out get their defaults."""
-    settings = TenantSettings(**body.model_dump())
-    found, is_new = await service.tenants.put(tenant, settings, caller.actor)
+    """Create a tenant, or change it: settings that the body leaves out keep their values, or get their defaults."""
+    changes, expected = body.model_dump(exclude_unset=True), versions.wanted(match, none_match)
+    found, is_new = await service.tenants.change(tenant, changes, caller.actor, creates=True, expected=expected)
     response.status_code = 201 if is_new else 200
-    return shown(found)
+    return _tagged(found, response)
+
+
+@router.patch("/{tenant}")
+async def change_tenant(
+    tenant: TenantId,
+    body: TenantChanges,
+    service: access.Service,
+    caller: access.TenantAdmin,
+    response: fastapi.Response,
+    version: versions.Version,
+) -> TenantShown:
+    """Change settings of a tenant. Those that the body leaves out keep their values."""
+    changes = body.model_dump(exclude_unset=True)
+    found, _ = await service.tenants.change(tenant, changes, caller.actor, expected=version)
+    return _tagged(found, response)
 
 
 @router.get("/{tenant}")
-async def get_tenant(tenant: TenantId, service: access.Service, _: access.Reader) -> TenantShown:
+async def get_tenant(
+    tenant: TenantId, service: access.Service, _: access.Reader, response: fastapi.Response
+) -> TenantShown:
     """Show a tenant."""
-    return shown(await service.tenants.get(tenant))
+    return _tagged(await service.tenants.get(tenant), response)
 
 
 @router.delete("/{tenant}", status_code=204, response_model=None)
-async def delete_tenant(tenant: TenantId, service: access.Service, caller: access.TenantAdmin) -> None:
+async def delete_tenant(
+    tenant: TenantId, service: access.Service, caller: access.TenantAdmin, version: versions.Version
+) -> None:
     """Delete a tenant with its endpoints, messages, deliveries and keys. Safe to repeat."""
-    await service.tenants.delete(tenant, caller.actor)
+    await service.tenants.delete(tenant, caller.actor, version)
 
 
 @router.post("/{tenant}:pause")
-async def pause_tenant(tenant: TenantId, service: access.Service, caller: access.Manager) -> TenantShown:
+async def pause_tenant(
+    tenant: TenantId,
+    service: access.Service,
+    caller: access.Manager,
+    response: fastapi.Response,
+    version: versions.Version,
+) -> TenantShown:
     """Pause a tenant: nothing is delivered to any of its endpoints. Its messages are taken, and wait."""
-    return shown(await service.tenants.set_paused(tenant, True, caller.actor))
+    return _tagged(await service.tenants.set_paused(tenant, True, caller.actor, version), response)
 
 
 @router.post("/{tenant}:resume")
-async def resume_tenant(tenant: TenantId, service: access.Service, caller: access.Manager) -> TenantShown:
+async def resume_tenant(
+    tenant: TenantId,
+    service: access.Service,
+    caller: access.Manager,
+    response: fastapi.Response,
+    version: versions.Version,
+) -> TenantShown:
     """Resume a paused tenant. Endpoints that are paused or disabled themselves stay so."""
-    return shown(await service.tenants.set_paused(tenant, False, caller.actor))
+    return _tagged(await service.tenants.set_paused(tenant, False, caller.actor, version), response)
+
+
+def _tagged(tenant: Tenant, response: fastapi.Response) -> TenantShown:
+    versions.tag(response, tenant.changed_us)
+    return shown(tenant)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from emq import errors, message, plurals
+import sqlalchemy as sa
+
+from emq import errors, plurals
 from emq.clock import Clock, SystemClock
-from emq.inspect import recall
+from emq.inspect import deletion, recall
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.lag import Lag, SlotLag, holding, of_queues, of_slots
-from emq.offsets.sealing import seal_finished
 from emq.storage import slot_store
 from emq.storage.answers import served
-from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
+from emq.storage.lane_store import LaneVerdict
 from emq.storage.log_store import Bounds, Trim
 from emq.storage.names import group_of, topic_of
 from emq.storage.store import Store
@@ -29,13 +30,6 @@ from emq.trail.sink import TrailSink
 
 CHUNK = 3_000
 """Most queues in one call to the store."""
-
-FAR_FUTURE_MS = 1 << 52
-
-TRIES = 20
-"""Most times that a deletion takes groups from hosts that do not know of the deletion yet. A host learns of it at its
-next look at the catalog, and takes a group back at most once between two looks."""
-AGAIN = "nothing more is published to it; delete it again"
 
 STABLE_S = 2.0
 """Seconds after which opened queues, lanes and slots are looked at again. A store that came back from a crash without
@@ -60,9 +54,9 @@ class Admin:
         self._store = store
         self._checkpoints = checkpoints
         self._passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
-        self._next_epoch = next_epoch
         self._trail = trail
         self._clock = clock or SystemClock()
+        self._deletion = deletion.Deletion(store, checkpoints, next_epoch, trail, self._clock)
 
     async def create(self, topics: Sequence[Topic], *, exist_ok: bool = False) -> list[Topic]:
         """Create topics, all or none. Their queues are opened first, in case they were sealed by an earlier life."""
@@ -80,6 +74,26 @@ class Admin:
         if topic.layout != before.layout:
             await self._raise(topic)
         return topic
+
+    async def update_many(
+        self,
+        names: Sequence[str],
+        choose: Callable[[sa.Connection], Iterable[str]],
+        changes: Callable[[Topic], Mapping[str, Any]],
+    ) -> Sequence[Topic]:
+        """Change settings of several topics, of all or of none; see `Catalog.update_many`. Safe to repeat.
+
+        Args:
+            names: those that `choose` will return, as far as they are known.
+        """
+        before = await self.catalog.some(names)
+        draining = {name: await self._holding(topic) for name, topic in before.items() if topic.groups > 1}
+        topics = await self.catalog.update_many(choose, changes, draining)
+        await self._open(topics)
+        for topic in topics:
+            if topic.name in before and topic.layout != before[topic.name].layout:
+                await self._raise(topic)
+        return topics
 
     async def import_(self, text: str, fmt: Literal["toml", "json"]) -> Sequence[Topic]:
         """Create or update the topics of an export, all or none; see `Catalog.import_`."""
@@ -105,26 +119,41 @@ class Admin:
         """
         topic = await self.catalog.get(name)
         await self.catalog.check_unnamed(topic)
-        held = await self._held(topic)
         if force:
-            before = await self._bounds_of(topic)
-            await self._seal(topic, emptied=True)
-            self._record_emptied(topic, before, await self._bounds_of(topic))
-        elif held or not await self._seal(topic, emptied=False) or (held := await self._held(topic)):
+            return await self.delete_all([topic])
+        held = await self._held([topic])
+        if held or not await self._deletion.seal([topic], emptied=False) or (held := await self._held([topic])):
             await self._open([topic])
             messages = plurals.count(held, "message") if held else "messages"
             raise errors.StillConsumed(f"topic {name!r} still holds {messages}; drain it first, or delete with force")
-        await self._empty_lanes(topic)
-        if topic.is_sorted:
-            await self._empty_slots(topic)
+        await self._forget([topic])
+        return 0
+
+    async def delete_all(self, topics: Sequence[Topic]) -> int:
+        """Delete topics with all that they hold, as `delete` does, in calls for all of them at once.
+
+        Raises:
+            UnknownTopic: one of them was deleted meanwhile; a second call with the others completes it.
+            StillNamed: as for `delete`. The topics are open.
+        """
+        held = await self._held(topics)
+        before = [await self._bounds_of(topic) for topic in topics]
+        await self._deletion.seal(topics, emptied=True)
+        for topic, bounds in zip(topics, before, strict=True):
+            self._record_emptied(topic, bounds, await self._bounds_of(topic))
+        await self._forget(topics)
+        return held
+
+    async def _forget(self, topics: Sequence[Topic]) -> None:
+        """Delete topics that are sealed, with what is left in their lanes and slots."""
+        await self._deletion.empty(topics)
         try:
-            await self.catalog.delete(name)
-        except errors.StillNamed:  # a topic that names it was created meanwhile
-            await self._open([topic])
+            await self.catalog.delete(*[topic.name for topic in topics])
+        except errors.StillNamed:  # a topic that names one of them was created meanwhile
+            await self._open(topics)
             raise
         # Last, because hosts save progress until they know of the deletion. A leftover does a later topic no harm.
-        await self._checkpoints.drop(topic.all_queues())
-        return held
+        await self._checkpoints.drop([queue for topic in topics for queue in topic.all_queues()])
 
     async def recall(self, name: str, ids: Collection[str]) -> set[str]:
         """Take back messages that no host has claimed yet; see `emq.inspect.recall`.
@@ -168,10 +197,10 @@ class Admin:
     def _now_ms(self) -> int:
         return self._clock.now_us() // 1000
 
-    async def _held(self, topic: Topic) -> int:
+    async def _held(self, topics: Sequence[Topic]) -> int:
         """Messages that are not finished, dead letters not counted."""
-        held = sum(lag.unfinished for lag in await self.lag([topic]))
-        return held + sum(s.ready + s.delayed + s.claimed for s in await self.slot_lag([topic]))
+        held = sum(lag.unfinished for lag in await self.lag(topics))
+        return held + sum(s.ready + s.delayed + s.claimed for s in await self.slot_lag(topics))
 
     async def _open(self, topics: Sequence[Topic]) -> None:
         """Open queues, lanes and slots that are sealed, and see that they stay open. Safe to repeat.
@@ -194,10 +223,8 @@ class Admin:
             if sealed := [q for q, look in zip(part, looks, strict=True) if look is True]:
                 served(await self._store.log.trim([Trim(q, 0, None, seal=False) for q in sealed]))
                 found.update(topic_of(group_of(q)) for q in sealed)
-        for topic in topics:
-            groups = range(topic.active_groups)
-            if await self._settle_lanes(topic, groups, LaneVerdict.OPEN, slot_store.SlotVerdict.OPEN):
-                found.add(topic.name)
+        places = [deletion.Place(topic, group) for topic in topics for group in range(topic.active_groups)]
+        found |= await deletion.settle_all(self._store, places, LaneVerdict.OPEN, slot_store.SlotVerdict.OPEN)
         return [topic for topic in topics if topic.name in found]
 
     async def _raise(self, topic: Topic) -> None:
@@ -209,41 +236,6 @@ class Admin:
         olds: list[Old] = [(topic, group, None) for group in range(topic.groups)]
         with contextlib.suppress(errors.DatabaseUnavailable):
             await raise_queues(self._store.log, self._passages, olds)
-
-    async def _seal(self, topic: Topic, *, emptied: bool) -> bool:
-        """Seal a topic's queues, lanes and slots; return False if a queue holds messages that are not finished.
-
-        Args:
-            topic: the topic to seal.
-            emptied: True to drop the queues' messages.
-        """
-        queues = topic.all_queues()
-        # The lanes first: a group forgets the ids of publishes with the seal of its last queue, and must learn no id
-        # after that. Else a topic of this name that is created again would leave out a message of such an id.
-        await self._settle_lanes(topic, range(topic.groups), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
-        done = True
-        for start in range(0, len(queues), CHUNK):
-            part = queues[start : start + CHUNK]
-            if emptied:
-                answers = served(await self._store.log.trim([Trim(q, FAR_FUTURE_MS, None, seal=True) for q in part]))
-                done &= all(answer is True for answer in answers)
-            else:
-                done &= await seal_finished(self._store.log, self._checkpoints, part)
-        return done
-
-    async def _settle_lanes(
-        self, topic: Topic, groups: Sequence[int], of_lanes: LaneVerdict, of_slots: slot_store.SlotVerdict
-    ) -> bool:
-        """Give each lane and slot of some groups a verdict; return whether one answered True."""
-        found = False
-        for start in range(0, len(groups), CHUNK):
-            part = groups[start : start + CHUNK]
-            lanes = [LaneSettle(topic.group(group), "", of_lanes) for group in part]
-            found |= True in served(await self._store.lanes.settle(lanes))
-            if topic.is_sorted:
-                slots = [slot_store.SlotSettle(topic.slot(group), b"", of_slots) for group in part]
-                found |= True in served(await self._store.sorted.settle(slots))
-        return found
 
     async def _bounds_of(self, topic: Topic) -> Sequence[Bounds]:
         if self._trail is None or not self._trail.enabled:
@@ -257,75 +249,3 @@ class Admin:
             if self._trail is not None and now.tail > was.head:
                 now_us = self._clock.now_us()
                 self._trail.record(events.Dropped(now_us, topic.name, group, priority, was.head, now.tail, "deleted"))
-
-    def _record_gone(self, topic: Topic, group: int, ids: Sequence[str]) -> None:
-        if self._trail is not None:
-            for id_ in ids:
-                self._trail.record(events.Recalled(self._clock.now_us(), topic.name, group, 0, id_))
-
-    async def _empty_lanes(self, topic: Topic) -> None:
-        """Empty lanes under an epoch of our own, which fences off a host that still owns them.
-
-        A host that does not know of the deletion yet takes its group back, with a newer epoch. Then ours has to be
-        newer again: otherwise the host's claimed messages would be delivered if a topic of this name were created
-        again.
-        """
-        left = list(range(topic.groups))
-        for _ in range(TRIES):
-            epoch = await self._next_epoch()
-            served(await self._store.lanes.recover([(topic.group(group), epoch) for group in left]))
-            left = [group for group in left if not await self._emptied(topic, group, epoch)]
-            if not left:
-                break
-        else:
-            raise errors.StillConsumed(f"a host takes group {topic.group(left[0])} back again and again; {AGAIN}")
-        for slot in map(topic.group, range(topic.groups)):
-            while page := await self._store.lanes.dead(slot, limit=CHUNK):
-                served(await self._store.lanes.settle([LaneSettle(slot, d.id, LaneVerdict.PURGE) for d in page]))
-        for start in range(0, topic.groups, CHUNK):
-            part = range(start, min(start + CHUNK, topic.groups))
-            served(await self._store.lanes.settle([LaneSettle(topic.group(g), "", LaneVerdict.FORGET) for g in part]))
-
-    async def _emptied(self, topic: Topic, group: int, epoch: int) -> bool:
-        """Take all entries out of a lane; return False if a host with a newer epoch interferes."""
-        lanes, slot = self._store.lanes, topic.group(group)
-        while True:
-            [claimed] = served(await lanes.claim([LaneClaim(slot, CHUNK, epoch)], FAR_FUTURE_MS))
-            if not isinstance(claimed, LaneClaimed):
-                return False
-            if not claimed.entries:
-                return True
-            acks = [LaneSettle(slot, i, LaneVerdict.ACK, epoch) for i, _ in claimed.entries]
-            answers = served(await lanes.settle(acks))
-            gone = [i for (i, _), answer in zip(claimed.entries, answers, strict=True) if answer is True]
-            self._record_gone(topic, group, gone)
-            if len(gone) < len(acks):
-                return False
-
-    async def _empty_slots(self, topic: Topic) -> None:
-        """Empty slots as `_empty_lanes` empties lanes. Foreign producers may add later; such members are orphans."""
-        store = self._store.sorted
-        emptied, now_ms = [topic.slot(group) for group in range(topic.slots)], self._now_ms()
-        for _ in range(TRIES):
-            epoch = await self._next_epoch()
-            # Recover all members, whoever claimed them: another program cannot give members back to a deleted topic.
-            served(await store.recover([slot_store.Recover(slot, epoch, FAR_FUTURE_MS) for slot in emptied], now_ms))
-            for group, slot in enumerate(emptied):
-                while page := await store.waiting(slot, 0, CHUNK):
-                    served(
-                        await store.settle(
-                            [slot_store.SlotSettle(slot, w.member, slot_store.SlotVerdict.RECALL) for w in page]
-                        )
-                    )
-                    self._record_gone(topic, group, [message.slot_id(group, w.member) for w in page])
-            if not any(state.prepared for state in served(await store.inspect(emptied, now_ms))):
-                break
-        else:
-            raise errors.StillConsumed(f"a host takes topic {topic.name!r} back again and again; {AGAIN}")
-        for slot in emptied:
-            while letters := await store.dead(slot, limit=CHUNK):
-                served(
-                    await store.settle(
-                        [slot_store.SlotSettle(slot, d.member, slot_store.SlotVerdict.PURGE) for d in letters]
-                    )
-                )

@@ -290,27 +290,37 @@ class Catalog:
 
         return await self._change(name, changed, also=also)
 
-    async def set_attributes_of(
-        self, choose: Callable[[sa.Connection], Iterable[str]], changes: Mapping[str, str]
+    async def update_many(
+        self,
+        choose: Callable[[sa.Connection], Iterable[str]],
+        changes: Callable[[Topic], Mapping[str, Any]],
+        draining: Mapping[str, Collection[int] | None],
     ) -> Sequence[Topic]:
-        """Set single attributes of several topics, of all or of none; return the topics as they are now.
+        """Change settings of several topics, of all or of none, in one transaction; return the topics as they are now.
 
         Args:
             choose: called within the transaction, in which it may write, too; returns the names of the topics. Those
-                that do not exist are left out.
-            changes: attributes to set; an empty text takes one away.
+                that do not exist, or that this version cannot read, are left as they are.
+            changes: returns what to change of a topic, as for `update`; nothing, to leave it alone.
+            draining: as for `update`, by topic.
 
         Raises:
-            InvalidTopic: this version cannot read one of the topics.
+            InvalidTopic: a setting is out of range; nothing was changed.
             DatabaseUnavailable: try again later.
         """
 
         def run(connection: sa.Connection) -> list[Topic]:
             version = self._next_version(connection)
-            bodies = self._rows.bodies(connection, choose(connection))
-            topics = [self._with_attributes(topic, changes) for topic in catalog_rows.decoded(bodies).values()]
-            self._rows.save(connection, version, topics, bodies)
-            return topics
+            bodies, now_s = self._rows.bodies(connection, choose(connection)), self._now(connection)
+            found: list[Topic] = []
+            for name, body in bodies.items():
+                if (topic := catalog_rows.readable(name, body)) is None or not (change := changes(topic)):
+                    continue
+                changing.validate(name, change)
+                wanted = self._permit(self._checked(changing.kept(topic, changing.merged(topic, dict(change)))), topic)
+                found.append(changing.divided(topic, wanted, draining.get(name), now_s))
+            self._rows.save(connection, version, found, bodies)
+            return found
 
         return await self._db.run(run)
 
@@ -374,19 +384,20 @@ class Catalog:
         """
         return await self._change(name, lambda topic: msgspec.structs.replace(topic, expiring=True))
 
-    async def delete(self, name: str) -> None:
-        """Delete a topic. The caller must drop its messages and checkpoints.
+    async def delete(self, *names: str) -> None:
+        """Delete topics, in one transaction. The caller must drop their messages and checkpoints.
 
         Raises:
-            UnknownTopic: there is no such topic.
-            StillNamed: other topics name it as their budget; delete those first.
+            UnknownTopic: there is no such topic; nothing was deleted.
+            StillNamed: other topics name one of them as their budget; delete those first.
             DatabaseUnavailable: try again later.
         """
 
         def delete(connection: sa.Connection) -> None:
-            version = self._next_version(connection)
-            self._check_unnamed(connection, self._rows.topic(connection, name))
-            self._rows.bury(connection, version, name, self._now(connection))
+            version, now_s = self._next_version(connection), self._now(connection)
+            for name in names:
+                self._check_unnamed(connection, self._rows.topic(connection, name))
+            self._rows.bury(connection, version, names, now_s)
 
         await self._db.run(delete)
 

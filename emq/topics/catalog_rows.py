@@ -26,6 +26,9 @@ _decoder = msgspec.json.Decoder(Topic)
 _FIELDS = frozenset(Topic.__struct_fields__)
 _OPTIONS = frozenset(TopicOptions.__struct_fields__)
 
+AT_ONCE = 500
+"""Most names in one statement."""
+
 DAMAGED = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """The errors of reading a row that holds no valid topic."""
 
@@ -98,14 +101,18 @@ class TopicRows:
             values = {"environment": self._environment, "version": version, "rows": text}
             connection.execute(statements.catalog(connection, "topics_save"), values)
 
-    def bury(self, connection: sa.Connection, version: int, name: str, now_s: float) -> None:
-        """Mark a topic's row as deleted at `now_s`, and drop the topic's passages."""
-        rows = sa.update(_table).where(self.live(), _table.c.name == name)
+    def bury(self, connection: sa.Connection, version: int, names: Sequence[str], now_s: float) -> None:
+        """Mark topics' rows as deleted at `now_s`, and drop the topics' passages."""
+        for start in range(0, len(names), AT_ONCE):
+            self._bury(connection, version, names[start : start + AT_ONCE], now_s)
+
+    def _bury(self, connection: sa.Connection, version: int, names: Sequence[str], now_s: float) -> None:
+        rows = sa.update(_table).where(self.live(), _table.c.name.in_(names))
         connection.execute(rows.values(body=grave(now_s), live=0, version=version, deleted_at=version))
         passed = tables.passages
         here = passed.c.environment == self._environment
         of_stores = passed.c.environment.startswith(f"{self._environment}@")
-        connection.execute(sa.delete(passed).where(here | of_stores, passed.c.topic == name))
+        connection.execute(sa.delete(passed).where(here | of_stores, passed.c.topic.in_(names)))
 
     def _named(self, connection: sa.Connection, statement: str, names: Iterable[str]) -> Iterable[Any]:
         values = {"environment": self._environment, "names": msgspec.json.encode([*names]).decode()}

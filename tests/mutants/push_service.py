@@ -264,8 +264,8 @@ MUTANTS = (
         "I",
         "endpoints of a paused tenant get deliveries",
         "emq/push/service/tenants.py",
-        "return [endpoint.topic for endpoint in self._endpoint_rows.of(connection, tenant)]",
-        "return [endpoint.topic for endpoint in self._endpoint_rows.of(connection, tenant)][:1]",
+        "            return [tenant, *endpoints]\n",
+        "            return [tenant, *list(endpoints)[:1]]\n",
         "tests/unit/test_push_pauses.py::test_a_crash_leaves_all_endpoints_paused_or_none[3]",
     ),
     Mutant(

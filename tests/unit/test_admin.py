@@ -12,7 +12,7 @@ from support.rig import Rig, rig
 from emq import errors, message
 from emq.clock import SystemClock
 from emq.host.retirement import Retirement
-from emq.inspect.admin import FAR_FUTURE_MS, TRIES
+from emq.inspect.deletion import FAR_FUTURE_MS, TRIES
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict

@@ -89,14 +89,14 @@ async def test_an_endpoint_made_while_its_tenant_shrinks_is_capped_by_it(api: Ap
 
 async def test_of_two_caps_at_once_the_one_that_is_shown_holds(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     tenants = api.service.tenants
-    topic_set, go_on = tenants._topic, asyncio.Event()
+    ensure_topic, go_on = tenants._ensure_topic, asyncio.Event()
 
-    async def slow(tenant: str, settings: Any) -> None:
-        await topic_set(tenant, settings)
-        if settings.qps == 10:
+    async def slow(tenant: str, qps: float) -> None:
+        await ensure_topic(tenant, qps)
+        if qps == 10:
             await go_on.wait()
 
-    monkeypatch.setattr(tenants, "_topic", slow)
+    monkeypatch.setattr(tenants, "_ensure_topic", slow)
     first = asyncio.create_task(api("PUT", "/v1/tenants/acme", {"qps": 10}))
     await asyncio.sleep(0.05)
     await api("PUT", "/v1/tenants/acme", {"qps": 90})

@@ -344,11 +344,19 @@ async def test_what_belongs_to_a_change_is_written_with_it_or_not_at_all(catalog
     assert (await catalog.get("orders")).options.attributes == {"a": "1"}
 
 
-async def test_attributes_of_several_topics_are_set_together_or_not_at_all(catalog: Catalog) -> None:
+async def test_several_topics_are_changed_together_or_not_at_all(catalog: Catalog) -> None:
     for name in ("a", "b"):
         await catalog.create(Topic(name, 10.0))
     before = await catalog.version()
-    changed = await catalog.set_attributes_of(lambda _: ["a", "b", "none"], {"held": "yes"})
+
+    def held(_: Topic) -> dict[str, Any]:
+        return {"attributes": {"held": "yes"}, "qps": 20.0}
+
+    def released(topic: Topic) -> dict[str, Any]:
+        return {} if topic.name == "a" else {"attributes": {}}
+
+    changed = await catalog.update_many(lambda _: ["a", "b", "none"], held, {})
+    assert [topic.qps for topic in changed] == [20.0] * 2
     assert [topic.options.attributes for topic in changed] == [{"held": "yes"}] * 2
     assert {topic.name for topic in (await catalog.changes_since(before)).changed} == {"a", "b"}
 
@@ -356,7 +364,9 @@ async def test_attributes_of_several_topics_are_set_together_or_not_at_all(catal
         raise errors.ChangedMeanwhile("by others")
 
     with pytest.raises(errors.ChangedMeanwhile):
-        await catalog.set_attributes_of(fails, {"held": ""})
-    await catalog.set_attributes_of(lambda _: ["b"], {"held": ""})
+        await catalog.update_many(fails, held, {})
+    with pytest.raises(errors.InvalidTopic):
+        await catalog.update_many(lambda _: ["a", "b"], lambda t: {"qps": -1.0 if t.name == "b" else 5.0}, {})
+    assert [topic.name for topic in await catalog.update_many(lambda _: ["a", "b"], released, {})] == ["b"]
     attributes = {topic.name: topic.options.attributes for topic in await catalog.list()}
     assert attributes == {"a": {"held": "yes"}, "b": {}}

@@ -10,8 +10,8 @@ import msgspec
 import pydantic
 
 from emq import errors
-from emq.api import forms
-from emq.api.scheduling import access, schemas, verdicts, versions
+from emq.api import forms, versions
+from emq.api.scheduling import access, schemas, verdicts
 from emq.api.scheduling.desk import Changed, PoolDesk
 from emq.push.records import cursors
 from emq.scheduling.model import Pool

@@ -13,9 +13,9 @@ import msgspec
 import pydantic
 
 from emq import errors
-from emq.api import forms
+from emq.api import forms, versions
 from emq.api.problems import Problem
-from emq.api.scheduling import access, schemas, versions
+from emq.api.scheduling import access, schemas
 from emq.api.scheduling.catalog import OTHER_VERSION
 from emq.api.scheduling.desk import Changed, PoolDesk
 from emq.scheduling.model import Calendar, Pool, Resource, TaskType, Tenant

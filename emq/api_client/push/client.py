@@ -14,6 +14,7 @@ class AsyncPushClient(AsyncApi):
     """
 
     put_tenant = awaited(operations.put_tenant)
+    change_tenant = awaited(operations.change_tenant)
     tenant = awaited(operations.tenant)
     tenants = awaited(operations.tenants)
     delete_tenant = awaited(operations.delete_tenant)
@@ -71,6 +72,7 @@ class PushClient(Api):
     """A client of the push service for code without an event loop; see `Api`."""
 
     put_tenant = synchronous(operations.put_tenant)
+    change_tenant = synchronous(operations.change_tenant)
     tenant = synchronous(operations.tenant)
     tenants = synchronous(operations.tenants)
     delete_tenant = synchronous(operations.delete_tenant)

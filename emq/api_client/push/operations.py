@@ -65,7 +65,7 @@ def put_tenant(
     log_retention_s: int | None = None,
     delete_on_success: bool | None = None,
 ) -> Request[answers.Tenant]:
-    """Create a tenant, or change it; what is left out gets its default.
+    """Create a tenant, or change it; what is left out keeps its value, or gets its default in a new tenant.
 
     Args:
         tenant: an id of your own.
@@ -79,6 +79,26 @@ def put_tenant(
         delete_on_success=delete_on_success,
     )
     return Request("PUT", path("tenants", tenant), answers.Tenant, content)
+
+
+def change_tenant(
+    tenant: str,
+    *,
+    qps: float | None = None,
+    name: str | None = None,
+    payload_retention_s: int | None = None,
+    log_retention_s: int | None = None,
+    delete_on_success: bool | None = None,
+) -> Request[answers.Tenant]:
+    """Change settings of a tenant that exists; what is left out keeps its value."""
+    content = body(
+        qps=qps,
+        name=name,
+        payload_retention_s=payload_retention_s,
+        log_retention_s=log_retention_s,
+        delete_on_success=delete_on_success,
+    )
+    return Request("PATCH", path("tenants", tenant), answers.Tenant, content)
 
 
 def tenant(tenant: str) -> Request[answers.Tenant]:

@@ -130,6 +130,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def topic(self) -> str:
         return topic_of(self.tenant, self.id)
 
+    def at(self, now_us: int) -> Endpoint:
+        """Return the endpoint as changed now."""
+        return msgspec.structs.replace(self, changed_us=max(now_us, self.changed_us + 1))
+
 
 def topic_of(tenant: str, endpoint: str) -> str:
     """Return the name of an endpoint's topic."""
@@ -204,6 +208,10 @@ class Endpoints:
 
     def delete(self, connection: sa.Connection, tenant: str, endpoint: str) -> None:
         connection.execute(sa.delete(table).where(self._mine, table.c.topic == topic_of(tenant, endpoint)))
+
+    def delete_of(self, connection: sa.Connection, tenant: str) -> None:
+        """Delete all endpoints of a tenant."""
+        connection.execute(sa.delete(table).where(self._mine, table.c.tenant == tenant))
 
 
 def _endpoint(row: sa.Row[tuple[object, ...]]) -> Endpoint:

@@ -97,6 +97,15 @@ def follows(topic: model.Topic, endpoint: Endpoint, tenant: Tenant) -> bool:
     return is_held and topic.qps == qps_of(endpoint.settings, tenant, there)
 
 
+def following(topic: model.Topic, endpoint: Endpoint, tenant: Tenant) -> dict[str, Any]:
+    """Return the changes of an endpoint's topic by which it follows the rows; none if it does."""
+    if follows(topic, endpoint, tenant):
+        return {}
+    there = topic.options.attributes
+    attributes = {name: value for name, value in {**there, **pause_of(is_paused=tenant.is_paused)}.items() if value}
+    return {"qps": qps_of(endpoint.settings, tenant, there), "attributes": attributes}
+
+
 def options(endpoint: Endpoint, attributes: dict[str, str]) -> dict[str, Any]:
     """Return the options of an endpoint's topic."""
     settings = endpoint.settings

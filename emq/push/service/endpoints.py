@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,12 +14,12 @@ from emq import errors
 from emq.push import outages
 from emq.push.records.accepted import Accepted
 from emq.push.records.cursors import Page
-from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings
+from emq.push.records.endpoints import Endpoint, Endpoints, EndpointSettings, topic_of
 from emq.push.records.tenants import Tenant, Tenants
 from emq.push.service import endpoint_topics, matching, signing, tenancy
 from emq.push.service.parts import Parts
 from emq.push.service.reach import Reach
-from emq.push.service.refusals import Conflict, Invalid, NotFound
+from emq.push.service.refusals import Conflict, Invalid, NotFound, check_version
 from emq.push.service.signing import Rotation, Signing
 from emq.push.service.tenancy import Tenancy
 from emq.push.service.topic_fields import TopicFields
@@ -58,6 +58,7 @@ class Edit(NamedTuple):
         row: changes the row.
         fields: what is given of that which only the topic knows.
         sign: changes the secrets of the signatures.
+        expected: `changed_us` of the version that is changed; None for any.
     """
 
     action: str
@@ -65,6 +66,7 @@ class Edit(NamedTuple):
     row: Callable[[Endpoint], Endpoint]
     fields: TopicFields = NOT_GIVEN
     sign: Callable[[str], Signing] = Signing
+    expected: int | None = None
 
 
 class EndpointService:
@@ -141,15 +143,18 @@ class EndpointService:
         changes: Mapping[str, Any],
         actor: str,
         fields: TopicFields = NOT_GIVEN,
+        expected: int | None = None,
     ) -> Made:
         """Change settings; the others keep their values. Safe to repeat.
 
         Args:
             fields: what only the topic knows. Another kind of signature makes a new secret; deliveries are signed with
                 both for `OVERLAP_S`.
+            expected: `changed_us` of the version that is changed; None for any.
 
         Raises:
             NotFound, Invalid: as for `create`; `Invalid` also for a setting that never changes.
+            OtherVersion: the endpoint has another version; nothing was changed.
         """
 
         def changed(before: Endpoint) -> Endpoint:
@@ -167,16 +172,21 @@ class EndpointService:
         sign: Callable[[str], Signing] = Signing
         if fields.signature is not None:
             sign = Rotation(self._parts.now_us() + round(OVERLAP_S * 1e6), fields.signature, always=False)
-        return await self._changed(tenant, endpoint, actor, Edit("endpoint.changed", shown, changed, fields, sign))
+        return await self._changed(
+            tenant, endpoint, actor, Edit("endpoint.changed", shown, changed, fields, sign, expected)
+        )
 
-    async def rotate_secret(self, tenant: str, endpoint: str, actor: str, *, overlap_s: float) -> Made:
+    async def rotate_secret(
+        self, tenant: str, endpoint: str, actor: str, *, overlap_s: float, expected: int | None = None
+    ) -> Made:
         """Give an endpoint a new secret of the same kind. Deliveries are signed with both until the overlap ends.
 
         Raises:
             NotFound: there is no such endpoint.
         """
         rotation = Rotation(self._parts.now_us() + round(overlap_s * 1e6) if overlap_s else 0)
-        edit = Edit("endpoint.secret_rotated", {"overlap_s": overlap_s}, lambda row: row, sign=rotation)
+        shown = {"overlap_s": overlap_s}
+        edit = Edit("endpoint.secret_rotated", shown, lambda row: row, sign=rotation, expected=expected)
         return await self._changed(tenant, endpoint, actor, edit)
 
     async def drop_old_secret(self, tenant: str, endpoint: str) -> None:
@@ -188,39 +198,44 @@ class EndpointService:
         edit = Edit("endpoint.old_secret_ended", {}, lambda row: row, sign=sign)
         await self._changed(tenant, endpoint, "service", edit)
 
-    async def set_disabled(self, tenant: str, endpoint: str, reason: str, actor: str) -> Endpoint:
-        """Disable an endpoint, or enable it with an empty reason. A disabled endpoint's deliveries wait."""
-        _, found = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))
+    async def set_disabled(
+        self, tenant: str, endpoint: str, reason: str, actor: str, expected: int | None = None
+    ) -> Endpoint:
+        """Disable an endpoint, or enable it with an empty reason. A disabled endpoint's deliveries wait.
+
+        Raises:
+            NotFound, OtherVersion: as for `change`.
+        """
         action = "endpoint.disabled" if reason else "endpoint.enabled"
-        change = functools.partial(
-            self._parts.app.catalog.set_attributes,
-            also=lambda c: self.audit(c, actor, action, found, {"reason": reason}),
+        note = functools.partial(self._switched, tenant, endpoint, actor, action, {"reason": reason}, expected)
+        change = functools.partial(self._parts.app.catalog.set_attributes, also=note)
+        topic = topic_of(tenant, endpoint)
+        return await self._after(
+            tenant, endpoint, outages.disable(change, topic, reason) if reason else outages.enable(change, topic)
         )
-        try:
-            await (outages.disable(change, found.topic, reason) if reason else outages.enable(change, found.topic))
-        except errors.UnknownTopic:
-            raise unknown(endpoint) from None
-        return (await self._live([found]))[0]
 
-    async def set_paused(self, tenant: str, endpoint: str, paused: bool, actor: str) -> Endpoint:
-        """Pause an endpoint, or resume it. A paused endpoint's deliveries wait."""
-        _, found = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))
+    async def set_paused(
+        self, tenant: str, endpoint: str, paused: bool, actor: str, expected: int | None = None
+    ) -> Endpoint:
+        """Pause an endpoint, or resume it. A paused endpoint's deliveries wait.
+
+        Raises:
+            NotFound, OtherVersion: as for `change`.
+        """
         state, action = (State.PAUSED, "endpoint.paused") if paused else (State.ACTIVE, "endpoint.resumed")
-        try:
-            await self._parts.app.catalog.update(
-                found.topic, state=state, also=lambda c: self.audit(c, actor, action, found, {})
-            )
-        except errors.UnknownTopic:
-            raise unknown(endpoint) from None
-        return (await self._live([found]))[0]
+        note = functools.partial(self._switched, tenant, endpoint, actor, action, {}, expected)
+        return await self._after(
+            tenant, endpoint, self._parts.app.catalog.update(topic_of(tenant, endpoint), state=state, also=note)
+        )
 
-    async def delete(self, tenant: str, endpoint: str, actor: str) -> None:
+    async def delete(self, tenant: str, endpoint: str, actor: str, expected: int | None = None) -> None:
         """Delete an endpoint; its waiting deliveries are cancelled. Safe to repeat. Raises `NotFound`."""
 
         def mark(connection: sa.Connection) -> Endpoint:
             found = self._rows.find(connection, tenant, endpoint)
             if found is None:
                 raise unknown(endpoint)
+            check_version(f"endpoint {endpoint!r}", expected, found.changed_us)
             self._rows.save(connection, msgspec.structs.replace(found, is_going=True))
             self._tenant_rows.touch(connection, tenant, self._parts.now_us())
             return found
@@ -248,27 +263,21 @@ class EndpointService:
             and not endpoint_topics.follows(topic, endpoint, owners[endpoint.tenant])
         }
 
-    async def follow(self, tenant: Tenant) -> None:
-        """Let a tenant's endpoints follow its cap and its pause, after these have changed. Safe to repeat."""
-        for endpoint in await self._parts.read(lambda c: self._rows.of(c, tenant.id)):
-            await self.fit(tenant.id, endpoint.id)
-
     async def fit(self, tenant: str, endpoint: str) -> None:
-        """Give an endpoint's topic the cap that the rows of tenant and endpoint say, and the tenant's pause.
+        """Give an endpoint's topic the cap that the rows of tenant and endpoint say, and the tenant's pause."""
+        found: tuple[Tenant, Endpoint]
 
-        Looks again after each write: of several who change the rows at once, the last writer sees the last rows.
-        """
+        def choose(connection: sa.Connection) -> list[str]:
+            nonlocal found
+            found = self.existing(connection, tenant, endpoint)
+            return [found[1].topic]
+
         with contextlib.suppress(errors.UnknownTopic, NotFound):  # it is being deleted
-            while True:
-                owner, found = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))
-                topic = await self._parts.app.catalog.get(found.topic)
-                if endpoint_topics.follows(topic, found, owner):
-                    return
-                pause = endpoint_topics.pause_of(is_paused=owner.is_paused)
-                topic = await self._parts.app.catalog.set_attributes(found.topic, pause, {})
-                qps = endpoint_topics.qps_of(found.settings, owner, topic.options.attributes)
-                if topic.qps != qps:
-                    await self._parts.app.update_topic(found.topic, qps=qps)
+            [name] = await self._parts.read(choose)
+            if endpoint_topics.follows(await self._parts.app.catalog.get(name), found[1], found[0]):
+                return
+            change = self._parts.app.admin.update_many
+            await change([name], choose, lambda topic: endpoint_topics.following(topic, found[1], found[0]))
 
     def existing(self, connection: sa.Connection, tenant: str, endpoint: str) -> tuple[Tenant, Endpoint]:
         """Return a tenant and its endpoint, within a transaction. Raises `NotFound`."""
@@ -304,6 +313,7 @@ class EndpointService:
         app = self._parts.app
         for _ in range(TRIES):
             owner, before = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))
+            check_version(f"endpoint {endpoint!r}", edit.expected, before.changed_us)
             topic = await self._topic(before)
             after, signed = edit.row(before), edit.sign(self._secrets(topic))
             if signed.old_until_us is not None:
@@ -335,12 +345,36 @@ class EndpointService:
             return Made(shown, signing.shown(signed.made), warnings)
         raise Conflict("changed_meanwhile", f"endpoint {endpoint!r} was changed by others meanwhile; try again")
 
+    def _switched(
+        self,
+        tenant: str,
+        endpoint: str,
+        actor: str,
+        action: str,
+        shown: Mapping[str, Any],
+        expected: int | None,
+        connection: sa.Connection,
+    ) -> None:
+        """Note a change of the topic alone, in its transaction: the endpoint has another version from now on."""
+        _, found = self.existing(connection, tenant, endpoint)
+        check_version(f"endpoint {endpoint!r}", expected, found.changed_us)
+        self._rows.save(connection, found.at(self._parts.now_us()))
+        self.audit(connection, actor, action, found, shown)
+
+    async def _after(self, tenant: str, endpoint: str, change: Awaitable[object]) -> Endpoint:
+        """Make a change of an endpoint's topic; return the endpoint."""
+        try:
+            await change
+        except errors.UnknownTopic:
+            raise unknown(endpoint) from None
+        return await self.get(tenant, endpoint)
+
     def _save(self, connection: sa.Connection, before: Endpoint, after: Endpoint) -> Endpoint:
         """Write a change, and return what was written. Raises `ChangedMeanwhile` if the row is no longer `before`."""
         now = self._rows.find(connection, before.tenant, before.id)
         if now is None or now.changed_us != before.changed_us or now.is_going:
             raise errors.ChangedMeanwhile(f"endpoint {before.id!r} was changed by others meanwhile; read it again")
-        saved = msgspec.structs.replace(after, changed_us=max(self._parts.now_us(), before.changed_us + 1))
+        saved = msgspec.structs.replace(after, changed_us=before.at(self._parts.now_us()).changed_us)
         self._rows.save(connection, saved)
         self._tenant_rows.touch(connection, before.tenant, saved.changed_us)
         return saved

@@ -46,7 +46,9 @@ class HostChanges:
 
         def note(connection: sa.Connection) -> None:
             tenant, _, id_ = topic.partition(".")
-            if Endpoints(parts.environment).find(connection, tenant, id_) is not None:  # else a topic of its own
+            rows = Endpoints(parts.environment)
+            if (found := rows.find(connection, tenant, id_)) is not None:  # else a topic of its own
+                rows.save(connection, found.at(parts.now_us()))
                 actor = f"host {self._host()}"
                 parts.audit(connection, actor, "endpoint.disabled", id_, tenant=tenant, changes={"reason": reason})
 

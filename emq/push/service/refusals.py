@@ -28,6 +28,19 @@ class Conflict(Refused):
     """The call does not go with what is there. Read the state again."""
 
 
+class OtherVersion(Refused):
+    """The caller wants to change a version that is not there any more. Read it again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("other_version", f"{what} was changed meanwhile, or is not there; read it again")
+
+
+def check_version(what: str, expected: int | None, found: int) -> None:
+    """Raise `OtherVersion` unless the version is the expected one; 0 stands for nothing, None for any."""
+    if expected is not None and expected != found:
+        raise OtherVersion(what)
+
+
 class Invalid(Refused):
     """A value is wrong. Correct it."""
 

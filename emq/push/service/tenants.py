@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from emq import errors
 from emq.push.records.cursors import Page
-from emq.push.records.endpoints import Endpoints
+from emq.push.records.endpoints import Endpoint, Endpoints
 from emq.push.records.keys import Keys
 from emq.push.records.messages import Messages
 from emq.push.records.tables import idempotency, replays
@@ -19,8 +21,9 @@ from emq.push.records.tenants import Tenant, TenantSettings
 from emq.push.service import endpoint_topics
 from emq.push.service.endpoints import EndpointService
 from emq.push.service.parts import Parts
-from emq.push.service.refusals import Conflict, Invalid, NotFound
+from emq.push.service.refusals import Conflict, Invalid, NotFound, check_version
 from emq.push.service.tenancy import Tenancy, check_id, unknown
+from emq.topics.model import Topic
 
 log = logging.getLogger(__name__)
 
@@ -49,38 +52,60 @@ class TenantService(Tenancy):
         return await self._parts.read(lambda c: self._rows.beginning(c, text, after, limit))
 
     async def put(self, tenant: str, settings: TenantSettings, actor: str) -> tuple[Tenant, bool]:
-        """Create or change a tenant; return it, and whether it is new. Safe to repeat.
+        """Create a tenant, or give it all of these settings; see `change`."""
+        return await self.change(tenant, msgspec.structs.asdict(settings), actor, creates=True)
+
+    async def change(
+        self,
+        tenant: str,
+        changes: Mapping[str, Any],
+        actor: str,
+        *,
+        creates: bool = False,
+        expected: int | None = None,
+    ) -> tuple[Tenant, bool]:
+        """Change settings of a tenant; the others keep their values. Return it, and whether it is new. Safe to repeat.
+
+        Args:
+            changes: fields of `TenantSettings`.
+            creates: create the tenant if it is missing; settings that are left out get their defaults.
+            expected: `changed_us` of the version that is changed; 0 if the tenant must be new, None for any.
 
         Raises:
+            NotFound: there is no such tenant.
             Invalid: the id or a setting is wrong.
             Conflict: a topic that is not a tenant has this name, or the tenant is being deleted.
+            OtherVersion: the tenant has another version; nothing was changed.
         """
         check_id(tenant)
-        if settings.log_retention_s < settings.payload_retention_s:
-            text = f"log_retention_s {settings.log_retention_s} must be at least payload_retention_s"
-            raise Invalid("invalid_request", f"{text} {settings.payload_retention_s}", "/log_retention_s")
-        await self._topic(tenant, settings)
+        is_new = False
 
-        def save(connection: sa.Connection) -> tuple[Tenant, bool]:
-            now_us, before = self._parts.now_us(), self._rows.find(connection, tenant)
-            if before is not None and before.is_going:
-                raise Conflict("tenant_going", f"tenant {tenant!r} is being deleted; repeat the DELETE, then create it")
-            if before is None:
-                made = Tenant(tenant, settings, now_us, now_us)
-            else:
-                changed_us = max(now_us, before.changed_us + 1)
-                made = msgspec.structs.replace(before, settings=settings, changed_us=changed_us)
+        def save(connection: sa.Connection) -> Tenant:
+            nonlocal is_new
+            before = self._checked(connection, tenant, creates=creates, expected=expected)
+            made = _changed(tenant, before, changes, self._parts.now_us())
+            is_new = before is None
             self._rows.save(connection, made)
-            action = "tenant.created" if before is None else "tenant.changed"
-            changes = msgspec.to_builtins(settings)
-            self._parts.audit(connection, actor, action, tenant, tenant=tenant, changes=changes)
-            return made, before is None
+            action = "tenant.created" if is_new else "tenant.changed"
+            self._parts.audit(connection, actor, action, tenant, tenant=tenant, changes=dict(changes))
+            return made
 
-        made, is_new = await self._parts.write(save)
-        await self._follow(tenant)
-        return made, is_new
+        before = await self._parts.read(lambda c: self._checked(c, tenant, creates=creates, expected=expected))
+        wanted = _changed(tenant, before, changes, 0).settings
+        await self._ensure_topic(tenant, wanted.qps)
+        return await self._with_topics(tenant, save), is_new
 
-    async def set_paused(self, tenant: str, paused: bool, actor: str) -> Tenant:
+    def _checked(self, connection: sa.Connection, tenant: str, *, creates: bool, expected: int | None) -> Tenant | None:
+        """Return the tenant that is changed; None for one to create."""
+        found = self._rows.find(connection, tenant)
+        if found is not None and found.is_going:
+            raise Conflict("tenant_going", f"tenant {tenant!r} is being deleted; repeat the DELETE, then create it")
+        check_version(f"tenant {tenant!r}", expected, 0 if found is None else found.changed_us)
+        if found is None and not creates:
+            raise unknown(tenant)
+        return found
+
+    async def set_paused(self, tenant: str, paused: bool, actor: str, expected: int | None = None) -> Tenant:
         """Pause a tenant as a whole, or resume it. Safe to repeat.
 
         All its endpoints are paused in one transaction, and so are those that are made meanwhile. The tenant goes on
@@ -90,21 +115,17 @@ class TenantService(Tenancy):
             NotFound: there is no such tenant.
         """
 
-        made: Tenant
-
-        def save(connection: sa.Connection) -> list[str]:
-            nonlocal made
+        def save(connection: sa.Connection) -> Tenant:
             before = self.existing(connection, tenant)
+            check_version(f"tenant {tenant!r}", expected, before.changed_us)
             changed_us = max(self._parts.now_us(), before.changed_us + 1)
             made = msgspec.structs.replace(before, is_paused=paused, changed_us=changed_us)
             self._rows.save(connection, made)
             action = "tenant.paused" if paused else "tenant.resumed"
             self._parts.audit(connection, actor, action, tenant, tenant=tenant)
-            return [endpoint.topic for endpoint in self._endpoint_rows.of(connection, tenant)]
+            return made
 
-        pause = endpoint_topics.pause_of(is_paused=paused)
-        await self._parts.app.catalog.set_attributes_of(save, pause)
-        return made
+        return await self._with_topics(tenant, save)
 
     async def complete(self, tenants: Sequence[Tenant]) -> int:
         """Complete changes that a crash left half done: topics follow the rows of their tenants.
@@ -121,25 +142,44 @@ class TenantService(Tenancy):
         behind |= await self._endpoints.unlike(there)
         for tenant in sorted(behind):
             try:
-                await self._follow(tenant)
-            except errors.InvalidTopic as exc:  # a newer version of EMQ has written one of its topics
+                with contextlib.suppress(NotFound):  # it is being deleted
+                    await self._with_topics(tenant, functools.partial(self.existing, tenant=tenant))
+            except Invalid as exc:  # a newer version of EMQ has written one of its topics
                 log.warning("tenant %s: a topic does not follow its settings: %s", tenant, exc)
         return len(behind)
 
-    async def _follow(self, tenant: str) -> None:
-        """Give the tenant's topic and its endpoints the cap that its row says.
+    async def _with_topics(self, tenant: str, save: Callable[[sa.Connection], Tenant]) -> Tenant:
+        """Write a tenant's row, and give its topic and those of its endpoints what the row says, in one transaction.
 
-        Looks again after each write: of several who change a tenant at once, the last writer sees the last row.
+        Args:
+            save: writes the row, if anything is to be written, and returns it.
+
+        Raises:
+            Invalid: a topic cannot have this; nothing was changed.
         """
-        with contextlib.suppress(NotFound, errors.UnknownTopic):  # the tenant is being deleted
-            while True:
-                now = await self.get(tenant)
-                if (await self._parts.app.catalog.get(tenant)).qps == now.settings.qps:
-                    break
-                await self._parts.app.update_topic(tenant, qps=now.settings.qps)
-            await self._endpoints.follow(now)
+        made: Tenant
+        endpoints: dict[str, Endpoint] = {}
 
-    async def _topic(self, tenant: str, settings: TenantSettings) -> None:
+        def choose(connection: sa.Connection) -> list[str]:
+            nonlocal made, endpoints
+            made = save(connection)
+            endpoints = {endpoint.topic: endpoint for endpoint in self._endpoint_rows.of(connection, tenant)}
+            return [tenant, *endpoints]
+
+        def changes(topic: Topic) -> Mapping[str, Any]:
+            if topic.name != tenant:
+                return endpoint_topics.following(topic, endpoints[topic.name], made)
+            return {} if topic.qps == made.settings.qps else {"qps": made.settings.qps}
+
+        known = await self._parts.read(lambda c: [each.topic for each in self._endpoint_rows.of(c, tenant)])
+        try:
+            await self._parts.app.admin.update_many([tenant, *known], choose, changes)
+        except errors.InvalidTopic as exc:
+            raise Invalid("invalid_request", str(exc), "/qps") from exc
+        return made
+
+    async def _ensure_topic(self, tenant: str, qps: float) -> None:
+        """Create the tenant's topic if it is missing."""
         app = self._parts.app
         try:
             found = await app.catalog.get(tenant)
@@ -150,54 +190,74 @@ class TenantService(Tenancy):
             raise Conflict("topic_exists", text)
         try:
             if found is None:
-                await app.create_topic(tenant, settings.qps, exist_ok=True, attributes={ATTRIBUTE: tenant})
-            elif found.qps != settings.qps:
-                await app.update_topic(tenant, qps=settings.qps)
+                await app.create_topic(tenant, qps, exist_ok=True, attributes={ATTRIBUTE: tenant})
         except errors.InvalidTopic as exc:
             raise Invalid("invalid_request", str(exc), "/qps") from exc
 
-    async def delete(self, tenant: str, actor: str) -> None:
+    async def delete(self, tenant: str, actor: str, expected: int | None = None) -> None:
         """Delete a tenant with its endpoints, messages, deliveries, replays and keys. Safe to repeat.
 
         Raises:
             NotFound: there is no such tenant.
         """
 
-        def mark(connection: sa.Connection) -> list[str]:
+        def mark(connection: sa.Connection) -> None:
             found = self._rows.find(connection, tenant)
             if found is None:
                 raise unknown(tenant)
+            check_version(f"tenant {tenant!r}", expected, found.changed_us)
             changed_us = max(self._parts.now_us(), found.changed_us + 1)
             self._rows.save(connection, msgspec.structs.replace(found, is_going=True, changed_us=changed_us))
-            return [endpoint.id for endpoint in self._endpoint_rows.of(connection, tenant)]
 
         def finish(connection: sa.Connection) -> None:
+            endpoints = [endpoint.id for endpoint in self._endpoint_rows.of(connection, tenant)]
+            self._endpoint_rows.delete_of(connection, tenant)
             self._rows.delete(connection, tenant)
             self._keys.delete_of(connection, tenant)
             for table in (idempotency, replays):
                 mine = (table.c.environment == self._parts.environment, table.c.tenant == tenant)
                 connection.execute(sa.delete(table).where(*mine))
-            self._parts.audit(connection, actor, "tenant.deleted", tenant, tenant=tenant)
+            changes = {"endpoints": endpoints}
+            self._parts.audit(connection, actor, "tenant.deleted", tenant, tenant=tenant, changes=changes)
 
-        for endpoint in await self._parts.write(mark):
-            with contextlib.suppress(NotFound):  # somebody else deletes it, too
-                await self._endpoints.delete(tenant, endpoint, actor)
+        await self._parts.write(mark)
+        await self._delete_topics_of_endpoints(tenant)
         while await self._parts.write(lambda c: self._messages.delete_some_of(c, tenant, SOME)) == SOME:
             pass
-        await self._delete_topics(tenant)
+        await self._delete_topic(tenant)
         await self._parts.write(finish)
 
-    async def _delete_topics(self, tenant: str) -> None:
-        """Delete the tenant's topic, and topics of endpoints whose creation was under way, or broke off."""
+    async def _delete_topics_of_endpoints(self, tenant: str) -> None:
+        """Delete the topics of all endpoints, also of those whose creation was under way, or broke off."""
         app = self._parts.app
-        for topic in await app.catalog.list(f"{tenant}.*"):
-            if topic.options.attributes.get(ATTRIBUTE) == tenant:
-                with contextlib.suppress(errors.UnknownTopic):  # somebody else deletes it, too
-                    await app.admin.delete(topic.name, force=True)
+        while names := await app.catalog.beginning(f"{tenant}.", SOME):
+            topics = (await app.catalog.some(names)).values()
+            mine = [topic for topic in topics if topic.options.attributes.get(ATTRIBUTE) == tenant]
+            if not mine:
+                return
+            with contextlib.suppress(errors.UnknownTopic):  # somebody else deletes one of them, too: look again
+                await app.admin.delete_all(mine)
+
+    async def _delete_topic(self, tenant: str) -> None:
+        """Delete the tenant's topic."""
+        await self._delete_topics_of_endpoints(tenant)
         try:
-            await app.admin.delete(tenant, force=True)
+            await self._parts.app.admin.delete(tenant, force=True)
         except errors.UnknownTopic:  # an earlier call has come that far
             pass
         except errors.StillNamed:
             text = f"an endpoint of tenant {tenant!r} is created at this moment; repeat the DELETE"
             raise Conflict("tenant_busy", text) from None
+
+
+def _changed(tenant: str, before: Tenant | None, changes: Mapping[str, Any], now_us: int) -> Tenant:
+    """Return a tenant with its changes. Raises `Invalid` if the settings do not go together."""
+    there = {} if before is None else msgspec.structs.asdict(before.settings)
+    settings = msgspec.convert({**there, **changes}, TenantSettings)
+    if settings.log_retention_s < settings.payload_retention_s:
+        text = f"log_retention_s {settings.log_retention_s} must be at least payload_retention_s"
+        raise Invalid("invalid_request", f"{text} {settings.payload_retention_s}", "/log_retention_s")
+    if before is None:
+        return Tenant(tenant, settings, now_us, now_us)
+    changed_us = max(now_us, before.changed_us + 1)
+    return msgspec.structs.replace(before, settings=settings, changed_us=changed_us)

@@ -1,4 +1,4 @@
-"""Which version of a pool a request means: `If-Match` and `If-None-Match`, as RFC 9110 has them."""
+"""Which version of a tenant, endpoint or pool a request means: `If-Match` and `If-None-Match`, as RFC 9110 has them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def etag(version: int) -> str:
 
 
 def wanted(match: str, none_match: str = "") -> int | None:
-    """Return the version that a pool must have; 0 if there must be none, None for any.
+    """Return the version that what is changed must have; 0 if it must not exist, None for any.
 
     Raises:
         Problem: a header cannot be read.
@@ -37,13 +37,18 @@ def wanted(match: str, none_match: str = "") -> int | None:
         return None
     digits = text.removeprefix("W/").strip('"')
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-        raise Problem(422, "invalid_request", f'If-Match {match[:40]!r} is not an ETag of a pool, such as "7"')
+        raise Problem(422, "invalid_request", f'If-Match {match[:40]!r} is not an ETag, such as "7"')
     return int(digits)
 
 
 async def version_of(match: Match = "") -> int | None:
     """Return the version that a change is for; see `wanted`."""
     return wanted(match)
+
+
+def tag(response: fastapi.Response, version: int) -> None:
+    """Give an answer the ETag of a version."""
+    response.headers["ETag"] = etag(version)
 
 
 Version = Annotated[int | None, fastapi.Depends(version_of)]

@@ -1,0 +1,198 @@
+"""Empties topics that are being deleted: queues, lanes, slots. All calls to the store are for many topics at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from emq import errors, message
+from emq.clock import Clock
+from emq.offsets.checkpoints import CheckpointStore
+from emq.offsets.sealing import seal_finished
+from emq.storage import slot_store
+from emq.storage.answers import served
+from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
+from emq.storage.log_store import Trim
+from emq.storage.store import Store
+from emq.topics.model import Topic
+from emq.trail import events
+from emq.trail.sink import TrailSink
+
+CHUNK = 3_000
+"""Most queues, lanes or messages in one call to the store."""
+LANES = 100
+"""Most lanes that one call empties."""
+
+FAR_FUTURE_MS = 1 << 52
+
+TRIES = 20
+"""Most times that a deletion takes groups from hosts that do not know of the deletion yet. A host learns of it at its
+next look at the catalog, and takes a group back at most once between two looks."""
+AGAIN = "nothing more is published to it; delete it again"
+
+
+class Place(NamedTuple):
+    """A group of a topic."""
+
+    topic: Topic
+    group: int
+
+    @property
+    def lane(self) -> str:
+        return self.topic.group(self.group)
+
+
+def places_of(topics: Iterable[Topic]) -> list[Place]:
+    """Return all groups of topics."""
+    return [Place(topic, group) for topic in topics for group in range(topic.groups)]
+
+
+async def settle_all(
+    store: Store, places: Sequence[Place], of_lanes: LaneVerdict, of_slots: slot_store.SlotVerdict
+) -> set[str]:
+    """Give each lane and slot a verdict; return the names of the topics of which one answered True."""
+    found: set[str] = set()
+    for start in range(0, len(places), CHUNK):
+        part = places[start : start + CHUNK]
+        answers = served(await store.lanes.settle([LaneSettle(place.lane, "", of_lanes) for place in part]))
+        found.update(place.topic.name for place, answer in zip(part, answers, strict=True) if answer is True)
+        if in_slots := [place for place in part if place.topic.is_sorted]:
+            slots = [slot_store.SlotSettle(p.topic.slot(p.group), b"", of_slots) for p in in_slots]
+            answers = served(await store.sorted.settle(slots))
+            found.update(place.topic.name for place, answer in zip(in_slots, answers, strict=True) if answer is True)
+    return found
+
+
+class Deletion:
+    """Seals and empties topics. Safe to repeat.
+
+    Args:
+        next_epoch: returns an epoch above all others.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        checkpoints: CheckpointStore,
+        next_epoch: Callable[[], Awaitable[int]],
+        trail: TrailSink | None,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._checkpoints = checkpoints
+        self._next_epoch = next_epoch
+        self._trail = trail
+        self._clock = clock
+
+    async def seal(self, topics: Sequence[Topic], *, emptied: bool) -> bool:
+        """Seal queues, lanes and slots; return False if a queue holds messages that are not finished.
+
+        Args:
+            emptied: True to drop the queues' messages.
+        """
+        queues = [queue for topic in topics for queue in topic.all_queues()]
+        # The lanes first: a group forgets the ids of publishes with the seal of its last queue, and must learn no id
+        # after that. Else a topic of this name that is created again would leave out a message of such an id.
+        await settle_all(self._store, places_of(topics), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
+        done = True
+        for start in range(0, len(queues), CHUNK):
+            part = queues[start : start + CHUNK]
+            if emptied:
+                answers = served(await self._store.log.trim([Trim(q, FAR_FUTURE_MS, None, seal=True) for q in part]))
+                done &= all(answer is True for answer in answers)
+            else:
+                done &= await seal_finished(self._store.log, self._checkpoints, part)
+        return done
+
+    async def empty(self, topics: Sequence[Topic]) -> None:
+        """Empty lanes and slots.
+
+        Raises:
+            StillConsumed: a host takes a group back again and again.
+        """
+        places = places_of(topics)
+        for start in range(0, len(places), LANES):
+            await self._empty_lanes(places[start : start + LANES])
+        for topic in topics:
+            if topic.is_sorted:
+                await self._empty_slots(topic)
+
+    async def _empty_lanes(self, places: Sequence[Place]) -> None:
+        """Empty lanes under an epoch of our own, which fences off a host that still owns them.
+
+        A host that does not know of the deletion yet takes its group back, with a newer epoch. Then ours has to be
+        newer again: otherwise the host's claimed messages would be delivered if a topic of this name were created
+        again.
+        """
+        lanes, left = self._store.lanes, list(places)
+        for _ in range(TRIES):
+            epoch = await self._next_epoch()
+            served(await lanes.recover([(place.lane, epoch) for place in left]))
+            left = await self._taken_out(left, epoch)
+            if not left:
+                break
+        else:
+            raise errors.StillConsumed(f"a host takes group {left[0].lane} back again and again; {AGAIN}")
+        names = [place.lane for place in places]
+        for lane, state in zip(names, served(await lanes.inspect(names)), strict=True):
+            while state.dead and (page := await lanes.dead(lane, limit=CHUNK)):
+                served(await lanes.settle([LaneSettle(lane, d.id, LaneVerdict.PURGE) for d in page]))
+        served(await lanes.settle([LaneSettle(lane, "", LaneVerdict.FORGET) for lane in names]))
+
+    async def _taken_out(self, places: Sequence[Place], epoch: int) -> list[Place]:
+        """Take all entries out of lanes; return those with which a host of a newer epoch interferes."""
+        lanes, left, taken_back = self._store.lanes, list(places), list[Place]()
+        while left:
+            limit = max(1, CHUNK // len(left))
+            claims = await lanes.claim([LaneClaim(place.lane, limit, epoch) for place in left], FAR_FUTURE_MS)
+            held: list[Place] = []
+            acks: list[tuple[Place, LaneSettle]] = []
+            for place, claimed in zip(left, served(claims), strict=True):
+                if not isinstance(claimed, LaneClaimed):
+                    taken_back.append(place)
+                elif claimed.entries:
+                    held.append(place)
+                    acks += [(place, LaneSettle(place.lane, i, LaneVerdict.ACK, epoch)) for i, _ in claimed.entries]
+            refused: set[str] = set()
+            answers = served(await lanes.settle([ack for _, ack in acks])) if acks else []
+            for (place, ack), answer in zip(acks, answers, strict=True):
+                if answer is True:
+                    self._record_gone(place.topic, place.group, [ack.id])
+                else:
+                    refused.add(place.lane)
+            taken_back += [place for place in held if place.lane in refused]
+            left = [place for place in held if place.lane not in refused]
+        return taken_back
+
+    async def _empty_slots(self, topic: Topic) -> None:
+        """Empty slots as `_empty_lanes` empties lanes. Foreign producers may add later; such members are orphans."""
+        store = self._store.sorted
+        emptied, now_ms = [topic.slot(group) for group in range(topic.slots)], self._clock.now_us() // 1000
+        for _ in range(TRIES):
+            epoch = await self._next_epoch()
+            # Recover all members, whoever claimed them: another program cannot give members back to a deleted topic.
+            served(await store.recover([slot_store.Recover(slot, epoch, FAR_FUTURE_MS) for slot in emptied], now_ms))
+            for group, slot in enumerate(emptied):
+                while page := await store.waiting(slot, 0, CHUNK):
+                    served(
+                        await store.settle(
+                            [slot_store.SlotSettle(slot, w.member, slot_store.SlotVerdict.RECALL) for w in page]
+                        )
+                    )
+                    self._record_gone(topic, group, [message.slot_id(group, w.member) for w in page])
+            if not any(state.prepared for state in served(await store.inspect(emptied, now_ms))):
+                break
+        else:
+            raise errors.StillConsumed(f"a host takes topic {topic.name!r} back again and again; {AGAIN}")
+        for slot in emptied:
+            while letters := await store.dead(slot, limit=CHUNK):
+                served(
+                    await store.settle(
+                        [slot_store.SlotSettle(slot, d.member, slot_store.SlotVerdict.PURGE) for d in letters]
+                    )
+                )
+
+    def _record_gone(self, topic: Topic, group: int, ids: Sequence[str]) -> None:
+        if self._trail is not None:
+            for id_ in ids:
+                self._trail.record(events.Recalled(self._clock.now_us(), topic.name, group, 0, id_))
