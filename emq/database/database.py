@@ -174,7 +174,7 @@ class Database:
             self._deadline.begin(until)
             if self._deadline.left_s() <= 0:
                 raise self.unavailable(f"{self.shown}: no thread was free for this call in time; nothing was applied")
-            result = self._transact(fn, read_only, durability)
+            result = self._transact(fn, read_only, durability, deadline_s if deadline_s > ANSWER_S else None)
             if then is not None:
                 then(result)
             return result
@@ -221,12 +221,18 @@ class Database:
     def _now_s(self) -> float:
         return time.monotonic()
 
-    def _transact(self, fn: Callable[[sa.Connection], T], read_only: bool, durability: Durability | None) -> T:
+    def _transact(
+        self,
+        fn: Callable[[sa.Connection], T],
+        read_only: bool,
+        durability: Durability | None,
+        long_s: float | None = None,
+    ) -> T:
         committing = False
         try:
             with self._guard, self._connected() as connection:
                 with connection.begin():
-                    engine.begin(connection, read_only, durability)
+                    engine.begin(connection, read_only, durability, long_s)
                     result = fn(connection)
                     committing = True
                 if self._file is not None and not read_only:

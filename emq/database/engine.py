@@ -72,8 +72,13 @@ def create(url: sa.URL, deadline: Deadline) -> sa.Engine:
         ) from exc
 
 
-def begin(connection: sa.Connection, read_only: bool, durability: Durability | None) -> None:
+def begin(
+    connection: sa.Connection, read_only: bool, durability: Durability | None, long_s: float | None = None
+) -> None:
     """Begin the transaction of `connection` in the database; None leaves the default durability.
+
+    Args:
+        long_s: seconds that a statement may take, where that is longer than PostgreSQL lets a statement take here.
 
     A writer on SQLite takes the write lock at once: a transaction that begins by reading and writes later would fail
     if another process wrote in between.
@@ -86,8 +91,13 @@ def begin(connection: sa.Connection, read_only: bool, durability: Durability | N
             driver.execute(f"PRAGMA synchronous={mode}")
             connection.info["synchronous"] = mode
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
-    elif durability is not None:
+        return
+    if durability is not None:
         connection.exec_driver_sql(f"SET LOCAL synchronous_commit TO {_POSTGRES_COMMIT[durability]}")
+    if long_s is not None:
+        from emq.database import postgres
+
+        postgres.last_longer(connection, long_s)
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:

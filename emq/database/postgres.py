@@ -2,12 +2,17 @@
 
 A server that hangs keeps its connections open and says nothing. No setting of the server or of TCP notices this, since
 the kernel goes on acknowledging. So the client looks at the clock while it waits, in the one method that waits.
+
+A server that works, and only waits for a lock, does not notice that a client has gone: the statement would keep its
+connection, and each repeat would add another. So the client first asks the server to cancel the statement, and closes
+the connection only if that is not answered either. The settings of `_SETTINGS` end what a client that died has left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import psycopg
@@ -19,8 +24,26 @@ from emq.database.deadline import Deadline
 CONNECT_TIMEOUT_S = 3
 """Most seconds for a server to accept a connection, within the deadline of the call."""
 
-IDLE_IN_TRANSACTION_MS = 30_000
-"""Most milliseconds that a process which was stopped in the middle of a transaction holds its locks."""
+CANCEL_S = 0.5
+"""Most seconds for the server to take the request to cancel a statement, and then to end the statement."""
+
+LOCK_MS = 9_000
+"""Most milliseconds that a statement waits for a lock: less than the deadline of most calls, so that the error says
+what the statement has waited for, and the connection stays."""
+
+STATEMENT_MS = 12_000
+"""Most milliseconds of a statement: a little more than the deadline of all but the longest calls."""
+
+_SETTINGS = {
+    # Most milliseconds that a process which was stopped in the middle of a transaction holds its locks.
+    "idle_in_transaction_session_timeout": 30_000,
+    "lock_timeout": LOCK_MS,
+    "statement_timeout": STATEMENT_MS,
+}
+
+_CHECK_MS = 1_000
+"""Milliseconds between the server's looks, during a statement, whether the client is still there. PostgreSQL can do
+this from version 14 on, and not on every system."""
 
 
 class _Silent(psycopg.OperationalError):
@@ -41,10 +64,21 @@ class Connection(psycopg.Connection[Any]):
         if self.deadline is None:
             return super().wait(gen, *args, **options)
         try:
-            return super().wait(_until(gen, self.deadline), *args, **options)
+            return super().wait(_until(gen, self.deadline, self._cancel), *args, **options)
         except _Silent:
             self.pgconn.finish()  # so that a late answer is not taken for the answer to a later question
             raise
+
+    def _cancel(self) -> bool:
+        """Ask the server to cancel the statement under way; return False if there is none."""
+        is_under_way = self.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE
+        if not is_under_way or not psycopg.capabilities.has_cancel_safe():  # older libraries may wait without end
+            return False
+        try:
+            self.cancel_safe(timeout=CANCEL_S)  # on a connection of its own, which a silent server does not answer
+        except psycopg.Error:
+            return False
+        return True
 
 
 def guard(engine: sa.Engine, deadline: Deadline) -> None:
@@ -54,22 +88,42 @@ def guard(engine: sa.Engine, deadline: Deadline) -> None:
         options["connect_timeout"] = max(1, math.ceil(min(CONNECT_TIMEOUT_S, deadline.left_s())))
         connection = Connection.connect(*args, **options)
         connection.deadline = deadline
-        connection.execute(f"SET idle_in_transaction_session_timeout TO {IDLE_IN_TRANSACTION_MS}")
+        set_all = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items())
+        connection.execute(f"SELECT {set_all}")
         connection.commit()
+        with contextlib.suppress(psycopg.Error):  # the server, or its system, cannot do this
+            connection.execute(f"SET client_connection_check_interval TO {_CHECK_MS}")
+        if connection.info.transaction_status is psycopg.pq.TransactionStatus.INERROR:
+            connection.rollback()
+        else:
+            connection.commit()
         return connection
 
     sqlalchemy.event.listen(engine, "do_connect", connect)
 
 
-def _until(gen: Generator[Any, Any, Any], deadline: Deadline) -> Generator[Any, Any, Any]:
-    """As `gen`, which psycopg resumes ten times a second while nothing comes; raise once the deadline has passed."""
+def last_longer(connection: sa.Connection, timeout_s: float) -> None:
+    """Let the statements of this transaction take as long as their call."""
+    for name in ("lock_timeout", "statement_timeout"):
+        connection.exec_driver_sql(f"SET LOCAL {name} TO {math.ceil(timeout_s * 1000)}")
+
+
+def _until(gen: Generator[Any, Any, Any], deadline: Deadline, cancel: Callable[[], bool]) -> Generator[Any, Any, Any]:
+    """As `gen`, which psycopg resumes ten times a second while nothing comes.
+
+    Once the deadline has passed, have the statement cancelled; raise if no answer comes to that either.
+    """
+    until = 0.0
     try:
         wanted = next(gen)
         while True:
             came = yield wanted
-            if not came and deadline.left_s() <= 0:
-                gen.close()
-                raise _Silent("the server is silent: it gave no answer in time")
+            if not came and deadline.left_s() <= until:
+                if not until and cancel():
+                    until = deadline.left_s() - CANCEL_S
+                else:
+                    gen.close()
+                    raise _Silent("the server is silent: it gave no answer in time")
             wanted = gen.send(came)
     except StopIteration as end:
         return end.value

@@ -1,4 +1,4 @@
-"""Errors of a database that was not set up for EMQ: a table, a column or a right is missing."""
+"""Errors of a database that an operator can mend: a table, a column or a right is missing, or somebody holds a lock."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import sqlalchemy as sa
 
 _MISSING = {"42P01", "42703", "3F000"}
 """PostgreSQL: undefined table, column, schema."""
+
+_LOCKED = "55P03"
+"""PostgreSQL: a lock was not to be had within `lock_timeout`."""
+
+_CANCELLED = "57014"
+"""PostgreSQL: the statement was cancelled, by this client at its deadline or by `statement_timeout`."""
 
 _FORBIDDEN = {"42501", "25006"}
 """PostgreSQL: insufficient privilege, read-only transaction."""
@@ -27,6 +33,12 @@ def refusal(exc: Exception) -> str | None:
         return (
             f"{reason}; give EMQ's user the right to read and write its tables, and to create them at the first start"
         )
+    if state == _CANCELLED:
+        return (
+            "a statement was not done within the time of its call, and was cancelled; see pg_stat_activity and pg_locks"
+        )
+    if state == _LOCKED:
+        return f"{reason}: another session holds a lock on EMQ's rows or tables; pg_locks names it, and it has to end"
     return None
 
 
