@@ -42,6 +42,7 @@ NAMES = {
     "audit": "spark",
     "load": "spark",
     "source": "spark",
+    "spark-cluster": "spark",
 }
 
 

@@ -1,4 +1,4 @@
-"""Looks for messages in their queues, when a publish or a dead task has left them in doubt."""
+"""Looks for messages in their queues and lanes, when a publish or a dead task has left them in doubt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from emq import errors
 from emq.message import Message
 from emq.storage.answers import served
+from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
 from spark.source.messages import bounds_of
 from spark.source.rows import decoded
@@ -16,6 +17,10 @@ from spark.source.spans import CALL_BYTES, Reading, Span
 
 FIRST = 1
 """The lowest offset of a queue."""
+
+
+LANES_CHUNK = 1_000
+"""Most ids in one look through lanes."""
 
 
 class Found(NamedTuple):
@@ -76,3 +81,18 @@ async def look(
                 if not left[m.id]:
                     del left[m.id]
     return Seen(found, trimmed)
+
+
+async def look_in_lanes(lanes: LaneStore, asked: Iterable[tuple[str, str]]) -> Counter[str]:
+    """Return the number of entries by the id that their publisher chose.
+
+    Args:
+        asked: (lane, id).
+    """
+    found = Counter[str]()
+    places = sorted(set(asked))
+    for start in range(0, len(places), LANES_CHUNK):
+        part = places[start : start + LANES_CHUNK]
+        for (_, id_), entries in zip(part, served(await lanes.find(part)), strict=True):
+            found[id_] += len(entries)
+    return found

@@ -35,7 +35,7 @@ from emq.producer import Outgoing
 from emq.producer.scores import number_of
 from emq.storage.names import QueueName
 from emq.topics.model import Kind, Topic
-from spark.source.lookup import Found, Seen, look
+from spark.source.lookup import Found, Seen, look, look_in_lanes
 from spark.source.messages import bounds_of
 from spark.source.notes import Note, Notes, Piece, Tail, digest_of
 
@@ -206,7 +206,7 @@ class Publication:
             except errors.StoreUnavailable as exc:
                 failure = exc
             else:
-                missing = self._missing(wanted, seen)
+                missing = await self._not_in_lanes(self._missing(wanted, seen))
                 self._count(found=len(wanted) - len(missing))
                 wanted, failure = await self._put(missing, seen)
             if failure is None:
@@ -226,6 +226,20 @@ class Publication:
                 places.remove(own)
         if any(seen.found.values()):
             raise errors.EMQError(self._differs())
+        return missing
+
+    async def _not_in_lanes(self, rows: Sequence[Outgoing]) -> list[Outgoing]:
+        """Return the rows without those delayed ones that wait in a lane, were claimed from it, or are dead in it."""
+        topics = {i: self._topics[row.topic] for i, row in enumerate(rows) if row.at is not None}
+        delayed = {i: topic for i, topic in topics.items() if not topic.is_sorted}
+        asked = ((topic.group(n), rows[i].id or "") for i, topic in delayed.items() for n in range(topic.groups))
+        found = await look_in_lanes(self._app.store.lanes, asked)
+        missing = []
+        for i, row in enumerate(rows):
+            if i in delayed and found[row.id or ""]:
+                found[row.id or ""] -= 1
+            else:
+                missing.append(row)
         return missing
 
     def _is_unclear(self, row: Outgoing, trimmed: frozenset[str]) -> bool:

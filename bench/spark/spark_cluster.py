@@ -6,10 +6,7 @@ plan, and find nothing in the evidence of a clean run.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.spark import synthetic
 from bench.spark.standalone import Standalone, tasks_done, troubled
+from bench.support.figures import Benchmark, Figure
+from bench.support.stage import Stage
 from emq import App, Settings, errors, servers
 from emq.topics.model import Topic
 
@@ -97,7 +96,8 @@ class Parts:
 
     def _stream(self, session: SparkSession) -> float:
         files = str(self._directory / "files")
-        options = {**self._options, "topics": "read", "messages_per_partition": max(1, self._messages // 40)}
+        options: dict[str, Any] = {**self._options, "topics": "read"}
+        options["messages_per_partition"] = max(1, self._messages // 40)
         stream = session.readStream.format("emq").options(**options, columns="payload").load()
         began = time.monotonic()
         with troubled(self._cluster, tasks_done(session, 3), STILL_S):
@@ -113,7 +113,7 @@ class Parts:
         count = self._messages // 4
         asyncio.run(self._fill("written", 0))
         frame = session.range(0, count, 1, 8).selectExpr("cast(id as string) payload")
-        options = {**self._options, "topic": "written", "per_second": max(1.0, count / 8 / 3)}
+        options: dict[str, Any] = {**self._options, "topic": "written", "per_second": max(1.0, count / 8 / 3)}
         began = time.monotonic()
         with troubled(self._cluster, tasks_done(session, 1), STILL_S):
             frame.write.format("emq").mode("append").options(**options).save()
@@ -167,7 +167,7 @@ class Parts:
         trail = self._directory / "no-trail"
         trail.mkdir()
         result = audit(session, AuditOptions([trail], [Path(options.directory)]))
-        if result.counts["ledger"] != report.asked:
+        if result.counts["published"] != report.asked:
             raise Wrong(f"load: the ledger has {result.counts} for {report.asked} messages")
         return {"load_s": round(took_s, 1), "loaded": report.asked}
 
@@ -209,9 +209,20 @@ def measure(messages: int, names: Collection[str]) -> dict[str, Any]:
             return {**found, **parts.without_speculation()} if "load" in names else found
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=40_000, help="size of each part")
-    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
-    given = parser.parse_args()
-    sys.stdout.write(json.dumps(measure(given.messages, given.parts)) + "\n")
+async def run(stage: Stage, *, messages: int, parts: str) -> dict[str, Any]:
+    names = parts.split(",")
+    if unknown := set(names) - set(PARTS):
+        raise Wrong(f"there is no part {min(unknown)!r}; the parts are {', '.join(PARTS)}")
+    stage.say(f"starting a master and two workers; then {parts} with {messages} messages each")
+    return await asyncio.to_thread(measure, messages, names)
+
+
+BENCHMARK = Benchmark(
+    run,
+    options=(
+        ("messages", 40_000, "size of each part"),
+        ("parts", ",".join(PARTS), "parts to carry out, with commas"),
+    ),
+    figures=(Figure("speculative_tasks", ">=", 1),),
+    stores=("memory",),
+)
