@@ -8,6 +8,7 @@ SHARING = "tests/unit/test_api_sharing.py"
 ENDPOINTS = "tests/unit/test_api_endpoints.py"
 KEYS = "tests/unit/test_api_keys.py"
 GATE = "tests/unit/test_pages_gate.py"
+VERSIONS = "tests/unit/test_api_versions.py"
 
 MUTANTS = (
     Mutant(
@@ -108,5 +109,59 @@ MUTANTS = (
         '    cast("Rates", request.app.state.sign_ins).take(address_of(request.scope))\n',
         "",
         f"{GATE}::test_signing_in_is_limited_before_the_key_is_looked_up",
+    ),
+    Mutant(
+        "put-resets-what-it-leaves-out",
+        "I",
+        "a change of a tenant's rate resets its retention and its name",
+        "emq/push/service/tenants.py",
+        "there = {} if before is None else msgspec.structs.asdict(before.settings)",
+        "there = {}",
+        f"{VERSIONS}::test_a_change_of_the_rate_resets_nothing",
+    ),
+    Mutant(
+        "version-is-not-looked-at",
+        "I",
+        "a change overwrites what somebody else has changed meanwhile",
+        "emq/push/service/refusals.py",
+        "if expected is not None and expected != found:",
+        "if expected == 0 != found:",
+        f"{VERSIONS}::test_an_endpoint_of_another_version_stays_as_it_is",
+    ),
+    Mutant(
+        "numbers-are-times",
+        "L",
+        "a number passes as a time, so that a purge throws everything away",
+        "emq/api/forms.py",
+        "if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):",
+        "if value is None:",
+        f"{VERSIONS}::test_only_a_time_by_rfc_3339_is_a_time",
+    ),
+    Mutant(
+        "two-hosts-are-one",
+        "I",
+        "of two Host or Authorization headers, a proxy and the API take different ones",
+        "emq/api/connections.py",
+        "if times > 1]:",
+        "if times > 2]:",
+        "tests/integration/test_api_live.py::test_what_is_no_request_of_http_is_a_problem",
+    ),
+    Mutant(
+        "database-is-for-everybody",
+        "I",
+        "everybody on the machine reads the secrets in emq.db",
+        "emq/private_files.py",
+        "MODE = 0o600\n",
+        "MODE = 0o644\n",
+        "tests/unit/test_private_files.py::test_the_files_of_a_store_and_its_catalog_are_private",
+    ),
+    Mutant(
+        "deletion-leaves-lanes",
+        "L",
+        "a deletion of many topics at once leaves what waits in the lanes of all but the first",
+        "emq/inspect/deletion.py",
+        "        for start in range(0, len(places), LANES):\n",
+        "        for start in range(0, 1):\n            places = places[:1]\n",
+        f"{ENDPOINTS}::test_a_deleted_tenant_leaves_no_messages_in_the_store",
     ),
 )

@@ -266,7 +266,7 @@ MUTANTS = (
         "emq/push/service/tenants.py",
         "            return [tenant, *endpoints]\n",
         "            return [tenant, *list(endpoints)[:1]]\n",
-        "tests/unit/test_push_pauses.py::test_a_crash_leaves_all_endpoints_paused_or_none[3]",
+        "tests/unit/test_push_pauses.py::test_a_crash_leaves_all_endpoints_paused_or_none[5]",
     ),
     Mutant(
         "expired-deliveries-stay-pending",

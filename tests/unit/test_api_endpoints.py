@@ -203,6 +203,21 @@ async def test_a_deleted_tenant_leaves_nothing(api: Api) -> None:
     await api("PUT", "/v1/tenants/acme", {"qps": 5}, status=201)
 
 
+async def test_a_deleted_tenant_leaves_no_messages_in_the_store(api: Api) -> None:
+    made = [await endpoint_of(api, qps=80) for _ in range(5)]  # of two groups each
+    await post(api, {"messages": [message() for _ in range(4)]})
+    await post(api, {"messages": [message(delay_s=3600) for _ in range(4)]})
+    topics = [await api.app.catalog.get(f"acme.{each['id']}") for each in made]
+    groups = [topic.group(group) for topic in topics for group in range(topic.groups)]
+    assert sum(state.waiting for state in await api.app.store.lanes.inspect(groups)) == 20  # type: ignore[union-attr]
+    await api("DELETE", "/v1/tenants/acme", status=204)
+    assert sum(state.waiting for state in await api.app.store.lanes.inspect(groups)) == 0  # type: ignore[union-attr]
+    bounds = await api.app.store.log.bounds([queue for topic in topics for queue in topic.all_queues()])
+    assert all(each.head == each.tail for each in bounds)  # type: ignore[union-attr]
+    checkpoints = "SELECT count(*) FROM emq_checkpoints"
+    assert await api.app.database.run(lambda c: c.exec_driver_sql(checkpoints).scalar()) == 0
+
+
 async def test_an_example_is_a_signed_delivery_to_its_endpoint_alone(api: Api, receiver: Receiver) -> None:
     made = await endpoint_of(api, receiver, event_types=["order.created"])
     await endpoint_of(api)

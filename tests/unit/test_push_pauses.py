@@ -169,7 +169,7 @@ def crash_at(patch: pytest.MonkeyPatch, api: Api, number: int) -> None:
     patch.setattr(api.app.database, "run", crashing)
 
 
-@pytest.mark.parametrize("crashes_at", range(4))
+@pytest.mark.parametrize("crashes_at", range(6))
 async def test_a_crash_leaves_all_endpoints_paused_or_none(monkeypatch: pytest.MonkeyPatch, crashes_at: int) -> None:
     async with push_api.opened(push_allow="127.0.0.1") as api:
         await api("PUT", TENANT, {"qps": 100})
