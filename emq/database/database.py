@@ -262,11 +262,11 @@ class Database:
     def _note_written(self, connection: sa.Connection) -> None:
         """Have the log copied; refuse a change that went to a file which has lost its name."""
         assert self._file is not None
-        assert self._copier is not None
         log_file = connection.info.setdefault("log", self._file.log())
         if trouble := self._file.trouble(log_file):
             raise self._in_doubt(trouble)
-        self._copier.written()
+        if self._copier is not None:
+            self._copier.written()
 
     def _in_doubt(self, reason: str) -> errors.EMQError:
         """Our error for a change of which it is unknown whether it was applied."""
