@@ -13,7 +13,7 @@ from emq import errors, plurals
 from emq.clock import Clock, SystemClock
 from emq.inspect import deletion, recall
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
-from emq.offsets.lag import Lag, SlotLag, holding, of_queues, of_slots
+from emq.offsets.lag import Lag, SlotLag, holding_of, of_queues, of_slots
 from emq.storage import slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneVerdict
@@ -67,8 +67,8 @@ class Admin:
     async def update(self, name: str, **changes: Any) -> Topic:
         """Change a topic's settings; see `Catalog.update`. Growing opens the groups that come back; safe to repeat."""
         before = await self.catalog.get(name)
-        draining = await self._holding(before) if {"qps", "group_qps"} & changes.keys() else None
-        topic = await self.catalog.update(name, draining=draining, **changes)
+        holding = await self._holding([before]) if {"qps", "group_qps"} & changes.keys() else {}
+        topic = await self.catalog.update(name, draining=holding.get(name), **changes)
         if {"qps", "group_qps"} & changes.keys():
             await self._open([topic])  # also where nothing has grown now: an earlier call may have failed half-way
         if topic.layout != before.layout:
@@ -87,8 +87,7 @@ class Admin:
             names: those that `choose` will return, as far as they are known.
         """
         before = await self.catalog.some(names)
-        draining = {name: await self._holding(topic) for name, topic in before.items() if topic.groups > 1}
-        topics = await self.catalog.update_many(choose, changes, draining)
+        topics = await self.catalog.update_many(choose, changes, await self._holding([*before.values()]))
         await self._open(topics)
         for topic in topics:
             if topic.name in before and topic.layout != before[topic.name].layout:
@@ -181,18 +180,19 @@ class Admin:
 
     # ------------------------------------------------------------------------------------------------------- details
 
-    async def _holding(self, topic: Topic) -> set[int] | None:
-        """Groups that hold messages, so that groups that retire empty get no share of the quota.
+    async def _holding(self, topics: Sequence[Topic]) -> dict[str, set[int]]:
+        """Groups that hold messages, by topic, so that groups that retire empty get no share of the quota.
 
-        None for a sorted topic, whose groups never retire, and while the store does not answer.
+        Without sorted topics, whose groups never retire. Nothing while the store does not answer.
         """
-        if topic.is_sorted:
-            return None
-        now_ms = self._now_ms()
+        found: dict[str, set[int]] = {topic.name: set() for topic in topics if not topic.is_sorted}
+        places = [(topic, group) for topic in topics if not topic.is_sorted for group in range(topic.groups)]
         try:
-            return await holding(self._store, self._checkpoints, topic, range(topic.groups), now_ms)
+            for topic, group in await holding_of(self._store, self._checkpoints, places, self._now_ms()):
+                found[topic.name].add(group)
         except (errors.StoreUnavailable, errors.StoreFull):
-            return None
+            return {}
+        return found
 
     def _now_ms(self) -> int:
         return self._clock.now_us() // 1000

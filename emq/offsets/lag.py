@@ -76,18 +76,26 @@ async def holding(
     store: Store, checkpoints: CheckpointStore, topic: Topic, groups: Iterable[int], now_ms: int
 ) -> set[int]:
     """Return the groups of a log topic that have messages to start, or will have some within `SOON_MS`."""
-    groups = list(groups)
-    found: set[int] = set()
-    for start in range(0, len(groups), GROUPS_AT_ONCE):
-        part = groups[start : start + GROUPS_AT_ONCE]
-        counts = iter(await unfinished(store.log, checkpoints, [q for group in part for q in topic.queues(group)]))
-        ready = [sum(next(counts) for _ in topic.priorities) for _ in part]
-        lanes = served(await store.lanes.inspect([topic.group(group) for group in part]))
-        found.update(
-            group
-            for group, left, lane in zip(part, ready, lanes, strict=True)
+    places = [(topic, group) for group in groups]
+    return {group for _, group in await holding_of(store, checkpoints, places, now_ms)}
+
+
+async def holding_of(
+    store: Store, checkpoints: CheckpointStore, places: Sequence[tuple[Topic, int]], now_ms: int
+) -> list[tuple[Topic, int]]:
+    """As `holding`, for groups of any log topics; returns those that have messages."""
+    found: list[tuple[Topic, int]] = []
+    for start in range(0, len(places), GROUPS_AT_ONCE):
+        part = places[start : start + GROUPS_AT_ONCE]
+        queues = [q for topic, group in part for q in topic.queues(group)]
+        counts = iter(await unfinished(store.log, checkpoints, queues))
+        ready = [sum(next(counts) for _ in topic.priorities) for topic, _ in part]
+        lanes = served(await store.lanes.inspect([topic.group(group) for topic, group in part]))
+        found += [
+            place
+            for place, left, lane in zip(part, ready, lanes, strict=True)
             if left or lane.prepared or (lane.next_due_ms is not None and lane.next_due_ms < now_ms + SOON_MS)
-        )
+        ]
     return found
 
 
