@@ -85,17 +85,18 @@ async def tenant(
     session: Session,
     tenant: Tenant,
     qps: Annotated[float, typer.Option(help="Most deliveries started in a second, over all its endpoints.")],
-    name: Annotated[str, typer.Option(help="For people.")] = "",
+    name: Annotated[str | None, typer.Option(help="For people. (default: as it is)", show_default=False)] = None,
 ) -> None:
-    """Create a tenant, or change its rate and name.
+    """Create a tenant, or change its rate and name. Its other settings stay as they are.
 
     Example: emq push tenant acme --qps 50
     """
     async with _opened(session, create=True) as (_, service):
         from emq.push.records.tenants import TenantSettings
 
-        settings = _valid({"qps": qps, "name": name}, TenantSettings)
-        found, is_new = await service.tenants.put(tenant, settings, ACTOR)
+        changes = {"qps": qps} if name is None else {"qps": qps, "name": name}
+        _valid(changes, TenantSettings)
+        found, is_new = await service.tenants.change(tenant, changes, ACTOR, creates=True)
     text = f"tenant {found.id!r}: {'created' if is_new else 'changed'}, {output.number(qps)} a second"
     session.say(text, {"id": found.id, "created": is_new, **msgspec.structs.asdict(found.settings)})
 

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.emq_shell import Shell, shell
+from support.emq_shell import Shell, opened, shell
+
+from emq import App
+from emq.push.records.tenants import TenantSettings
+from emq.push.service.service import PushService
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -62,3 +66,19 @@ def test_topics_of_no_endpoint_are_not_in_it(emq: Shell) -> None:
     emq("topic set acme handler_timeout_s=5")
     emq("topic pause plain")
     assert entries() == []
+
+
+def test_another_rate_on_the_command_line_resets_nothing(emq: Shell) -> None:
+    async def make(app: App) -> None:
+        service = await PushService.open(app)
+        settings = TenantSettings(qps=5, name="Acme", payload_retention_s=7_200, delete_on_success=True)
+        await service.tenants.put("acme", settings, "test")
+
+    emq("push tenant acme --qps 1 --name other")
+    opened(make)
+    emq("push tenant acme --qps 9")
+    [found] = emq.json("push tenants")
+    assert (found["qps"], found["name"], found["payload_retention_s"]) == (9, "Acme", 7_200)
+    assert found["delete_on_success"] is True
+    emq("push tenant acme --qps 9", "--name", "")
+    assert emq.json("push tenants")[0]["name"] == ""

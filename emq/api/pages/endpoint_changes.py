@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import msgspec
 from starlette.responses import Response
 
 from emq.api.pages import tenant_screen
@@ -92,8 +91,7 @@ async def set_rate(tenant: str, screen: View) -> Response:
     if target.endpoint:
         await screen.service.endpoints.change(tenant, target.endpoint, {"qps": qps}, screen.visitor.actor)
     elif target.of.is_tenant:
-        settings = (await screen.service.tenants.get(tenant)).settings
-        await screen.service.tenants.put(tenant, msgspec.structs.replace(settings, qps=qps), screen.visitor.actor)
+        await screen.service.tenants.change(tenant, {"qps": qps}, screen.visitor.actor)
     else:
         await _change_topic(screen, tenant, "topic.changed", qps=qps)
     return back(screen, tenant, "rate")
