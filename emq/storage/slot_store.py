@@ -328,8 +328,8 @@ class SortedStore(Protocol):
     ) -> Sequence[SlotClaimed | errors.NotOwner | Failure]:
         """Move members to prepare, stamped with `now_ms`, and return them.
 
-        The store stops once it has gathered `max_bytes` of members and bodies over all slots. It returns at least one
-        member if one may run and be taken. `next_score` tells of the members that are left.
+        The store stops once it has gathered `max_bytes` of members, bodies and notes over all slots. It returns at
+        least one member if one may run and be taken. `next_score` tells of the members that are left.
 
         A member whose twin is in prepare keeps waiting and does not hold up the members behind it. If the reply is
         lost, `recover` brings the claimed members back. Works on a full server.
@@ -369,8 +369,8 @@ class SortedStore(Protocol):
     ) -> list[DeadMember]:
         """Return a page of the slot's dead members in order of (dead_ms, member), beginning behind `after`.
 
-        A page ends at `limit` members, or with the one that brings members and bodies to `max_bytes`. Only an empty
-        page means that there are no more.
+        A page ends at `limit` members, or with the one that brings members, bodies and notes to `max_bytes`. Only an
+        empty page means that there are no more.
         """
 
     async def waiting(self, slot: Slot, skip: int = 0, limit: int = 100, max_bytes: int = PAGE_BYTES) -> list[Waiting]:

@@ -84,7 +84,7 @@ class MemorySorted:
         for claim in claims:
             answer = self._claim(claim, now_ms, left_bytes)
             if isinstance(answer, SlotClaimed):
-                left_bytes -= sum(_size(claim.slot, entry.member, entry.body) for entry in answer.entries)
+                left_bytes -= sum(_size(claim.slot, entry.member, entry.body, entry.note) for entry in answer.entries)
             answers.append(answer)
         return answers
 
@@ -100,7 +100,7 @@ class MemorySorted:
                 break
             token = now_ms // 1000 * 1000 + kept.left
             slot.prepare(member, token)
-            max_bytes -= _size(claim.slot, member, kept.body)
+            max_bytes -= _size(claim.slot, member, kept.body, kept.note)
             entries.append(
                 Entry(member, kept.score, token, kept.body, kept.note, kept.merged, kept.beyond, kept.history)
             )
@@ -207,7 +207,7 @@ class MemorySorted:
         if found is None:
             return []
         page = found.in_order(skip + limit)[skip:]
-        size = page_size((_size(slot, member, kept.body) for member, kept in page), max_bytes)
+        size = page_size((_size(slot, member, kept.body, kept.note) for member, kept in page), max_bytes)
         return [Waiting(member, kept.score, kept.body, kept.note, kept.merged) for member, kept in page[:size]]
 
     def _slot(self, slot: Slot) -> SortedSlot:
@@ -290,7 +290,8 @@ def _state(slot: Slot, found: SortedSlot | None, now_ms: int) -> SlotState:
 def _dead_page(slot: Slot, found: SortedSlot, after: tuple[int, bytes], limit: int, max_bytes: int) -> list[DeadMember]:
     begin = bisect_right(found.dead_order, after)
     page = found.dead_order[begin : begin + limit]
-    size = page_size((_size(slot, member, found.dead[member].kept.body) for _, member in page), max_bytes)
+    dead = [(member, found.dead[member].kept) for _, member in page]
+    size = page_size((_size(slot, member, kept.body, kept.note) for member, kept in dead), max_bytes)
     return [
         DeadMember(slot, member, dead.kept.body, dead.kept.note, dead.reason, dead.kept.history, dead_ms)
         for dead_ms, member in page[:size]
@@ -298,6 +299,6 @@ def _dead_page(slot: Slot, found: SortedSlot, after: tuple[int, bytes], limit: i
     ]
 
 
-def _size(slot: Slot, member: bytes, body: bytes) -> int:
-    """Return the bytes of a claimed member; a member that is its own body counts once."""
-    return len(member) + (len(body) if slot.apart else 0)
+def _size(slot: Slot, member: bytes, body: bytes, note: bytes) -> int:
+    """Return the bytes of a claimed member with its note; a member that is its own body counts once."""
+    return len(member) + (len(body) + len(note) if slot.apart else 0)

@@ -126,7 +126,7 @@ class SqlSorted:
         first = _next(transaction, {slot.id for _, slot, _ in accepted})
         for turn in _turns(accepted):
             taken = _take(transaction, turn, first, now_ms, max_bytes)
-            max_bytes -= sum(len(e.member) + len(e.body) for entries in taken.values() for e in entries)
+            max_bytes -= sum(len(e.member) + len(e.body) + len(e.note) for entries in taken.values() for e in entries)
             first |= _next(transaction, {slot.id for n, slot, _ in turn if n in taken})
             for number, slot, claim in turn:
                 slot.waiting -= len(taken.get(number, ()))
@@ -258,7 +258,7 @@ def _take(
         contents = _contents(claim.slot, *stored)
         failed = (beyond(noted), tuple(history_of(history))) if noted or history else ()
         taken.setdefault(number, []).append(Entry(contents[0], score, token, *contents[1:], merged, *failed))
-        max_bytes -= sum(len(each or b"") for each in stored[:2])  # member and body, as the statement counts them
+        max_bytes -= sum(len(each or b"") for each in stored)  # member, body and note, as the statement counts them
         if max_bytes <= 0:
             break
     transaction.write("members_prepare", prepared)

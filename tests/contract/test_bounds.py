@@ -112,19 +112,26 @@ async def test_a_claim_of_slots_with_members_beyond_the_bound_brings_them_one_by
     await claim_all(store, target, (SlotKind.PRIORITY, True), 10 * MB, 2)
 
 
-async def claim_all(store: Store, target: Target, variant: tuple[SlotKind, bool], size: int, n: int) -> None:
+async def test_a_claim_counts_the_notes_of_members_in_which_their_headers_are(store: Store, target: Target) -> None:
+    await claim_all(store, target, (SlotKind.PRIORITY, True), MB, 10, in_notes=True)
+
+
+async def claim_all(
+    store: Store, target: Target, variant: tuple[SlotKind, bool], size: int, n: int, in_notes: bool = False
+) -> None:
     slots_ = [target.sorted_slot(*variant, group=i) for i in range(2)]
     large = bytes(size)
     for slot in slots_:
         for i in range(n):
             member, body = (b"%03d" % i, large) if slot.apart else (b"%03d" % i + large, b"")
-            await store.sorted.add([slot_store.SlotAdd(slot, member, 1_000 - i, slot_store.Keep.FIRST, body)])
+            body, note = (b"", body) if in_notes else (body, b"")
+            await store.sorted.add([slot_store.SlotAdd(slot, member, 1_000 - i, slot_store.Keep.FIRST, body, note)])
     seen: list[tuple[str, bytes]] = []
     most = 4 * MB
     while True:
         answers = await store.sorted.claim([slot_store.SlotClaim(slot, 500, 1, NOW) for slot in slots_], NOW, most)
         found = [answer for answer in answers if isinstance(answer, slot_store.SlotClaimed)]
-        sizes = [len(entry.body) for answer in found for entry in answer.entries]
+        sizes = [len(entry.body) + len(entry.note) for answer in found for entry in answer.entries]
         assert sum(sizes) < most + len(slots_) * (size + 10)
         seen += [(slot.name, e.member[:3]) for slot, answer in zip(slots_, found, strict=True) for e in answer.entries]
         if not sizes:

@@ -216,6 +216,15 @@ MUTANTS = (
         "tests/contract/test_bounds.py::test_pages_of_a_lane_are_bounded_in_bytes_and_complete[sqlite-1048576-4194304]",
     ),
     Mutant(
+        "sql-claims-notes-uncounted",
+        "I",
+        "a claim brings any number of bytes of headers, which are in the notes of members",
+        "storage_adapters/sql/slot_store.py",
+        'sum(len(each or b"") for each in stored)',
+        'sum(len(each or b"") for each in stored[:2])',
+        "tests/contract/test_bounds.py::test_a_claim_counts_the_notes_of_members_in_which_their_headers_are[sqlite]",
+    ),
+    Mutant(
         "sqlite-writes-to-a-file-without-a-name",
         "L",
         "publishes are acknowledged into a file that was deleted or replaced",

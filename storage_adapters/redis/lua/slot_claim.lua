@@ -4,7 +4,7 @@
 -- KEYS  for each slot: zset store, zset prepare, hash own, hash body, hash preparebody, hash retries,
 --       hash history
 -- ARGV  1 the claim's second in ms, 2 the claimer's channel, 3 most members in this call, 4 most bytes of members and
---       bodies; then for each slot: highest first (0/1), bodies apart (0/1), limit, epoch, for kinds by time the latest
+--       records; then for each slot: highest first (0/1), bodies apart (0/1), limit, epoch, for kinds by time the latest
 --       due time
 -- Returns for each slot 0 (stale epoch) or a list: score of the next (nil: none), {member, score ...}, records, the
 --       part of the limit that was not tried, retries left of each ({}: their scores give these; below 0: deliveries

@@ -5,9 +5,10 @@
 -- might read all prepared members for each member.
 WITH found AS (
     SELECT c.number - 1 AS number, w.*,
-           coalesce(octet_length(w.member), 0) + coalesce(octet_length(w.body), 0) AS size,
-           sum(coalesce(octet_length(w.member), 0) + coalesce(octet_length(w.body), 0))
-               OVER (ORDER BY c.number, w.rank, w.id ROWS UNBOUNDED PRECEDING) AS gathered
+           coalesce(octet_length(w.member), 0) + coalesce(octet_length(w.body), 0)
+               + coalesce(octet_length(w.note), 0) AS size,
+           sum(coalesce(octet_length(w.member), 0) + coalesce(octet_length(w.body), 0)
+               + coalesce(octet_length(w.note), 0)) OVER (ORDER BY c.number, w.rank, w.id ROWS UNBOUNDED PRECEDING) AS gathered
     FROM (
         SELECT j.number, CAST(j.claim ->> 0 AS bigint) AS slot_id, CAST(j.claim ->> 1 AS float8) AS last,
                CAST(j.claim ->> 2 AS bigint) AS most
