@@ -27,13 +27,14 @@ SHARED = 0.01
 """Largest share by which the address spaces of a parent and a child that shares its memory may differ."""
 
 
-async def run(stage: Stage, records: int, memory: str, cores: int) -> dict[str, Any]:
+async def run(stage: Stage, records: int, memory: str, cores: int, idle: int, skew: float) -> dict[str, Any]:
     """Audit a tenth of the records, then all; each audit runs in a process of its own.
 
     Raises:
         EMQError: Spark or Java is missing, or the audit of a clean run found something.
     """
-    small, large = [await asyncio.to_thread(_measure, n, memory, cores) for n in (max(1, records // 10), records)]
+    sizes = max(1, records // 10), records
+    small, large = [await asyncio.to_thread(_measure, n, memory, cores, idle, skew) for n in sizes]
     return {
         "records": large["records"],
         "events": large["events"],
@@ -43,12 +44,15 @@ async def run(stage: Stage, records: int, memory: str, cores: int) -> dict[str, 
         "audit_s": large["audit_s"],
         "made_s": large["made_s"],
         "peak_memory_mb": large["peak_mb"],
+        "driver_memory_mb": large["driver_mb"],
+        "java_memory_mb": large["java_mb"],
+        "workers_memory_mb": large["workers_mb"],
         "small_peak_memory_mb": small["peak_mb"],
     }
 
 
-def _measure(records: int, memory: str, cores: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.spark.audit", str(records), memory, str(cores)]
+def _measure(records: int, memory: str, cores: int, idle: int, skew: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.spark.audit", *map(str, (records, memory, cores, idle, skew))]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     peak = _Peak(process.pid)
     peak.start()
@@ -58,50 +62,60 @@ def _measure(records: int, memory: str, cores: int) -> dict[str, Any]:
         peak.stop()
     if process.returncode:
         raise EMQError(f"the audit failed: {(err.strip().splitlines() or ['no output'])[-1]}")
-    return {**json.loads(out.splitlines()[-1]), "peak_mb": peak.bytes / 1e6}
+    each = {f"{part}_mb": size / 1e6 for part, size in peak.parts.items()}
+    return {**json.loads(out.splitlines()[-1]), "peak_mb": peak.bytes / 1e6, **each}
 
 
 class _Peak(threading.Thread):
-    """The most memory that a process and its children held, measured ten times a second."""
+    """The most memory that a process and its children held, measured ten times a second.
+
+    Attributes:
+        bytes: of all together.
+        parts: of the driver (the process itself), of Java, and of all Python workers together.
+    """
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self._process = psutil.Process(pid)
         self._ended = threading.Event()
         self.bytes = 0
+        self.parts = dict.fromkeys(("driver", "java", "workers"), 0)
 
     def run(self) -> None:
         while not self._ended.wait(0.1):
-            self.bytes = max(self.bytes, _resident(self._process))
+            held = _resident(self._process)
+            self.bytes = max(self.bytes, sum(held.values()))
+            self.parts = {part: max(size, held[part]) for part, size in self.parts.items()}
 
     def stop(self) -> None:
         self._ended.set()
         self.join()
 
 
-def _resident(parent: psutil.Process) -> int:
-    """Return the bytes of memory that a process and all its descendants hold; 0 if it is gone.
+def _resident(parent: psutil.Process) -> dict[str, int]:
+    """Return the bytes of memory that the parts hold, see `_Peak.parts`; 0 for what is gone.
 
     A child with as much address space as its parent has just been spawned and shares the parent's memory, which counts
     once.
     """
     space: dict[int, int] = {}  # bytes of address space by process; a parent comes before its children
-    held = 0
+    held = dict.fromkeys(("driver", "java", "workers"), 0)
     with contextlib.suppress(psutil.NoSuchProcess):
         for process in (parent, *parent.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
                 memory, of_parent = process.memory_info(), space.get(process.ppid(), 0)
                 space[process.pid] = memory.vms
-                held += 0 if abs(memory.vms - of_parent) < of_parent * SHARED else memory.rss
+                part = "driver" if process is parent else "java" if process.name() == "java" else "workers"
+                held[part] += 0 if abs(memory.vms - of_parent) < of_parent * SHARED else memory.rss
     return held
 
 
-def _audit(records: int, memory: str, cores: int) -> dict[str, Any]:
+def _audit(records: int, memory: str, cores: int, idle: int, skew: float) -> dict[str, Any]:
     """Make and audit one run; called in a process of its own, so that its memory can be measured."""
     from spark.audit.offset_audit import AuditOptions, audit
     from spark.session import local_session
 
-    shape = Shape.of(records, SECONDS)
+    shape = Shape.of(records, SECONDS, idle=idle, skew=skew)
     with tempfile.TemporaryDirectory(prefix="emq-bench-") as directory:
         began = time.monotonic()
         ledgers, trail = write(Path(directory), shape)
@@ -126,6 +140,8 @@ BENCHMARK = Benchmark(
         ("records", 20_000_000, "messages in the ledger"),
         ("memory", "4g", "memory of Spark's Java process"),
         ("cores", 2, "cores that Spark may use"),
+        ("idle", 0, "further topics, whose groups have owners and no messages"),
+        ("skew", 0.0, "share of the messages that one topic has"),
     ),
     figures=(Figure("cost_ratio", "<=", 1.3), Figure("peak_memory_mb", "<=", 8_000)),
     stores=("memory",),
@@ -133,4 +149,4 @@ BENCHMARK = Benchmark(
 
 
 if __name__ == "__main__":
-    print(json.dumps(_audit(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))
+    print(json.dumps(_audit(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))))

@@ -46,25 +46,53 @@ class Shape:
         seconds: seconds in which messages are started; messages = topics * 5 * 45 * seconds.
         hosts: number of hosts that share the groups, at least 2.
         run: id of the load run; also in the message ids.
+        idle: number of further tenants, whose groups have owners and no messages.
+        large: number of groups of the first tenant, a multiple of `GROUPS`.
     """
 
     topics: int
     seconds: int
     hosts: int = 2
     run: str = "made-up"
+    idle: int = 0
+    large: int = GROUPS
 
     @classmethod
-    def of(cls, messages: int, seconds: int) -> Shape:
-        """Return the shape of a run of at least `messages` messages in `seconds` seconds."""
-        return cls(-(-messages // (GROUPS * FRESH * seconds)), seconds)
+    def of(cls, messages: int, seconds: int, *, idle: int = 0, skew: float = 0.0) -> Shape:
+        """Return the shape of a run of at least `messages` messages in `seconds` seconds.
+
+        Args:
+            skew: share of the messages that the first tenant has at least.
+        """
+        tenants = -(-messages // (GROUPS * FRESH * seconds))
+        of_first = max(1, min(tenants - 1, round(tenants * skew))) if skew else 1
+        return cls(tenants - of_first + 1, seconds, idle=idle, large=of_first * GROUPS)
 
     @property
     def messages(self) -> int:
-        return self.topics * GROUPS * FRESH * self.seconds
+        return self.groups * FRESH * self.seconds
 
     @property
     def groups(self) -> int:
-        return self.topics * GROUPS
+        """Number of groups that have messages; those of idle tenants follow them."""
+        return self.large + (self.topics - 1) * GROUPS
+
+    @property
+    def owned(self) -> int:
+        return self.groups + self.idle * GROUPS
+
+    def tenant(self, group: Array) -> Array:
+        """Return the numbers of the tenants of groups by number."""
+        return np.maximum(0, (group - self.large) // GROUPS + 1)
+
+    def index(self, group: Array) -> Array:
+        """Return the numbers that groups have in their topics."""
+        return np.where(group < self.large, group, (group - self.large) % GROUPS)
+
+    def names(self, group: Array) -> Any:
+        """Return the topic names of groups by number."""
+        names = pa.array([f"tenant-{i:04d}" for i in range(int(self.tenant(group).max(initial=0)) + 1)])
+        return pa.DictionaryArray.from_arrays(pa.array(self.tenant(group), pa.int32()), names).cast(pa.string())
 
     def catalog(self) -> list[Topic]:
         """Return the tenants as a catalog would have them."""
@@ -72,12 +100,12 @@ class Shape:
             split(
                 Topic(
                     f"tenant-{i:04d}",
-                    qps=GROUPS * QUOTA,
+                    qps=(GROUPS if i else self.large) * QUOTA,
                     group_qps=QUOTA,
                     options=TopicOptions(pacing="smooth" if i % 4 == 3 else "window", max_attempts=2),
                 )
             )
-            for i in range(self.topics)
+            for i in range(self.topics + self.idle)
         ]
 
 
@@ -150,16 +178,10 @@ def ids(shape: Shape, number: Array) -> Any:
     return pc.binary_join_element_wise(f"{shape.run}-", pa.array(number).cast(pa.string()), "")
 
 
-def topics(group: Array) -> Any:
-    """Return the topic names of groups by number."""
-    names = pa.array([f"tenant-{i:04d}" for i in range(int(group.max(initial=0)) // GROUPS + 1)])
-    return pa.DictionaryArray.from_arrays(pa.array(group // GROUPS, pa.int32()), names).cast(pa.string())
-
-
-def keys(block: _Block) -> Any:
+def keys(shape: Shape, block: _Block) -> Any:
     """Return message keys: messages of every other tenant have one of 20 keys of their group, the others none."""
     texts = pc.binary_join_element_wise("k", pa.array(block.group * 20 + block.number % 20).cast(pa.string()), "")
-    return pc.if_else(pa.array(block.group // GROUPS % 2 == 0), texts, pa.scalar(None, pa.string()))
+    return pc.if_else(pa.array(shape.tenant(block.group) % 2 == 0), texts, pa.scalar(None, pa.string()))
 
 
 def _publish(writer: ledger.Writer, shape: Shape, block: _Block) -> None:
@@ -168,12 +190,12 @@ def _publish(writer: ledger.Writer, shape: Shape, block: _Block) -> None:
         len(sent),
         {
             "seq": block.number,
-            "topic": topics(block.group),
-            "group": block.group % GROUPS,
+            "topic": shape.names(block.group),
+            "group": shape.index(block.group),
             "priority": block.priority,
             "offset": block.offset,
             "id": ids(shape, block.number),
-            "key": keys(block),
+            "key": keys(shape, block),
             "sent_us": sent,
             "answered_us": sent + 300,
             "outcome": ledger.PUBLISHED,
@@ -227,12 +249,12 @@ class _Host:
         second_us = start_us // 1_000_000 * 1_000_000
         fresh = attempt == 1
         shared = {
-            "topic": topics(block.group),
-            "group": block.group % GROUPS,
+            "topic": self._shape.names(block.group),
+            "group": self._shape.index(block.group),
             "priority": block.priority,
             "offset": block.offset if fresh else np.full(rows, -1),
             "id": ids(self._shape, block.number),
-            "key": keys(block),
+            "key": keys(self._shape, block),
             "attempt": np.full(rows, attempt),
         }
         started = {
@@ -255,7 +277,7 @@ class _Host:
 
     def _ownership(self, event: str, half: int) -> Any:
         """Return the events with which the host takes or releases its groups of the first (0) or second (1) half."""
-        group = np.arange(self._shape.groups)
+        group = np.arange(self._shape.owned)
         group = group[(group + half) % self._shape.hosts == self._index]
         begin = (T0_S + half * self._half) * 1_000_000
         end = (T0_S + (self._half if half == 0 else self._shape.seconds + 2)) * 1_000_000
@@ -263,8 +285,8 @@ class _Host:
         columns = {
             "event": [event] * len(group),
             "time_us": np.full(len(group), time_us),
-            "topic": topics(group),
-            "group": group % GROUPS,
+            "topic": self._shape.names(group),
+            "group": self._shape.index(group),
             "epoch": np.full(len(group), half + 1),
         }
         return schema.table(self._name, columns, len(group))

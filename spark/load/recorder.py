@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from emq import message
 from emq.trail import events
 from emq.trail.sink import NullTrail
 from spark.load import ledger
@@ -19,12 +20,13 @@ ERRORS = 50
 
 
 class Place(NamedTuple):
-    """A message's place: the group and priority of its queue, its offset there, and the time of its publish."""
+    """The place of a message: group and priority of its queue, its offset there, the time of its publish, its uid."""
 
     group: int
     priority: int
     offset: int
     sent_us: int
+    uid: str
 
 
 class _Stretch(NamedTuple):
@@ -71,6 +73,7 @@ class Recorder(NullTrail):
         self.ends = ends if ends is not None else {}
         self._writer = writer
         self._open: dict[str, int] = {}
+        self._doubted: dict[str, str] = {}
         self._twins: dict[tuple[str, str], deque[tuple[int, str | None]]] = {}
         self._stretches: list[_Stretch] = []
         self._seqs: list[int] = []
@@ -132,12 +135,13 @@ class Recorder(NullTrail):
         keys = batch.keys or [None] * len(batch)
         if found is None:
             stretch = _Stretch(len(batch), batch.topic, None, None, sent_us, answered_us, outcome, error)
-            doubted = ids if outcome == ledger.UNKNOWN else [None] * len(batch)
+            is_told = outcome == ledger.UNKNOWN
+            doubted = [self._doubted.pop(id_, id_) if is_told else None for id_ in ids]
             self._take(stretch, batch.seqs, doubted, None, keys, None)
             return
-        for i, (group, priority, offset, published_us) in enumerate(found):
+        for i, (group, priority, offset, published_us, uid) in enumerate(found):
             stretch = _Stretch(1, batch.topic, group, priority, published_us, answered_us, outcome, error)
-            self._take(stretch, batch.seqs[i : i + 1], ids[i : i + 1], [offset], keys[i : i + 1], None)
+            self._take(stretch, batch.seqs[i : i + 1], [uid], [offset], keys[i : i + 1], None)
 
     # ------------------------------------------------------------------------------------- records of the producer
 
@@ -146,14 +150,17 @@ class Recorder(NullTrail):
             self._published(event)
         elif isinstance(event, events.Merged):
             self._merged(event)
+        elif isinstance(event, events.Doubted):
+            self._doubted.update(zip(map(message.label, event.ids), event.ids, strict=True))
 
     def _published(self, e: events.Published) -> None:
         ids, place = e.ids, (e.topic, e.group, e.priority)
         stretch = _Stretch(len(ids), *place, e.published_us, e.time_us, ledger.PUBLISHED, None)
         if e.offsets:
             self.ends[place] = e.offsets[-1] + 1
-        if ids[0] in self._open:
-            seqs = list(map(self._open.pop, ids))
+        if message.label(ids[0]) in self._open:
+            # Without the nonce, as `message.label` returns it; all of them were chosen by the load.
+            seqs = [self._open.pop(uid.rpartition(message.MARK)[0] or uid) for uid in ids]
             self._take(stretch, seqs, ids, e.offsets, e.keys or [None] * len(ids), e.due_ms)
             return
         if (e.topic, ids[0]) not in self._twins:
@@ -191,6 +198,7 @@ class Recorder(NullTrail):
         self._twins = {name: twins for name, twins in self._twins.items() if twins}
         assert not self._open, f"nothing was told of {min(self._open)}"
         assert not self._twins, f"nothing was told of {min(self._twins)}"
+        self._doubted.clear()
         if not self._stretches:
             return
         rows, *columns = zip(*self._stretches, strict=True)

@@ -193,7 +193,7 @@ class Sender:
         starts = {queue: ends[place] for queue, place in queues.items() if place in ends}
         seen = await look(self._app.store.log, list(queues), starts, ids)
         places = {
-            id_: Place(*queues[queue][1:], offset, m.published_us)
+            id_: Place(*queues[queue][1:], offset, m.published_us, m.uid)
             for id_, [(queue, offset, m), *_] in seen.found.items()
         }
         return places, {(name, priority) for name, _, priority in map(queues.__getitem__, seen.trimmed)}

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from emq_data import Data
 
+from emq import message
 from emq.producer import Outcome
 from emq.producer.log_topics import QueueColumns, QueueProducer
 from emq.producer.router import Route
@@ -47,7 +48,7 @@ class Deaf(NullTrail):
         self._ids = set(ids)
 
     def record(self, event: Record) -> None:
-        if isinstance(event, Published) and event.ids[0] not in self._ids:
+        if isinstance(event, Published) and message.label(event.ids[0]) not in self._ids:
             self._trail.record(event)
 
 
@@ -78,7 +79,7 @@ class Rig:
 
     def stored(self) -> Counter[str]:
         names = self.data.do(lambda app: app.catalog.list())
-        return Counter(m.id for topic in names for m in self.data.messages(topic.name))
+        return Counter(m.uid for topic in names for m in self.data.messages(topic.name))
 
 
 Publish = Callable[..., Awaitable[list[Outcome]]]

@@ -22,7 +22,7 @@ from support.virtual import run
 from worked_off import Store
 
 from emq.topics.model import Kind, Topic, TopicOptions, split
-from emq.trail import events
+from emq.trail import events, segments
 from spark.audit import events as audit_events
 from spark.audit import offset_audit
 from spark.audit.offset_audit import Audit, AuditOptions, audit
@@ -127,7 +127,7 @@ def load(directory: Path) -> None:
     table = pa.Table.from_pylist([{**blank, **row} for row in rows], schema=ledger.SCHEMA)
     header = {"run": "odd", "partition": 0, "attempt": 0, "n": 0, "rows": len(rows)}
     (directory / "run=odd").mkdir(parents=True)
-    told = table.replace_schema_metadata({f"emq.{name}": str(value) for name, value in header.items()})
+    told = table.replace_schema_metadata(segments.with_check({name: str(value) for name, value in header.items()}))
     pq.write_table(told, directory / "run=odd" / "part-0-0-0.parquet")
     part = ledger.Part(0, 0, 1, len(rows))
     ledger.write_run(directory, ledger.Run("odd", 1, "odd", T0_US, T0_US, True, (part,)))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from emq_data import Data
 
-from emq import errors
+from emq import errors, message
 from emq.producer import Outcome, Producer
 from emq.producer.delayed_messages import LaneProducer
 from emq.trail.events import Published
@@ -179,4 +179,5 @@ topic = { kind = "priority" }
     soon_ms = (time.time() + 50) * 1000
     assert all(row["due_ms"] > soon_ms for row in rig.rows() if row["topic"] == "later")
     waiting = rig.data.do(lambda app: app.planned("later", limit=1000))
-    assert {entry.id for entry in waiting} == {row["id"] for row in rig.rows() if row["topic"] == "later"}
+    later = {message.label(row["id"]) for row in rig.rows() if row["topic"] == "later"}
+    assert {entry.id for entry in waiting} == later
