@@ -84,8 +84,13 @@ class Admission:
             account = await self._account(scope, headers)
             if account == STRANGERS and head.is_there and not scope["path"].startswith(f"{PREFIX}/"):
                 raise scope[CALLER]
-            async with self._turns.turn(account):
+            taken_us = self._turns.take_at_once(account)
+            if taken_us is None:
+                taken_us = await self._turns.take(account)
+            try:
                 await self._serve(scope, incoming, send, head, account)
+            finally:
+                self._turns.free(account, taken_us)
         except Problem as exc:
             answer = await self._refusal(exc, head, account, incoming)
             await answer(scope, receive, send)
@@ -96,14 +101,13 @@ class Admission:
         Raises:
             Problem: there are too many requests of the account, or with unknown keys from the address.
         """
-        token, address = _bearer(headers), address_of(scope)
-        keys = self._service.keys
-        key = await self._owner(keys.owner, token, address) if token else None
+        token, keys = _bearer(headers), self._service.keys
+        key = (keys.fresh(token) or await self._owner(keys.owner, token, scope)) if token else None
         scope[CALLER] = no_key(token) if key is None else Caller(key)
         if key is None and (session := session_of(scope["path"], headers)):
-            key = await self._owner(keys.session, session, address)
+            key = await self._owner(keys.session, session, scope)
         if key is None:
-            self._strangers.take(address)
+            self._strangers.take(address_of(scope))
             return STRANGERS
         account = key.tenant or (key.parent if key.kind == "session" else key.id)
         if (told := _extension(scope)) is not None:
@@ -111,7 +115,8 @@ class Admission:
         self._rates.take(account)
         return account
 
-    async def _owner(self, find: Callable[[str], Awaitable[Key | None]], token: str, address: str) -> Key | None:
+    async def _owner(self, find: Callable[[str], Awaitable[Key | None]], token: str, scope: Scope) -> Key | None:
+        address = address_of(scope)
         if not self._service.keys.is_known(token):
             self._unknown.check(address)  # before the look in the database
         key = await find(token)

@@ -7,11 +7,10 @@ is an account of its own. All requests without a valid key are one account, `STR
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from emq.api.problems import Problem
@@ -106,22 +105,20 @@ class Turns:
         self._most_waiting = limits.waiting
         self._wait_s = limits.wait_s
 
-    @contextlib.asynccontextmanager
-    async def turn(self, account: str) -> AsyncIterator[None]:
-        """Take one request's turn for the length of a block.
+    def take_at_once(self, account: str) -> int | None:
+        """Take a turn if the request need not wait; as `take`."""
+        return self._places.take_at_once(account)
+
+    def free(self, account: str, taken_us: int) -> None:
+        """Give back a turn, with what `take` returned."""
+        self._places.free(account, taken_us)
+
+    async def take(self, account: str) -> int:
+        """Wait for the turn of a request; give it back with `free`.
 
         Raises:
             Problem: it did not come in time, or too many of the account wait already.
         """
-        taken_us = self._places.take_at_once(account)
-        if taken_us is None:
-            taken_us = await self._wait(account)
-        try:
-            yield
-        finally:
-            self._places.free(account, taken_us)
-
-    async def _wait(self, account: str) -> int:
         if self._waiting[account] >= self._most_waiting:
             raise busy("too many of your requests wait for their turn")
         self._waiting[account] += 1

@@ -47,15 +47,20 @@ class Places:
         self._looking: asyncio.TimerHandle | None = None
 
     def take_at_once(self, name: str) -> int | None:
-        """Take a place for the tenant `name` while most places are free; as `take`, without its coroutine.
+        """Take a place for the tenant `name` if it need not wait; as `take`, without its coroutine.
 
         Returns:
-            What `take` returns; None if the tenant may have to wait: then call `take`.
+            What `take` returns; None if the tenant has to wait: then call `take`.
         """
-        tenant = self._tenant(name)
-        if tenant.waiting or not tenant.pace.known or sharing.is_short(self.capacity, self.used + 1):
+        tenant, now_us = self._tenant(name), self._now_us()
+        if tenant.waiting:
             return None
-        return self._give(tenant, self._now_us())
+        # Below a quarter no known tenant's share is smaller than the free places.
+        if self.used * 4 >= self.capacity or not tenant.pace.known:
+            places, _ = self._shares.room(tenant.pace, self.used, tenant.held, now_us)
+            if places <= 0:
+                return None
+        return self._give(tenant, now_us)
 
     async def take(self, name: str) -> int:
         """Wait for a place for the tenant `name`, and take it. Safe to cancel: then no place is taken.

@@ -34,8 +34,8 @@ MUTANTS = (
         "I",
         "whoever comes first takes all turns of the API",
         "emq/api/admission.py",
-        "async with self._turns.turn(account):",
-        'async with self._turns.turn("all"):',
+        "            account = await self._account(scope, headers)\n",
+        '            account = await self._account(scope, headers) and "all"\n',
         f"{SHARING}::test_the_turns_of_a_tenant_that_hangs_are_not_those_of_others",
     ),
     Mutant(
@@ -88,8 +88,8 @@ MUTANTS = (
         "I",
         "the API takes the cookie of a browser for a key",
         "emq/api/admission.py",
-        "key = await self._owner(keys.owner, token, address) if token else None",
-        "key = await self._owner(keys.session, token, address) or await keys.owner(token) if token else None",
+        "key = (keys.fresh(token) or await self._owner(keys.owner, token, scope)) if token else None",
+        "key = (await keys.session(token) or await self._owner(keys.owner, token, scope)) if token else None",
         f"{GATE}::test_a_session_is_no_key_of_the_api",
     ),
     Mutant(

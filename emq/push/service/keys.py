@@ -139,8 +139,14 @@ class KeyService:
                 self._known.clear()
             found = await self._parts.read(lambda c: self._rows.find(c, digest))
             known = self._known[digest] = (now_us, found)
-        key = known[1]
-        return None if key is None or key.kind != kind or 0 < key.expires_us <= now_us else key
+        return _working(known[1], kind, now_us)
+
+    def fresh(self, text: str) -> Key | None:
+        """As `owner`, but None also for a key that this process has to look up."""
+        known, now_us = self._known.get(digest_of(text)), self._parts.now_us()
+        if known is None or not 0 <= now_us - known[0] < TRUST_US:
+            return None
+        return _working(known[1], "key", now_us)
 
     def is_known(self, text: str) -> bool:
         """Return whether this process has seen somebody with this key, which may have ended since."""
@@ -180,3 +186,7 @@ class KeyService:
     def _forget(self, gone: Iterable[Key]) -> None:
         for key in gone:
             self._known.pop(key.digest, None)
+
+
+def _working(key: Key | None, kind: Kind, now_us: int) -> Key | None:
+    return None if key is None or key.kind != kind or 0 < key.expires_us <= now_us else key
