@@ -144,8 +144,11 @@ def of_batch(failure: BaseException, batch: Sequence[Message]) -> Mapping[str, B
     if told is None:
         return {m.uid: failure for m in batch}
     try:
-        failures = {m.uid: told[name] for m in batch for name in (m.id, m.uid) if name in told}
-        known = {name for m in batch for name in (m.id, m.uid)}
+        labels = {m.id for m in batch}
+        by_uid = {m.uid for m in batch} - labels
+        named = [(m.uid, name) for m in batch for name in (m.id, m.uid) if name == m.id or name in by_uid]
+        failures = {uid: told[name] for uid, name in named if name in told}
+        known = labels | by_uid
         if strange := [name for name in told if name not in known]:
             unclear = RuntimeError(f"PartialFailure names {_shown(strange[0])}, which is not the id of a message here")
             failures = {m.uid: failures.get(m.uid, unclear) for m in batch}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Literal, NamedTuple
 
@@ -12,7 +13,7 @@ from emq.clock import Clock, SystemClock
 from emq.schedule import schedule as spec
 from emq.schedule.schedule import Schedule
 from emq.storage.answers import served
-from emq.storage.lane_store import EntryState, LaneSettle, LaneStore, LaneVerdict, WaitingEntry
+from emq.storage.lane_store import MOST_FOUND, Asked, EntryState, LaneSettle, LaneStore, LaneVerdict, WaitingEntry
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import NullTrail, TrailSink
@@ -237,16 +238,19 @@ async def named(
     Raises:
         StoreUnavailable: try again later.
     """
-    asked = [(group, id_) for group in range(topic.groups) for id_ in dict.fromkeys(ids)]
-    for start in range(0, len(asked), CHUNK):
-        chunk = asked[start : start + CHUNK]
-        found = served(await store.find([(topic.group(group), id_) for group, id_ in chunk]))
+    left = deque((group, Asked(topic.group(group), id_)) for group in range(topic.groups) for id_ in dict.fromkeys(ids))
+    while left:
+        chunk = [left.popleft() for _ in range(min(CHUNK, len(left)))]
+        found = served(await store.find([asked for _, asked in chunk]))
         hits = [
-            Named(group, id_, entry.id, entry.state)
-            for (group, id_), entries in zip(chunk, found, strict=True)
+            Named(group, asked.id, entry.id, entry.state)
+            for (group, asked), entries in zip(chunk, found, strict=True)
             for entry in entries
             if entry.state in states
         ]
+        for (group, asked), entries in zip(chunk, found, strict=True):
+            if len(entries) >= MOST_FOUND:
+                left.append((group, asked._replace(after=entries[-1].id)))
         if hits:
             yield hits
 

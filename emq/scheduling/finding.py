@@ -28,7 +28,7 @@ from emq.scheduling.tasks import topic_of
 from emq.storage.answers import FAILURES, served
 from emq.storage.log_store import REPEATED, Put, Read
 from emq.topics.inputs import shown
-from emq.trail.events import COPY
+from emq.trail import events
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -196,7 +196,7 @@ async def _in_lanes(app: App, among: Sequence[Topic], task: str) -> Waits | None
         skip = 0
         while skip < state.waiting and left and (page := await lanes.waiting(lane, skip, PAGE, LANE_BYTES)):
             for entry in page:
-                if task in (entry.id, message.label(entry.id)) or entry.id.startswith(task + COPY):
+                if events.is_named(entry.id, task):
                     return Waits(topic, due_ms=entry.due_ms)
             skip, left = skip + len(page), left - 1
     return None

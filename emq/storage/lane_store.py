@@ -159,13 +159,25 @@ class EntryState(enum.StrEnum):
     DEAD = "dead"
 
 
+class Asked(NamedTuple):
+    """A search for the entries of a lane that an id names: its identity, or the label of any number of entries.
+
+    Attributes:
+        after: the identity behind which the search goes on, in the order of characters; empty for its begin.
+    """
+
+    lane: str
+    id: str
+    after: str = ""
+
+
 class FoundEntry(NamedTuple):
     id: str
     state: EntryState
 
 
 MOST_FOUND = 1_000
-"""Most entries that `LaneStore.find` returns for one id."""
+"""Most entries that `LaneStore.find` returns for one search; then there may be more behind the last one."""
 
 
 class DeadEntry(NamedTuple):
@@ -237,15 +249,12 @@ class LaneStore(Protocol):
     async def inspect(self, lanes: Sequence[str]) -> Sequence[LaneState | Failure]:
         """Return sizes and next due time of each lane; the sizes of an unused lane are zero."""
 
-    async def find(self, asked: Sequence[tuple[str, str]]) -> Sequence[Sequence[FoundEntry] | Failure]:
+    async def find(self, asked: Sequence[Asked]) -> Sequence[Sequence[FoundEntry] | Failure]:
         """Find the entries of lanes by their id: an identity, or the id that publishers chose, which many may have.
 
-        Args:
-            asked: (lane, id).
-
         Returns:
-            For each, the entries of this identity or label, `MOST_FOUND` at most. The time does not grow with the
-            number of other entries, except in the memory store.
+            For each search, `MOST_FOUND` entries at most, in the order of their identities. The time does not grow with
+            the number of entries of other ids, except in the memory store, and for ids that begin with `<id>#`.
         """
 
     async def dead(

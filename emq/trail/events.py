@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from emq.message import Message
+from emq.message import Message, label
 
 PUBLISHED: Final = "published"
 MERGED: Final = "merged"
@@ -67,6 +67,11 @@ def is_content(message_id: str) -> bool:
 def origin(message_id: str) -> str:
     """Return the id under which a message was published."""
     return message_id.partition(COPY)[0] if is_copy(message_id) else message_id
+
+
+def is_named(uid: str, asked: str) -> bool:
+    """Return whether an id names a message: as its identity, as the id that its publisher chose, or as its origin."""
+    return asked in (uid, label(uid), origin(uid))
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -44,7 +44,8 @@ def of_message(directory: Path, message_id: str, on_progress: Progress = lambda 
         ),
         on_progress,
     )
-    return sorted(found, key=lambda e: (e.published_us or e.time_us) if e.event == events.PUBLISHED else e.time_us)
+    named = [e for e in found if events.is_named(e.id or "", message_id)]
+    return sorted(named, key=lambda e: (e.published_us or e.time_us) if e.event == events.PUBLISHED else e.time_us)
 
 
 def of_group(

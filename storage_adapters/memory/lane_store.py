@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import islice
 
 from emq import errors, message
 from emq.storage.durability import Durability
 from emq.storage.lane_store import (
     MOST_FOUND,
+    Asked,
     DeadEntry,
     FoundEntry,
     LaneAdd,
@@ -153,17 +153,18 @@ class MemoryLanes:
         """See `LaneStore.inspect`."""
         return [_state(self._world.lanes.get(name)) for name in lanes]
 
-    async def find(self, asked: Sequence[tuple[str, str]]) -> list[list[FoundEntry]]:
+    async def find(self, asked: Sequence[Asked]) -> list[list[FoundEntry]]:
         """See `LaneStore.find`. Walks over all entries, which is quick in memory."""
-        return [self._find(name, id_) for name, id_ in asked]
+        return [self._find(each) for each in asked]
 
-    def _find(self, name: str, id_: str) -> list[FoundEntry]:
-        lane = self._world.lanes.get(name)
+    def _find(self, asked: Asked) -> list[FoundEntry]:
+        lane = self._world.lanes.get(asked.lane)
         if lane is None:
             return []
-        begin = id_ + message.MARK
-        named = (each for each in lane.bodies if each == id_ or (each.startswith(begin) and message.label(each) == id_))
-        return [FoundEntry(each, lane.state(each)) for each in islice(named, MOST_FOUND)]
+        begin = asked.id + message.MARK
+        alike = [each for each in lane.bodies if each == asked.id or each.startswith(begin)]
+        named = sorted(each for each in alike if asked.id in (each, message.label(each)) and each > asked.after)
+        return [FoundEntry(each, lane.state(each)) for each in named[:MOST_FOUND]]
 
     async def dead(
         self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES

@@ -13,6 +13,7 @@ from emq.storage.lane_store import (
     MOST_FOUND,
     MOST_TAKEN,
     TAKEN_S,
+    Asked,
     DeadEntry,
     EntryState,
     FoundEntry,
@@ -117,16 +118,16 @@ class RedisLanes:
 
         return await self._each(lanes, lambda s: s, one)
 
-    async def find(self, asked: Sequence[tuple[str, str]]) -> list[list[FoundEntry]]:
-        async def one(shard: Shard, chunk: Sequence[tuple[str, str]]) -> list[list[FoundEntry]]:
-            keys, args = list[str](), list[Any]([MOST_FOUND])
-            for lane, id_ in chunk:
+    async def find(self, asked: Sequence[Asked]) -> list[list[FoundEntry]]:
+        async def one(shard: Shard, chunk: Sequence[Asked]) -> list[list[FoundEntry]]:
+            keys, args = list[str](), list[Any]([MOST_FOUND, message.NONCE_LENGTH])
+            for lane, id_, after in chunk:
                 keys += (shard.body(lane), shard.named(lane), shard.waiting(lane), shard.dead(lane))
-                args += (id_, id_ + message.MARK, id_ + _BEHIND_MARK)
+                args += (id_, after)
             answers = await self._server.run("lane_find", keys, args)
-            return [_found(id_, flat) for (_, id_), flat in zip(chunk, answers, strict=True)]
+            return [_found(flat) for flat in answers]
 
-        return await self._each(asked, lambda a: a[0], one)
+        return await self._each(asked, lambda a: a.lane, one)
 
     async def dead(
         self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
@@ -160,12 +161,9 @@ def _text(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-_BEHIND_MARK = chr(ord(message.MARK) + 1)
-
-
-def _found(id_: str, flat: Sequence[bytes]) -> list[FoundEntry]:
-    each = ((_text(uid), _text(state)) for uid, state in zip(flat[::2], flat[1::2], strict=True))
-    return [FoundEntry(uid, EntryState(state)) for uid, state in each if id_ in (uid, message.label(uid))]
+def _found(flat: Sequence[bytes]) -> list[FoundEntry]:
+    each = zip(flat[::2], flat[1::2], strict=True)
+    return [FoundEntry(_text(uid), EntryState(_text(state))) for uid, state in each]
 
 
 def _whole(score: bytes) -> int:

@@ -15,6 +15,7 @@ from emq.storage.lane_store import (
     MOST_FOUND,
     MOST_TAKEN,
     TAKEN_S,
+    Asked,
     DeadEntry,
     EntryState,
     FoundEntry,
@@ -237,9 +238,9 @@ class SqlLanes:
         """See `LaneStore.inspect`. The database counts, so the time grows with the entries in the lanes."""
         return await self._backend.of_each("inspect lane", lanes, str, _inspect, read_only=True)
 
-    async def find(self, asked: Sequence[tuple[str, str]]) -> list[list[FoundEntry] | Failure]:
+    async def find(self, asked: Sequence[Asked]) -> list[list[FoundEntry] | Failure]:
         """See `LaneStore.find`."""
-        return await self._backend.of_each("find in lane", asked, operator.itemgetter(0), _find, read_only=True)
+        return await self._backend.of_each("find in lane", asked, lambda each: each.lane, _find, read_only=True)
 
     async def dead(
         self, lane: str, after: tuple[int, str] = (0, ""), limit: int = 100, max_bytes: int = PAGE_BYTES
@@ -277,17 +278,21 @@ def _inspect(transaction: Transaction, names: Sequence[str]) -> Sequence[LaneSta
     ]
 
 
-def _find(transaction: Transaction, asked: Sequence[tuple[str, str]]) -> Sequence[list[FoundEntry]]:
+def _find(transaction: Transaction, asked: Sequence[Asked]) -> Sequence[list[FoundEntry]]:
     """Look for each id, and in the range of names that may have it as their label."""
-    rows = [
-        [i, lane, stored(id_), stored(id_ + message.MARK), stored(id_ + _BEHIND_MARK)]
-        for i, (lane, id_) in enumerate(asked)
-    ]
-    found: list[list[FoundEntry]] = [[] for _ in asked]
-    for i, uid, state in transaction.rows("entries_named", rows=rows, most=MOST_FOUND * len(rows)):
-        name = restored(uid)
-        if asked[i][1] in (name, message.label(name)):
-            found[i].append(FoundEntry(name, _STATES[state]))
+    found: list[list[FoundEntry]] = []
+    for lane, id_, after in asked:
+        names = {"id": stored(id_), "begin": stored(id_ + message.MARK), "end": stored(id_ + _BEHIND_MARK)}
+        last: str = stored(after)
+        mine: list[FoundEntry] = []
+        while len(mine) < MOST_FOUND:
+            rows = transaction.rows("entries_named", lane=lane, after=last, page=MOST_FOUND, **names)
+            each = ((restored(uid), state) for uid, state in rows)
+            mine += [FoundEntry(uid, _STATES[state]) for uid, state in each if id_ in (uid, message.label(uid))]
+            if len(rows) < MOST_FOUND:
+                break
+            last = rows[-1][0]
+        found.append(mine[:MOST_FOUND])
     return found
 
 

@@ -24,10 +24,10 @@ from emq.message import Message, label
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.storage.answers import served
-from emq.storage.lane_store import EntryState, LaneAdd, LaneClaim, LaneSettle, LaneVerdict
+from emq.storage.lane_store import MOST_FOUND, Asked, EntryState, LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
-from emq.topics.model import Topic, TopicOptions
+from emq.topics.model import Topic, TopicOptions, split
 
 ID = "order-17"
 LONG_S = 600.0
@@ -204,7 +204,7 @@ async def test_a_lane_finds_entries_by_identity_and_by_label_in_every_state(stor
     assert [id_ for id_, _ in claimed.entries] == [uids[1]]
 
     async def states(id_: str) -> list[tuple[str, EntryState]]:
-        [found] = served(await store.lanes.find([(lane, id_)]))
+        [found] = served(await store.lanes.find([Asked(lane, id_)]))
         return sorted((entry.id, entry.state) for entry in found)
 
     waiting, prepared, dead_ = EntryState.WAITING, EntryState.PREPARED, EntryState.DEAD
@@ -221,6 +221,20 @@ async def test_a_lane_finds_entries_by_identity_and_by_label_in_every_state(stor
     ]
     assert list(await store.lanes.settle(gone)) == [True] * 3
     assert await states("x") == [("x", waiting), (uids[2], waiting)]
-    several = served(await store.lanes.find([(lane, "y"), (target.slot(1), "x"), (lane, uids[2])]))
+    several = served(await store.lanes.find([Asked(lane, "y"), Asked(target.slot(1), "x"), Asked(lane, uids[2])]))
     assert [[entry.id for entry in found] for found in several] == [["y#0000000000000"], [], [uids[2]]]
     assert label(uids[2]) == "x"
+
+
+async def test_many_entries_of_an_id_and_of_ids_that_begin_with_it_hide_none(store: Store, target: Target) -> None:
+    topic = split(Topic(target.topic, 10, group_qps=10))
+    many = [f"a#{n:013d}" for n in range(MOST_FOUND + 200)]
+    crowd = [f"a#{n:04d}#0000000000000" for n in range(MOST_FOUND + 200)]
+    for names in (many, crowd, ["a", "b#0000000000000"]):
+        assert all(await store.lanes.add([LaneAdd(topic.group(0), name, b"", 1 << 40) for name in names]))
+    assert await planned.recall(store.lanes, topic, ["a", "b"]) == {"a", "b"}
+    [state] = served(await store.lanes.inspect([topic.group(0)]))
+    assert state.waiting == len(crowd)
+    assert await planned.recall(store.lanes, topic, ["a#0007"]) == {"a#0007"}
+    [state] = served(await store.lanes.inspect([topic.group(0)]))
+    assert state.waiting == len(crowd) - 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
-from emq import errors, extras
+from emq import errors, extras, plurals
 from emq.clock import Clock
 from emq.host.statistics import HostStatistics
 from emq.inspect.trace import timeline
@@ -110,13 +110,35 @@ async def look_up(
     found = await _in_trail(directory, message_id, on_progress) if directory else []
     name = _topic_of(message_id, found, topic_name, directory)
     found = [e for e in found if e.topic == name]
+    uid, found, others = _one_of(message_id, found)
     topic = await _topic(sources, name, known=bool(found))
     if topic is None or timeline.state(found) in ENDED:
         notes = () if topic is not None else (f"topic {name!r} was deleted with its messages",)
         lines = timeline.lines(found, [], topic)
-        return Trace(message_id, name, topic, timeline.state(found), lines, found, notes=notes)
+        return Trace(uid, name, topic, timeline.state(found), lines, found, notes=(*notes, *others))
     of_group = await _of_group(directory, found, on_progress) if found else []
-    return await _unfinished(sources, topic, message_id, found, of_group, hosts, on_progress)
+    trace = await _unfinished(sources, topic, uid, found, of_group, hosts, on_progress)
+    return dataclasses.replace(trace, notes=(*trace.notes, *others))
+
+
+def _one_of(message_id: str, found: Sequence[Event]) -> tuple[str, Sequence[Event], Sequence[str]]:
+    """Of the messages that have an id, choose the last one that has not ended, else the last one.
+
+    Returns:
+        Its identity, its events, and notes that name the others.
+    """
+    lives: dict[str, list[Event]] = {}
+    for e in found:
+        lives.setdefault(events.origin(e.id or ""), []).append(e)
+    if len(lives) < 2:
+        return message_id, found, ()
+    going_on = [uid for uid, life in lives.items() if timeline.state(life) not in {*ENDED, events.DEAD}]
+    letters = [uid for uid, life in lives.items() if timeline.state(life) == events.DEAD]
+    uid = (going_on or letters or [*lives])[-1]
+    others = [each for each in lives if each != uid]
+    more = f" and {plurals.others(len(others) - 3)}" if len(others) > 3 else ""
+    note = f"{plurals.count(len(lives), 'message')} have the id {message_id!r}; trace another by its identity: "
+    return uid, lives[uid], (note + ", ".join(others[-3:]) + more,)
 
 
 async def _unfinished(

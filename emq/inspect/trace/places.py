@@ -26,7 +26,7 @@ from emq.storage.slot_store import RETRIES, Slot, SlotKind, SlotState
 from emq.storage.slot_store import Waiting as Member
 from emq.storage.store import Store
 from emq.topics.model import Topic
-from emq.trail.events import COPY
+from emq.trail import events
 
 PAGE = 500
 QUEUE_SEARCH = 20_000
@@ -184,7 +184,7 @@ class Finder:
         return None
 
     def _is(self, entry_id: str) -> bool:
-        return self._id in (entry_id, message.label(entry_id)) or entry_id.startswith(self._id + COPY)
+        return events.is_named(entry_id, self._id)
 
     # ------------------------------------------------------------------------------------------------------------ slots
 

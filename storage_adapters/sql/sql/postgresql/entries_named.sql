@@ -1,8 +1,8 @@
--- Entries of lanes by their id, or by a range of ids. :rows is JSON [[number, lane, id, begin, end], ...]; the range is
--- [begin, end). At most :most rows.
-SELECT CAST(r ->> 0 AS bigint) AS number, e.id, e.state
-FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS r
-JOIN store_groups AS g ON g.environment = :environment AND g.name = r ->> 1
+-- Entries of a lane by their id, or by a range of ids, [:begin, :end), behind the id :after. At most :page rows, in order.
+SELECT e.id, e.state
+FROM store_groups AS g
 JOIN store_entries AS e ON e.slot_id = g.id AND e.state < 3
-    AND (e.id = r ->> 2 OR (e.id >= r ->> 3 AND e.id < r ->> 4))
-LIMIT :most
+    AND e.id >= :id AND e.id < :end AND (e.id = :id OR e.id >= :begin) AND e.id > :after
+WHERE g.environment = :environment AND g.name = :lane
+ORDER BY e.id
+LIMIT :page
