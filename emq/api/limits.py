@@ -40,7 +40,7 @@ class Limits(NamedTuple):
     body_bytes: int = 8 << 20
     held_bytes: int = 128 << 20
     body_s: float = 15.0
-    at_once: int = 200
+    at_once: int = 64
     waiting: int = 1_000
     wait_s: float = 5.0
     requests_per_s: float = 1_000.0
