@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.spark import synthetic
-from bench.spark.standalone import Standalone, tasks_done, troubled
+from bench.spark.standalone import Standalone, one_task_left, tasks_done, troubled
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
 from emq import App, Settings, errors, servers
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STILL_S = 6.0
+"""Seconds for which an executor still stands still when its task is the last one: Spark starts the task again then."""
+
 PARTS = ("read", "stream", "write", "audit", "load")
 
 SPECULATIVE = {
@@ -89,7 +91,7 @@ class Parts:
         part = max(1, self._messages // 40)
         frame = session.read.format("emq").options(**self._options, topics="read", messages_per_partition=part).load()
         began = time.monotonic()
-        with troubled(self._cluster, tasks_done(session, 3), STILL_S):
+        with troubled(self._cluster, tasks_done(session, 3), one_task_left(session), STILL_S):
             rows = frame.select("group", "priority", "offset", "payload").collect()
         self._check("read", Counter(int(row.payload) for row in rows), self._messages)
         return time.monotonic() - began
@@ -100,7 +102,7 @@ class Parts:
         options["messages_per_partition"] = max(1, self._messages // 40)
         stream = session.readStream.format("emq").options(**options, columns="payload").load()
         began = time.monotonic()
-        with troubled(self._cluster, tasks_done(session, 3), STILL_S):
+        with troubled(self._cluster, tasks_done(session, 3), one_task_left(session), STILL_S):
             writer = stream.writeStream.format("parquet").option("path", files)
             query = writer.option("checkpointLocation", f"{files}-checkpoint").trigger(availableNow=True).start()
             query.awaitTermination()
@@ -115,7 +117,7 @@ class Parts:
         frame = session.range(0, count, 1, 8).selectExpr("cast(id as string) payload")
         options: dict[str, Any] = {**self._options, "topic": "written", "per_second": max(1.0, count / 8 / 3)}
         began = time.monotonic()
-        with troubled(self._cluster, tasks_done(session, 1), STILL_S):
+        with troubled(self._cluster, tasks_done(session, 1), one_task_left(session), STILL_S):
             frame.write.format("emq").mode("append").options(**options).save()
         took_s = time.monotonic() - began
         found = session.read.format("emq").options(**self._options, topics="written").load().select("payload")
@@ -129,7 +131,7 @@ class Parts:
         ledgers, trail = synthetic.write(self._directory / "clean", shape)
         options = AuditOptions([trail], [ledgers], topics=shape.catalog())
         began = time.monotonic()
-        with troubled(self._cluster, tasks_done(session, 1), STILL_S):
+        with troubled(self._cluster, tasks_done(session, 1), one_task_left(session), STILL_S):
             result = audit(session, options)
         if not result.ok:
             raise Wrong(f"audit: a clean run was found broken: {result.kinds[:3] or result.flaws[:3]}")

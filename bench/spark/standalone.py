@@ -27,6 +27,9 @@ LOOPBACK = "127.0.0.1"
 STARTED_S = 120.0
 """Longest wait for the master and its workers on a busy machine."""
 
+LONGEST_STILL_S = 100.0
+"""Longest time for which an executor stands still; after 120 s Spark takes it for lost."""
+
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 ROOT = Path(__file__).parents[2]
@@ -144,16 +147,20 @@ class Trouble(threading.Thread):
 
     Args:
         begun: whether the work has begun.
-        still_s: seconds for which an executor stands still; 0 for not at all.
+        alone: whether all tasks are done but those of the executor that stands still.
+        still_s: seconds for which the executor goes on to stand still after that; 0 to let no executor stand still.
 
     Attributes:
         killed, stopped: number of executors that were killed, and that stood still.
     """
 
-    def __init__(self, cluster: Standalone, begun: Callable[[], bool], still_s: float) -> None:
+    def __init__(
+        self, cluster: Standalone, begun: Callable[[], bool], alone: Callable[[], bool], still_s: float
+    ) -> None:
         super().__init__(daemon=True)
         self._cluster = cluster
         self._begun = begun
+        self._alone = alone
         self._still_s = still_s
         self._ended = threading.Event()
         self.killed = self.stopped = 0
@@ -169,7 +176,10 @@ class Trouble(threading.Thread):
             return
         others[0].send_signal(signal.SIGSTOP)
         self.stopped += 1
-        # Meanwhile the worker starts another executor in place of the one that was killed.
+        # Spark starts a task twice only once no other task is left to start.
+        deadline = time.monotonic() + LONGEST_STILL_S
+        while not (self._alone() or self._ended.is_set()) and time.monotonic() < deadline:
+            self._ended.wait(0.2)
         self._ended.wait(self._still_s)
         with contextlib.suppress(psutil.NoSuchProcess):
             others[0].send_signal(signal.SIGCONT)
@@ -180,13 +190,18 @@ class Trouble(threading.Thread):
 
 
 @contextlib.contextmanager
-def troubled(cluster: Standalone, begun: Callable[[], bool], still_s: float = 0.0) -> Iterator[Trouble]:
+def troubled(
+    cluster: Standalone,
+    begun: Callable[[], bool],
+    alone: Callable[[], bool] = lambda: True,
+    still_s: float = 0.0,
+) -> Iterator[Trouble]:
     """Trouble the executors while the block runs.
 
     Raises:
         EMQError: the block ended before any executor was killed, so it shows nothing.
     """
-    trouble = Trouble(cluster, begun, still_s)
+    trouble = Trouble(cluster, begun, alone, still_s)
     trouble.start()
     try:
         yield trouble
@@ -198,10 +213,16 @@ def troubled(cluster: Standalone, begun: Callable[[], bool], still_s: float = 0.
 
 def tasks_done(session: SparkSession, least: int) -> Callable[[], bool]:
     """Return a function that tells whether a job that runs has ended this many tasks."""
+    return lambda: any(done >= least for done, _ in _stages(session))
+
+
+def one_task_left(session: SparkSession) -> Callable[[], bool]:
+    """Return a function that tells whether a job that runs has ended all tasks but one."""
+    return lambda: any(0 < total - done <= 1 < total for done, total in _stages(session))
+
+
+def _stages(session: SparkSession) -> list[tuple[int, int]]:
+    """Return the number of tasks that have ended, and of all tasks, of each stage that runs."""
     tracker: Any = session.sparkContext.statusTracker()
-
-    def begun() -> bool:
-        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-        return any(stage is not None and stage.numCompletedTasks >= least for stage in stages)
-
-    return begun
+    found = (tracker.getStageInfo(number) for number in tracker.getActiveStageIds())
+    return [(stage.numCompletedTasks, stage.numTasks) for stage in found if stage is not None]

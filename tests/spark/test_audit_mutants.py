@@ -67,7 +67,7 @@ OPERATORS: dict[str, Operator] = {
     "no-start": Operator(_is(events.STARTED), lambda row: [], 0.9),
     "no-settle": Operator(_is(events.SETTLED), lambda row: [], 0.85),
     "no-retry": Operator(_is(events.RETRIED), lambda row: [], 0.6),
-    "no-owner": Operator(_is(events.OWNED), lambda row: [], 1.0),
+    "no-owner": Operator(_is(events.OWNED), lambda row: [], 0.9),
     "started-twice": Operator(_is(events.STARTED), lambda row: [row, _later(row)], 0.85),
     "settled-twice": Operator(_is(events.SETTLED), lambda row: [row, _later(row)], 1.0),
     "settle-is-death": Operator(
