@@ -56,7 +56,9 @@ class Standalone:
         self._start("master.Master", "--host", LOOPBACK, "--port", str(self._port), "--webui-port", "0")
         for number in range(self._workers):
             work = str(self._directory / f"work-{number}")
-            options = ("--host", LOOPBACK, "--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", work)
+            # Spark starts no task twice on one host, so each worker has an address of its own.
+            host = f"127.0.0.{number + 1}"
+            options = ("--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", work)
             self._start("worker.Worker", *options, self.url)
         deadline = time.monotonic() + STARTED_S
         while len(re.findall("Registering worker", self._log("master.Master"))) < self._workers:
@@ -126,7 +128,6 @@ class Standalone:
         environment = {
             **os.environ,
             "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": _SMALL,
             "PYTHONPATH": str(ROOT),
