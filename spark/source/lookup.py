@@ -9,7 +9,7 @@ from typing import NamedTuple
 from emq import errors
 from emq.message import Message
 from emq.storage.answers import served
-from emq.storage.lane_store import LaneStore
+from emq.storage.lane_store import Asked, LaneStore
 from emq.storage.log_store import LogStore
 from spark.source.messages import bounds_of
 from spark.source.rows import decoded
@@ -92,7 +92,7 @@ async def look_in_lanes(lanes: LaneStore, asked: Iterable[tuple[str, str]]) -> C
     found = Counter[str]()
     places = sorted(set(asked))
     for start in range(0, len(places), LANES_CHUNK):
-        part = places[start : start + LANES_CHUNK]
-        for (_, id_), entries in zip(part, served(await lanes.find(part)), strict=True):
-            found[id_] += len(entries)
+        part = [Asked(*place) for place in places[start : start + LANES_CHUNK]]
+        for each, entries in zip(part, served(await lanes.find(part)), strict=True):
+            found[each.id] += len(entries)
     return found

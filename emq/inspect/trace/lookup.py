@@ -121,7 +121,7 @@ async def look_up(
     return dataclasses.replace(trace, notes=(*trace.notes, *others))
 
 
-def _one_of(message_id: str, found: Sequence[Event]) -> tuple[str, Sequence[Event], Sequence[str]]:
+def _one_of(message_id: str, found: list[Event]) -> tuple[str, list[Event], Sequence[str]]:
     """Of the messages that have an id, choose the last one that has not ended, else the last one.
 
     Returns:
