@@ -106,8 +106,13 @@ async def list_keys(
     rows = [_row(key, now_us) for key in page.rows]
     data = [
         {
-            "id": key.id, "kind": key.kind, "role": key.role, "tenant": key.tenant, "name": key.name,
-            "made_by": key.parent, **_times(key),
+            "id": key.id,
+            "kind": key.kind,
+            "role": key.role,
+            "tenant": key.tenant,
+            "name": key.name,
+            "made_by": key.parent,
+            **_times(key),
         }
         for key in page.rows
     ]
