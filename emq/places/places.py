@@ -25,7 +25,7 @@ class _Tenant:
 
 
 class Places:
-    """`capacity` places, given out by `sharing.Shares`. The requests of one tenant are served in their order.
+    """`capacity` places, given out by `sharing.room`. The requests of one tenant are served in their order.
 
     The object belongs to one event loop at a time; in another loop all places are free again.
 
@@ -42,7 +42,6 @@ class Places:
     def _begin(self) -> None:
         self.used = self.waiting = 0
         self._tenants: dict[str, _Tenant] = {}
-        self._shares = sharing.Shares(self.capacity)
         self._crowd: sharing.Crowd[_Tenant] = sharing.Crowd()
         self._looking: asyncio.TimerHandle | None = None
 
@@ -55,10 +54,10 @@ class Places:
         tenant, now_us = self._tenant(name), self._now_us()
         if tenant.waiting:
             return None
-        # Below a quarter no known tenant's share is smaller than the free places.
-        if self.used * 4 >= self.capacity or not tenant.pace.known:
-            places, _ = self._shares.room(tenant.pace, self.used, tenant.held, now_us)
-            if places <= 0:
+        # Below a quarter no tenant's share is smaller than the free places.
+        if self.used * 4 >= self.capacity:
+            full_at = sharing.ceiling(self.capacity, tenant.pace.hold_s(now_us))
+            if sharing.room(full_at, self.used, tenant.held) <= 0:
                 return None
         return self._give(tenant, now_us)
 
@@ -111,8 +110,8 @@ class Places:
     def _serve(self, tenant: _Tenant) -> None:
         while tenant.waiting:
             now_us = self._now_us()
-            places, full_at = self._shares.room(tenant.pace, self.used, tenant.held, now_us)
-            if places <= 0:
+            full_at = sharing.ceiling(self.capacity, tenant.pace.hold_s(now_us))
+            if sharing.room(full_at, self.used, tenant.held) <= 0:
                 self._crowd.wait(tenant, sharing.used_at_most(full_at, tenant.held))
                 if self._looking is None and self._loop is not None:
                     self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)

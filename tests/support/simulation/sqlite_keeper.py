@@ -106,8 +106,14 @@ class _BlockingDatabase(InlineDatabase, StoreDatabase):
         super().__init__(url)
         self._copier = None
 
-    def _transact(self, fn: Callable[[sa.Connection], T], read_only: bool, durability: Durability | None) -> T:
-        result = super()._transact(fn, read_only, durability)
+    def _transact(
+        self,
+        fn: Callable[[sa.Connection], T],
+        read_only: bool,
+        durability: Durability | None,
+        long_s: float | None = None,
+    ) -> T:
+        result = super()._transact(fn, read_only, durability, long_s)
         if not read_only:
             _commits[str(self.url.database)] += 1
         return result
