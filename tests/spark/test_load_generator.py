@@ -68,7 +68,7 @@ def rows(place: Path) -> list[dict[str, Any]]:
 
 
 def stored(data: Data) -> Counter[str]:
-    return Counter(m.id for n in range(1, 5) for m in data.messages(f"load-{n}"))
+    return Counter(m.uid for n in range(1, 5) for m in data.messages(f"load-{n}"))
 
 
 def test_a_load_publishes_what_the_plan_asks_and_leaves_a_complete_ledger(
