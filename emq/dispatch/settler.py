@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from emq import errors, message
@@ -145,7 +145,14 @@ class Settler:
             ([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes),
             ([p for p in batch if p.moves], self._move),
         )
-        return [partial(call, some) for part, call in parts for some in self._apart(part)]
+        return [partial(self._after_records, call, some) for part, call in parts for some in self._apart(part)]
+
+    async def _after_records(
+        self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]
+    ) -> None:
+        """Settle a batch once what somebody recorded of its messages is written."""
+        await self._records.written_at_last()
+        await call(batch)
 
     def _apart(self, part: Sequence[Pending]) -> list[Sequence[Pending]]:
         return self._troubles.apart(part, lambda pending: pending.group.name)
@@ -170,7 +177,6 @@ class Settler:
             for place, answer in zip(places, answers, strict=True):
                 self._done(batch[place], answer)
 
-        await self._records.written_at_last()
         await self._members.settle([slot_verdict(p) for p in batch], _slots_of(batch), done)
 
     async def _settle_lanes(self, batch: Sequence[Pending]) -> None:
@@ -179,7 +185,6 @@ class Settler:
         If the call is a repeat, the entry may be there in another state, or an operator has taken it from there: then
         the add changes nothing.
         """
-        await self._records.written_at_last()
         left, vanished = [], []
         for pending in batch:
             if pending.proven:
@@ -227,7 +232,6 @@ class Settler:
 
     async def _move(self, batch: Sequence[Pending]) -> None:
         """Add messages to their lanes, and then finish them in their present places."""
-        await self._records.written_at_last()
         now_ms = self._clock.now_us() // 1000
         adds = [lane_add(pending, now_ms) for pending in batch]
         todo = [i for i, pending in enumerate(batch) if not pending.proven]

@@ -123,7 +123,7 @@ async def _in_lanes(parts: Parts, topic: Topic, made: Sequence[Message], now_us:
         if places[letter.id] in found or first.setdefault(letter.id, letter) is not letter:
             verdicts.append(LaneSettle(lane, letter.uid, LaneVerdict.PURGE, for_good=True))
         else:
-            body = message.encode_retry(_of_uid(m, letter.uid))
+            body = message.encode_retry(msgspec.structs.replace(m, uid=letter.uid))
             replay = LaneSettle(lane, letter.uid, LaneVerdict.REPLAY, None, now_us // 1000, body, priority=m.priority)
             verdicts.append(replay)
     answers: list[object] = []
@@ -135,10 +135,6 @@ async def _in_lanes(parts: Parts, topic: Topic, made: Sequence[Message], now_us:
             priority = made[places[letter.id]].priority
             app.trail.record(events.Replayed(now_us, topic.name, letter.group, priority, letter.uid))
     return found
-
-
-def _of_uid(m: Message, uid: str) -> Message:
-    return msgspec.structs.replace(m, uid=uid)
 
 
 async def _added(parts: Parts, topic: Topic, made: dict[int, Message], now_us: int) -> dict[int, Put]:

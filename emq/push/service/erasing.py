@@ -28,9 +28,6 @@ from emq.storage.lane_store import EntryState, LaneSettle, LaneVerdict
 ERASED = "the payload was erased"
 """The reason of deliveries that are cancelled because their payload was erased."""
 
-CHUNK = 3_000
-"""Most verdicts in one call to the store."""
-
 ByTopic = Mapping[str, Sequence[str]]
 """Ids of messages by topic."""
 
