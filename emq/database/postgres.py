@@ -34,9 +34,11 @@ what the statement has waited for, and the connection stays."""
 STATEMENT_MS = 12_000
 """Most milliseconds of a statement: a little more than the deadline of all but the longest calls."""
 
+IDLE_MS = 30_000
+"""Most milliseconds that a process which was stopped in the middle of a transaction holds its locks."""
+
 _SETTINGS = {
-    # Most milliseconds that a process which was stopped in the middle of a transaction holds its locks.
-    "idle_in_transaction_session_timeout": 30_000,
+    "idle_in_transaction_session_timeout": IDLE_MS,
     "lock_timeout": LOCK_MS,
     "statement_timeout": STATEMENT_MS,
 }

@@ -192,7 +192,8 @@ def test_who_does_not_read_is_not_waited_for(api: Live, monkeypatch: pytest.Monk
         connection.settimeout(10)
         connection.connect((api.host, api.port))
         with contextlib.suppress(OSError):
-            for _ in range(100):
+            until = time.monotonic() + 60  # on a busy machine, the answers that nobody reads are long in coming
+            while time.monotonic() < until:
                 connection.sendall(b"GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
                 time.sleep(0.02)
             pytest.fail("the connection must end")
