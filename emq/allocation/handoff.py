@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from emq.allocation.records import Entry, Former
 
@@ -89,6 +89,11 @@ class Handoff:
     def reset(self) -> None:
         """Forget all groups, since the membership ended."""
         self.__init__()  # type: ignore[misc]
+
+    @property
+    def planned(self) -> Collection[str]:
+        """The groups that the plan gives to this host."""
+        return self._planned.keys()
 
     @property
     def draining(self) -> frozenset[str]:

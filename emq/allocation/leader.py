@@ -33,6 +33,9 @@ RESIGN_S = 5.0
 RETRY_S = 0.5
 FOREIGN_S = 10.0
 
+SURE_S = 30.0
+"""Seconds after which a leader reads all records again, also those of which no watch has told that they changed."""
+
 TOGETHER = 100
 """Number of nodes written at a time."""
 
@@ -93,6 +96,7 @@ class Leader:
         self._behind_since: float | None = None
         self._unable_since: float | None = None
         self._leading_since = 0.0
+        self._sure_at = 0.0
         self._in_force: _InForce | None = None
         self._done: object = None
         self._watched = WatchedRecords(seat.tree, self._changed.set)
@@ -123,9 +127,10 @@ class Leader:
                     await self._round()
                     self._complaint.over()
                     self._unable_since = None
-                # A leader checks every few seconds whether it can still plan, also when nothing changes.
+                # A leader checks every few seconds whether it can still plan, also when nothing changes; the others
+                # check whether the one before them is still there, in case a watch was lost.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RESIGN_S if self.leading else None):
+                    async with asyncio.timeout(RESIGN_S):
                         await self._changed.wait()
                 await asyncio.sleep(DEBOUNCE_S if self.leading and (self.plans or self._debounce_first) else 0)
             except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:
@@ -139,7 +144,7 @@ class Leader:
                 await asyncio.sleep(RETRY_S)
             except plan.BrokenPlan:
                 log.exception("a plan broke its own rules; the plan in force stays")
-                await self._changed.wait()
+                await asyncio.sleep(FOREIGN_S)
             except (errors.ForeignTree, protocol.NodeTooLarge) as exc:
                 self._in_force = None
                 self._complaint.say(f"{exc}; nothing is planned")
@@ -200,6 +205,9 @@ class Leader:
 
     async def _round(self) -> None:
         """Make the plan that members, groups and orders ask for, unless that plan is in force already."""
+        if (now := self._clock.now()) > self._sure_at + SURE_S:
+            self._watched.forget()  # in case a watch was lost
+            self._sure_at = now
         members = await self._watched.below(self._paths.running, Running)
         orders = await self._watched.below(self._paths.operator, Order)
         quotas, catalog = self._quotas, self._catalog

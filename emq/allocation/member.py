@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from emq import errors
@@ -121,6 +121,9 @@ class ClusterMembership:
     def plan(self) -> PlanInForce | None:
         return None if self._record is None else PlanInForce(self._record.generation, len(self._record.lists))
 
+    def given(self) -> Collection[str]:
+        return self._handoff.planned
+
     # -------------------------------------------------------------------------------------------- what the host calls
 
     async def join(self) -> None:
@@ -164,19 +167,19 @@ class ClusterMembership:
                 self._changed.set()
         self._offered = quotas
         self._leader.offer(quotas, catalog, units)
-        # A host that knows more topics now may take groups that it did not know before.
-        self._assigned.set()
 
     async def assignments(self) -> AsyncIterator[Assignment]:
+        told: Assignment | None = None
         while True:
-            await self._assigned.wait()
-            self._assigned.clear()
             if self._broken is not None:
                 raise self._broken
-            if self._current is None:
-                continue  # nothing was planned yet
-            self._handoff.taken(self._current.groups)
-            yield self._current
+            if self._current is None or self._current is told:
+                self._assigned.clear()
+                await self._assigned.wait()
+                continue
+            told = self._current
+            self._handoff.taken(told.groups)
+            yield told
 
     async def released(self, groups: Iterable[str]) -> None:
         self._released_s = self._clock.now()

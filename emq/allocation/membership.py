@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from emq.allocation.plan import handler_sets
@@ -75,6 +75,9 @@ class Membership(Protocol):
     def plan(self) -> PlanInForce | None:
         """The plan that the member follows; None before the first."""
 
+    def given(self) -> Collection[str]:
+        """Return the groups that the plan gives to this member, also those that their former owners still hold."""
+
     async def join(self) -> None:
         """Become a member. Raises `HostConflict` if another host has the name."""
 
@@ -90,7 +93,10 @@ class Membership(Protocol):
         """
 
     def assignments(self) -> AsyncIterator[Assignment]:
-        """Yield the current assignment, then each new one. A slow reader misses assignments that are out of date."""
+        """Yield the current assignment, then each new one. A slow reader misses assignments that are out of date.
+
+        Each call begins with the current assignment, so that a reader that broke has missed nothing.
+        """
 
     async def released(self, groups: Iterable[str]) -> None:
         """Tell the cluster that this host drained and checkpointed these groups and no longer consumes them."""
@@ -196,10 +202,14 @@ class LocalMembership:
         self._cluster = cluster
         self._current = Assignment({})
         self._changed = asyncio.Event()
+        self._is_assigned = False
 
     @property
     def plan(self) -> PlanInForce | None:
         return self._cluster.plan
+
+    def given(self) -> Collection[str]:
+        return self._current.groups.keys()
 
     async def join(self) -> None:
         await self._cluster.change(joining=self)
@@ -208,11 +218,14 @@ class LocalMembership:
         await self._cluster.change(quotas=quotas, units=units)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
+        told: Assignment | None = None
         while True:
-            await self._changed.wait()
+            if not self._is_assigned or self._current is told:
+                await self._changed.wait()
             self._changed.clear()
-            self.seen.update(self._current.groups)
-            yield self._current
+            told = self._current
+            self.seen.update(told.groups)
+            yield told
 
     async def released(self, groups: Iterable[str]) -> None:
         groups = list(groups)
@@ -229,5 +242,5 @@ class LocalMembership:
         await self._cluster.change(leaving=self)
 
     def assign(self, assignment: Assignment) -> None:
-        self._current = assignment
+        self._current, self._is_assigned = assignment, True
         self._changed.set()

@@ -32,6 +32,7 @@ class HostRow(msgspec.Struct, frozen=True):
         ordered_weight: the weight that an operator ordered instead.
         groups: number of groups that the plan gives it.
         waiting: number of these groups that it does not have yet.
+        unconsumed: number of these groups that it does not consume, by its latest snapshot; None without a fresh one.
         quota: starts a second of its groups.
         load: its quota over its fair share; None if it has no share, or if quotas are not known.
         started_per_s: starts a second by its latest snapshot; None if there is no fresh one.
@@ -49,6 +50,7 @@ class HostRow(msgspec.Struct, frozen=True):
     drain: bool = False
     groups: int = 0
     waiting: int = 0
+    unconsumed: int | None = None
     quota: float = 0.0
     load: float | None = None
     started_per_s: float | None = None
@@ -67,7 +69,7 @@ def rows(view: View, known: DatabaseView) -> list[HostRow]:
         groups.setdefault(owned.host, []).append(group)
     waiting = {h: sum(view.holding(g) is not Holding.HELD for g in mine) for h, mine in groups.items()}
     load = loads(view, known.quotas)
-    rates = {s.host.host: s.host.rates.started for s in known.hosts if s.live}
+    live = {s.host.host: s.host for s in known.hosts if s.live}
     found = []
     for host in view.hosts:
         member, order = view.members.get(host), view.orders.get(host, Order())
@@ -79,9 +81,10 @@ def rows(view: View, known: DatabaseView) -> list[HostRow]:
             drain=order.drain,
             groups=len(groups.get(host, ())),
             waiting=waiting.get(host, 0),
+            unconsumed=None if host not in live else live[host].unconsumed,
             quota=sum(known.quotas.get(group, 0.0) for group in groups.get(host, ())),
             load=load.get(host),
-            started_per_s=rates.get(host),
+            started_per_s=None if host not in live else live[host].rates.started,
         )
         if member is not None:
             row = msgspec.structs.replace(
@@ -130,6 +133,8 @@ def troubles(view: View, found: Iterable[HostRow], known: DatabaseView) -> list[
     for seen in known.hosts:
         if seen.live and seen.host.clock is not None and seen.host.clock.trouble:
             lines.append(f"{seen.host.host}: {seen.host.clock.trouble}")
+        if seen.live and seen.host.trouble:
+            lines.append(f"{seen.host.host}: {seen.host.trouble}")
     if view.groups and not view.members:
         lines.append(f"no host is there: nobody consumes the {output.count(len(view.groups), 'group')}")
     elif view.members and not view.leader:
@@ -205,7 +210,7 @@ def _cells(view: View, row: HostRow) -> tuple[output.Cell, ...]:
         row.host,
         _state(row),
         _weight(row),
-        f"{row.groups:,}" + (f", {row.waiting:,} waiting" if row.waiting else ""),
+        f"{row.groups:,}" + (f", {waiting:,} waiting" if (waiting := max(row.waiting, row.unconsumed or 0)) else ""),
         row.quota,
         None if row.load is None else f"{row.load:.2f}",
         row.started_per_s,

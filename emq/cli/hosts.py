@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from emq.cli.cluster import DatabaseView
     from emq.inspect.snapshots import AgedSnapshot
 
 
@@ -28,8 +29,8 @@ async def hosts(
 
     load: the quotas of the host's groups, divided by its fair share; 1.00 is exactly its share.
 
-    waiting: groups that the plan gives to the host, but that it does not own yet, mostly because the former owner still
-    finishes messages.
+    waiting: groups that the plan gives to the host, but that it does not consume yet, mostly because the former owner
+    still finishes messages. A line below the table names groups that wait for longer than a move takes, and the reason.
 
     released: whether the host has given up all groups that plans took from it, or up to which plan; "all but 3" means
     that it still finishes messages of 3 such groups.
@@ -66,11 +67,16 @@ async def _alone(session: Session, *, watch: bool, interval_s: float, count: int
             "environment": str(session.settings.environment),
             "leader": None,
             "hosts": [_data(seen) for seen in known.hosts],
-            "trouble": [known.trouble] if known.trouble else [],
+            "trouble": _troubles(known),
         }
-        return data, lambda: _table(known.hosts, known.trouble)
+        return data, lambda: _table(known.hosts, "\n".join(_troubles(known)))
 
     await refreshing.show(session, look, watch=watch, interval_s=interval_s, count=count)
+
+
+def _troubles(known: DatabaseView) -> list[str]:
+    lines = [known.trouble] if known.trouble else []
+    return lines + [f"{s.host.host}: {s.host.trouble}" for s in known.hosts if s.live and s.host.trouble]
 
 
 def _data(seen: AgedSnapshot) -> dict[str, object]:
@@ -79,6 +85,7 @@ def _data(seen: AgedSnapshot) -> dict[str, object]:
         "host": host.host,
         "state": "live" if seen.live else "stale",
         "groups": host.groups,
+        "unconsumed": host.unconsumed,
         "started_per_s": host.rates.started,
         "age_s": round(seen.age_s, 3),
     }
@@ -106,5 +113,7 @@ def _table(hosts: Sequence[AgedSnapshot], trouble: str) -> RenderableType:
         for seen in hosts
     ]
     return Group(
-        output.table("", ("host", "state", "groups", "per s", "up"), rows, right=("groups", "per s")), NO_CLUSTER
+        output.table("", ("host", "state", "groups", "per s", "up"), rows, right=("groups", "per s")),
+        *([output.plain(trouble)] if trouble else []),
+        NO_CLUSTER,
     )

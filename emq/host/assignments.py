@@ -1,23 +1,31 @@
-"""Carries out the assignments of the membership: acquires the groups given to this host, lets go of the others."""
+"""Carries out the assignments of the membership: acquires the groups given to this host, lets go of the others.
+
+The host does not rely on being told: every `LOOK_S` it compares what it is given, what it holds and what it consumes,
+and repairs the difference, whatever has caused it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
 from emq import errors, plurals
 from emq.allocation.membership import Assignment, Membership
 from emq.clock import Clock
 from emq.groups.owned import OwnedGroup
-from emq.host.ownership import Ownership
+from emq.host.ownership import Acquired, Ownership
 from emq.loops.slicing import in_slices
-from emq.loops.troubles import Troubles
+from emq.loops.troubles import Complaint, Troubles
+from emq.storage.answers import FAILURES, Failure, unexpected
 
 log = logging.getLogger(__name__)
 
-TRY_AGAIN_S = 1.0
+LOOK_S = 1.0
+"""Seconds after which the host compares what it is given with what it consumes, if nothing has told it to before."""
 
 EARLIEST, LATEST = 0.15, 0.35
 """Part of a second, from and to, in which the host begins to let go of groups. A new owner starts nothing in the second
@@ -65,7 +73,9 @@ class Assignments:
         self._letting_go: set[str] = set()
         self._refused: dict[str, int] = {}
         self._is_asking = False
+        self._is_stopping = False
         self._changed = asyncio.Event()
+        self._complaint = Complaint(log)
         self._troubles = Troubles("their groups wait to be acquired")
         self._tasks: set[asyncio.Task[None]] = set()
         self.ready = asyncio.Event()
@@ -88,19 +98,33 @@ class Assignments:
         """Acquire groups and let go of groups until the owned groups are the assigned ones. Ends by cancellation."""
         try:
             while True:
-                await self._changed.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._changed.wait()
                 self._changed.clear()
+                if self._is_stopping:
+                    continue
                 self._let_go_of_the_rest()
+                self._start_again_what_stands()
                 self._refused = {g: e for g, e in self._refused.items() if self._target.groups.get(g) == e}
                 try:
                     await self._catalog(self._target.catalog)
                     await self._acquire()
+                    self._complaint.over()
                 except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull) as exc:
-                    log.warning("%s; trying again", exc)
-                    asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._changed.set)
+                    self._complaint.say(f"{exc}; trying again")
         finally:
             for task in self._tasks:
                 task.cancel()
+
+    def stop(self) -> None:
+        """Acquire nothing more, and leave it to the caller to let go of what the host has."""
+        self._is_stopping = True
+
+    @property
+    def trouble(self) -> str:
+        """The error that keeps groups from being acquired; empty without one."""
+        return self._troubles.latest or self._complaint.said
 
     def fenced(self, group: OwnedGroup) -> None:
         """Forget a group whose epoch a store has refused, because the group has another owner.
@@ -111,9 +135,7 @@ class Assignments:
         self._ownership.lost(group)
         if self._target.groups.get(group.name) == group.epoch and not self._is_asking:
             self._is_asking = True
-            task = asyncio.create_task(self._ask_about_all(), name="emq strangers")
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            self._spawn(self._ask_about_all(), "emq strangers")
         self._refuse(group.name, group.epoch)
 
     def shrunk(self, group: OwnedGroup) -> None:
@@ -124,9 +146,7 @@ class Assignments:
         """
         if self._ownership.groups.get(group.name) is group and group.name not in self._letting_go:
             self._letting_go.add(group.name)
-            task = asyncio.create_task(self._start_again(group), name="emq start again")
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            self._spawn(self._start_again(group), "emq start again")
 
     def created(self, former: Iterable[OwnedGroup]) -> None:
         """Look at the assignment again, because the catalog has new topics.
@@ -151,7 +171,7 @@ class Assignments:
     async def _ask_about_all(self) -> None:
         try:
             await self._ownership.look_at_lanes()
-            await asyncio.sleep(TRY_AGAIN_S)
+            await asyncio.sleep(LOOK_S)
         finally:
             self._is_asking = False
 
@@ -161,22 +181,25 @@ class Assignments:
 
     def _let_go_of_the_rest(self) -> None:
         """Begin to let go of groups that are not assigned any more. Needs neither the store nor the database."""
-        target = self._target.groups
-        gone = [g for g, e in self._told.items() if target.get(g) != e and g not in self._letting_go]
-        if gone:
+        target, owned = self._target.groups, self._ownership.groups
+        gone = [] if self._told == target else [g for g, e in self._told.items() if target.get(g) != e]
+        # What is held and was never told, or is held under another epoch: no course of events leads there.
+        gone += [g for g in owned.keys() - self._told.keys() if g not in target]
+        gone += [g for g, group in owned.items() if group.epoch != self._told.get(g, group.epoch)]
+        if gone := [g for g in dict.fromkeys(gone) if g not in self._letting_go]:
             self._letting_go.update(gone)
-            task = asyncio.create_task(self._let_go(gone, self._target.era), name="emq release")
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            self._spawn(self._let_go(gone, self._target.era), "emq release")
+
+    def _start_again_what_stands(self) -> None:
+        """Acquire groups again that an error in the middle has left stopped, while nobody lets go of them."""
+        for group in [g for g in self._ownership.groups.values() if g.stopping and g.name in self._target.groups]:
+            self.shrunk(group)
 
     async def _acquire(self) -> None:
         target = self._target.groups
-        owned = self._ownership.groups
-        new = {
-            g: e
-            for g, e in target.items()
-            if g not in owned and g not in self._letting_go and self._refused.get(g) != e
-        }
+        absent = target.keys() - self._ownership.groups.keys() - self._letting_go
+        # In the order of the target: a set's order changes from run to run.
+        new = {g: e for g, e in target.items() if g in absent and self._refused.get(g) != e} if absent else {}
         if new:
             started, era = time.monotonic(), self._target.era
             acquired = waits = 0
@@ -187,7 +210,7 @@ class Assignments:
             ]
             for names in parts:
                 part = {group: new[group] for group in names}
-                refused, waiting = await self._ownership.acquire(part, lambda: self._target.era == era)
+                refused, waiting = await self._acquire_part(part, era)
                 for group in refused:
                     self._refuse(group, new[group])
                 for group in part.keys() - waiting.keys():
@@ -195,13 +218,22 @@ class Assignments:
                 for group, failure in waiting.items():
                     self._troubles.failed(group, failure)
                 waits += len(waiting)
-                acquired += len(part) - len(refused) - len(waiting)
-            if waits:
-                asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._changed.set)
+                acquired += sum(group in self._ownership.groups for group in part)
             if waits == len(new):
                 return
-            log.info("acquired %s in %.2f s", plurals.count(acquired, "group"), time.monotonic() - started)
+            if acquired:
+                log.info("acquired %s in %.2f s", plurals.count(acquired, "group"), time.monotonic() - started)
         self.ready.set()
+
+    async def _acquire_part(self, part: Mapping[str, int], era: int) -> Acquired:
+        """Acquire some groups; after an error that nobody expects, have each asked for alone: one may be the cause."""
+        try:
+            return await self._ownership.acquire(part, lambda: self._target.era == era and not self._is_stopping)
+        except (errors.DatabaseUnavailable, *FAILURES):
+            raise
+        except Exception as exc:
+            failure: Failure = unexpected(exc)
+            return Acquired((), {group: failure for group in part if group not in self._ownership.groups})
 
     async def _let_go(self, gone: Iterable[str], era: int) -> None:
         left, count, started = set(gone), 0, time.monotonic()
@@ -223,10 +255,14 @@ class Assignments:
         finally:
             self._letting_go.difference_update(left)
 
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("letting go of groups broke; they are tried again in %g s", TRY_AGAIN_S, exc_info=bug)
-            asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._changed.set)
+            log.error("letting go of groups broke; they are tried again in %g s", LOOK_S, exc_info=bug)
         else:
             self._changed.set()

@@ -27,6 +27,7 @@ from emq.groups.context import HostContext
 from emq.groups.events import GROUP_LOOPS, GroupLoop, HostEvents
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.assignments import Assignments
+from emq.host.consumption import Consumption
 from emq.host.group_loops import Loops
 from emq.host.group_quotas import GroupQuotas
 from emq.host.handlers import Handlers
@@ -106,7 +107,7 @@ class Host(HostEvents):
         self.guard.names.update(GROUP_LOOPS)  # so that the metrics count from 0: an alert sees no first value
         self.on_deleted: list[Callable[[str], None]] = []
         self._version = 0
-        self._has_offered = False
+        self._must_offer = True
         self._is_member = False
         self._refreshing = asyncio.Lock()
         self._quotas = GroupQuotas()
@@ -161,6 +162,7 @@ class Host(HostEvents):
             checkpoints.database,
             self.lag,
             WatchedTenants(ownership.owned, clock),
+            Consumption(membership, ownership, lambda: self.assignments.trouble, options.drain_s),
         )
         self.recorder = Recorder(parts, checkpoints, membership.host, clock)
         self.deliveries = services.deliveries
@@ -291,6 +293,7 @@ class Host(HostEvents):
         if not self.parts.database.away_s:  # without the database, no host can take a group over
             await self._membership.hand_over(self.options.drain_s + HAND_OVER_S)
         await self.dispatcher.stop()
+        self.assignments.stop()
         self._last_steps.begin(self.options.drain_s)
         async with self._last_steps.step("letting go of the groups"):
             await self.ownership.release(list(self.ownership.groups), self.options.drain_s)
@@ -337,14 +340,16 @@ class Host(HostEvents):
                 self.checkpointer.save_again(self.ownership.groups.values())
             if gone := changes.gone(self.ownership.topics):
                 # Deletions go first, alone: a topic deleted and created again has new groups under old names.
+                self._must_offer = True  # until the membership has been told: an error may come in between
                 await self.ownership.apply((), gone)
                 for name in gone:
                     for forget in self.on_deleted:
                         forget(name)
                 await self._offer(changes.version)
             created = any(topic.name not in self.ownership.topics for topic in changes.changed)
+            self._must_offer = self._must_offer or bool(changes.changed)
             former = await self.ownership.apply(changes.changed, ())
-            if changes.changed or not self._has_offered:
+            if self._must_offer:
                 await self._offer(changes.version)
             self._version = changes.version
             if created:
@@ -354,8 +359,8 @@ class Host(HostEvents):
         """Tell the membership which groups exist and their quotas."""
         topics = self.ownership.topics
         offered, units = await self._quotas.of(topics), await self._quotas.units(topics)
-        self._has_offered = True
         await self._membership.offer(offered, version, units)
+        self._must_offer = False
 
     async def _look_at_catalog(self, version: int) -> None:
         """Read the catalog unless the host already knows this version or a newer one."""

@@ -27,7 +27,7 @@ from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.quota import pacing
 from emq.quota.charge import limited
 from emq.storage import marks
-from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.answers import FAILURES, Failure, of_each, unexpected
 from emq.storage.names import index_of, parts_of, topic_of
 from emq.storage.store import Store
 from emq.topics.key_layouts import KeyGate
@@ -149,7 +149,12 @@ class Ownership:
             if not still():
                 return Acquired()
             if self._may_build(name, saved):
-                self._take(name, wanted[name], saved)
+                try:
+                    self._take(name, wanted[name], saved)
+                except Exception as exc:  # a failure of one group must not keep the host from the others
+                    waiting[name] = unexpected(exc)
+                    if (group := self.groups.get(name)) is not None:
+                        self._forget(group)
         return Acquired(sorted(refused), waiting)
 
     def _may_build(self, name: str, saved: Mapping[str, Checkpoint]) -> bool:

@@ -24,6 +24,7 @@ from emq.fetcher.puller import Puller
 from emq.groups.capacity import Gauge
 from emq.groups.deliveries import SIZES
 from emq.groups.owned import OwnedTopic
+from emq.host.consumption import Consumption
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
 from emq.host.statistics import IN_SLOT, HostStatistics, Move, Rates, ThrottledTopic, TopicStatistics, Totals
@@ -72,6 +73,7 @@ class Parts(NamedTuple):
     database: Database
     lag: LagSampler
     watched: WatchedTenants
+    consumption: Consumption
 
 
 class _Mark(NamedTuple):
@@ -153,6 +155,9 @@ class Recorder:
             quota=parts.lag.quota,
             plan=plan.version if (plan := parts.membership.plan) is not None else 0,
             moves=tuple(self._moves),
+            unconsumed=(missing := parts.consumption.unconsumed()).groups,
+            unconsumed_s=round(missing.for_s, 1),
+            unconsumed_why=str(missing) if missing.groups else "",
         )
 
     @property
@@ -184,6 +189,7 @@ class Recorder:
             await self._database.drop_host_stats(self._environment, self._name)
 
     async def _round(self) -> None:
+        self._parts.consumption.look()
         changed = self._take_rates()
         if changed:
             # A second look, after the last change, brings the topics' rates back to 0.

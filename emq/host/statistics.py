@@ -9,6 +9,9 @@ from emq.loops.timekeeping import ClockState
 LIVE_S = 10.0
 """Most seconds of a live host's snapshot's age. A host with an older one is gone, or cut off from its database."""
 
+MOVING_S = 5.0
+"""Seconds for which groups that the plan gives to a host may wait before that is a trouble: they move meanwhile."""
+
 IN_SLOT = "slot"
 
 
@@ -200,6 +203,14 @@ class HostStatistics(msgspec.Struct, frozen=True):
     quota: float = 0.0
     plan: int = 0
     moves: tuple[Move, ...] = ()
+    unconsumed: int = 0
+    unconsumed_s: float = 0.0
+    unconsumed_why: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """What keeps the host from consuming its groups, for people; empty if they only move."""
+        return self.unconsumed_why if self.unconsumed_s > MOVING_S else ""
 
 
 decode = msgspec.json.Decoder(HostStatistics).decode

@@ -62,7 +62,8 @@ def report(checks: Sequence[Check]) -> str:
 
 
 def _of_host(host: Host) -> list[Check]:
-    membership, groups = host.parts.membership, len(host.ownership.groups)
+    parts, membership, groups = host.parts, host.parts.membership, len(host.ownership.groups)
+    missing = parts.consumption.unconsumed()
     plan, lease = membership.plan, membership.lease
     left_s = lease.until - host.statistics().time
     store = host.store_unreachable
@@ -78,6 +79,7 @@ def _of_host(host: Host) -> list[Check]:
             if host.running.is_set()
             else "the first assignment is not carried out yet",
         ),
+        Check("groups", not parts.consumption.is_late(missing), str(missing)),
         Check("store", store is None, store or "answers"),
         Check("database", database is None, database or "answers"),
         Check(

@@ -171,6 +171,17 @@ def _cluster(host: Host) -> Iterator[Family]:
     )
     yield gauge("emq_plan_hosts", "Hosts in that plan.", one(plan.hosts if plan else 0))
     yield gauge("emq_groups_owned", "Groups that this host consumes.", one(len(ownership.groups)))
+    missing = host.parts.consumption.unconsumed()
+    yield gauge(
+        "emq_groups_unconsumed",
+        "Groups that the plan gives to this host and that it does not consume.",
+        one(missing.groups),
+    )
+    yield gauge(
+        "emq_groups_unconsumed_seconds",
+        "Time for which the first of these groups has waited, in seconds; moves and restarts end within some seconds.",
+        one(missing.for_s),
+    )
     yield gauge("emq_queues_owned", "Queues of these groups.", one(len(ownership.queues)))
     yield gauge("emq_topics_owned", "Topics of these groups.", one(len(ownership.owned)))
     yield counter(

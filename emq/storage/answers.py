@@ -52,9 +52,14 @@ async def of_each(call: Awaitable[Sequence[T]], entries: int) -> Sequence[T | Fa
         if isinstance(exc, asyncio.CancelledError) and ((task := asyncio.current_task()) is None or task.cancelling()):
             raise  # the caller is cancelled; otherwise only something within the driver was
         log.debug("a call of %s broke", plurals.count(entries, "entry", "entries"), exc_info=exc)
-        failure = Unexpected(f"{type(exc).__name__}: {str(exc)[:MAX_TEXT]}")
-        failure.__cause__ = exc
-        return [failure] * entries
+        return [unexpected(exc)] * entries
+
+
+def unexpected(exc: BaseException) -> Unexpected:
+    """Return the failure of an entry whose call ended with an error that nobody expects."""
+    failure = Unexpected(f"{type(exc).__name__}: {str(exc)[:MAX_TEXT]}")
+    failure.__cause__ = exc
+    return failure
 
 
 def accepted(answers: Sequence[object]) -> None:

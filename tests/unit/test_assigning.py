@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ class Group:
     def __init__(self, name: str, epoch: int) -> None:
         self.name = name
         self.epoch = epoch
+        self.stopping = False
 
 
 class Host:
@@ -30,6 +32,7 @@ class Host:
 
     Attributes:
         groups: what is owned, by name.
+        breaks: called with the names of groups that are to be acquired; may raise anything.
         refuse: epochs that the stores refuse, by group.
         drained: while it is not set, what is let go of has messages in flight.
         said: while it is not set, the cluster does not answer who says that groups are released.
@@ -41,6 +44,7 @@ class Host:
         self.assigned: asyncio.Queue[Assignment] = asyncio.Queue()
         self.groups: dict[str, Group] = {}
         self.refuse: dict[str, int] = {}
+        self.breaks: Callable[[Iterable[str]], None] = lambda names: None
         self.drained = asyncio.Event()
         self.drained.set()
         self.said = asyncio.Event()
@@ -87,6 +91,7 @@ class Host:
     # ----------------------------------------------------------------------------------------- of the ownership
 
     async def acquire(self, assigned: Mapping[str, int], still: Callable[[], bool]) -> Acquired:
+        self.breaks(assigned)
         refused = [name for name, epoch in assigned.items() if self.refuse.get(name) == epoch]
         for name, epoch in assigned.items():
             assert name not in self.groups, "it is owned already"
@@ -102,6 +107,10 @@ class Host:
         for name in names:
             self.groups.pop(name, None)
         yield names
+
+    async def abandon(self, group: Any, drain_s: float) -> None:
+        self.told.append(f"abandon {group.name}")
+        self.groups.pop(group.name, None)
 
     async def forget_all(self) -> None:
         self.told.append("forget all")
@@ -237,3 +246,87 @@ async def test_groups_are_let_go_of_early_in_a_second() -> None:
             await h.owns()
     assert h.let_go_at == pytest.approx([EARLIEST, 0.25, EARLIEST, EARLIEST], abs=0.01)
     assert all(at < LATEST for at in h.let_go_at)
+
+
+# ---------------------------------------------------------------------- whatever happens, the host finds it by itself
+
+
+def raising(times: int, bad: str = "") -> Callable[[Iterable[str]], None]:
+    """Raise, as uvloop does, the first `times` times, or whenever the bad group is among those asked for."""
+    asked = itertools.count(1)
+
+    def breaks(names: Iterable[str]) -> None:
+        if bad in names if bad else next(asked) <= times:
+            raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    return breaks
+
+
+@virtual
+async def test_an_error_that_nobody_expects_leaves_no_group_to_nobody() -> None:
+    h = host()
+    h.breaks = raising(2)
+    async with h.running():
+        h.assign(a=1, b=1)
+        await until(lambda: "the handler is closed" in h.assignments.trouble, 5)
+        await h.owns(a=1, b=1)
+        assert h.assignments.trouble == ""
+
+
+@virtual
+async def test_a_group_that_always_fails_keeps_no_other_from_being_acquired() -> None:
+    h = host()
+    h.breaks = raising(0, bad="b")
+    async with h.running():
+        h.assign(a=1, b=1, c=1)
+        await h.owns(a=1, c=1)
+        await asyncio.sleep(30)
+        assert h.assignments.trouble.startswith("b: RuntimeError: ")
+        h.breaks = raising(0)
+        await h.owns(a=1, b=1, c=1)
+
+
+@virtual
+async def test_what_a_host_holds_without_having_been_told_is_let_go_of() -> None:
+    h = host()
+    async with h.running():
+        h.assign(a=1)
+        await h.owns(a=1)
+        h.groups["x"] = Group("x", 7)
+        await h.owns(a=1)
+        h.groups["a"] = Group("a", 9)
+        await h.owns(a=1)
+
+
+@virtual
+async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again() -> None:
+    h = host()
+    async with h.running():
+        h.assign(a=1, b=1)
+        await h.owns(a=1, b=1)
+        h.groups["a"].stopping = True
+        await until(lambda: h.told.count("acquire a 1") == 2, 5)
+        assert "abandon a" in h.told
+        assert h.told.count("acquire b 1") == 1
+
+
+@virtual
+async def test_a_lost_group_is_acquired_again_though_nobody_says_so() -> None:
+    h = host()
+    async with h.running():
+        h.assign(a=1)
+        await h.owns(a=1)
+        h.groups.clear()
+        await h.owns(a=1)
+
+
+@virtual
+async def test_a_host_that_stops_acquires_nothing_more() -> None:
+    h = host()
+    async with h.running():
+        h.assign(a=1)
+        await h.owns(a=1)
+        h.assignments.stop()
+        h.groups.clear()
+        await asyncio.sleep(10)
+        assert not h.groups

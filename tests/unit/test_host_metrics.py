@@ -211,7 +211,7 @@ async def test_a_host_is_ready_from_its_first_assignment_until_it_stops() -> Non
             checks = health.ready(App(r, host))
             assert health.is_ok(checks), health.report(checks)
             assert [check.name for check in checks] == [
-                *("running", "joined", "plan", "store", "database", "clock", "lease", "loops")
+                *("running", "joined", "plan", "groups", "store", "database", "clock", "lease", "loops")
             ]
             host.stop()
             assert not ready(r, host)["running"].ok

@@ -1,0 +1,74 @@
+"""Compares what the plan gives to a host with what the host consumes, apart from the loop that acquires groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from emq.allocation.membership import Membership
+from emq.host.ownership import Ownership
+
+LATE_S = 15.0
+"""Seconds, beyond those that a former owner may take to let go, after which a group that nobody consumes is late."""
+
+
+class Unconsumed(NamedTuple):
+    """The groups that the plan gives to a host, and that the host does not consume.
+
+    Attributes:
+        groups: their number.
+        for_s: seconds for which the first of them has waited; 0.0 without any.
+        group: the name of that group.
+        why: the error that keeps groups from being acquired, if one is known.
+    """
+
+    groups: int = 0
+    for_s: float = 0.0
+    group: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        if not self.groups:
+            return "all groups of the plan are consumed"
+        why = f": {self.why}" if self.why else ""
+        return f"groups of the plan that are not consumed: {self.groups}, {self.group} for {self.for_s:.0f} s{why}"
+
+
+class Consumption:
+    """Notes since when groups of the plan are not consumed here.
+
+    A group counts from the first look that finds it missing. It may wait for its former owner, for its store, or for a
+    host whose loop has broken: the host does not ask why, so that no cause is left out.
+
+    Args:
+        trouble: returns the error that keeps groups from being acquired; empty without one.
+        drain_s: seconds for which a former owner may wait for its messages in flight.
+    """
+
+    def __init__(
+        self, membership: Membership, ownership: Ownership, trouble: Callable[[], str], drain_s: float
+    ) -> None:
+        self._membership = membership
+        self._ownership = ownership
+        self._trouble = trouble
+        self._late_s = LATE_S + drain_s
+        self._since: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Compare. Costs a look at each group of the plan, so call it once a second or less."""
+        now, owned = asyncio.get_running_loop().time(), self._ownership.groups
+        missing = [g for g in self._membership.given() if (group := owned.get(g)) is None or group.stopping]
+        self._since = {group: self._since.get(group, now) for group in missing}
+
+    def unconsumed(self) -> Unconsumed:
+        """Return what the last look found. Cheap while all groups are consumed."""
+        if not self._since:
+            return Unconsumed()
+        first = min(self._since, key=self._since.__getitem__)
+        for_s = asyncio.get_running_loop().time() - self._since[first]
+        return Unconsumed(len(self._since), for_s, first, self._trouble())
+
+    def is_late(self, found: Unconsumed) -> bool:
+        """Return whether a group has waited for longer than a move or a restart takes."""
+        return found.for_s > self._late_s

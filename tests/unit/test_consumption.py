@@ -1,0 +1,80 @@
+"""What the plan gives to a host and nobody consumes, as the host, its probes and its operators see it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+from support.virtual import virtual
+
+from emq.allocation.membership import Membership
+from emq.cli import host_view
+from emq.cli.cluster import DatabaseView
+from emq.host import statistics
+from emq.host.consumption import LATE_S, Consumption, Unconsumed
+from emq.host.ownership import Ownership
+from emq.inspect.snapshots import AgedSnapshot
+
+DRAIN_S = 10.0
+
+
+class Host:
+    """A host that the plan gives groups, and that consumes some of them."""
+
+    def __init__(self, *given: str) -> None:
+        self.plan = list(given)
+        self.groups: dict[str, Any] = {}
+        self.why = ""
+        self.consumption = Consumption(cast(Membership, self), cast(Ownership, self), lambda: self.why, DRAIN_S)
+
+    def given(self) -> list[str]:
+        return self.plan
+
+    def consumes(self, *names: str, stopping: bool = False) -> None:
+        self.groups.update({name: SimpleNamespace(stopping=stopping) for name in names})
+
+
+@virtual
+async def test_a_group_counts_from_the_first_look_that_misses_it() -> None:
+    host = Host("a/0", "a/1", "b/0")
+    host.consumes("a/0")
+    host.consumes("b/0", stopping=True)
+    host.consumption.look()
+    await asyncio.sleep(4)
+    host.consumes("b/0")
+    host.why = "StoreUnavailable: down"
+    host.consumption.look()
+    found = host.consumption.unconsumed()
+    assert (found.groups, found.group, round(found.for_s)) == (1, "a/1", 4)
+    assert str(found) == "groups of the plan that are not consumed: 1, a/1 for 4 s: StoreUnavailable: down"
+    host.consumes("a/1")
+    host.consumption.look()
+    assert host.consumption.unconsumed() == Unconsumed()
+
+
+@virtual
+async def test_a_host_is_late_only_after_what_a_move_may_take() -> None:
+    host = Host("a/0")
+    host.consumption.look()
+    await asyncio.sleep(DRAIN_S + LATE_S - 1)
+    assert not host.consumption.is_late(host.consumption.unconsumed())
+    await asyncio.sleep(2)
+    assert host.consumption.is_late(host.consumption.unconsumed())
+
+
+def snapshot(**fields: Any) -> AgedSnapshot:
+    waiting = statistics.waiting("h1", 1_700_000_000.0, "")
+    return AgedSnapshot(msgspec.structs.replace(waiting, **fields), 0.5)
+
+
+def test_operators_see_what_a_host_does_not_consume() -> None:
+    text = "groups of the plan that are not consumed: 3, a/1 for 60 s: the handler is closed"
+    seen = snapshot(unconsumed=3, unconsumed_s=60.0, unconsumed_why=text)
+    view = cast(
+        Any, SimpleNamespace(groups={}, members={"h1": SimpleNamespace(trouble="")}, leader="h1", of=lambda _: ())
+    )
+    assert host_view.troubles(view, [], DatabaseView([], {}, 0, [seen])) == [f"h1: {text}"]
+    moving = snapshot(unconsumed=3, unconsumed_s=1.0, unconsumed_why=text)
+    assert host_view.troubles(view, [], DatabaseView([], {}, 0, [moving])) == []
