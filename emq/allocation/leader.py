@@ -92,6 +92,7 @@ class Leader:
         self._candidate = ""
         self._quotas: Mapping[str, float] | None = None
         self._units = NO_UNITS
+        self._offers = 0
         self._catalog = 0
         self._behind_since: float | None = None
         self._unable_since: float | None = None
@@ -109,6 +110,7 @@ class Leader:
     def offer(self, quotas: Mapping[str, float], catalog: int, units: Units = NO_UNITS) -> None:
         """Take the groups of version `catalog` of the catalog, with their quotas and units, for the next plan."""
         self._quotas, self._catalog, self._units = quotas, catalog, units
+        self._offers += 1
         self._changed.set()
 
     def session_changed(self, state: protocol.SessionState) -> None:
@@ -214,7 +216,7 @@ class Leader:
         weights = drafting.shares(members, orders)
         fenced = {h: m.fenced for h, m in members.items() if m.fenced}
         serves = {h: m.serves for h, m in members.items()}
-        asked = (weights, {h: m.incarnation for h, m in members.items()}, fenced, serves, id(quotas), catalog)
+        asked = (weights, {h: m.incarnation for h, m in members.items()}, fenced, serves, self._offers, catalog)
         if quotas is None or asked == self._done or not members:
             return
         if self._in_force is None:

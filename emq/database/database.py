@@ -238,7 +238,7 @@ class Database:
                 if self._file is not None and not read_only:
                     self._note_written(connection)
             return result
-        except (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error) as exc:
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError, sqlite3.Error, OSError) as exc:
             if refusal := refusals.refusal(exc):
                 raise self.unavailable(f"{self.shown}: {refusal}") from exc
             if isinstance(exc, _BUGS):

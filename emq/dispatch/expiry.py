@@ -58,8 +58,14 @@ class Expiry:
         """Take expired messages out of the buffers and report them. Ends by cancellation."""
         while True:
             await self._something.wait()
-            async for group in in_slices(self._due(self._clock.now_us())):
-                self._sift(group)
+            due = self._due(self._clock.now_us())
+            try:
+                async for group in in_slices(due):
+                    self._sift(group)
+            except BaseException:
+                for group in [group for group in due if group.expires_us and not group.stopping]:
+                    self.watch(group)
+                raise
             if self._order:
                 await asyncio.sleep(GRANULARITY_S)
             else:

@@ -20,11 +20,12 @@ class Pending:
         unfit: True if the message becomes a dead letter because the handler has made it unstorable.
         since_ms: when the host claimed the entry from the lane and could start it, or first sent the message there;
             None before that.
+        is_settled: True once the store has taken the verdict.
         vanished: True if the lane has no prepared entry of the message any more. Either the store forgot the entry in a
             crash, or it carried out an unanswered call.
     """
 
-    __slots__ = ("decision", "group", "message", "proven", "since_ms", "unfit", "vanished")
+    __slots__ = ("decision", "group", "is_settled", "message", "proven", "since_ms", "unfit", "vanished")
 
     def __init__(self, group: OwnedGroup, m: message.Message, decision: retry.Decision | None) -> None:
         self.group = group
@@ -34,6 +35,7 @@ class Pending:
         self.unfit = False
         self.since_ms: int | None = m.ready_us // 1000 if m.offset < 0 else None
         self.vanished = False
+        self.is_settled = False
 
     @property
     def size(self) -> int:

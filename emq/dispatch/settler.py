@@ -16,10 +16,10 @@ from emq.dispatch.settle_requests import Pending, lane_add, lane_verdict, slot_v
 from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
-from emq.loops.aside import Aside, Call
+from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.storage import slot_store
-from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.answers import FAILURES, Failure, of_each, unexpected
 from emq.storage.lane_store import LaneStore
 from emq.trail import events
 
@@ -68,6 +68,7 @@ class Settler:
         self._idle.set()
         self._sent: dict[tuple[str, str], Pending] = {}
         self._troubles = Troubles("messages that ran wait to be settled")
+        self._asides = Asides(None)
         self._failures = FailureLog(context.clock)
         self.retried = 0
         self.dead = 0
@@ -133,7 +134,7 @@ class Settler:
         Verdicts go before adds, and a message that finds no room rests: a full server refuses adds, but adds must not
         keep the verdicts from freeing room.
         """
-        await Aside(None).run(self._calls)
+        await self._asides.run(self._calls)
 
     async def _calls(self) -> list[Call]:
         await self._something.wait()
@@ -145,14 +146,19 @@ class Settler:
             ([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes),
             ([p for p in batch if p.moves], self._move),
         )
-        return [partial(self._after_records, call, some) for part, call in parts for some in self._apart(part)]
+        return [partial(self._whole, call, some) for part, call in parts for some in self._apart(part)]
 
-    async def _after_records(
-        self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]
-    ) -> None:
-        """Settle a batch once what somebody recorded of its messages is written."""
-        await self._records.written_at_last()
-        await call(batch)
+    async def _whole(self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]) -> None:
+        """Settle a batch once what somebody recorded of it is written; if that breaks, send again what is unsettled."""
+        try:
+            await self._records.written_at_last()
+            await call(batch)
+        except BaseException as exc:
+            resting = {id(pending) for pending in self._resting}
+            for pending in batch:
+                if not pending.is_settled and id(pending) not in resting:
+                    self._rest(pending, unexpected(exc))
+            raise
 
     def _apart(self, part: Sequence[Pending]) -> list[Sequence[Pending]]:
         return self._troubles.apart(part, lambda pending: pending.group.name)
@@ -254,6 +260,7 @@ class Settler:
         group, m, decision = pending.group, pending.message, pending.decision
         if self._troubles.latest:
             self._troubles.well(group.name)
+        pending.is_settled = True
         self._left -= 1
         if self._left == 0:
             self._idle.set()

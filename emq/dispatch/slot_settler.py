@@ -12,7 +12,7 @@ from functools import partial
 from emq import errors
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
-from emq.loops.aside import Aside, Call
+from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.message import Message
 from emq.storage.answers import FAILURES, of_each
@@ -87,6 +87,7 @@ class MemberSettler:
         self._done: deque[OwnedSlot] = deque()
         self._something = asyncio.Event()
         self._troubles = Troubles("messages that ran wait to be settled")
+        self._asides = Asides(None)
         self.refused = 0
         self.void = 0
 
@@ -95,10 +96,13 @@ class MemberSettler:
         slot, member = group.slot, m.member
         assert slot is not None
         assert member is not None
+        self._note_done(slot, member, m.token)
+
+    def _note_done(self, slot: OwnedSlot, member: bytes, token: int) -> None:
         if not slot.done:
             self._done.append(slot)
             self._something.set()
-        slot.done.append((member, m.token))
+        slot.done.append((member, token))
 
     async def run(self) -> None:
         """Acknowledge finished members, a batch at a time. Ends by cancellation.
@@ -106,7 +110,7 @@ class MemberSettler:
         Runs twice at once, so that the server removes one batch while this process gathers the next. If a part of a
         batch cannot be settled now, the batch steps aside (`emq.loops.aside`); the in-flight bounds limit such batches.
         """
-        await Aside(None).run(self._calls)
+        await self._asides.run(self._calls)
 
     async def _calls(self) -> list[Call]:
         await self._something.wait()
@@ -141,7 +145,10 @@ class MemberSettler:
             settles += [SlotSettle(slot.slot, member, verdict, token, slot.group.epoch) for member, token in done]
             spans.append((slot, range(start, len(settles))))
 
+        told: list[Sequence[int]] = []
+
         def settled(places: Sequence[int], answers: Sequence[bool | errors.NotOwner]) -> None:
+            told.append(places)
             found = dict(zip(places, answers, strict=True)) if len(places) < len(settles) else None
             for slot, span in spans:
                 mine: Sequence[int] = span
@@ -156,8 +163,15 @@ class MemberSettler:
                         self._refused(slot, of_slot)
                     self._events.acknowledged(slot.group, len(mine))
 
-        await self._records.written_at_last()
-        await self.settle(settles, [slot for slot, _ in batch], settled)
+        try:
+            await self._records.written_at_last()
+            await self.settle(settles, [slot for slot, _ in batch], settled)
+        except BaseException:
+            over = set(itertools.chain.from_iterable(told))
+            for slot, span in spans:
+                for settle in [settles[place] for place in span if place not in over]:
+                    self._note_done(slot, settle.member, settle.token)
+            raise
 
     async def settle(self, settles: Sequence[SlotSettle], owned: Sequence[OwnedSlot], done: Done) -> None:
         """Settle members of the slots `owned`; ask the store again until every verdict is settled.

@@ -108,9 +108,12 @@ class Forwarder:
         while True:
             await self._something.wait()
             self._batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
-            left = await self._forward([entry for entry in self._batch if not entry.group.lost])
-            self._pending.extend(left)
-            self._batch = []
+            left = batch = [entry for entry in self._batch if not entry.group.lost]  # all, if it breaks
+            try:
+                left = await self._forward(batch)
+            finally:
+                self._pending.extend(left)
+                self._batch = []
             if left:
                 waiting = plurals.count(len(self._pending), "entry", "entries")
                 log.warning("keys moved, and %s cannot follow yet: store or database does not answer", waiting)

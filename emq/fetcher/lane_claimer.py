@@ -13,7 +13,7 @@ from emq.fetcher.due_times import DueTimes
 from emq.fetcher.forwarder import is_moved
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
-from emq.loops.aside import Aside, Call
+from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneStore
@@ -56,6 +56,7 @@ class LaneClaimer:
         self._groups: dict[str, OwnedGroup] = {}
         self._due = DueTimes(context.clock)
         self._troubles = Troubles("delayed messages and retries wait")
+        self._asides = Asides()
         self._claiming: set[str] = set()
         self._again: set[str] = set()
 
@@ -93,12 +94,12 @@ class LaneClaimer:
 
         If the store forgot an acknowledgement in the crash, the entry is claimed again, and would stay claimed forever.
         """
-        group.lane_lost_ms = group.lane_lost_ms or int(self._clock.now() * 1000)
+        group.lane_lost_ms = group.lane_lost_ms or _passed_ms()
         self.at(group.name, 0)
 
     async def claim(self) -> None:
         """Claim due entries; without any, wait for the next due time. Ends by cancellation."""
-        await Aside().run(self._claims)
+        await self._asides.run(self._claims)
 
     async def _claims(self) -> list[Call]:
         await self._lease.valid(self._clock)
@@ -137,6 +138,11 @@ class LaneClaimer:
                         self._events.broken("lanes", group, exc)
                 elif answer.entries:
                     self._astray(group)
+        except BaseException:  # as if the answer was lost
+            for lane in lanes:
+                if (owned := self._groups.get(lane)) is not None:
+                    self.doubted(owned)
+            raise
         finally:
             self._claiming.difference_update(lanes)
             for lane in self._again.intersection(lanes):

@@ -13,7 +13,7 @@ from emq import errors, message, plurals
 from emq.fetcher.readiness import Readiness
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedQueue
-from emq.loops.aside import Aside, Call
+from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.storage import marks
 from emq.storage.answers import FAILURES, of_each
@@ -61,6 +61,7 @@ class Puller:
         self._store = store
         self._readiness = readiness
         self._troubles = Troubles("what lies there waits")
+        self._asides = Asides()
         self._resting: list[tuple[float, int, OwnedQueue]] = []
         self._tickets = itertools.count()
         self.holes = 0
@@ -74,7 +75,7 @@ class Puller:
 
     async def pull(self) -> None:
         """Read the ready queues; wait while none is ready. Ends by cancellation."""
-        await Aside().run(self._reads)
+        await self._asides.run(self._reads)
 
     async def _reads(self) -> list[Call]:
         await self._readiness.wait()
@@ -88,7 +89,11 @@ class Puller:
 
     async def _read(self, taken: Sequence[tuple[OwnedQueue, int]]) -> None:
         reads = [Read(q.name, q.position, want, q.group.epoch, q.marks.newest) for q, want in taken]
-        batches = await of_each(self._store.read(reads, READ_BYTES), len(reads))
+        try:
+            batches = await of_each(self._store.read(reads, READ_BYTES), len(reads))
+        except BaseException:
+            self._give_back(list(taken))
+            raise
         now_us = self._clock.now_us()
         for (queue, _), batch in zip(taken, batches, strict=True):
             if isinstance(batch, FAILURES):

@@ -16,7 +16,7 @@ from emq.fetcher.slot_members import decoded, give_back
 from emq.groups.capacity import MAX_BUFFER
 from emq.groups.context import HostContext
 from emq.groups.owned import Claims, OwnedGroup, OwnedSlot, OwnedTopic
-from emq.loops.aside import Aside, Call
+from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.slot_store import (
@@ -109,6 +109,7 @@ class SlotClaimer(Claims):
         self._slots: dict[str, OwnedSlot] = {}
         self._due = DueTimes(context.clock)
         self._troubles = Troubles("what lies there waits")
+        self._asides = Asides()
         self._looks_s = 0.0
         self.fetched = 0
 
@@ -183,7 +184,7 @@ class SlotClaimer(Claims):
 
     async def claim(self) -> None:
         """Claim due members; without any, wait for the next due time. Ends by cancellation."""
-        await Aside().run(self._claims)
+        await self._asides.run(self._claims)
 
     async def _claims(self) -> list[Call]:
         await self._lease.valid(self._clock)
@@ -290,6 +291,11 @@ class SlotClaimer(Claims):
             if returning:
                 await self._return(returning)
             await self._claim([w for w in taken if w.slot not in returning and w.slot not in asking])
+        except BaseException:  # as if the answers were lost
+            for slot, _, _ in taken:
+                slot.suspect.add(int(self._clock.now()))
+                self._at(slot, 0)
+            raise
         finally:
             for slot, _, startable in taken:
                 slot.group.owner.coming -= startable

@@ -15,8 +15,32 @@ MOST = 8
 Call = Callable[[], Awaitable[None]]
 
 
+class Asides:
+    """Makes the calls of a loop that may run several times at once; see `Aside`.
+
+    Calls outlive an error of the loop, with what they have taken: a run that begins after an error takes over the calls
+    of the run that broke.
+
+    Args:
+        most: see `Aside`.
+    """
+
+    def __init__(self, most: int | None = MOST) -> None:
+        self._most = most
+        self._spare: list[Aside] = []
+
+    async def run(self, following: Callable[[], Awaitable[Iterable[Call]]]) -> None:
+        """See `Aside.run`."""
+        aside = self._spare.pop() if self._spare else Aside(self._most)
+        try:
+            await aside.run(following)
+        except Exception:
+            self._spare.append(aside)
+            raise
+
+
 class Aside:
-    """Makes the calls of one loop, one after the other, and ends with the loop.
+    """Makes the calls of one loop, one after the other.
 
     The calls run in one task, the *driver*. So a call that returns in time costs only a timer, and the next call begins
     without a turn of the event loop. When a call takes long, a new driver takes over; the old one ends with its call.
@@ -35,6 +59,8 @@ class Aside:
     async def run(self, following: Callable[[], Awaitable[Iterable[Call]]]) -> None:
         """Make call after call. Ends by cancellation, or with the error of any call, in the driver or aside.
 
+        A cancellation cancels the calls. After an error the other calls go on, and the next run waits for them.
+
         Args:
             following: waits until there is work, and returns the calls that do the work, in their order.
         """
@@ -47,9 +73,10 @@ class Aside:
                     self._tasks.add(self._driver)
                 await asyncio.wait({*self._tasks, self._relieved}, return_when=asyncio.FIRST_COMPLETED)
                 self._collect()
-        finally:
+        except asyncio.CancelledError:
             for task in self._tasks:
                 task.cancel()
+            raise
 
     async def _drive(self, following: Callable[[], Awaitable[Iterable[Call]]]) -> None:
         loop, me = asyncio.get_running_loop(), asyncio.current_task()
@@ -71,6 +98,11 @@ class Aside:
                 self._relieved.set_result(None)
 
     def _collect(self) -> None:
-        for task in [task for task in self._tasks if task.done()]:
-            self._tasks.discard(task)
+        done = [task for task in self._tasks if task.done()]
+        self._tasks.difference_update(done)
+        if self._driver in done:
+            self._driver = None
+        for task in done:
+            if task.cancelled():  # something within a call was, not this loop
+                raise RuntimeError("a call was cancelled from within")
             task.result()

@@ -65,6 +65,11 @@ class Guard:
             except FATAL as exc:
                 self.dead[name] = str(exc)
                 raise
+            except asyncio.CancelledError as exc:
+                if (task := asyncio.current_task()) is None or task.cancelling():
+                    raise
+                failure = RuntimeError("it was cancelled from within")
+                failure.__cause__ = exc
             except Exception as exc:
                 failure = exc
             times = 0 if time.monotonic() - began_s > IN_A_ROW_S else times

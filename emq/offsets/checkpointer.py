@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from emq import errors
 from emq.groups.context import HostContext
@@ -198,22 +198,39 @@ class Checkpointer:
             raise
         self.unreachable = self._saving_since = None
         self.saved += len(batch)
-        async for queue, checkpoint in in_slices(zip(saving, batch, strict=True), TOGETHER):
-            if queue.name in refused:
-                self._events.lost(queue.group)
-                continue
-            covered = checkpoint.watermark + sum(end - start for start, end in checkpoint.finished)
-            queue.cover(covered)
-            if checkpoint.watermark > queue.saved:
-                queue.saved = checkpoint.watermark
-                self._untrimmed[queue.name] = queue
-        self._events.saved()
+        try:
+            async for queue, checkpoint in in_slices(zip(saving, batch, strict=True), TOGETHER):
+                if queue.name in refused:
+                    self._events.lost(queue.group)
+                    continue
+                covered = checkpoint.watermark + sum(end - start for start, end in checkpoint.finished)
+                queue.cover(covered)
+                if checkpoint.watermark > queue.saved:
+                    queue.saved = checkpoint.watermark
+                    self._untrimmed[queue.name] = queue
+            self._events.saved()
+        except BaseException:  # save once more: a queue that is not covered may be held back until it is
+            self._keep_dirty(queues)
+            raise
 
     async def trim(self) -> None:
         """Drop from the store the messages below the checkpoints, after the topic's retention has passed."""
         now = self._clock.now()
         queues, self._untrimmed = self._untrimmed, {}
         ripe: dict[str, tuple[OwnedQueue, int]] = {}
+        try:
+            await self._trim_all(queues, ripe, now)
+        except BaseException:
+            self._untrimmed = {**queues, **self._untrimmed}
+            for queue, upto in ripe.values():
+                if upto > queue.trimmed:
+                    self._retention.failed(queue, now)
+            raise
+
+    async def _trim_all(
+        self, queues: Mapping[str, OwnedQueue], ripe: dict[str, tuple[OwnedQueue, int]], now: float
+    ) -> None:
+        """Trim these queues; note in `ripe` which of them have messages to drop, and up to which offset."""
         async for queue in in_slices(queues.values(), TOGETHER):
             if queue.group.stopping:
                 continue

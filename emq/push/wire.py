@@ -149,14 +149,18 @@ class Wire(asyncio.BufferedProtocol):
         self._retry_after, self._body, self._is_smokescreen = None, b"", False
         answered = self._answered = self._loop.create_future()
         self._is_large = len(body) > ONE_WRITE_BYTES
-        if not self._is_large:
-            self._transport.write(head + body)
-        else:
-            self._transport.write(head)
-            # A TLS transport knows nothing of what waits below it, except that this holds later writes up. So the last
-            # byte tells whether the endpoint has taken the others.
-            self._transport.write(memoryview(body)[:-1])
-            self._transport.write(body[-1:])
+        try:
+            if not self._is_large:
+                self._transport.write(head + body)
+            else:
+                self._transport.write(head)
+                # A TLS transport knows nothing of what waits below it, except that this holds later writes up. So the
+                # last byte tells whether the endpoint has taken the others.
+                self._transport.write(memoryview(body)[:-1])
+                self._transport.write(body[-1:])
+        except RuntimeError as exc:  # uvloop's answer to a connection that is closed already
+            answered.set_exception(ConnectionResetError(str(exc)))
+            return answered
         self._wait(until)
         return answered
 

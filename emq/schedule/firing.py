@@ -12,13 +12,13 @@ from typing import NamedTuple
 from emq import errors, message
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
-from emq.loops.aside import Aside, Call
+from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.message import Message
 from emq.schedule import merged_occurrences
 from emq.schedule import occurrences as course
 from emq.schedule import schedule as spec
-from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.answers import FAILURES, Failure, of_each, unexpected
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.slot_store import SortedStore
 from emq.trail import events
@@ -145,6 +145,7 @@ class Firing:
         self._to_settle: list[_Turn] = []
         self._resting = False
         self._troubles = Troubles("schedules wait")
+        self._asides = Asides()
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -176,7 +177,7 @@ class Firing:
 
     async def run(self) -> None:
         """Fire the schedules that wait, a batch at a time. Ends by cancellation."""
-        await Aside().run(self._calls)
+        await self._asides.run(self._calls)
 
     async def _calls(self) -> list[Call]:
         await self._something.wait()
@@ -202,7 +203,16 @@ class Firing:
         return turns
 
     async def _fire(self, adding: Sequence[_Turn], settling: Sequence[_Turn]) -> None:
-        await self._settle([*await self._add(adding), *settling])
+        added: Sequence[_Turn] | None = None
+        try:
+            added = await self._add(adding)
+            await self._settle([*added, *settling])
+        except BaseException as exc:  # each goes on with the step that broke
+            waiting = {id(turn) for turn in (*self._to_add, *self._to_settle)}
+            for turn in [turn for turn in (*adding, *settling) if id(turn) in self._turns.keys() - waiting]:
+                again = added is None and turn in adding
+                self._rest(self._to_add if again else self._to_settle, turn, unexpected(exc))
+            raise
         if not self._pending and not self._turns:
             self._idle.set()
 

@@ -99,7 +99,9 @@ class _Redirected:
             except errors.StoreUnavailable:
                 self._topology.suspect()
                 raise
-            except (redis.exceptions.RedisError, OSError) as exc:
+            except errors.EMQError:
+                raise
+            except Exception as exc:
                 self._topology.suspect()
                 raise translated(exc, line.address) from exc
 

@@ -21,10 +21,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import redis.asyncio.client
-import redis.exceptions
 
 from emq import errors
 from storage_adapters.redis.cluster import hash_slot
+from storage_adapters.redis.failures import TRANSPORT
 from storage_adapters.redis.keys import Shard
 from storage_adapters.redis.server import Scripts
 from storage_adapters.redis.topology import Topology
@@ -144,7 +144,11 @@ class Ears:
             try:
                 async with asyncio.timeout(SUBSCRIBE_S):
                     await self._listen(address, channels, plain)
-            except (redis.exceptions.RedisError, OSError, errors.StoreUnavailable):
+            except (*TRANSPORT, errors.StoreUnavailable):
+                await self._drop(address)
+                well = False
+            except Exception:  # without its ears, a host would hear nothing of its groups: whatever it is, go on
+                log.exception("the subscriptions at %s broke; they are made again", address)
                 await self._drop(address)
                 well = False
         return well
@@ -219,7 +223,7 @@ class _Ear:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        with contextlib.suppress(redis.exceptions.RedisError, OSError):
+        with contextlib.suppress(*TRANSPORT):
             await self._pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def _run(self) -> None:
@@ -231,7 +235,7 @@ class _Ear:
                     if message["type"] == "sunsubscribe":
                         self.channels.discard(channel)
                     self._hear(message["type"], channel, message["data"])
-        except (redis.exceptions.RedisError, OSError):  # for example MOVED: the node does not serve the channel
+        except TRANSPORT:  # for example MOVED: the node does not serve the channel
             self.plain = False
         finally:
             self._hear("ended", "", None)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import redis.exceptions
 
 from emq import errors
-from emq.storage.answers import Unexpected
+from emq.storage.answers import Unexpected, unexpected
 
 _NOT_SENT = ("connecting to", "Connect call failed", "not known", "No master found", "previous master is now a slave")
 
@@ -17,12 +17,19 @@ _OBJECT = re.compile(r"<redis\..*?> - ")
 """The driver's own objects, hundreds of characters each, before the errors of sentinels."""
 
 
+TRANSPORT = (redis.exceptions.RedisError, OSError, RuntimeError, EOFError)
+"""What a broken connection raises. uvloop answers a write to a closed connection with a bare RuntimeError, and the
+driver lets that pass."""
+
+
 class MetWrongType(errors.OutcomeUnknown):
     """A script met a key of another type than the script works on, and ended there."""
 
 
 def translated(exc: Exception, url: str) -> errors.EMQError:
     """Return the EMQ error for an error reply of the server at `url`, or for a broken connection to it."""
+    if not isinstance(exc, TRANSPORT):
+        return unexpected(exc)
     text = _OBJECT.sub("", str(exc))
     if isinstance(exc, redis.exceptions.OutOfMemoryError) or "OOM" in text:
         return errors.StoreFull(f"{url} is out of memory; raise maxmemory or let consumers catch up")
@@ -32,7 +39,7 @@ def translated(exc: Exception, url: str) -> errors.EMQError:
         return errors.StoreUnavailable(f"{url} is one node of a cluster; begin the URL with redis+cluster://")
     if isinstance(exc, (redis.exceptions.BusyLoadingError, redis.exceptions.MaxConnectionsError)):
         return errors.StoreUnavailable(f"{url} refused a call: {text}")
-    if isinstance(exc, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)):
+    if isinstance(exc, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, *TRANSPORT[1:])):
         if any(sign in text for sign in _NOT_SENT):
             return errors.StoreUnavailable(f"cannot reach {url}: {text.rstrip('.')}; is the server running?")
         return errors.OutcomeUnknown(f"connection to {url} broke: {text}")

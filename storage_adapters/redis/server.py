@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import redis.asyncio
 import redis.exceptions
 
+from emq import errors
 from emq.storage.durability import Durability
 from storage_adapters.redis.confirmation import Confirm, Confirmations
 from storage_adapters.redis.failures import translated
@@ -96,7 +97,9 @@ class Server:
     def _translated_errors(self) -> Iterator[None]:
         try:
             yield
-        except (redis.exceptions.RedisError, OSError) as exc:
+        except errors.EMQError:
+            raise
+        except Exception as exc:
             raise translated(exc, self._url) from exc
 
     async def _send(self, command: str, call: list[Any], confirm: Confirm) -> Any:

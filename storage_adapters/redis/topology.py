@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis.asyncio
-import redis.exceptions
 
 from emq import errors
+from storage_adapters.redis.failures import TRANSPORT
 from storage_adapters.redis.node_pipeline import NodePipeline
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Topology:
             line = self.at(address)
             try:
                 entries = await line.patience.answer(lambda: line.client.execute_command("CLUSTER", "SLOTS"))  # type: ignore[no-untyped-call] # noqa: B023
-            except (redis.exceptions.RedisError, OSError, errors.StoreUnavailable) as exc:
+            except (*TRANSPORT, errors.StoreUnavailable) as exc:
                 failure = exc
                 continue
             if entries:

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 import redis.asyncio
-import redis.exceptions
 
 from emq import errors
+from storage_adapters.redis.failures import TRANSPORT
 from storage_adapters.redis.keys import Shard
 from storage_adapters.redis.server import Scripts
 
@@ -71,10 +71,10 @@ class ServerWakeUps:
                         if missed := await self._sweep():
                             yield missed
                         swept = time.monotonic()
-            except (redis.exceptions.RedisError, OSError, errors.StoreUnavailable):
+            except (*TRANSPORT, errors.StoreUnavailable):
                 await asyncio.sleep(RECONNECT_S)
             finally:
-                with contextlib.suppress(redis.exceptions.RedisError, OSError):
+                with contextlib.suppress(*TRANSPORT):
                     await pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def _sweep(self) -> list[str]:

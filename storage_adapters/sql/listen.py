@@ -125,7 +125,7 @@ async def listen_on_postgres(backend: Backend, connected: Callable[[], None]) ->
         raise errors.StoreUnavailable(
             f"{backend.db.shown}: the server is silent: no answer within {QUICK_S:g} s"
         ) from None
-    except psycopg.Error as exc:
+    except (psycopg.Error, OSError, RuntimeError) as exc:
         raise errors.StoreUnavailable(f"{backend.db.shown}: {' '.join(str(exc).split())}") from exc
 
 

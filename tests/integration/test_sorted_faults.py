@@ -18,6 +18,7 @@ import pytest
 import redis
 import redis.asyncio
 from support.cutting_proxy import CuttingProxy
+from support.loops import on_both_loops
 from support.sorted_load import Load
 
 import emq
@@ -32,6 +33,7 @@ PROCESS = Path(__file__).parents[1] / "support" / "sorted_host_process.py"
 # ------------------------------------------------------------------------------------------------- faults of the server
 
 
+@on_both_loops
 async def test_scripts_that_vanish_from_the_server_under_load_are_sent_again(
     redis_server: servers.RedisServer, tmp_path: Path
 ) -> None:
@@ -50,6 +52,7 @@ async def test_scripts_that_vanish_from_the_server_under_load_are_sent_again(
     assert not load.broken
 
 
+@on_both_loops
 async def test_a_server_killed_under_load_and_started_again_loses_nothing_and_settles_nothing_twice(
     redis_server: servers.RedisServer, tmp_path: Path
 ) -> None:
@@ -71,6 +74,7 @@ async def test_a_server_killed_under_load_and_started_again_loses_nothing_and_se
     [("slot_claim", "slot_recover"), ("slot_ack", "slot_settle"), ("slot_add", "slot_merge")],
     ids=["claim", "settle", "add"],
 )
+@on_both_loops
 async def test_what_the_server_did_unheard_is_found_again_and_not_done_twice(
     redis_server: servers.RedisServer, tmp_path: Path, scripts: tuple[str, str]
 ) -> None:

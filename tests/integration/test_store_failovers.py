@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.loops import on_both_loops
 from support.lossy_servers import LOSSY, Lossy
 
 import emq
@@ -83,6 +84,7 @@ def lossy(request: pytest.FixtureRequest) -> Iterator[Lossy]:
     made.close()
 
 
+@on_both_loops
 async def test_all_that_is_acknowledged_after_a_store_has_gone_back_is_delivered(lossy: Lossy, tmp_path: Path) -> None:
     trail = Trail.open(tmp_path / "trail", "host", SystemClock(), TrailOptions(rotate_s=0.5))
     options = emq.Settings(checkpoint_s=0.2)

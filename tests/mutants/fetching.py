@@ -175,8 +175,8 @@ MUTANTS = (
         "L",
         "what a claim took whose answer was lost stays claimed by nobody",
         "emq/fetcher/lane_claimer.py",
-        "group.lane_lost_ms = group.lane_lost_ms or _passed_ms()",
-        "pass",
+        "            group.lane_lost_ms = group.lane_lost_ms or _passed_ms()\n            rest_s",
+        "            rest_s",
         "tests/integration/test_delays.py::test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once",
     ),
     Mutant(

@@ -95,7 +95,7 @@ MUTANTS = (
         "O",
         "a refused checkpoint does not tell that the group has a newer owner",
         "emq/offsets/checkpointer.py",
-        "if queue.name in refused:\n                self._events.lost(queue.group)\n                continue",
+        "if queue.name in refused:\n                    self._events.lost(queue.group)\n                    continue",
         "",
         "tests/unit/test_checkpointer.py::test_a_refused_checkpoint_means_the_group_is_lost_and_is_not_trimmed",
     ),

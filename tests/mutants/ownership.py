@@ -191,8 +191,8 @@ MUTANTS = (
         "O",
         "a host takes a group again while it is letting go of it",
         "emq/host/assignments.py",
-        "if g not in owned and g not in self._letting_go and self._refused.get(g) != e",
-        "if g not in owned and self._refused.get(g) != e",
+        "self._ownership.groups.keys() - self._letting_go",
+        "self._ownership.groups.keys()",
         "tests/unit/test_assigning.py::test_a_group_is_not_taken_again_before_it_is_said_to_be_released",
     ),
     Mutant(
@@ -200,8 +200,8 @@ MUTANTS = (
         "O",
         "a host takes a group again under an epoch that the store has refused",
         "emq/host/assignments.py",
-        "if g not in owned and g not in self._letting_go and self._refused.get(g) != e",
-        "if g not in owned and g not in self._letting_go",
+        "if g in absent and self._refused.get(g) != e",
+        "if g in absent",
         "tests/unit/test_assigning.py::test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused",
     ),
     Mutant(
@@ -283,8 +283,8 @@ MUTANTS = (
         "A",
         "a host whose catalog came back empty offers its groups anew each time it is asked to look",
         "emq/host/host.py",
-        "if changes.changed or not self._has_offered:",
-        "if changes.changed or self._version == 0:",
+        "            if self._must_offer:",
+        "            if self._must_offer or self._version == 0:",
         "tests/simulation/test_simulated_database_losses.py::"
         "test_hosts_go_by_a_catalog_that_was_lost_and_do_not_ask_for_it_without_end",
     ),

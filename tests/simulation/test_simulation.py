@@ -26,6 +26,7 @@ from support.simulation.schedule import (
     SHARDS,
     SILENT,
     UNCLEAN,
+    UNFORESEEN,
     schedule,
 )
 from support.simulation.varied import GROWTH_LOST, PAUSE, RESIZE_KEYED, WAKES
@@ -42,7 +43,7 @@ LONGEST_S = 1200
 
 CONSEQUENCES = (
     *("refused settle", "refused checkpoint", "redelivered", "moves", "dead", "starts", "rewound"),
-    *("publish refused", "tried", "hang", "unsettled"),
+    *("publish refused", "tried", "hang", "unsettled", "unforeseen error"),
     *("merged", "occurrences", "occurrences missed", "schedule created", "schedule taken back"),
 )
 
@@ -92,7 +93,7 @@ def test_every_promise_holds_for_every_seed(seeds: range, kept: pathlib.Path) ->
 
 EVENTS = (
     *(*CLEAN, *UNCLEAN, *SILENT, *SHARDS, *AGAIN, *WAKES, PAUSE, RESIZE_KEYED, GROWTH_LOST),
-    *(*MORE, *CROWD, *CROWD_UNCLEAN, *DATABASE, RESIZE_BUDGET),
+    *(*MORE, *CROWD, *CROWD_UNCLEAN, *DATABASE, *UNFORESEEN, RESIZE_BUDGET),
 )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from support.virtual import virtual
 
-from emq.loops.aside import MOST, SLOW_S, Aside, Call
+from emq.loops.aside import MOST, SLOW_S, Aside, Asides, Call
 
 
 class Work:
@@ -110,3 +110,46 @@ async def test_no_turn_of_the_event_loop_passes_between_calls_that_return_in_tim
     assert len(ended) == len(asked) == 3
     assert ended == asked
     task.cancel()
+
+
+@virtual
+async def test_after_an_error_the_next_run_has_what_the_last_one_had_taken() -> None:
+    asides, made, released = Asides(), [], asyncio.Event()
+
+    async def call(name: str) -> None:
+        if name == "slow":
+            await released.wait()
+        if name == "broken":
+            raise ValueError(name)
+        made.append(name)
+
+    batches = [["slow", "broken", "a", "b"]]
+
+    async def following() -> list[Call]:
+        if not batches:
+            await asyncio.Event().wait()
+        return [partial(call, name) for name in batches.pop()]
+
+    with pytest.raises(ValueError, match="broken"):
+        await asides.run(following)
+    assert made == []
+    again = asyncio.create_task(asides.run(following))
+    await asyncio.sleep(1)
+    assert made == ["a", "b"], "what was taken with the call that broke is done"
+    released.set()
+    await asyncio.sleep(1)
+    assert made == ["a", "b", "slow"], "and what was aside goes on"
+    again.cancel()
+    await asyncio.gather(again, return_exceptions=True)
+
+
+@virtual
+async def test_a_call_that_is_cancelled_from_within_is_an_error_and_no_end() -> None:
+    async def call() -> None:
+        raise asyncio.CancelledError
+
+    async def following() -> list[Call]:
+        return [call]
+
+    with pytest.raises(RuntimeError, match="cancelled from within"):
+        await Aside().run(following)

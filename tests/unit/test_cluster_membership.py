@@ -426,3 +426,41 @@ async def test_the_groups_of_a_unit_are_on_one_host() -> None:
         await cluster.members[host].end()
         await cluster.settled(20)
         assert len({cluster.owners[group] for group in unit}) == 1
+
+
+@virtual
+async def test_groups_are_planned_though_the_offer_of_them_has_the_address_of_an_older_one() -> None:
+    """Python gives the address of an object that is gone to the next one."""
+    async with cluster_of("a") as cluster:
+        leader = cluster.members["a"].membership._leader
+        quotas_ = dict(leader._quotas or {})
+        for name in ("x", "y"):
+            # The same object with other groups: what the addresses of two offers tell.
+            quotas_[f"{name}/0"] = 5.0
+            leader.offer(quotas_, 1)
+            await until(lambda name=name: f"{name}/0" in cluster.owners, 10)  # type: ignore[misc]
+
+
+@virtual
+async def test_a_reader_that_broke_has_missed_nothing() -> None:
+    async with cluster_of("a") as cluster:
+        membership = cluster.members["a"].membership
+        for _ in range(2):
+            assignments = membership.assignments()
+            async with asyncio.timeout(1):
+                assert (await anext(assignments)).groups == cluster.members["a"].held
+            await assignments.aclose()  # type: ignore[attr-defined]
+
+
+@virtual
+async def test_a_leader_notices_a_change_of_which_no_watch_has_told() -> None:
+    async with cluster_of("a", "b") as cluster:
+        leading = next(m for m in cluster.members.values() if m.membership._leader.leading)
+        other = next(m for m in cluster.members.values() if m is not leading)
+        leader, read = leading.membership._leader, leading.tree.read
+        leading.tree.read = lambda path, on_change=None: read(path)  # type: ignore[method-assign]  # watches are lost
+        other.database.began_s = cluster.clock.now()  # its trouble is announced: the last watch is used up
+        await asyncio.sleep(2)
+        before, other.membership._leaving = leader.plans, True
+        other.membership._changed.set()
+        await until(lambda: leader.plans > before, 60)

@@ -108,3 +108,24 @@ async def test_opening_waits_for_a_database_that_is_not_there_yet(tmp_path: Path
     (tmp_path / "later").mkdir()
     await asyncio.wait_for(opening, 5)
     await tree.close()
+
+
+async def test_an_error_that_nobody_expects_ends_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree, states = DatabaseTree(f"sqlite:///{tmp_path}/t.db", 1.0), []
+    await tree.open(states.append)
+    session, breaks = tree.session, [RuntimeError("nobody expected this")]
+    real = tree._look
+
+    async def look(database: Database) -> None:
+        if breaks:
+            raise breaks.pop()
+        await real(database)
+
+    monkeypatch.setattr(tree, "_look", look)
+    await until(lambda: SessionState.SUSPENDED in states)
+    await until(lambda: states[-1] is SessionState.CONNECTED)
+    assert tree.session == session
+    assert "nobody expected this" in caplog.text
+    await tree.close()

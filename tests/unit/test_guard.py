@@ -65,3 +65,22 @@ async def test_an_entry_that_breaks_its_call_is_sent_alone_and_its_neighbours_ar
     assert served == ["a", "b", "c"]
     assert troubles.latest is not None
     assert troubles.latest.startswith("bad: TypeError")
+
+
+@virtual
+async def test_a_loop_that_is_cancelled_from_within_starts_again() -> None:
+    runs = []
+
+    async def loop() -> None:
+        runs.append(1)
+        if len(runs) == 1:
+            raise asyncio.CancelledError
+        await asyncio.Event().wait()
+
+    guard = Guard()
+    [task] = guard.start({"loop": loop})
+    await asyncio.sleep(5)
+    assert len(runs) == 2
+    assert guard.broken["loop"] == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

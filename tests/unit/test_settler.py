@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.doubles import FaultyStore
@@ -381,3 +383,27 @@ async def test_a_message_with_a_number_that_cannot_be_stored_keeps_no_other_from
     [letter] = await bench.store.real.lanes.dead("t/0")
     assert (letter.id, decode(letter.body).payload) == ("bad", b"x")
     assert "score" in letter.reason
+
+
+@virtual
+@pytest.mark.parametrize("breaks", [errors.InvalidMessage("nobody expected this"), None])
+async def test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled(breaks: errors.EMQError | None) -> None:
+    b = Bench()
+
+    async def add(*_: object) -> None:
+        if breaks is None:
+            await asyncio.Event().wait()
+        raise breaks or AssertionError
+
+    real, b.settler._lanes = b.settler._lanes, cast(Any, SimpleNamespace(add=add))
+    for name in ("a", "b"):
+        b.settler.failed(b.group, b.started(name), ValueError("no"))
+    task = asyncio.create_task(b.settler.settle())
+    await asyncio.sleep(3)
+    task.cancel()
+    with contextlib.suppress(errors.InvalidMessage, asyncio.CancelledError):
+        await task
+    b.settler._lanes = real
+    async with b.settling():
+        await until(lambda: len(b.settled) == 2)
+    assert len(await b.claimed()) == 2

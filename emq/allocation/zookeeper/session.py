@@ -89,15 +89,15 @@ class Session:
             raise errors.ClusterUnavailable(f"no ZooKeeper server of {self._address} answers; try again later")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        asked = getattr(self._client.kazoo, f"{method}_async")(*args, **options)
-        asked.rawlink(lambda result: _post(loop, _settle, answer, result))
         try:
+            asked = getattr(self._client.kazoo, f"{method}_async")(*args, **options)
+            asked.rawlink(lambda result: _post(loop, _settle, answer, result))
             async with asyncio.timeout(self.timeout_s):
                 return await answer
         except TimeoutError:
             text = f"{self._address} gave no answer to {method} within {self.timeout_s:g} s"
             raise errors.ClusterUnavailable(f"{text}; whether it happened is unknown") from None
-        except exceptions.KazooException as exc:
+        except (exceptions.KazooException, OSError, RuntimeError, EOFError) as exc:
             if isinstance(exc, _ANSWERS):
                 raise
             raise _translated(exc, method, args[0], self._address) from exc
@@ -249,7 +249,7 @@ _ANSWERS = (
 )
 
 
-def _translated(exc: exceptions.KazooException, method: str, path: str, address: Address) -> errors.EMQError:
+def _translated(exc: Exception, method: str, path: str, address: Address) -> errors.EMQError:
     match exc:
         case exceptions.NoAuthError():
             who = f"user {address.user!r}" if address.user else "somebody without a user"

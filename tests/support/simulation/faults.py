@@ -356,6 +356,15 @@ def _wakes(how: Wakes) -> Callable[[Cluster, Event], Awaitable[None]]:
     return spoil
 
 
+async def unforeseen(cluster: Cluster, event: Event) -> None:
+    """Calls to all servers, and awaits of a host's loops, raise what nobody expects."""
+    if (member := _host(cluster, event)) is not None:
+        member.breaks.share = 0.002 + 0.1 * event.size**3
+        await asyncio.sleep(event.for_s / 2)
+        member.breaks.share = 0.0
+        cluster.evidence.happened["unforeseen error"] += member.breaks.happened
+
+
 async def store_full(cluster: Cluster, event: Event) -> None:
     """The store is full and takes no new messages."""
     _note(cluster, event.what, f"for {event.for_s / 2:.2f} s")
@@ -415,6 +424,7 @@ EVENTS: dict[str, Callable[[Cluster, Event], Awaitable[None]]] = {
     "wake_again": _wakes(Wakes.AGAIN),
     "wake_lost": _wakes(Wakes.LOST),
     "store_full": store_full,
+    "unforeseen": unforeseen,
     "clock_jump": clock_jump,
     "reference_jump": reference_jump,
 }

@@ -7,7 +7,7 @@ import contextlib
 import random
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -15,6 +15,7 @@ from emq import errors
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
+from emq.allocation.tree.protocol import Tree
 from emq.clock import SystemClock
 from emq.database import tables
 from emq.database.environment_time import EnvironmentTime
@@ -31,6 +32,7 @@ from emq.trail import events
 from emq.trail.sink import NullTrail
 from support.doubles import InlineDatabase
 from support.simulation import lockstep
+from support.simulation.breaking import BreakingTree, Breaks
 from support.simulation.evidence import Evidence
 from support.simulation.network import RemoteDatabase, RemoteStore, Wakes
 from support.simulation.plans import TopicPlan
@@ -173,9 +175,11 @@ class Member:
         self.name = name
         self.life = life
         self.process = Process(life)
+        self.breaks = self.process.breaks = Breaks(life)
         self.tree = ensemble.tree(session_s)
         self.store = RemoteStore(store, lambda call, args, result: evidence.applied(life, call, args, result))
         self.database = RemoteDatabase(db)
+        self.store.network.breaks = self.database.network.breaks = self.breaks
         self.ahead_s = ahead_s
         loop = asyncio.get_running_loop()
         machine = 1 + zlib.crc32(name.encode())
@@ -184,7 +188,10 @@ class Member:
         self.timekeeper = Timekeeper(self.clock, self._ask, wall_ns=self._wall_ns)
         evidence.occurrences.clocks[life] = lambda: self.clock.now_us()
         self.membership = ClusterMembership(
-            Seat(self.tree, ENVIRONMENT, name, self._next_generation, self.clock), weight=weight
+            Seat(
+                cast(Tree, BreakingTree(self.tree, self.breaks)), ENVIRONMENT, name, self._next_generation, self.clock
+            ),
+            weight=weight,
         )
         self.running: set[int] = set()
         self.leaving = False
@@ -200,6 +207,7 @@ class Member:
             Services(self.clock, self.timekeeper, trail=_Trail(life, evidence)),
             HostOptions(catalog_poll_s=0.8, checkpoint_s=1.0, drain_s=5.0),
         )
+        self.breaks.guard(self.host.guard)
         self.loops: list[asyncio.Task[None]] = []
         start = self.host.guard.start
         setattr(self.host.guard, "start", lambda loops: self._noted(start(loops)))  # noqa: B010
@@ -276,6 +284,7 @@ class Member:
         self.host.stop()
 
     def heal(self) -> None:
+        self.breaks.share = 0.0
         self.store.wakes = Wakes.WELL
         self.store.network.heal()
         self.database.network.heal()

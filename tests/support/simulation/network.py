@@ -17,6 +17,7 @@ from emq.database.database import ANSWER_S
 from emq.storage.durability import Durability
 from emq.storage.store import Store
 from support.doubles import InlineDatabase, group_of_entry
+from support.simulation.breaking import Breaks
 
 T = TypeVar("T")
 
@@ -75,6 +76,7 @@ class Network:
         delay: seconds that a call or an answer takes, asked for each; None for none.
         shard: what part of the store is out of reach, if one is; the entries of others are served.
         loses: asked for each call: whether its answer is lost after it was carried out.
+        breaks: what the calls raise that nobody expects.
     """
 
     def __init__(self, unavailable: errors.EMQError, unknown: errors.EMQError) -> None:
@@ -85,6 +87,7 @@ class Network:
         self.loses: Callable[[], bool] | None = None
         self.lost = 0
         self.shard: Shard | None = None
+        self.breaks: Breaks | None = None
         self._unavailable = unavailable
         self._unknown = unknown
         self._outside = contextvars.copy_context()
@@ -99,6 +102,8 @@ class Network:
         self.shard, self.full = None, False
 
     async def call(self, operation: Callable[[], Awaitable[T]], deadline_s: float = STORE_DEADLINE_S) -> T:
+        if self.breaks is not None and self.breaks.share:
+            return await self.breaks.call(operation)
         if self.down:
             raise self._unavailable
         if self.silent:

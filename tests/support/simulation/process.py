@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from support.simulation.breaking import TASKS, Breaks
 from support.virtual import VirtualLoop
 
 _process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
@@ -22,12 +23,14 @@ class Process:
     """Attributes:
     name: for error messages.
     stopped: nothing of it runs.
+    breaks: the errors at awaits of the tasks that its loops start.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.stopped = False
         self.held: list[asyncio.Handle] = []
+        self.breaks: Breaks | None = None
         self._context = contextvars.copy_context()
         self._context.run(_process.set, self)
 
@@ -96,6 +99,15 @@ class SimulatedLoop(VirtualLoop):
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # one thread runs at a time: see `lockstep`
 
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        context = options.get("context")
+        process = (_process.get() if context is None else context.get(_process)) if _name(coro) in TASKS else None
+        if process is not None and process.breaks is not None:
+            task = super().create_task(process.breaks.run(coro), **options)
+            task.add_done_callback(lambda _: coro.close())  # it may have been cancelled before its first step
+            return task
+        return super().create_task(coro, **options)
+
     def _run_once(self) -> None:
         """Let time jump to the next timer if nothing is ready, then run what is ready by now."""
         ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
@@ -155,3 +167,7 @@ class SimulatedLoop(VirtualLoop):
 def _nothing(timeout: float | None) -> list[Any]:
     """What a selector finds that knows of no files."""
     return []
+
+
+def _name(coro: Any) -> str:
+    return getattr(coro, "__qualname__", "")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from support.simulation import endless, faults, promises, trial
+from support.simulation.breaking import is_unforeseen
 from support.simulation.cluster import Cluster
 from support.simulation.evidence import Evidence
 from support.simulation.keepers import LEFT_OUT, MEMORY, Keep
@@ -130,7 +131,7 @@ def _complaints(evidence: Evidence) -> Iterator[None]:
             text = record.getMessage()
             if record.exc_info:
                 text += f" ({record.exc_info[1]!r})"
-            if record.levelno >= logging.ERROR:
+            if record.levelno >= logging.ERROR and not (record.exc_info and is_unforeseen(record.exc_info[1])):
                 evidence.complained(text)
             else:
                 evidence.note("", f"    log: {text}")

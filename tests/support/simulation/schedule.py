@@ -63,6 +63,9 @@ SHARDS = ("shard_down", "shard_silent")
 DATABASE = ("database_shorter", "database_shorter", "database_empty")
 """The database comes back without its last second, or empty."""
 
+UNFORESEEN = ("unforeseen",)
+"""Errors that nobody expects."""
+
 AGAIN = ("create_again",)
 """A topic is deleted with all that it holds, and created again with another size."""
 
@@ -113,6 +116,8 @@ def schedule(seed: int) -> Schedule:
         events += [_event(more, MORE) for _ in range(more.choice((0, 0, 0, 1)))]
         databases = random.Random(f"{seed} databases")
         events += [_event(databases, DATABASE) for _ in range(databases.choice((0, 0, 0, 0, 0, 1)))]
+        strange = random.Random(f"{seed} unforeseen")
+        events += [_event(strange, UNFORESEEN) for _ in range(strange.choice((0, 0, 1, 2)))]
     one_more = varied.varied(seed)
     events += varied.own_events(one_more, _event, seed, clean)
     again = random.Random(f"{seed} again")  # of its own, too

@@ -209,13 +209,20 @@ class DatabaseTree:
         try:
             await self._look(self._database)
         except errors.DatabaseUnavailable as exc:
-            self._anew = True
-            if self._state is SessionState.CONNECTED:
-                self._enter(SessionState.SUSPENDED)
-            self._complain(exc)
+            self._suspended(exc)
             await asyncio.sleep(RETRY_S)
         except SessionGone:
             self._lose()
+        except Exception as exc:  # this loop must go on: without it, the session ends and nobody hears of it
+            log.exception("the look at the database in which hosts meet broke; it looks again")
+            self._suspended(exc)
+            await asyncio.sleep(RETRY_S)
+
+    def _suspended(self, exc: Exception) -> None:
+        self._anew = True
+        if self._state is SessionState.CONNECTED:
+            self._enter(SessionState.SUSPENDED)
+        self._complain(exc)
 
     async def _look(self, database: Database) -> None:
         """Renew the session, call the functions that watch a changed node, and end the sessions that are over."""
