@@ -116,8 +116,8 @@ class Heartbeat:
         self.ahead_s = ahead_s
         if abs(self.ahead_s) > MAX_AHEAD_S:
             log.warning(
-                "the clock of this host is %.1f s %s the ZooKeeper servers'; delays, schedules and the seconds of "
-                "moving groups are off by as much: run a time service (NTP) on all machines",
+                "the clock of this host is %.1f s %s that of the servers in which hosts meet; delays, schedules and "
+                "the seconds of moving groups are off by as much: run a time service (NTP) on all machines",
                 abs(self.ahead_s),
                 "ahead of" if self.ahead_s > 0 else "behind",
             )

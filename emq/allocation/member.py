@@ -121,6 +121,10 @@ class ClusterMembership:
     def plan(self) -> PlanInForce | None:
         return None if self._record is None else PlanInForce(self._record.generation, len(self._record.lists))
 
+    @property
+    def leads(self) -> bool:
+        return self._leader.leading
+
     def given(self) -> Collection[str]:
         return self._handoff.planned
 
@@ -192,11 +196,16 @@ class ClusterMembership:
             return  # the plan took the group away, so the refusal is right
         wait_s = self._fenced.wait(group, epoch, self._clock.now())
         asyncio.get_running_loop().call_later(wait_s, self._changed.set)
-        asyncio.get_running_loop().call_later(TELL_S, self._tell_of_stranger, group)
+        asyncio.get_running_loop().call_later(TELL_S, self._tell_of_stranger, group, self._era)
 
-    def _tell_of_stranger(self, group: str) -> None:
-        """Say that somebody took a group, unless its topic was deleted: a deletion takes the groups over, too."""
-        if group in self._offered and self._tasks:
+    def _tell_of_stranger(self, group: str, era: int) -> None:
+        """Say that somebody took a group, unless the cluster did.
+
+        A deletion of its topic takes the groups over, too. Others take the groups of a host whose lease has ended; such
+        a host hears of that later than it hears of the refusal.
+        """
+        is_ours = self._era == era and self._clock.now() < self.lease.until and group in self._handoff.planned
+        if is_ours and group in self._offered and self._tasks:
             self._complaint.say(
                 f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
                 "`database` and `cluster`; what it takes is asked for again after a while"

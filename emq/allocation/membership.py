@@ -75,6 +75,10 @@ class Membership(Protocol):
     def plan(self) -> PlanInForce | None:
         """The plan that the member follows; None before the first."""
 
+    @property
+    def leads(self) -> bool:
+        """True for one member of the cluster, as a rule: for work that one of them has to do."""
+
     def given(self) -> Collection[str]:
         """Return the groups that the plan gives to this member, also those that their former owners still hold."""
 
@@ -140,6 +144,10 @@ class LocalCluster:
     @property
     def plan(self) -> PlanInForce | None:
         return PlanInForce(self._version, len(self._members)) if self._version else None
+
+    @property
+    def leader(self) -> str:
+        return next(iter(self._members), "")
 
     async def change(
         self,
@@ -207,6 +215,10 @@ class LocalMembership:
     @property
     def plan(self) -> PlanInForce | None:
         return self._cluster.plan
+
+    @property
+    def leads(self) -> bool:
+        return self._cluster.leader == self.host
 
     def given(self) -> Collection[str]:
         return self._current.groups.keys()

@@ -25,6 +25,7 @@ from emq.cli import (
     schedule,
     scheduling,
     settings,
+    store,
     topics,
     trace,
     trail,
@@ -95,6 +96,7 @@ app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(scheduling.app, name="scheduling")
 app.add_typer(offsets.app, name="offsets")
+app.add_typer(store.app, name="store")
 app.add_typer(trail.app, name="trail")
 command(app, "audit")(audit.audit)
 command(app, "load")(load.load)

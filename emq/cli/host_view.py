@@ -38,7 +38,7 @@ class HostRow(msgspec.Struct, frozen=True):
         started_per_s: starts a second by its latest snapshot; None if there is no fresh one.
         generation: number of the last plan of which it let go of everything but `draining`.
         draining: number of groups that it lost and still holds.
-        ahead_s: seconds, about, by which its clock is ahead of the ZooKeeper servers'.
+        ahead_s: seconds, about, by which its clock is ahead of that of the servers in which hosts meet.
         joined_s: when it joined, in seconds since 1970, by its clock.
     """
 
@@ -149,8 +149,8 @@ def troubles(view: View, found: Iterable[HostRow], known: DatabaseView) -> list[
         if row.ahead_s is not None and abs(row.ahead_s) > MAX_AHEAD_S:
             side = "ahead of" if row.ahead_s > 0 else "behind"
             lines.append(
-                f"{row.host}: its clock is {abs(row.ahead_s):.1f} s {side} the ZooKeeper servers'; run a time service "
-                "(NTP) on all machines"
+                f"{row.host}: its clock is {abs(row.ahead_s):.1f} s {side} that of the servers in which hosts meet; "
+                "run a time service (NTP) on all machines"
             )
     return lines
 

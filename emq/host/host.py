@@ -33,6 +33,7 @@ from emq.host.group_quotas import GroupQuotas
 from emq.host.handlers import Handlers
 from emq.host.lag_sampler import LagSampler
 from emq.host.last_steps import LastSteps, end_all
+from emq.host.orphan_watch import OrphanWatch
 from emq.host.ownership import DRAIN_S, Ownership
 from emq.host.passage_loop import PassageLoop
 from emq.host.recorder import Parts, Recorder
@@ -144,6 +145,7 @@ class Host(HostEvents):
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store.log, passages, catalog, ownership, context)
         self.retirement = Retirement(catalog, store, checkpoints, ownership, clock)
+        self.orphans = OrphanWatch(store, catalog, ownership.topics, membership)
         self.assignments = Assignments(membership, ownership, clock, options.drain_s, self._look_at_catalog)
         self.running = self.assignments.ready
         """Set once the first assignment is acquired."""
@@ -200,6 +202,7 @@ class Host(HostEvents):
             "members 2": self.members.run,
             "checkpoint": self.checkpointer.checkpoint,
             "retirement": self.retirement.watch,
+            "orphans": self.orphans.watch,
             "statistics": self.recorder.record,
             "watched": self.parts.watched.sample,
             "lag": self.lag.sample,
@@ -338,6 +341,7 @@ class Host(HostEvents):
             if changes.all:
                 log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
                 self.checkpointer.save_again(self.ownership.groups.values())
+                self.orphans.soon()
             if gone := changes.gone(self.ownership.topics):
                 # Deletions go first, alone: a topic deleted and created again has new groups under old names.
                 self._must_offer = True  # until the membership has been told: an error may come in between

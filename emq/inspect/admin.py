@@ -7,13 +7,16 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import msgspec
 import sqlalchemy as sa
 
 from emq import errors, plurals
 from emq.clock import Clock, SystemClock
 from emq.inspect import deletion, recall
+from emq.offsets import orphans
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.lag import Lag, SlotLag, holding_of, of_queues, of_slots
+from emq.offsets.orphans import Orphan
 from emq.storage import slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneVerdict
@@ -153,6 +156,43 @@ class Admin:
             raise
         # Last, because hosts save progress until they know of the deletion. A leftover does a later topic no harm.
         await self._checkpoints.drop([queue for topic in topics for queue in topic.all_queues()])
+
+    async def orphans(self) -> list[Orphan]:
+        """Return the messages in the store that the catalog does not know; see `emq.offsets.orphans`."""
+        return await orphans.find(self._store, {topic.name: topic for topic in await self.catalog.list()})
+
+    async def adopt(
+        self, name: str, qps: float, priorities: Sequence[str] = (), kind: slot_store.SlotKind | None = None
+    ) -> Topic:
+        """Create the topic of orphaned messages, so that hosts consume them.
+
+        Raises:
+            UnknownTopic: the store holds no orphaned messages of this topic.
+            TopicExists: the catalog has the topic with fewer groups; raise its qps.
+            InvalidTopic: the arguments do not fit the messages; see `orphans.topic_of`.
+        """
+        orphan = await self._orphan(name)
+        [topic] = await self.create([orphans.topic_of(orphan, qps, priorities, kind)])
+        return topic
+
+    async def purge_orphan(self, name: str) -> int:
+        """Delete orphaned messages, dead letters included; return how many there were. Errors as for `adopt`."""
+        orphan = await self._orphan(name)
+        topic = orphans.topic_of(orphan, float(orphan.groups), orphan.priorities, slot_store.SlotKind.PRIORITY)
+        await self.create([msgspec.structs.replace(topic, state=State.PAUSED)])  # so that no host starts anything
+        await self.delete(name, force=True)
+        return orphan.messages
+
+    async def _orphan(self, name: str) -> Orphan:
+        orphan = next((each for each in await self.orphans() if each.topic == name), None)
+        if orphan is None:
+            raise errors.UnknownTopic(f"the store holds no messages of topic {name!r} that the catalog does not know")
+        if orphan.is_known:
+            raise errors.TopicExists(
+                f"topic {name!r} has fewer groups than its messages, which need {orphan.groups}; raise its qps to more "
+                f"than {orphan.groups - 1} times its group_qps, and lower it again: its surplus groups are worked off"
+            )
+        return orphan
 
     async def recall(self, name: str, ids: Collection[str]) -> set[str]:
         """Take back messages that no host has claimed yet; see `emq.inspect.recall`.

@@ -30,11 +30,19 @@ adapters of this project are in `storage_adapters`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
 from emq.storage.slot_store import SortedStore
+
+
+class Holding(NamedTuple):
+    """Names of queues, lanes and slots (both by the names of their groups) that hold messages; some may be empty."""
+
+    queues: Sequence[str]
+    lanes: Sequence[str]
+    slots: Sequence[str]
 
 
 class Store(Protocol):
@@ -42,6 +50,9 @@ class Store(Protocol):
 
     A store may have a method `follow(clock)`, which `open_store` calls once. The store then stamps dead letters and
     failed attempts by that clock, which keeps the environment's time. Otherwise it stamps them by the machine's clock.
+
+    A store may have a method `async holding() -> Holding`, which looks at all that it has. Otherwise EMQ cannot find
+    messages of topics that the catalog does not know.
 
     Attributes:
         shared: True if several host processes may use the store at once.

@@ -12,6 +12,7 @@ from emq.storage.environment import Environment
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
 from emq.storage.slot_store import SortedStore
+from emq.storage.store import Holding
 from storage_adapters.memory.lane_store import MemoryLanes
 from storage_adapters.memory.log_store import MemoryLog
 from storage_adapters.memory.slot_store import MemorySorted
@@ -48,6 +49,15 @@ class MemoryStore:
         """See `Store`. A shared world keeps its own clock, because the apps that share it have a clock each."""
         if not self.shared:
             self._world.clock = clock
+
+    async def holding(self) -> Holding:
+        """See `emq.storage.store.Store`."""
+        world = self._world
+        return Holding(
+            [name for name, queue in world.queues.items() if queue.held()],
+            [name for name, lane in world.lanes.items() if lane.bodies],
+            [name for name, slot in world.sorted.items() if slot.waiting or slot.prepared or slot.dead],
+        )
 
     async def close(self) -> None:
         """See `Store.close`. A shared world lives on."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from emq import errors
 from emq.storage.environment import Environment
 from emq.storage.log_store import LogStore
-from emq.storage.store import Store
+from emq.storage.store import Holding, Store
 from storage_adapters.put_get.client import Options, PutGetClient
 from storage_adapters.put_get.log_store import PutGetLogStore
 
@@ -59,6 +59,13 @@ class PutGetStore:
             else:
                 for name in names:
                     self._log.wakeups.wake(name)
+
+    async def holding(self) -> Holding:
+        """See `emq.storage.store.Store`. A storage that has only PUT and GET cannot tell which queues it has."""
+        if getattr(self._retries, "holding", None) is None:
+            return Holding((), (), ())
+        held: Holding = await self._retries.holding()  # type: ignore[attr-defined]
+        return held
 
     async def close(self) -> None:
         """See `Store.close`."""

@@ -14,7 +14,7 @@ node, and that neither node has all keys of the script. A call whose answer was 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import redis.exceptions
@@ -25,6 +25,7 @@ from emq.storage.durability import Durability
 from storage_adapters.redis.failures import translated
 from storage_adapters.redis.node_pipeline import NodePipeline
 from storage_adapters.redis.scripts import Script, script
+from storage_adapters.redis.server import scanned
 from storage_adapters.redis.topology import Topology
 
 REDIRECTED_S = 2.0
@@ -62,6 +63,22 @@ class ClusterServer:
     async def command(self, *call: Any) -> Any:
         redirected = _Redirected(self._topology, hash_slot(call[1]), self._url, Durability.ACCEPTED, False)
         return await redirected.answer(None, call)
+
+    async def scan(self, pattern: str) -> AsyncIterator[str]:
+        """See `Scripts.scan`. While hash slots move, a key may be missed."""
+        for address in sorted(self._topology.masters()):
+            line = self._topology.at(address)
+
+            async def command(*call: Any, line: NodePipeline = line) -> Any:
+                try:
+                    return await line.send(call)
+                except errors.EMQError:
+                    raise
+                except Exception as exc:
+                    raise translated(exc, line.address) from exc
+
+            async for key in scanned(command, pattern):
+                yield key
 
 
 def hash_slot(key: str) -> int:

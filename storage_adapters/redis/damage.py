@@ -9,7 +9,7 @@ call until the entries of the damaged key are alone; see `storage_adapters.redis
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from emq import errors
@@ -73,6 +73,10 @@ class GuardedScripts:
     async def command(self, *call: Any) -> Any:
         """See `Scripts.command`."""
         return await self._scripts.command(*call)
+
+    def scan(self, pattern: str) -> AsyncIterator[str]:
+        """See `Scripts.scan`."""
+        return self._scripts.scan(pattern)
 
     async def _refuse(self, keys: Sequence[str]) -> None:
         """Raise `KeyDamaged` for the first of the keys that is still damaged."""

@@ -206,6 +206,20 @@ class SlotKeys:
         )
 
 
+def slot_of_own(environment: str, key: str) -> str | None:
+    """Return the name of the slot whose `SlotKeys.own` this is; None if it belongs to another environment."""
+    store = key.removeprefix("emq{").removesuffix("}")
+    prefix, colon, rest = store.partition(":")
+    if environment != "online":
+        if not colon or prefix != environment:
+            return None
+        store = rest
+    elif colon:
+        return None
+    topic, underscore, index = store.rpartition("_")
+    return f"{topic}/{index}" if underscore and index.isdecimal() else None
+
+
 def shard_of(group: str, shards: int) -> int:
     """Return the shard of a group, which holds the group's queues and its lane."""
     return zlib.crc32(group.encode()) % shards if shards > 1 else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import redis.asyncio
@@ -15,6 +15,9 @@ from storage_adapters.redis.confirmation import Confirm, Confirmations
 from storage_adapters.redis.failures import translated
 from storage_adapters.redis.scripts import script
 from storage_adapters.redis.server_patience import Patience, sending_s
+
+SCAN_KEYS = 1_000
+"""Keys at which a server looks in one step of a scan; about a millisecond."""
 
 
 class Scripts(Protocol):
@@ -52,6 +55,20 @@ class Scripts(Protocol):
 
     async def command(self, *call: Any) -> Any:
         """Run one plain command. Its second word is its key, if it has a key. Errors as for `run`."""
+
+    def scan(self, pattern: str) -> AsyncIterator[str]:
+        """Yield all keys that match, some perhaps twice; for administration. Errors as for `run`."""
+
+
+async def scanned(command: Callable[..., Awaitable[Any]], pattern: str) -> AsyncIterator[str]:
+    """Yield the keys of one server that match."""
+    cursor = 0
+    while True:
+        cursor, keys = await command("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_KEYS)
+        for key in keys:
+            yield key.decode(errors="replace")
+        if not int(cursor):
+            return
 
 
 class Server:
@@ -92,6 +109,10 @@ class Server:
     async def command(self, *call: Any) -> Any:
         with self._translated_errors():
             return await self.patience.answer(lambda: self.client.execute_command(*call))  # type: ignore[no-untyped-call]
+
+    async def scan(self, pattern: str) -> AsyncIterator[str]:
+        async for key in scanned(self.command, pattern):
+            yield key
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:

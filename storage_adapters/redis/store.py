@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from emq.clock import Clock
+from emq.storage.store import Holding
+from storage_adapters.redis.held_names import held
 from storage_adapters.redis.keys import Shard
 from storage_adapters.redis.lane_store import RedisLanes
 from storage_adapters.redis.log_store import RedisLogStore
@@ -49,6 +51,7 @@ class RedisStore:
         max_queue_qps: float | None = None,
     ) -> None:
         server, shards, instance, place = location
+        self._server, self._environment = server, shards[0].environment
         self._wakeups = wakeups
         self._disconnect = disconnect
         self._closed = False
@@ -62,6 +65,10 @@ class RedisStore:
 
     def watch(self) -> AsyncIterator[Sequence[str] | None]:
         return self._wakeups.watch()
+
+    async def holding(self) -> Holding:
+        """See `emq.storage.store.Store`."""
+        return await held(self._server, self._environment)
 
     async def close(self) -> None:
         if not self._closed:

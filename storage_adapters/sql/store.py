@@ -14,8 +14,9 @@ from emq import errors
 from emq.clock import Clock
 from emq.database import statements, urls
 from emq.storage.environment import Environment
+from emq.storage.store import Holding
 from storage_adapters.sql import hostlock, listen
-from storage_adapters.sql.backend import PACKAGE, Backend, StoreDatabase
+from storage_adapters.sql.backend import PACKAGE, Backend, StoreDatabase, Transaction
 from storage_adapters.sql.lane_store import SqlLanes
 from storage_adapters.sql.log_store import SqlLog
 from storage_adapters.sql.rows import KnownRows
@@ -85,6 +86,17 @@ class SqlStore:
             # No other process can see a database in memory.
             return None
         return asyncio.create_task(listen.keep(feed, self._backend), name="emq sql wake-ups")
+
+    async def holding(self) -> Holding:
+        """See `emq.storage.store.Store`."""
+
+        def look(transaction: Transaction) -> Holding:
+            groups = [row.name for row in transaction.rows("groups_held")]
+            queues = [row.name for row in transaction.rows("queues_held")]
+            lanes = [name for name in groups if not name.endswith("/")]
+            return Holding(queues, lanes, [name[:-1] for name in groups if name.endswith("/")])
+
+        return await self._backend.run(look, read_only=True)
 
     async def close(self) -> None:
         """See `Store.close`."""

@@ -34,6 +34,7 @@ ARGUMENTS = {
     "load": "plan.toml --ledger ledger",
     "offsets reset": f"{TOPIC} --yes",
     "offsets show": TOPIC,
+    "store orphans": "",
     "plan": "--simulate --hosts 2 --topics 3",
     "publish": f"{TOPIC} payload",
     "push attempts": "acme ep_1:m1",

@@ -148,7 +148,7 @@ def test_a_clock_that_is_off_is_told_of(emq: Shell) -> None:
     found = host_view.rows(seen, known)
     first, second = host_view.troubles(seen, found, known)
     assert first == known.trouble
-    assert second.startswith("a: its clock is 3.2 s behind the ZooKeeper servers'")
+    assert second.startswith("a: its clock is 3.2 s behind that of the servers in which hosts meet")
 
 
 def test_watching_goes_on_while_the_ensemble_is_out_of_reach(emq: Shell) -> None:

@@ -231,6 +231,7 @@ def test_commands_that_ask_are_told_yes_in_the_same_words() -> None:
         "drain",
         "offsets reset",
         "scheduling delete",
+        "store orphans",
         "topic delete",
         "weight",
         *of_many,

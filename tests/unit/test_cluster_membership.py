@@ -464,3 +464,22 @@ async def test_a_leader_notices_a_change_of_which_no_watch_has_told() -> None:
         before, other.membership._leaving = leader.plans, True
         other.membership._changed.set()
         await until(lambda: leader.plans > before, 60)
+
+
+@virtual
+async def test_others_that_take_the_groups_of_a_host_whose_lease_has_ended_are_no_strangers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster_of("a", "b") as cluster:
+        a = cluster.members["a"]
+        for again in (False, True):  # the ensemble answers again before the line would be logged, or does not
+            group, epoch = next(iter(a.held.items()))
+            cluster.ensemble.partition(a.tree, silent=True)
+            await asyncio.sleep(TIMEOUT_S + 2)
+            a.membership.fenced(group, epoch)  # the store refuses what the host did before its lease ended
+            if again:
+                cluster.ensemble.heal(a.tree)
+            await asyncio.sleep(10)
+            cluster.ensemble.heal(a.tree)
+            await asyncio.sleep(20)
+    assert "outside of this cluster" not in caplog.text

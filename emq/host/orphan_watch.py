@@ -1,0 +1,70 @@
+"""The orphans loop: names messages in the log of one host that nobody consumes, as the catalog does not know them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from emq import errors
+from emq.allocation.membership import Membership
+from emq.offsets import orphans
+from emq.storage.store import Store
+from emq.topics.catalog import Catalog
+from emq.topics.model import Topic
+
+log = logging.getLogger(__name__)
+
+SOON_S = 5.0
+"""Seconds after a start, or after the database has lost changes, at which the host looks."""
+
+EVERY_S = 3_600.0
+"""Seconds between two looks otherwise. A look asks the store for all that it has."""
+
+
+class OrphanWatch:
+    """Looks for orphans while this host leads its cluster; see `emq.offsets.orphans`.
+
+    Args:
+        topics: the topics that the host knows, by name.
+    """
+
+    def __init__(self, store: Store, catalog: Catalog, topics: Mapping[str, Topic], membership: Membership) -> None:
+        self._store = store
+        self._catalog = catalog
+        self._topics = topics
+        self._membership = membership
+        self._asked = asyncio.Event()
+        self._told = ""
+
+    def soon(self) -> None:
+        """Look soon: the catalog may have forgotten topics."""
+        self._asked.set()
+
+    async def watch(self) -> None:
+        """Look again and again. Ends by cancellation."""
+        while True:
+            await asyncio.sleep(SOON_S)
+            with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable):
+                if self._membership.leads and getattr(self._store, "holding", None) is not None:
+                    await self._look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EVERY_S):
+                    await self._asked.wait()
+            self._asked.clear()
+
+    async def _look(self) -> None:
+        if not await orphans.find(self._store, self._topics):
+            return
+        # A topic may be so new that this host does not know it yet.
+        topics = {topic.name: topic for topic in await self._catalog.list()}
+        found = await orphans.find(self._store, topics)
+        told = orphans.told(found)
+        if found and told != self._told:
+            self._told = told
+            log.warning(
+                "the store holds messages of topics or groups that the catalog does not know; nobody consumes them: "
+                "%s; see emq store orphans",
+                told,
+            )

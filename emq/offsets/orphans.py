@@ -1,0 +1,163 @@
+"""Orphans: messages in the store of topics, or of groups of topics, that the catalog does not know.
+
+They are there after the catalog's database was restored from an older copy: the topic was created, or has grown, since.
+Nobody consumes them, and no count of a topic has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from emq import errors
+from emq.storage.answers import served
+from emq.storage.names import QueueName, parts_of
+from emq.storage.slot_store import Slot, SlotKind
+from emq.storage.store import Holding, Store
+from emq.topics.model import DEFAULT_PRIORITIES, Kind, Topic
+
+TOGETHER = 2_000
+"""Most queues, lanes or slots in one call."""
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """What the store holds of one topic that nobody consumes.
+
+    Attributes:
+        topic: the topic's name.
+        is_known: the catalog has the topic, with fewer groups.
+        is_sorted: slots hold the messages, not queues.
+        groups: number of groups that the topic must have at least, so that all messages are in one of them.
+        priorities: names of the priorities whose queues hold messages.
+        ready, delayed, dead: numbers of messages; those that hosts had claimed are among the ready and the delayed.
+    """
+
+    topic: str
+    is_known: bool
+    is_sorted: bool
+    groups: int
+    priorities: tuple[str, ...]
+    ready: int
+    delayed: int
+    dead: int
+
+    @property
+    def messages(self) -> int:
+        return self.ready + self.delayed + self.dead
+
+
+class _Found:
+    """What was found of one topic so far."""
+
+    def __init__(self) -> None:
+        self.groups = 0
+        self.priorities: set[str] = set()
+        self.is_sorted = False
+        self.ready = self.delayed = self.dead = 0
+
+
+async def find(store: Store, topics: Mapping[str, Topic]) -> list[Orphan]:
+    """Return the orphans in the store, by topic.
+
+    Args:
+        topics: the topics of the catalog, by name.
+
+    Raises:
+        StoreUnavailable: a part of the store does not answer; try again.
+    """
+    held = await _held(store)
+    found: dict[str, _Found] = {}
+
+    def of(topic: str, index: int) -> _Found:
+        mine = found.setdefault(topic, _Found())
+        mine.groups = max(mine.groups, index + 1)
+        return mine
+
+    def is_orphan(group: str) -> bool:
+        topic, index = _parts(group)
+        known = topics.get(topic)
+        return index >= 0 and (known is None or index >= known.groups)
+
+    queues = [queue for queue in held.queues if is_orphan(queue.rpartition("/")[0])]
+    for part in _in_parts(queues):
+        for name, bounds in zip(part, served(await store.log.bounds(part)), strict=True):
+            if bounds.tail > bounds.head:
+                queue = QueueName.parse(name)
+                mine = of(queue.topic, queue.group)
+                mine.priorities.add(queue.priority)
+                mine.ready += bounds.tail - bounds.head
+    for part in _in_parts([lane for lane in held.lanes if is_orphan(lane)]):
+        for lane, state in zip(part, served(await store.lanes.inspect(part)), strict=True):
+            if state.waiting or state.prepared or state.dead:
+                mine = of(*parts_of(lane))
+                mine.delayed += state.waiting + state.prepared
+                mine.dead += state.dead
+    for part in _in_parts([slot for slot in held.slots if is_orphan(slot)]):
+        slots = [Slot(name, SlotKind.PRIORITY) for name in part]
+        for name, sizes in zip(part, served(await store.sorted.inspect(slots, 0)), strict=True):
+            if sizes.waiting or sizes.prepared or sizes.dead:
+                mine = of(*parts_of(name))
+                mine.is_sorted = True
+                mine.ready += sizes.waiting + sizes.prepared
+                mine.dead += sizes.dead
+    return [
+        Orphan(name, name in topics, f.is_sorted, f.groups, _ordered(f.priorities), f.ready, f.delayed, f.dead)
+        for name, f in sorted(found.items())
+    ]
+
+
+def topic_of(orphan: Orphan, qps: float, priorities: Sequence[str] = (), kind: SlotKind | None = None) -> Topic:
+    """Return a topic under whose groups and priorities the orphan's messages are.
+
+    Args:
+        qps: the topic's starts a second.
+        priorities: names of all its priorities, highest first; needed if the orphan's are not among high, mid and low.
+        kind: the kind of a sorted topic, which the store does not tell.
+
+    Raises:
+        InvalidTopic: the arguments do not fit the messages; the text says what is missing.
+    """
+    names = tuple(priorities) or (DEFAULT_PRIORITIES if set(orphan.priorities) <= set(DEFAULT_PRIORITIES) else ())
+    if missing := [name for name in orphan.priorities if name not in names]:
+        raise errors.InvalidTopic(
+            f"topic {orphan.topic!r}: its queues have the priorities {', '.join(missing)}; name all of its priorities, "
+            "highest first"
+        )
+    if orphan.is_sorted:
+        if kind is None:
+            raise errors.InvalidTopic(
+                f"topic {orphan.topic!r} is sorted, and the store does not tell its kind; name it"
+            )
+        slots = 1 << (orphan.groups - 1).bit_length()
+        return Topic(orphan.topic, qps, priorities=(), kind=Kind(kind.value), slots=slots)
+    # A little more than the share of a group, so that rounding adds no group.
+    return Topic(orphan.topic, qps, group_qps=qps / orphan.groups * (1 + 1e-9), priorities=names)
+
+
+async def _held(store: Store) -> Holding:
+    if getattr(store, "holding", None) is None:
+        raise errors.InvalidSettings("this store cannot tell of which topics it holds messages")
+    held: Holding = await store.holding()  # type: ignore[attr-defined]
+    return held
+
+
+def _parts(group: str) -> tuple[str, int]:
+    """Return topic and index; -1 for what is no group of a topic, as EMQ's own lanes, whose names have spaces."""
+    topic, _, index = group.rpartition("/")
+    return topic, int(index) if index.isdecimal() and topic and " " not in topic else -1
+
+
+def _ordered(priorities: Collection[str]) -> tuple[str, ...]:
+    known = {name: place for place, name in enumerate(DEFAULT_PRIORITIES)}
+    return tuple(sorted(priorities, key=lambda name: (known.get(name, len(known)), name)))
+
+
+def _in_parts(names: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (names[start : start + TOGETHER] for start in range(0, len(names), TOGETHER))
+
+
+def told(orphans: Sequence[Orphan], most: int = 5) -> str:
+    """Name some orphans, for the log."""
+    named = ", ".join(f"{orphan.topic} ({orphan.messages})" for orphan in orphans[:most])
+    return f"{named} and {len(orphans) - most} more" if len(orphans) > most else named

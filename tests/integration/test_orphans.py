@@ -1,0 +1,125 @@
+"""A database that was restored from an older copy: messages of topics that it does not know are named and not lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.meeting import until
+from typer.testing import CliRunner
+
+import emq
+from emq import errors
+from emq.cli.commands import app as cli
+from emq.host import orphan_watch
+from emq.offsets import orphans
+from emq.storage.slot_store import SlotKind
+from emq.topics.model import split
+
+
+class Place:
+    """A store and a database that is put back to what it was before most topics were created."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store, self.database = f"sqlite:///{directory}/store.db", f"sqlite:///{directory}/catalog.db"
+        self._file, self._copy = directory / "catalog.db", directory / "copy.db"
+
+    def app(self) -> emq.App:
+        return emq.App(self.store, database=self.database)
+
+    async def restored(self) -> None:
+        """Publish to topics of which the restored database knows one, with fewer groups."""
+        async with self.app() as app:
+            await app.create_topic("known", 10, group_qps=10)
+        shutil.copy(self._file, self._copy)
+        async with self.app() as app:
+            await app.update_topic("known", qps=30)
+            await app.publish_many("known", [b"k"] * 9)
+            await app.create_topic("shop", 100, group_qps=25)
+            await app.publish_many("shop", [b"%d" % i for i in range(40)])
+            await app.publish("shop", b"later", delay_ms=200)
+            await app.create_topic("timed", 8, kind=emq.Kind.FIXED_TIME, slots=4)
+            await app.publish_many("timed", [b"t%d" % i for i in range(12)], delay_ms=3_600_000)
+        for file in self._file.parent.glob("catalog.db*"):
+            file.unlink()
+        shutil.copy(self._copy, self._file)
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> Place:
+    made = Place(tmp_path)
+    await made.restored()
+    return made
+
+
+def run(place: Place, *words: str) -> str:
+    done = CliRunner().invoke(cli, [*words, "--store", place.store, "--database", place.database])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+async def test_what_the_catalog_does_not_know_is_listed_adopted_and_purged(place: Place) -> None:
+    listed = json.loads(await asyncio.to_thread(run, place, "store", "orphans", "--json"))
+    found = {row["topic"]: row for row in listed}
+    assert set(found) == {"known", "shop", "timed"}
+    assert (found["shop"]["groups"], found["shop"]["ready"], found["shop"]["delayed"]) == (4, 40, 1)
+    assert (found["timed"]["kind"], found["timed"]["ready"]) == ("sorted", 12)
+    assert (found["known"]["groups"], found["known"]["ready"], found["known"]["remedy"]) == (3, 6, "grow it")
+    assert "purged 12 messages" in await asyncio.to_thread(run, place, "store", "orphans", "--purge", "timed", "--yes")
+    await asyncio.to_thread(run, place, "store", "orphans", "--adopt", "shop", "--qps", "100")
+    handled: set[bytes] = set()
+    app = place.app()
+
+    @app.handler("shop")
+    async def handle(m: emq.Message) -> None:
+        handled.add(m.payload)
+
+    async with app:
+        host = asyncio.create_task(app.run())
+        await until(lambda: len(handled) == 41)
+        app.stop()
+        await host
+        assert [orphan.topic for orphan in await app.admin.orphans()] == ["known"]
+        with pytest.raises(errors.TopicExists, match="which need 3; raise its qps to more than 2 times its group_qps"):
+            await app.admin.adopt("known", 10)
+        await app.update_topic("known", qps=30)
+        assert await app.admin.orphans() == []
+        with pytest.raises(errors.UnknownTopic):
+            await app.admin.adopt("nothing", 10)
+
+
+async def test_the_log_of_a_host_names_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(orphan_watch, "SOON_S", 0.1)
+    app = place.app()
+    app.handler("*")(_ignore)
+    async with app:
+        host = asyncio.create_task(app.run())
+        await until(lambda: "see emq store orphans" in caplog.text)
+        assert "known (6), shop (41), timed (12); see emq store orphans" in caplog.text
+        app.stop()
+        await host
+
+
+async def _ignore(m: emq.Message) -> None:
+    """Nothing is published to it."""
+
+
+def test_a_topic_is_adopted_only_if_all_its_messages_are_in_it() -> None:
+    orphan = orphans.Orphan("shop", False, False, 7, ("high", "vip"), 3, 0, 0)
+    with pytest.raises(errors.InvalidTopic, match="have the priorities high, vip; name all"):
+        orphans.topic_of(orphan, 100)
+    topic = split(orphans.topic_of(orphan, 100, ["vip", "high", "low"]))
+    assert (topic.groups, topic.priorities) == (7, ("vip", "high", "low"))
+    for groups in (1, 3, 6, 7, 49, 333):
+        wider = msgspec.structs.replace(orphan, groups=groups)
+        assert split(orphans.topic_of(wider, 1000, ["vip", "high"])).groups == groups
+    slots = orphans.Orphan("shop", False, True, 5, (), 3, 0, 0)
+    with pytest.raises(errors.InvalidTopic, match="does not tell its kind; name it"):
+        orphans.topic_of(slots, 100)
+    assert split(orphans.topic_of(slots, 100, kind=SlotKind.RANGE_MERGE)).groups == 8
