@@ -22,6 +22,7 @@ from emq.allocation.membership import Assignment, PlanInForce, Seat
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Entry, Former, Pointer, Record, Running
 from emq.allocation.tree import protocol
+from emq.database import levels
 from emq.loops.guard import Guard
 from emq.loops.lease import Lease
 from emq.loops.slicing import in_slices
@@ -278,7 +279,16 @@ class ClusterMembership:
         await self._heartbeat.begin(incarnation)
         machine, pid, now = socket.gethostname(), os.getpid(), self._clock.now()
         serves = self._patterns()
-        running = Running(incarnation, machine, pid, self._weight, now, leaving=self._leaving, serves=serves)
+        running = Running(
+            incarnation,
+            machine,
+            pid,
+            self._weight,
+            now,
+            leaving=self._leaving,
+            serves=serves,
+            level=levels.LEVEL,
+        )
         if not await self._announcement.make(running):
             self._complaint.say(f"a host named {self.host} is still a member; waiting for its session to end")
             await self._heartbeat.give_up()

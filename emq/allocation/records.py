@@ -81,6 +81,7 @@ class Running(msgspec.Struct, frozen=True):
         ahead_s: seconds by which the host's clock is ahead of the ensemble's, roughly.
         trouble: the server that the host cannot reach, and since when; empty while all is well.
         serves: patterns of the topics that have a handler on the host; None for all topics, or where unknown.
+        level: the highest feature level that the host can read; see `emq.database.levels`.
     """
 
     incarnation: str
@@ -96,6 +97,7 @@ class Running(msgspec.Struct, frozen=True):
     ahead_s: float = 0.0
     trouble: str = ""
     serves: tuple[str, ...] | None = None
+    level: int = 1
 
     def has_let_go(self, group: str, generation: int) -> bool:
         """Return whether the host has let go of a group that plan `generation` took from it."""

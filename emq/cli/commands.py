@@ -30,6 +30,7 @@ from emq.cli import (
     trace,
     trail,
     trial,
+    upgrade,
     watching,
 )
 from emq.cli.entry import Command, Entry, TakesIds
@@ -101,4 +102,5 @@ app.add_typer(trail.app, name="trail")
 command(app, "audit")(audit.audit)
 command(app, "load")(load.load)
 app.command("trial", cls=Command)(trial.trial)
+command(app, "upgrade")(upgrade.upgrade)
 command(app, "settings")(settings.settings)

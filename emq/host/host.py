@@ -12,6 +12,8 @@ import msgspec
 
 from emq import errors
 from emq.allocation.membership import Membership
+from emq.database import levels
+from emq.database.database import QUICK_S
 from emq.dispatch import retry
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.expiry import Expiry
@@ -100,6 +102,7 @@ class Host(HostEvents):
         clock, timekeeper, trail = services.clock, services.timekeeper, services.trail
         self._catalog = catalog
         self._stores = checkpoints.stores
+        self._database, self._environment = checkpoints.database, checkpoints.environment
         self._membership = membership
         self.options = options = options or HostOptions()
         self._neighbours = services.neighbours
@@ -174,7 +177,8 @@ class Host(HostEvents):
         """Consume until `stop` is called.
 
         Raises:
-            HostConflict: another host holds the place, or consumes from the store with another database; stop it first.
+            HostConflict: another host holds the place, or consumes from the store with another database: stop it
+                first. Or this version cannot read what the environment's hosts write: upgrade it.
             ForeignTree: the coordination tree holds what EMQ did not write.
         """
         self.waker.open()
@@ -249,7 +253,17 @@ class Host(HostEvents):
             await self._neighbours.arrive()
         if self._stores is not None:
             await patience.waited("store and database", self._stores.arrive)
+        await patience.waited("database", self._check_level)
         await self._membership.join()
+        try:
+            await patience.waited("database", self._check_level)  # it may have been raised in that moment
+        except errors.HostConflict:
+            await self._membership.leave()
+            raise
+
+    async def _check_level(self) -> None:
+        """Raise `HostConflict` if this version cannot read all that is written in the environment."""
+        await self._database.run(lambda c: levels.current(c, self._environment), deadline_s=QUICK_S)
 
     def stop(self) -> None:
         """Begin a clean stop; `run` returns when it is done. Safe to repeat, and to call from a signal handler."""
@@ -337,6 +351,7 @@ class Host(HostEvents):
     async def refresh(self) -> None:
         """Read the changes of the catalog now."""
         async with self._refreshing:
+            await self._check_level()
             changes = await self._catalog.changes_since(self._version)
             if changes.all:
                 log.warning("the database has lost changes of the catalog; going by version %d", changes.version)

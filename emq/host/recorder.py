@@ -18,7 +18,7 @@ import msgspec
 from emq import errors
 from emq.allocation.membership import Membership
 from emq.clock import Clock
-from emq.database import Database
+from emq.database import Database, levels
 from emq.dispatch.settler import Settler
 from emq.fetcher.puller import Puller
 from emq.groups.capacity import Gauge
@@ -155,6 +155,7 @@ class Recorder:
             quota=parts.lag.quota,
             plan=plan.version if (plan := parts.membership.plan) is not None else 0,
             moves=tuple(self._moves),
+            level=levels.LEVEL,
             unconsumed=(missing := parts.consumption.unconsumed()).groups,
             unconsumed_s=round(missing.for_s, 1),
             unconsumed_why=str(missing) if missing.groups else "",

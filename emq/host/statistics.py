@@ -203,6 +203,7 @@ class HostStatistics(msgspec.Struct, frozen=True):
     quota: float = 0.0
     plan: int = 0
     moves: tuple[Move, ...] = ()
+    level: int = 1
     unconsumed: int = 0
     unconsumed_s: float = 0.0
     unconsumed_why: str = ""

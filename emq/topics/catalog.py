@@ -39,7 +39,8 @@ class Changes(NamedTuple):
     Attributes:
         version: the version to ask from next time.
         changed: topics created or updated since, as they are now, without those that this version of EMQ cannot read.
-        deleted: names of topics deleted since; a topic that was created again is in `changed`, too.
+        deleted: names of topics deleted since, or changed to what this version cannot read; a topic that was created
+            again is in `changed`, too.
         all: True if the database has lost changes up to the version asked from; `changed` then has all existing topics.
     """
 
@@ -139,8 +140,8 @@ class Catalog:
                         "choose another name"
                     )
             absent = [topic for name, topic in wanted.items() if name not in present]
-            new, named, bodies = self._begun(connection, version, [self._permit(topic, None) for topic in absent], {})
-            self._rows.save(connection, version, [*new, *named], bodies)
+            new, named = self._begun(connection, version, [self._permit(topic, None) for topic in absent], {})
+            self._rows.save(connection, version, [*new, *named])
             present |= {topic.name: topic for topic in named if topic.name in present}
             both = {topic.name: topic for topic in new} | present
             return [both[topic.name] for topic in topics]
@@ -319,7 +320,7 @@ class Catalog:
                 changing.validate(name, change)
                 wanted = self._permit(self._checked(changing.kept(topic, changing.merged(topic, dict(change)))), topic)
                 found.append(changing.divided(topic, wanted, draining.get(name), now_s))
-            self._rows.save(connection, version, found, bodies)
+            self._rows.save(connection, version, found)
             return found
 
         return await self._db.run(run)
@@ -431,9 +432,10 @@ class Catalog:
             columns = (_table.c.name, _table.c.body, _table.c.live, deleted_at)
             query = sa.select(*columns).where(_table.c.environment == self._environment, _table.c.version > since)
             rows = connection.execute(query.order_by(_table.c.version, _table.c.name)).all()
-            read = [catalog_rows.readable(row.name, row.body) for row in rows if row.live]
-            changed = [topic for topic in read if topic is not None]
-            return Changes(now, changed, [row.name for row in rows if row.deleted_at > since], lost)
+            read = {row.name: catalog_rows.readable(row.name, row.body) for row in rows if row.live}
+            changed = [topic for topic in read.values() if topic is not None]
+            gone = [row.name for row in rows if row.deleted_at > since or (since and read.get(row.name, row) is None)]
+            return Changes(now, changed, gone, lost)
 
         return await self._db.run(select, read_only=True)
 
@@ -480,11 +482,11 @@ class Catalog:
                 wanted[name] = changing.divided(old, split, None, self._now(connection))
             absent = [topic for name, topic in wanted.items() if name not in present]
             known = {name: topic for name, topic in wanted.items() if name in present}
-            new, named, above = self._begun(connection, version, absent, known)
+            new, named = self._begun(connection, version, absent, known)
             wanted.update({topic.name: topic for topic in new})
             others = {topic.name: topic for topic in named}
             wanted.update({name: others.pop(name) for name in [*others] if name in wanted})
-            self._rows.save(connection, version, [*wanted.values(), *others.values()], {**above, **bodies})
+            self._rows.save(connection, version, [*wanted.values(), *others.values()])
             return [*wanted.values()]
 
         return await self._db.run(save)
@@ -533,10 +535,10 @@ class Catalog:
 
     def _begun(
         self, connection: sa.Connection, version: int, topics: Sequence[Topic], known: Mapping[str, Topic]
-    ) -> tuple[Sequence[Topic], Sequence[Topic], Mapping[str, str]]:
+    ) -> tuple[Sequence[Topic], Sequence[Topic]]:
         """Return new topics with their first layouts and divisions, kept apart from deleted topics of the same names.
 
-        Also returns the budgets above them that change, and the rows of these budgets.
+        Also returns the budgets above them that change.
 
         The database may have lost a former topic whose messages and queues still have layouts. These are lower than any
         new version, since a version is at least the time of day and grows with each layout.
@@ -547,7 +549,7 @@ class Catalog:
         new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]
         new = [changing.again(t, version, buried[t.name], now_s) if t.name in buried else t for t in new]
         new, named = budgets.begun(new, {**catalog_rows.decoded(above), **known}, now_s)
-        return new, named, above
+        return new, named
 
     async def _change(
         self,
@@ -566,7 +568,7 @@ class Catalog:
                 return before
             wanted = change(before)
             topic = changing.divided(before, wanted, draining, self._now(connection))
-            self._rows.save(connection, version, [topic], {name: body})
+            self._rows.save(connection, version, [topic])
             if also is not None and wanted is not before:
                 also(connection)
             return topic

@@ -1,8 +1,8 @@
-"""Reading and writing topics as rows of the catalog, also rows that another version of EMQ has written.
+"""Reading and writing topics as rows of the catalog.
 
-A newer version may know fields and options that this one does not. This version ignores them, and keeps them when it
-changes the topic. If a row has a value that this version cannot understand, EMQ leaves the row alone and goes on with
-the other topics.
+EMQ writes no field or option that some host cannot read (`emq.database.levels`). If a row has a field, an option or a
+value that this version does not understand all the same, EMQ leaves the row alone, since what it does not understand
+may be a limit. It says so once, and goes on with the other topics.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ import msgspec
 import sqlalchemy as sa
 
 from emq import errors
-from emq.database import statements, tables
+from emq.database import levels, statements, tables
 from emq.topics import changing
-from emq.topics.model import Topic, TopicOptions
+from emq.topics.model import Topic
 
 log = logging.getLogger(__name__)
 
 _table = tables.topics
 _decoder = msgspec.json.Decoder(Topic)
-_FIELDS = frozenset(Topic.__struct_fields__)
-_OPTIONS = frozenset(TopicOptions.__struct_fields__)
 
 AT_ONCE = 500
 """Most names in one statement."""
+
+SAID = 1_000
+"""Most unreadable rows remembered as logged."""
+
+_said: dict[tuple[str, str], None] = {}
 
 DAMAGED = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """The errors of reading a row that holds no valid topic."""
@@ -93,9 +96,15 @@ class TopicRows:
         """Return a topic. Raises as `body` and `decode`."""
         return decode(name, self.body(connection, name))
 
-    def save(self, connection: sa.Connection, version: int, topics: Iterable[Topic], bodies: Mapping[str, str]) -> None:
-        """Write topics. `bodies` has the rows of those that exist already, as the same transaction read them."""
-        rows = [(topic.name, encode(topic, bodies.get(topic.name, ""))) for topic in topics]
+    def save(self, connection: sa.Connection, version: int, topics: Iterable[Topic]) -> None:
+        """Write topics.
+
+        Raises:
+            InvalidTopic: a topic has what some hosts cannot read; see `encode`.
+            HostConflict: this version cannot read all that others write.
+        """
+        level = levels.current(connection, self._environment)
+        rows = [(topic.name, encode(topic, level)) for topic in topics]
         if rows:
             text = msgspec.json.encode(rows).decode()
             values = {"environment": self._environment, "version": version, "rows": text}
@@ -126,10 +135,7 @@ def decode(name: str, body: str) -> Topic:
         InvalidTopic: this version cannot read the row.
     """
     try:
-        try:
-            topic = _decoder.decode(body)
-        except msgspec.ValidationError:
-            topic = msgspec.convert(_known(msgspec.json.decode(body)), Topic)
+        topic = _decoder.decode(body)
         if topic.name != name or not 0 < topic.active_groups <= topic.groups:
             raise ValueError("its fields contradict each other")
         return topic
@@ -150,26 +156,37 @@ def readable(name: str, body: str) -> Topic | None:
     try:
         return decode(name, body)
     except errors.InvalidTopic as exc:
-        log.error("%s; it is left alone", exc)  # noqa: TRY400
+        if (name, body) not in _said:
+            while len(_said) >= SAID:
+                del _said[next(iter(_said))]
+            _said[name, body] = None
+            log.error("%s; it is left alone", exc)  # noqa: TRY400
         return None
 
 
-def encode(topic: Topic, before: str = "") -> str:
-    """Return the row of a topic, in the form of earlier versions unless the topic has fields that they do not know.
+def encode(topic: Topic, level: int) -> str:
+    """Return the row of a topic, in a form that hosts of this feature level can read.
 
-    Args:
-        before: the row as it is now; its fields and options that this version does not know are kept.
+    Raises:
+        InvalidTopic: the topic has a field or an option that such hosts do not know.
     """
     plain: dict[str, Any] = msgspec.to_builtins(topic)
     for field, default in (("divisions", []), ("layout", 0), ("earlier", []), ("shared_s", 0)):
         if not plain.get(field, default):
             plain.pop(field, None)
-    old = _read(before)
-    plain = {**{k: v for k, v in old.items() if k not in _FIELDS}, **plain}
-    options = old.get("options")
-    if isinstance(options, dict):
-        plain["options"] = {**{k: v for k, v in options.items() if k not in _OPTIONS}, **plain["options"]}
+    for field in [field for field, since in levels.SINCE.items() if since > level]:
+        place, settings, defaults = (
+            (plain, topic, _DEFAULT) if field in plain else (plain["options"], topic.options, _DEFAULT.options)
+        )
+        if place.pop(field, None) is not None and getattr(settings, field) != getattr(defaults, field):
+            raise errors.InvalidTopic(
+                f"topic {topic.name!r}: {field} needs feature level {levels.SINCE[field]}, and the environment is at "
+                f"level {level}: upgrade all hosts, then run: emq upgrade --level {levels.SINCE[field]}"
+            )
     return msgspec.json.encode(plain).decode()
+
+
+_DEFAULT = Topic("default", 1.0)
 
 
 def grave(deleted_s: float) -> str:
@@ -186,16 +203,6 @@ def deleted_s(body: str) -> float:
 def _options(body: str) -> dict[str, Any]:
     options = _read(body).get("options")
     return options if isinstance(options, dict) else {}
-
-
-def _known(row: Any) -> Any:
-    """Return the row without the fields and options that this version does not know."""
-    if not isinstance(row, dict):
-        return row
-    known = {field: value for field, value in row.items() if field in _FIELDS}
-    if isinstance(options := known.get("options"), dict):
-        known["options"] = {option: value for option, value in options.items() if option in _OPTIONS}
-    return known
 
 
 def _read(body: str) -> dict[str, Any]:

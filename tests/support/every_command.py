@@ -35,6 +35,7 @@ ARGUMENTS = {
     "offsets reset": f"{TOPIC} --yes",
     "offsets show": TOPIC,
     "store orphans": "",
+    "upgrade": "",
     "plan": "--simulate --hosts 2 --topics 3",
     "publish": f"{TOPIC} payload",
     "push attempts": "acme ep_1:m1",

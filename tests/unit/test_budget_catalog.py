@@ -169,7 +169,7 @@ async def test_a_topic_created_again_below_a_budget_waits_for_both_reasons(catal
 
 
 def test_a_plain_topic_is_stored_as_before() -> None:
-    assert "shared_s" not in catalog_rows.encode(Topic("shop", 10, active_groups=1, groups=1))
+    assert "shared_s" not in catalog_rows.encode(Topic("shop", 10, active_groups=1, groups=1), 1)
 
 
 def test_the_unit_of_a_topic_is_its_root() -> None:

@@ -6,39 +6,51 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from support.rig import rig
 from support.virtual import virtual
 
 from emq import errors
-from emq.database import tables
+from emq.database import levels, tables
 from emq.topics import catalog_rows
-from emq.topics.model import Topic, split
+from emq.topics.model import Topic, TopicOptions, split
 
 TOPIC = split(Topic("orders", 100.0))
 
 
-def newer(**more: Any) -> str:
-    row = json.loads(catalog_rows.encode(TOPIC))
-    row["region"] = {"home": "eu"}
-    row["options"]["compression"] = "zstd"
-    return json.dumps({**row, **more})
+def row(**more: Any) -> str:
+    return json.dumps({**json.loads(catalog_rows.encode(TOPIC, levels.LEVEL)), **more})
 
 
-def test_what_this_version_does_not_know_is_ignored_and_kept() -> None:
-    assert catalog_rows.decode("orders", newer()) == TOPIC
-    again = json.loads(catalog_rows.encode(split(Topic("orders", 200.0)), newer()))
-    assert again["qps"] == 200
-    assert again["region"] == {"home": "eu"}
-    assert again["options"]["compression"] == "zstd"
-    assert json.loads(catalog_rows.encode(TOPIC)) == json.loads(catalog_rows.encode(TOPIC, "\0 damaged"))
+def newer(name: str = "orders") -> str:
+    """The row of a version that knows more."""
+    options = json.loads(row())["options"] | {"compression": "zstd"}
+    return row(name=name, options=options)
+
+
+def test_a_row_is_read_as_it_was_written_and_not_if_it_has_what_this_version_does_not_know() -> None:
+    assert catalog_rows.decode("orders", row()) == TOPIC
+    for body in (newer(), row(region={"home": "eu"})):
+        with pytest.raises(errors.InvalidTopic, match=r"'orders' .* unknown field"):
+            catalog_rows.decode("orders", body)
+
+
+def test_a_row_has_only_what_hosts_of_its_level_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "SINCE", {"ttl_s": 3, "layout": 2, "earlier": 2})
+    assert "ttl_s" not in catalog_rows.encode(TOPIC, 2)
+    limited = split(Topic("orders", 100.0, options=TopicOptions(ttl_s=5.0)))
+    assert catalog_rows.decode("orders", catalog_rows.encode(limited, 3)) == limited
+    for topic, level, field in ((limited, 2, "ttl_s"), (msgspec.structs.replace(TOPIC, layout=7), 1, "layout")):
+        with pytest.raises(errors.InvalidTopic, match=f"'orders': {field} needs feature level"):
+            catalog_rows.encode(topic, level)
 
 
 def test_a_row_that_holds_no_topic_says_so_by_its_name() -> None:
     rng = random.Random(18)
-    damaged = ["", "{}", "[]", "null", "7", '"x"', "\x00", "[" * 100_000, newer(kind="tree"), newer(qps="many")]
-    damaged += [newer(name="other"), newer(groups=0), newer(state="frozen"), newer(options=7)]
+    damaged = ["", "{}", "[]", "null", "7", '"x"', "\x00", "[" * 100_000, row(kind="tree"), row(qps="many")]
+    damaged += [row(name="other"), row(groups=0), row(state="frozen"), row(options=7)]
     damaged += [rng.randbytes(50).decode("latin-1") for _ in range(50)]
     for body in damaged:
         with pytest.raises(errors.InvalidTopic, match="'orders'"):
@@ -47,7 +59,7 @@ def test_a_row_that_holds_no_topic_says_so_by_its_name() -> None:
 
 
 @virtual
-async def test_a_change_by_an_older_version_keeps_options_of_a_newer_one_and_damage_stops_no_other_topic() -> None:
+async def test_a_row_that_cannot_be_read_is_left_alone_and_stops_no_other_topic() -> None:
     async with rig() as r:
         for name in ("orders", "broken", "fine"):
             await r.topic(name, 100)
@@ -58,18 +70,19 @@ async def test_a_change_by_an_older_version_keeps_options_of_a_newer_one_and_dam
                 connection.execute(at.values(body=body))
 
         write("orders", newer())
-        write("broken", newer(name="broken", kind="tree"))
+        write("broken", row(name="broken", kind="tree"))
         changes = await r.catalog.changes_since(0)
-        assert sorted(topic.name for topic in changes.changed) == ["fine", "orders"]
+        assert [topic.name for topic in changes.changed] == ["fine"]
         assert not changes.deleted
-        assert [topic.name for topic in await r.catalog.list()] == ["fine", "orders"]
-        assert (await r.catalog.update("orders", qps=60)).qps == 60
+        assert [topic.name for topic in await r.catalog.list()] == ["fine"]
+        assert (await r.catalog.update("fine", qps=60)).qps == 60
+        for name in ("orders", "broken"):
+            with pytest.raises(errors.InvalidTopic, match=f"'{name}'"):
+                await r.catalog.update(name, qps=1)
         with r.db._engine.connect() as connection:
             rows = {n: b for n, b in connection.execute(sa.select(tables.topics.c.name, tables.topics.c.body))}  # noqa: C416
-        assert json.loads(rows["orders"])["options"]["compression"] == "zstd"
+        assert rows["orders"] == newer()
         assert json.loads(rows["broken"])["kind"] == "tree"
-        with pytest.raises(errors.InvalidTopic, match="'broken'"):
-            await r.catalog.update("broken", qps=1)
 
 
 @virtual

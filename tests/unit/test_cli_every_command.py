@@ -20,7 +20,7 @@ OWN = ("demo", "trial")
 """Commands with a place of their own: they take no --store."""
 
 HOSTS = ("up", "run", "host", "api serve")
-CLUSTER = ("plan", "hosts", "drain", "weight")
+CLUSTER = ("upgrade", "plan", "hosts", "drain", "weight")
 """Commands that look into the cluster and the database, not into the store."""
 
 LOCAL = ("settings", "schedule levels", "topic options", "audit", "load", "trail verify")

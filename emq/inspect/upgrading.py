@@ -1,0 +1,44 @@
+"""Raises the feature level of an environment, once every host can read the new one; see `emq.database.levels`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from emq import errors
+from emq.database import Database, levels
+
+Levels = Mapping[str, int]
+"""Host -> the highest level that it can read."""
+
+
+def highest(hosts: Levels) -> int:
+    """Return the highest level to which the environment may be raised."""
+    return min([levels.LEVEL, *hosts.values()])
+
+
+async def upgrade(database: Database, environment: str, level: int, hosts_now: Callable[[], Awaitable[Levels]]) -> int:
+    """Raise the level; return what it was. Never lowers it.
+
+    Args:
+        hosts_now: returns the levels of all hosts that are there.
+
+    Raises:
+        InvalidSettings: this version does not know the level.
+        WrongState: a host cannot read that level; the text names such hosts. Nothing was changed.
+    """
+    if not 1 <= level <= levels.LEVEL:
+        raise errors.InvalidSettings(f"this version of EMQ knows the feature levels 1 to {levels.LEVEL}, not {level}")
+    _check(await hosts_now(), level)
+    before = await database.run(lambda c: levels.raised(c, environment, level))
+    if before < level:
+        try:
+            _check(await hosts_now(), level)  # an older host may have joined in between
+        except errors.WrongState:
+            await database.run(lambda c: levels.lowered(c, environment, before))
+            raise
+    return before
+
+
+def _check(hosts: Levels, level: int) -> None:
+    if old := sorted(f"{host} (up to {of_host})" for host, of_host in hosts.items() if of_host < level):
+        raise errors.WrongState(f"hosts that cannot read feature level {level}: {', '.join(old)}; upgrade them first")

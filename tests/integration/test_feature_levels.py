@@ -1,0 +1,158 @@
+"""Two versions of EMQ side by side: neither writes what the other cannot read, until all are new."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from support import level_host_process
+from support.meeting import until
+from support.rig import rig
+from support.virtual import virtual
+from typer.testing import CliRunner
+
+import emq
+from emq import errors, servers
+from emq.cli.commands import app as cli
+from emq.database import levels, tables
+from emq.inspect import upgrading
+from emq.topics import catalog_rows
+
+PROCESS = Path(level_host_process.__file__)
+
+
+class Cluster:
+    def __init__(self, store: str, directory: Path) -> None:
+        self.store, self.database = store, f"sqlite:///{directory}/catalog.db"
+        self._directory = directory
+        self._receipts = directory / "receipts"
+        self.hosts: dict[str, subprocess.Popen[str]] = {}
+
+    def app(self) -> emq.App:
+        return emq.App(self.store, database=self.database)
+
+    def start(self, name: str, level: int) -> subprocess.Popen[str]:
+        words = [sys.executable, PROCESS, self.store, self.database, name, str(level), self._receipts]
+        host = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=self._directory)
+        self.hosts[name] = host
+        return host
+
+    def stop(self, name: str) -> str:
+        host = self.hosts.pop(name)
+        host.terminate()
+        return host.communicate(timeout=30)[1]
+
+    def receipts(self) -> list[list[str]]:
+        return [line.split() for line in self._receipts.read_text().splitlines()] if self._receipts.exists() else []
+
+    def handled(self, topic: str) -> set[str]:
+        return {payload for _, of, payload in self.receipts() if of == topic}
+
+    def emq(self, *words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(cli, [*words, "--store", self.store, "--database", self.database])
+        return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.fixture
+def cluster(redis_server: servers.RedisServer, tmp_path: Path) -> Iterator[Cluster]:
+    with servers.start_redis() as server:
+        made = Cluster(server.url, tmp_path)
+        yield made
+        for host in made.hosts.values():
+            host.kill()
+            host.communicate()
+
+
+async def test_two_versions_work_side_by_side_and_the_level_rises_once_all_are_new(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster.app() as app:
+        await app.create_topic("orders", 100, group_qps=10)
+    monkeypatch.setattr(levels, "LEVEL", 2)  # the commands and this producer are new already
+    monkeypatch.setattr(levels, "SINCE", level_host_process.SINCE)
+    cluster.start("old", 1)
+    cluster.start("new", 2)
+    async with cluster.app() as app:
+        await until(lambda: {"old", "new"} <= {host for host, _, _ in cluster.receipts()}, publishing(app))
+        with pytest.raises(errors.InvalidTopic, match=r"dedupe_s needs feature level 2, .* run: emq upgrade --level 2"):
+            await app.create_topic("fancy", 10, dedupe_s=5.0)
+        await app.update_topic("orders", qps=90)
+        code, said = await asyncio.to_thread(cluster.emq, "upgrade", "--level", "2")
+        assert (code, "hosts that cannot read feature level 2: old (up to 1); upgrade them first" in said) == (1, True)
+        assert "unknown field" not in await asyncio.to_thread(cluster.stop, "old")
+        code, said = await asyncio.to_thread(cluster.emq, "upgrade", "--level", "2")
+        assert (code, said) == (0, "the online environment is at feature level 2, before 1")
+        await app.create_topic("fancy", 10, dedupe_s=5.0)
+        await app.publish("fancy", b"x")
+        await until(lambda: cluster.handled("fancy") == {"x"})
+    old = cluster.start("old", 1)
+    said = (await asyncio.to_thread(old.communicate, timeout=30))[1]
+    assert old.returncode == 1
+    assert said.strip().splitlines() == [
+        "error: the online environment is at feature level 2, and this version of EMQ reads up to level 1: upgrade "
+        "this process"
+    ]
+
+
+def publishing(app: emq.App) -> float:
+    """Publish now and then meanwhile, so that each host gets something once it has groups; return how long to wait."""
+
+    async def publish() -> None:
+        for number in range(200):
+            await app.publish("orders", f"{number}".encode())
+            await asyncio.sleep(0.1)
+
+    _publishers.append(asyncio.create_task(publish()))
+    return 20.0
+
+
+_publishers: list[asyncio.Task[None]] = []
+
+
+async def test_a_host_that_joins_in_the_moment_of_a_raise_takes_it_back() -> None:
+    async with rig() as r:
+        await r.topic("orders", 10)
+        seen = iter([{"new": 2}, {"new": 2, "old": 1}])
+
+        async def hosts() -> upgrading.Levels:
+            return next(seen)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(levels, "LEVEL", 2)
+            with pytest.raises(errors.WrongState, match="old"):
+                await upgrading.upgrade(r.db, "online", 2, hosts)
+            assert await r.db.run(lambda c: levels.current(c, "online")) == 1
+            with pytest.raises(errors.InvalidSettings, match="levels 1 to 2, not 3"):
+                await upgrading.upgrade(r.db, "online", 3, hosts)
+
+
+@virtual
+async def test_an_environment_without_topics_begins_with_the_newest_level() -> None:
+    async with rig() as r:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(levels, "LEVEL", 7)
+            assert await r.db.run(lambda c: levels.current(c, "online")) == 7
+        with pytest.raises(errors.HostConflict, match=r"is at feature level 7, and this version .* up to level 1"):
+            await r.topic("orders", 10)
+
+
+@virtual
+async def test_a_field_that_nobody_knows_stops_its_topic_alone_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as r:
+        for name in ("orders", "fine"):
+            await r.topic(name, 100)
+        body = catalog_rows.encode(await r.catalog.get("orders"), 1).replace('"options":{', '"novel":1,"options":{')
+        change = sa.update(tables.topics).where(tables.topics.c.name == "orders").values(body=body)
+        await r.db.run(lambda c: c.execute(change))
+        for _ in range(5):
+            assert [topic.name for topic in await r.catalog.list()] == ["fine"]
+            assert [topic.name for topic in (await r.catalog.changes_since(0)).changed] == ["fine"]
+        version = await r.catalog.version()
+        await r.db.run(lambda c: c.execute(sa.update(tables.topics).values(version=version + 1)))
+        assert (await r.catalog.changes_since(version)).deleted == ["orders"], "a host that knows it stops it"
+    assert caplog.text.count("unknown field `novel`") == 1
