@@ -83,8 +83,13 @@ def _name(handle: asyncio.Handle) -> str:
 
 def _waits_at(task: asyncio.Task[object]) -> str:
     """Return the functions that the task has called and not left, with the line at which each waits for the next."""
-    lines, inner = [], task.get_coro()
-    while (frame := getattr(inner, "cr_frame", None)) is not None:
+    lines: list[str] = []
+    inner: object = task.get_coro()
+    while inner is not None:
+        if (driver := getattr(inner, "gi_frame", None)) is not None:  # of `Breaks.along`, which sends to the next
+            inner = driver.f_locals.get("steps")
+        if (frame := getattr(inner, "cr_frame", None)) is None:
+            break
         lines.append(f"{frame.f_code.co_qualname} ({pathlib.Path(frame.f_code.co_filename).name}:{frame.f_lineno})")
         inner = getattr(inner, "cr_await", None)
     return f"{task.get_name()}, {' > '.join(lines)}"
