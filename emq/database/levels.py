@@ -27,12 +27,21 @@ _KEY = "feature_level"
 
 
 def current(connection: sa.Connection, environment: str) -> int:
-    """Return the environment's level, for whoever writes. An environment without topics begins with the newest level.
+    """Return the environment's level, for whoever writes or joins.
+
+    An environment without topics begins with the level of the first process that asks; others may write no newer form.
+    Raises as `check`.
+    """
+    return check(connection, environment) or _begun(connection, environment)
+
+
+def check(connection: sa.Connection, environment: str) -> int:
+    """Return the environment's level, 0 if it has none yet; writes nothing.
 
     Raises:
         HostConflict: this version cannot read all that is written there.
     """
-    level = read_value(connection, environment, _KEY) or _begun(connection, environment)
+    level = read_value(connection, environment, _KEY)
     if level > LEVEL:
         raise errors.HostConflict(
             f"the {environment} environment is at feature level {level}, and this version of EMQ reads up to level "

@@ -351,7 +351,7 @@ class Host(HostEvents):
     async def refresh(self) -> None:
         """Read the changes of the catalog now."""
         async with self._refreshing:
-            await self._check_level()
+            await self._database.run(lambda c: levels.check(c, self._environment), read_only=True, deadline_s=QUICK_S)
             changes = await self._catalog.changes_since(self._version)
             if changes.all:
                 log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
