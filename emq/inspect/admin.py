@@ -23,7 +23,7 @@ from emq.storage.lane_store import LaneVerdict
 from emq.storage.log_store import Bounds, Trim
 from emq.storage.names import group_of, topic_of
 from emq.storage.store import Store
-from emq.topics import inputs
+from emq.topics import inputs, rules
 from emq.topics.catalog import Also, Catalog
 from emq.topics.model import State, Topic
 from emq.topics.passages import PassageStore
@@ -169,9 +169,16 @@ class Admin:
         Raises:
             UnknownTopic: the store holds no orphaned messages of this topic.
             TopicExists: the catalog has the topic with fewer groups; raise its qps.
-            InvalidTopic: the arguments do not fit the messages; see `orphans.topic_of`.
+            InvalidTopic: the arguments do not fit the messages; see `orphans.topic_of`. Or the groups of the messages
+                cannot make so few or so many starts; the text says how many they can.
         """
         orphan = await self._orphan(name)
+        least, most = orphan.groups, orphan.groups * rules.most_group_qps(self._store.log.max_queue_qps)
+        if not orphan.is_sorted and not least <= qps <= most:
+            raise errors.InvalidTopic(
+                f"topic {name!r}: the {plurals.count(orphan.groups, 'group')} of its messages can make {least} to "
+                f"{most:g} starts a second, not {qps:g}; adopt it with such a qps, and change it afterwards"
+            )
         [topic] = await self.create([orphans.topic_of(orphan, qps, priorities, kind)])
         return topic
 

@@ -28,11 +28,16 @@ _FORBIDDEN = re.compile(r"[\s{}/\x00-\x1f\x7f]")
 _DEFAULTS = TopicOptions()
 
 
+def most_group_qps(max_queue_qps: float | None) -> float:
+    """Return the most starts a second of one group, in a store whose queues take that many operations a second."""
+    return DEFAULT_MAX_QUEUE_QPS if max_queue_qps is None else max_queue_qps
+
+
 def validate(topic: Topic, max_queue_qps: float | None) -> None:
     """Raise `InvalidTopic` if a value is out of range; the text names the first such value and the right range."""
     validate_name(topic.name)
     _validate_numbers(topic)
-    bound = DEFAULT_MAX_QUEUE_QPS if max_queue_qps is None else max_queue_qps
+    bound = most_group_qps(max_queue_qps)
     o = topic.options
     rules = (
         (topic.qps > 0, f"qps {topic.qps} must be a finite number above 0"),

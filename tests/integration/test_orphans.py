@@ -70,6 +70,10 @@ async def test_what_the_catalog_does_not_know_is_listed_adopted_and_purged(place
     assert (found["timed"]["kind"], found["timed"]["ready"]) == ("sorted", 12)
     assert (found["known"]["groups"], found["known"]["ready"], found["known"]["remedy"]) == (3, 6, "grow it")
     assert "purged 12 messages" in await asyncio.to_thread(run, place, "store", "orphans", "--purge", "timed", "--yes")
+    async with place.app() as app:
+        for qps in (3.9, 601):
+            with pytest.raises(errors.InvalidTopic, match=f"4 groups of its messages can make 4 to .* not {qps:g};"):
+                await app.admin.adopt("shop", qps)
     await asyncio.to_thread(run, place, "store", "orphans", "--adopt", "shop", "--qps", "100")
     handled: set[bytes] = set()
     app = place.app()
