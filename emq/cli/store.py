@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from emq.cli import output
 from emq.cli.entry import Room
 from emq.cli.session import Session, Yes, command
+
+if TYPE_CHECKING:
+    from emq.offsets.orphans import Orphan
+
+COLUMNS = ("topic", "kind", "groups", "priorities", "ready", "delayed", "dead", "remedy")
 
 app = typer.Typer(cls=Room, help="Look at what the store holds that the catalog does not know.")
 
@@ -61,26 +66,25 @@ async def orphans(
             )
             return
         found = await opened.admin.orphans()
-    columns = ("topic", "kind", "groups", "priorities", "ready", "delayed", "dead", "remedy")
-    rows = [
-        (
-            orphan.topic,
-            "sorted" if orphan.is_sorted else "log",
-            orphan.groups,
-            ", ".join(orphan.priorities),
-            orphan.ready,
-            orphan.delayed,
-            orphan.dead,
-            "grow it" if orphan.is_known else "adopt or purge it",
-        )
-        for orphan in found
-    ]
-    data = [dict(zip(columns, row, strict=True)) for row in rows]
+    rows = [_row(orphan) for orphan in found]
     session.show(
-        data,
+        [dict(zip(COLUMNS, row, strict=True)) for row in rows],
         lambda: (
-            output.table("", columns, rows, right=("groups", "ready", "delayed", "dead"))
+            output.table("", COLUMNS, rows, right=("groups", "ready", "delayed", "dead"))
             if rows
             else "the catalog knows the topics and groups of all messages in the store"
         ),
+    )
+
+
+def _row(orphan: Orphan) -> tuple[output.Cell, ...]:
+    return (
+        orphan.topic,
+        "sorted" if orphan.is_sorted else "log",
+        orphan.groups,
+        ", ".join(orphan.priorities),
+        orphan.ready,
+        orphan.delayed,
+        orphan.dead,
+        "grow it" if orphan.is_known else "adopt or purge it",
     )
