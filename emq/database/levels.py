@@ -59,7 +59,7 @@ def raised(connection: sa.Connection, environment: str, level: int) -> int:
 
 
 def lowered(connection: sa.Connection, environment: str, level: int) -> None:
-    """Take back a raise in whose moment an older host has joined. Nothing was written of the higher level."""
+    """Undo a raise, because an older host joined while it was made. Nothing of the higher level was written yet."""
     _set(connection, environment, level)
 
 

@@ -149,7 +149,7 @@ class Settler:
         return [partial(self._whole, call, some) for part, call in parts for some in self._apart(part)]
 
     async def _whole(self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]) -> None:
-        """Settle a batch once what somebody recorded of it is written; if that breaks, send again what is unsettled."""
+        """Write the records of a batch, and then settle it. If one of the two breaks, send what is unsettled again."""
         try:
             await self._records.written_at_last()
             await call(batch)

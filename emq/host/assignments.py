@@ -183,7 +183,7 @@ class Assignments:
         """Begin to let go of groups that are not assigned any more. Needs neither the store nor the database."""
         target, owned = self._target.groups, self._ownership.groups
         gone = [] if self._told == target else [g for g, e in self._told.items() if target.get(g) != e]
-        # What is held and was never told, or is held under another epoch: no course of events leads there.
+        # Groups that were never told of, or are held under another epoch. No known course of events leads there.
         gone += [g for g in owned.keys() - self._told.keys() if g not in target]
         gone += [g for g, group in owned.items() if group.epoch != self._told.get(g, group.epoch)]
         if gone := [g for g in dict.fromkeys(gone) if g not in self._letting_go]:
@@ -191,7 +191,7 @@ class Assignments:
             self._spawn(self._let_go(gone, self._target.era), "emq release")
 
     def _start_again_what_stands(self) -> None:
-        """Acquire groups again that an error in the middle has left stopped, while nobody lets go of them."""
+        """Acquire groups again that an error has left stopped, and that nobody lets go of."""
         for group in [g for g in self._ownership.groups.values() if g.stopping and g.name in self._target.groups]:
             self.shrunk(group)
 

@@ -47,7 +47,7 @@ class OrphanWatch:
         while True:
             await asyncio.sleep(SOON_S)
             with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable):
-                if self._membership.leads and getattr(self._store, "holding", None) is not None:
+                if self._membership.leads and orphans.can_find(self._store):
                     await self._look()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EVERY_S):

@@ -135,8 +135,13 @@ def topic_of(orphan: Orphan, qps: float, priorities: Sequence[str] = (), kind: S
     return Topic(orphan.topic, qps, group_qps=qps / orphan.groups * (1 + 1e-9), priorities=names)
 
 
+def can_find(store: Store) -> bool:
+    """Return whether the store can tell what it holds; see `Store`."""
+    return getattr(store, "holding", None) is not None
+
+
 async def _held(store: Store) -> Holding:
-    if getattr(store, "holding", None) is None:
+    if not can_find(store):
         raise errors.InvalidSettings("this store cannot tell of which topics it holds messages")
     held: Holding = await store.holding()  # type: ignore[attr-defined]
     return held
