@@ -130,9 +130,9 @@ async def test_the_sign_of_a_host_that_crashed_holds_another_database_up_for_sec
         began_s = loop.time()
         async with a.running():
             assert loop.time() - began_s > 0.9
-        began_s = loop.time()
-        async with a.running():
-            assert loop.time() - began_s < 0.9
+        monkeypatch.setattr(neighbours, "GONE_S", 60.0)
+        async with asyncio.timeout(30), a.running():
+            pass
 
 
 async def test_hosts_of_one_database_keep_one_sign_together_and_leave_none(shared: Meeting) -> None:
@@ -183,16 +183,16 @@ async def test_hosts_with_different_databases_on_one_store_are_told_and_get_thei
         await until(lambda: set(sent) <= set(shared.starts.ids), 40)
 
 
-async def test_a_lone_host_starts_and_stops_without_waiting_for_anybody(shared: Meeting) -> None:
+async def test_a_lone_host_starts_and_stops_without_waiting_for_anybody(
+    shared: Meeting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for waits in ("LOOK_S", "GONE_S", "ANSWER_S"):
+        monkeypatch.setattr(neighbours, waits, 60.0)
     async with shared.app("a") as a:
         await a.create_topic(shared.topics(1)[0], 100)
-        loop = asyncio.get_running_loop()
         for _ in range(2):
-            started = loop.time()
-            async with a.running() as host:
+            async with asyncio.timeout(30), a.running() as host:
                 await until(lambda host=host: len(host.ownership.groups) == 2)
-                assert loop.time() - started < 1.0
-            assert loop.time() - started < 2.0
 
 
 async def test_hosts_that_share_tenants_keep_the_budget_of_each_while_a_host_comes_and_goes(shared: Meeting) -> None:

@@ -247,7 +247,7 @@ async def test_a_time_out_closes_the_connection_and_leaves_no_timer() -> None:
         began = asyncio.get_running_loop().time()
         with pytest.raises(TimeoutError):
             await post(timeout_s=0.1)
-        assert 0.05 < asyncio.get_running_loop().time() - began < 1.0
+        assert 0.05 < asyncio.get_running_loop().time() - began < 3.0
         assert (await post()).status == 200
     assert server.connections == 2
 
