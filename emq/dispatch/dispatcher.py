@@ -27,6 +27,9 @@ VISIT = 64
 CANCELLED_S = 4.0
 """Seconds for which a stop waits for cancelled handlers to end."""
 
+READ_S = 0.004
+"""Seconds that a group with messages of a low priority waits for a read of a higher one; see `OwnedGroup.startable`."""
+
 STINT_S = 0.002
 """Seconds that a stint starts messages before the event loop serves the network again."""
 
@@ -159,10 +162,11 @@ class Dispatcher(Rotation):
                     owner.waiting.append(group)
                     owner.note_waiting()
                 continue
-            self._granted = group.counter.reserve(min(VISIT, group.buffered, room), now)
+            ready = group.buffered if len(owner.groups) == 1 else group.startable(now)
+            self._granted = group.counter.reserve(min(VISIT, ready, room), now)
             if not self._granted:
                 if self._has_rest(group):
-                    self._park(group, group.counter.next_at(now), now)
+                    self._park(group, group.counter.next_at(now) if ready else now + READ_S, now)
                 self._pass_room_on(owner)
                 continue
             if suits(group):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 
 from emq.clock import LONGEST_TIMER_S, Clock
 
@@ -24,7 +25,8 @@ class DueTimes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []
+        self._heap: list[tuple[int, int, str]] = []
+        self._numbers = itertools.count()  # names that are due at the same time come in the order of their coming
         self._earlier = asyncio.Event()
 
     @property
@@ -36,11 +38,11 @@ class DueTimes:
         """Make `name` due at `due_ms`, unless it is due earlier already."""
         if due_ms < self._due.get(name, _NEVER):
             self._due[name] = due_ms
-            heapq.heappush(self._heap, (due_ms, name))
+            heapq.heappush(self._heap, (due_ms, next(self._numbers), name))
             if len(self._heap) > 2 * len(self._due) + SPARE:
-                self._heap = [(at_ms, of) for of, at_ms in self._due.items()]
+                self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
                 heapq.heapify(self._heap)
-            if self._heap[0] == (due_ms, name):
+            if self._heap[0][2] == name:
                 self._earlier.set()
 
     def forget(self, name: str) -> None:
@@ -50,7 +52,7 @@ class DueTimes:
         """Return up to `limit` names that are due, in order of their times, and forget their times."""
         names: list[str] = []
         while self._heap and self._heap[0][0] <= now_ms and len(names) < limit:
-            due_ms, name = heapq.heappop(self._heap)
+            due_ms, _, name = heapq.heappop(self._heap)
             if self._due.get(name) == due_ms:
                 del self._due[name]
                 names.append(name)

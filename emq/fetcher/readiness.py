@@ -252,8 +252,9 @@ def is_ahead(queue: OwnedQueue) -> bool:
 
 
 def _left(queue: OwnedQueue) -> int:
-    """Return how many more messages the group's allowance leaves to the queue.
+    """Return how many more messages the allowances of the group, and of the topic's other groups, leave to the queue.
 
+    A group may start what the others leave, so it may be ahead by what they are not.
     The buffers of the group's other queues count as full, so that the backlog of a low priority does not keep a higher
     one from being read. Buffers of lower priorities never count as more than full: after a change to a lower quota they
     hold more than their capacity, but must not keep a higher priority in the store.
@@ -265,4 +266,8 @@ def _left(queue: OwnedQueue) -> int:
             held = min(held, other.capacity)
         if other is not queue:
             left -= max(group.capacity, held)
-    return left - len(group.buffers[queue.priority])
+    left -= len(group.buffers[queue.priority])
+    if left <= 0:
+        others = [other for other in group.owner.groups.values() if other is not group]
+        left += sum([max(0, other.allowance - other.ahead) for other in others])
+    return left

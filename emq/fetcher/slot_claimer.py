@@ -63,6 +63,10 @@ UNSURE_S = 0.05
 in doubt."""
 
 
+OTHERS_CLAIM_S = 0.005
+"""Seconds until the loop looks again at a slot while claims from other slots of its topic may use up the quota."""
+
+
 class _Wanted(NamedTuple):
     """Attributes:
     limit: number of members to claim from the slot.
@@ -228,6 +232,8 @@ class SlotClaimer(Claims):
             self._wait_for_room(slot)
         elif group.memory_room(now) <= 0:
             self._at(slot, int((now + HELD_BACK_S) * 1000))
+        elif group.counter.available(now) > 0:  # for the claims under way, which may find less
+            self._at(slot, int((now + OTHERS_CLAIM_S) * 1000))
         elif (next_at := group.counter.next_at(now)) < math.inf:
             self._at(slot, math.ceil(next_at * 1000))
         else:
@@ -517,8 +523,10 @@ def _look_is_due(slot: OwnedSlot, now: float) -> bool:
 def room(slot: OwnedSlot, now: float) -> int:
     """Return how many messages of the slot can start now; 0 while its group stops or its topic is paused.
 
-    The number is that of the starts that the group's counter still grants, up to the room in flight and in buffers. If
-    messages run one by one, the number is 1, or as many as have run lately without waiting (`OwnedSlot.run`).
+    The number is that of the starts that the group's counter still grants and that no claim from another slot of the
+    topic waits for, up to the room in flight and in buffers. It is at most an even part, so that the slots of a
+    topic take turns. If messages run one by one, the number is 1, or as many as have run lately without waiting
+    (`OwnedSlot.run`).
     """
     group, owner = slot.group, slot.group.owner
     if group.stopping or owner.handler is None or group.busy:
@@ -527,7 +535,8 @@ def room(slot: OwnedSlot, now: float) -> int:
     if allowed <= 0:
         allowed = group.scant_room(slot.buffered, now)
     ready = slot.buffered - group.held_members()  # messages that wait for their key use up no quota
-    startable = min(group.counter.available(now) - ready, group.capacity - slot.buffered, allowed)
+    left = group.counter.available(now) - owner.coming
+    startable = min(left - ready, owner.counter.most - ready, group.capacity - slot.buffered, allowed)
     if group.serial:
         startable = min(startable, slot.run - slot.buffered)
     return max(0, min(startable, owner.room() - owner.coming))

@@ -15,17 +15,17 @@ from dataclasses import InitVar, dataclass, field
 from emq.groups.capacity import MIN_BUFFER, Gauge, buffer_capacity, in_flight_limit
 from emq.groups.deliveries import Deliveries
 from emq.groups.offset_tracker import Note, OffsetTracker
-from emq.groups.priority import Policy
+from emq.groups.priority import STRICT, Policy
 from emq.groups.receiver import Receiver
 from emq.groups.slot_state import SlotState
 from emq.groups.waiting_messages import WaitingMessages
 from emq.message import Message
 from emq.places import sharing
 from emq.places.sharing import HoldingTimes
-from emq.quota.borrowing import Sister
 from emq.quota.charge import Charge, limited
-from emq.quota.counter import Counter
+from emq.quota.counter import Counter, own_counter
 from emq.quota.throttle import Throttle
+from emq.quota.topic_counter import GroupCounter, TopicCounter
 from emq.storage.marks import Marks
 from emq.storage.slot_store import Slot, SlotKind
 from emq.topics.key_layouts import KeyGate
@@ -66,7 +66,7 @@ class OwnedTopic:
         limit: most messages in flight, but for expired and damaged ones; see `is_overfull`.
         groups: the topic's groups here, by index.
         pace: the times that messages were in flight; they decide on the topic's share of the host's places.
-        sisters: the topic's groups here; they may borrow starts from each other.
+        counter: counts the starts of all groups of the topic here.
         waiting: groups that could start a message but for `limit`, or for a free place on the host.
         waits: share of the messages whose handlers waited, from 0 to 1; the latest count most.
         coming: most messages that claims under way from the topic's slots may bring.
@@ -88,7 +88,7 @@ class OwnedTopic:
     limit: int = field(init=False)
     groups: dict[int, OwnedGroup] = field(default_factory=dict)
     pace: HoldingTimes = field(default_factory=HoldingTimes)
-    sisters: deque[Sister] = field(default_factory=deque)
+    counter: TopicCounter = field(init=False)
     waiting: deque[OwnedGroup] = field(default_factory=deque)
     waits: float = 0.0
     coming: int = 0
@@ -100,6 +100,7 @@ class OwnedTopic:
 
     def __post_init__(self) -> None:
         self.limit = in_flight_limit(self.topic)
+        self.counter = TopicCounter(self.topic)
 
     def set_gate(self, gate: KeyGate | None, now_us: int) -> list[OwnedGroup]:
         """Use another gate from `now_us` on; return the groups in which messages may start now.
@@ -157,10 +158,11 @@ class OwnedGroup(WaitingMessages):
 
     Attributes:
         name: `<topic>/<index>`; also the name of its lane.
-        quota: starts a second.
+        quota: the group's share of the topic's starts a second; it may use what other groups here leave of theirs.
         capacity: messages to keep buffered for one queue, lane or slot: the quota of `HORIZON_S` seconds.
         ahead: offsets that were read and that no checkpoint covers, over the group's queues.
-        allowance: most messages of its queues that may be finished or ready to start and that no checkpoint covers.
+        allowance: most messages of its queues that may be finished or ready to start and that no checkpoint covers, but
+            for what the topic's other groups here leave of theirs.
         serial: only one message runs at a time.
         busy: a message of a serial group is running.
         in_flight: messages started and not settled.
@@ -227,10 +229,32 @@ class OwnedGroup(WaitingMessages):
         self.stopping = False
         self.lost = False
 
+    def stop(self, now: float) -> None:
+        """Start nothing more: the group is being released. Its share counts for this host in this second only."""
+        self.stopping = True
+        if isinstance(counter := own_counter(self.counter), GroupCounter):
+            counter.leave(now)
+
     @property
     def is_claiming(self) -> bool:
         """True while a claim from the group's slot is under way."""
         return self.slot is not None and self.slot.claiming
+
+    def startable(self, now: float) -> int:
+        """Return how many buffered messages may start in the order of their priorities.
+
+        A buffer of a higher priority holds what the group's share of a second takes. A group that starts more than its
+        share waits until more of that priority is read, as long as the store has more.
+        """
+        own = own_counter(self.counter)
+        if self.policy is not STRICT or not isinstance(own, GroupCounter) or not own.is_beyond_share(now):
+            return self.buffered
+        ready = 0
+        for queue in self.queues:
+            ready += len(self.buffers[queue.priority])
+            if queue.more and queue.listed:
+                break
+        return ready
 
     def memory_room(self, now: float) -> int:
         """Return how many more messages the group may buffer, so that all topics find room; 0 or less for none."""

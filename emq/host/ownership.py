@@ -24,7 +24,6 @@ from emq.host.takeover import Takeover
 from emq.host.topic_updates import TopicUpdates
 from emq.loops.slicing import SLICE, in_slices
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
-from emq.quota import pacing
 from emq.quota.charge import limited
 from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each, unexpected
@@ -181,7 +180,8 @@ class Ownership:
         a save that is under way: it may hold the lost progress. The host acquires the group again under the same epoch,
         so no fence would refuse this save if it reached the database after the rewound checkpoint.
         """
-        group.stopping = group.lost = True
+        group.stop(self._clock.now())
+        group.lost = True
         deadline = asyncio.get_running_loop().time() + drain_s  # the host's clock may jump, the loop's does not
         while self.groups.get(group.name) is group and self.loops.unsettled(group):
             if asyncio.get_running_loop().time() >= deadline:
@@ -207,7 +207,7 @@ class Ownership:
         if absent := [name for name in names if name not in self.groups]:
             yield absent
         for group in groups:
-            group.stopping = True
+            group.stop(self._clock.now())
         deadline = asyncio.get_running_loop().time() + drain_s
         while groups:
             # Wait for a claim under way, too: its answer tells which messages to give back.
@@ -254,7 +254,8 @@ class Ownership:
         if groups:
             log.warning("letting go of %s", plurals.count(len(groups), "group"))
         for group in groups:
-            group.stopping = group.lost = True
+            group.stop(self._clock.now())
+            group.lost = True
         async for group in in_slices(groups):
             if self.groups.get(group.name) is group:
                 self.losses.groups += 1
@@ -305,18 +306,12 @@ class Ownership:
             self._updates.bind(owner)
         index = index_of(name)
         quota = quota_of(topic, index)
-        counter = pacing.counter_for(topic, index, owner.sisters, self._clock.now())
-        counter = limited(counter, owner.charge, owner.throttle)
+        counter = limited(owner.counter.join(index, self._clock.now()), owner.charge, owner.throttle)
         group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
         group.quota = quota
         group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)
         owner.groups[index] = self.groups[name] = group
         self.taken += 1
-        if len(owner.sisters) > 2 * len(owner.groups) + SLICE:  # most of them have gone
-            left = [sister for sister in owner.sisters if not sister.stopping]
-            owner.sisters.clear()
-            owner.sisters.extend(left)
-        owner.sisters.append(group)
         if topic.is_sorted:
             group.slot = OwnedSlot(group, topic.slot(index))
             group.buffers.append(deque())
@@ -333,7 +328,7 @@ class Ownership:
         return group
 
     def _forget(self, group: OwnedGroup) -> None:
-        group.stopping = True
+        group.stop(self._clock.now())
         group.discard()
         self.loops.lanes.release(group)
         self.loops.expiry.forget(group)
@@ -372,7 +367,7 @@ class Ownership:
             # name. Start nothing more of them: the new topic's capacity counts on that.
             if (owner := self.owned.pop(name, None)) is not None:
                 for held in owner.groups.values():
-                    held.stopping = True
+                    held.stop(self._clock.now())
         async for topic in in_slices(changed):
             if topic.name not in self.topics:
                 former += [group for i in range(topic.groups) if (group := self.groups.get(topic.group(i)))]

@@ -260,7 +260,7 @@ class Recorder:
             starts[name] = started
             if (throttle := owner.throttle_at(now)) is not None:
                 throttled.append((waiting, name, _throttled(name, throttle)))
-            # Not below 0: a change of pacing makes new counters, which begin at 0.
+            # Not below 0: groups may have gone since.
             found.append((max(0, started - self._starts.get(name, 0)), waiting, owner.in_flight, name))
         owned, busiest = self._parts.ownership.owned, []
         for began, _, _, name in heapq.nlargest(BUSIEST, found):

@@ -15,9 +15,7 @@ from emq.host.budgets import Budgets
 from emq.host.group_loops import Loops
 from emq.host.handlers import Binding, Handlers, is_pattern, with_timeout
 from emq.loops.slicing import SLICE
-from emq.quota import pacing
 from emq.quota.charge import limited
-from emq.quota.counter import own_counter
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
 
@@ -57,6 +55,7 @@ class TopicUpdates:
             owner.set_throttle(None)  # the attributes may name another endpoint
         owner.topic = topic
         owner.charge = self._budgets.charge(topic)
+        owner.counter.follow(topic, self._clock.now())
         owner.limit = in_flight_limit(topic)
         self.bind(owner)
         passed = {} if owner.gate is None else owner.gate.passed
@@ -70,8 +69,7 @@ class TopicUpdates:
         owner, topic = group.owner, group.owner.topic
         group.quota = quota_of(topic, group.index)
         group.policy = priority.policy_for(topic)
-        counter = pacing.follow(own_counter(group.counter), topic, group.index, owner.sisters, self._clock.now())
-        group.counter = limited(counter, owner.charge, owner.throttle)
+        group.counter = limited(group.counter, owner.charge, owner.throttle)
         group.capacity = buffer_capacity(group.quota, HORIZON_S, topic.may_expire)
         group.allowance = self._loops.checkpointer.allowance(group)
         for queue in group.queues:

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from emq.clock import Clock
 from emq.groups.owned import OwnedTopic
 from emq.host.statistics import WatchedTenant
-from emq.quota.counter import Counter, WindowCounter, own_counter
 
 KEPT_S = 60
 """Seconds that are kept."""
@@ -96,8 +95,7 @@ class WatchedTenants:
         self._looks += 1
         found = {}
         for name, topics in self._topics.items():
-            groups = [group for topic in topics if topic in self._owned for group in self._owned[topic].groups.values()]
-            found[name] = sum(_before(own_counter(group.counter), second) for group in groups)
+            found[name] = sum(_before(self._owned[topic], second) for topic in topics if topic in self._owned)
         return found
 
     def _find(self) -> None:
@@ -108,10 +106,10 @@ class WatchedTenants:
                 self._topics.setdefault(name, []).append(topic)
 
 
-def _before(counter: Counter, second: int) -> int:
-    """Return the starts that a counter granted before the second under way."""
-    granted = counter.reserved - counter.rolled_back
-    return granted - counter.used_in(second) if isinstance(counter, WindowCounter) else granted
+def _before(owner: OwnedTopic, second: int) -> int:
+    """Return the starts that the topic's groups here were granted before the second under way."""
+    granted = sum(group.counter.reserved - group.counter.rolled_back for group in owner.groups.values())
+    return granted - owner.counter.used_in(second)
 
 
 def tenant_of(topic: str) -> str:

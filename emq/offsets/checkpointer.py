@@ -14,7 +14,6 @@ from emq.loops.slicing import in_slices
 from emq.loops.troubles import Troubles
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.retention import Retention
-from emq.quota import pacing
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import LogStore, Trim
 
@@ -28,9 +27,9 @@ SOON_S = 0.1
 
 MAX_UNSAVED_S = 5.0
 """Seconds of its quota for which a group goes on while no checkpoint can be saved; then the group waits. A crash then
-repeats no more than this work and the messages in flight. Of a group that may borrow starts, these seconds count with
-the starts that it may borrow. A larger value keeps deliveries going through longer outages of the database; with a
-smaller value, a crash during an outage repeats less."""
+repeats no more than this work and the messages in flight. A group that starts more than its share goes on for what the
+topic's other groups on this host leave of theirs. A larger value keeps deliveries going through longer outages of the
+database; with a smaller value, a crash during an outage repeats less."""
 
 INTERVALS = 2
 """The bound on unsaved work is at least this many checkpoint intervals plus the buffers, so that the bound never slows
@@ -97,9 +96,9 @@ class Checkpointer:
         return 0.0 if since is None else max(0.0, self._clock.now() - since)
 
     def allowance(self, group: OwnedGroup) -> int:
-        """Return how many messages the group's queues together may be ahead of their checkpoints."""
+        """Return how many messages the group's queues together may be ahead of their checkpoints, by its own share."""
         topic = group.owner.topic
-        rate = max(group.quota, pacing.borrowed(topic, group.index))
+        rate = group.quota
         # Buffers of higher priorities may hold up to twice the capacity, as far as the allowance permits.
         buffers = group.capacity * max(1, len(topic.priorities))
         least = math.ceil(rate * INTERVALS * self._interval_s) + buffers

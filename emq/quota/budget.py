@@ -30,10 +30,12 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from emq.quota.borrowing import LOOK_AGAIN_S
 from emq.quota.counter import WindowCounter
 from emq.topics.model import Topic
-from emq.topics.shares import ShareTimeline, share_of
+from emq.topics.shares import ShareTimeline, Step, share_of
+
+LOOK_AGAIN_S = 0.05
+"""Seconds between looks at the members' starts, while one of them is refused more."""
 
 KEEP_S = 0.8
 """Part of a second after which a budget keeps no starts for members that may come; a late look costs few starts."""
@@ -105,7 +107,7 @@ class Budget:
 
     def follow(self, topic: Topic, parent: Budget | None, now: float) -> None:
         """Follow the topic: its qps, and its weight in the budget above. A lower qps counts at once."""
-        course = [(division.since_s, share_of(division.qps)) for division in topic.timeline]
+        course = [Step(division.since_s, share_of(division.qps), division.qps) for division in topic.timeline]
         if self._counter is None:
             self._counter = WindowCounter(course, now)
         elif course != self._course:

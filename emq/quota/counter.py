@@ -1,8 +1,9 @@
-"""The counters of groups. They are the rate limit itself, since exactly one host owns a group.
+"""Counters of starts. They are the rate limit itself, since exactly one host owns a group.
 
-Reserve starts before taking messages, and release the starts that were not used. A group's starts follow from its
-shares alone (`emq.topics.shares`), in integers: nothing drifts, and in every second the starts of all groups stay
-within the topic's qps.
+Reserve starts before taking messages, and release the starts that were not used. All groups of a topic on one host draw
+from one counter (`emq.quota.topic_counter`). Its starts follow from the shares of these groups alone
+(`emq.topics.shares`), in integers: nothing drifts, and in every second the starts of all hosts stay within the topic's
+qps.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def allowance(micros: int, second: int) -> int:
 
 def course_of(quota: float | ShareTimeline) -> ShareTimeline:
     """Return a course of shares. A number becomes the course of a group that shares its quota with no other."""
-    return [(0, shares.share_of(quota))] if isinstance(quota, int | float) else quota
+    return [shares.Step(0, shares.share_of(quota), quota)] if isinstance(quota, int | float) else quota
 
 
 class Counter(Protocol):
@@ -98,20 +99,20 @@ def own_counter(counter: Counter) -> Counter:
 
 
 class WindowCounter:
-    """Grants in each aligned second of the clock at most the starts that the group's share allows.
+    """Grants in each aligned second of the clock at most the starts that its share allows.
 
-    A new counter grants nothing in the second in which it is made: a previous owner of the group may have used that
-    second's quota already.
+    A new counter grants nothing in the second in which it is made: a previous owner may have used that second's quota
+    already.
 
     Args:
-        quota: the group's course of shares; or starts a second, for a group that shares with no other.
+        quota: the course of shares; or starts a second.
     """
 
-    __slots__ = ("_bound", "_course", "_first", "_left", "_second", "reserved", "rolled_back")
+    __slots__ = ("_bound", "_course", "_left", "_second", "reserved", "rolled_back")
 
     def __init__(self, quota: float | ShareTimeline, now: float) -> None:
         self._course = course_of(quota)
-        self._first = self._second = int(now)
+        self._second = int(now)
         self._bound = 0  # starts allowed in this second
         self._left = 0
         self.reserved = 0
@@ -128,7 +129,7 @@ class WindowCounter:
         return granted
 
     def available(self, now: float) -> int:
-        WindowCounter.reserve(self, 0, now)
+        self.reserve(0, now)
         return max(0, self._left)
 
     def release(self, n: int, now: float) -> None:
@@ -146,9 +147,9 @@ class WindowCounter:
     def next_at(self, now: float) -> float:
         second = max(int(now), self._second) + 1
         course = self._course
-        if course[-1][0] > second:
+        if course[-1].since_s > second:
             return float(second)  # a change comes within a few seconds: look at each second
-        found = course[-1][1].next_second(second)
+        found = course[-1].part.next_second(second)
         return float("inf") if found is None else float(found)
 
     def set_quota(self, quota: float | ShareTimeline, now: float) -> None:
@@ -160,8 +161,6 @@ class WindowCounter:
         self._left -= self._bound - bound
         self._bound = bound
 
-    def take_over(self, other: WindowCounter) -> None:
-        """Copy the state of another counter of the same group, to go on from there."""
-        self._first = other._first
-        self._second, self._bound, self._left = other._second, other._bound, other._left
-        self.reserved, self.rolled_back = other.reserved, other.rolled_back
+    def set_groups(self, course: ShareTimeline) -> None:
+        """Count by the shares of other groups from the next second on; those that left may be used up in this one."""
+        self._course = course

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -44,6 +45,11 @@ class Bucket:
     def take(self, n: int) -> None:
         self._tokens = min(self._capacity, self._tokens - n * self._den * MICRO)
 
+    def fill_from(self, other: Bucket, now_us: int) -> None:
+        """Take over the tokens of another bucket, as far as this one can hold them."""
+        other.whole(now_us)
+        self._tokens = min(self._capacity, other._tokens * self._den // other._den)
+
     def next_us(self, now_us: int) -> float:
         if self._num == 0:
             return float("inf")
@@ -53,11 +59,11 @@ class Bucket:
 class Mint:
     """Tokens that the topic mints one by one at fixed times, in turn for its groups; each is good for a while."""
 
-    __slots__ = ("_lifetime_us", "_members", "_micros", "_next", "_position", "_since_us")
+    __slots__ = ("_lifetime_us", "_members", "_micros", "_next", "_positions", "_since_us")
 
     def __init__(self, pace: TokenSource, now_us: int) -> None:
         self._micros = pace.share.num
-        self._position, self._members = pace.position, pace.members
+        self._positions, self._members = pace.positions, pace.members
         self._lifetime_us = round(pace.lifetime_s * MICRO)
         self._since_us = now_us
         self._next = 0
@@ -71,22 +77,24 @@ class Mint:
         self._next += n
 
     def next_us(self, now_us: int) -> float:
-        k = max(self._next, self._minted(now_us)) * self._members + self._position
+        rounds, place = divmod(max(self._next, self._minted(now_us)), len(self._positions))
+        k = rounds * self._members + self._positions[place]
         return float(-(-k * PICO // self._micros))
 
     def _minted(self, until_us: int) -> int:
-        """Return how many of this group's tokens were minted from the epoch to `until_us`."""
-        return (until_us * self._micros // PICO - self._position) // self._members + 1
+        """Return how many tokens of these groups were minted from the epoch to `until_us`."""
+        rounds, rest = divmod(until_us * self._micros // PICO + 1, self._members)
+        return rounds * len(self._positions) + bisect_left(self._positions, rest)
 
 
 Paces = Sequence[tuple[int, TokenSource]]
-"""A group's paces in order of time: (first second, pace)."""
+"""Paces in order of time: (first second, pace)."""
 
 
 class SmoothCounter:
     """A counter that grants tokens: over all groups of a topic at most qps * t + burst in *any* span of t seconds.
 
-    The counter starts empty, so that a group gains no burst by moving between hosts. The default burst, 1 + a tenth of
+    The counter starts empty, so that groups gain no burst by moving between hosts. The default burst, 1 + a tenth of
     a second of qps, lets a dispatcher that wakes up to 100 ms late still reach the full rate.
 
     A change of pace begins at the same second on every host, with an empty supply. The old pace bounds the starts
@@ -98,7 +106,7 @@ class SmoothCounter:
 
     def __init__(self, paces: float | Paces, now: float, burst: float | None = None) -> None:
         """Args:
-        paces: the group's paces; or starts a second, for a group that shares with no other.
+        paces: the paces of a topic's groups on one host; or starts a second, for a topic of one group.
         burst: tokens, only with a number as `paces`; None for the default.
         """
         self._paces: Paces = ()
@@ -139,13 +147,21 @@ class SmoothCounter:
         at = max(0.0 if tokens.whole(now_us) else tokens.next_us(now_us) / 1e6 for tokens in self._supplies(now_us))
         return min(at, self._coming[0][0]) if self._coming else at
 
-    def set_paces(self, paces: Paces, now: float) -> None:
-        """Follow a change; paces that are known already keep their tokens."""
+    def set_paces(self, paces: Paces, now: float, *, moved: bool = False) -> None:
+        """Follow a change; paces that are known already keep their tokens.
+
+        Args:
+            moved: groups came to this host or left it, and nothing else has changed. Tokens stay as far as the groups
+                that are here now can hold them.
+        """
         now_us = int(now * 1e6)
         known = {since: (pace, tokens) for since, pace, tokens in self._coming}
-        first = shares.in_force([(since, shares.NOTHING) for since, _ in paces], int(now))
+        first = shares.in_force([since for since, _ in paces], int(now))
         if self._tokens is None or paces[first] not in self._paces:
-            self._tokens = _tokens(paces[first][1], now_us)
+            made = _tokens(paces[first][1], now_us)
+            if moved and isinstance(made, Bucket) and isinstance(self._tokens, Bucket):
+                made.fill_from(self._tokens, now_us)
+            self._tokens = made
         self._coming = []
         for since, pace in paces[first + 1 :]:
             before = known.get(since)

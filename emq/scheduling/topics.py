@@ -75,7 +75,7 @@ def root_of(pool: Pool) -> Topic:
     """Return the topic of the pool, the budget of all others."""
     total = math.fsum(min(rate(pool, kind), MOST_QPS) for kind in pool.types)
     qps = float(math.ceil(min(max(REFILL * total, 2 * LEAST_QPS), 2 * MOST_QPS)))
-    return Topic(pool.name, qps, group_qps=GROUP_QPS, priorities=("task",), options=TopicOptions(borrow=True))
+    return Topic(pool.name, qps, group_qps=GROUP_QPS, priorities=("task",))
 
 
 def of_tasks(pool: Pool, task_type: str, tenant: str) -> Topic:
@@ -84,7 +84,6 @@ def of_tasks(pool: Pool, task_type: str, tenant: str) -> Topic:
     qps = min(max(AMPLE * rate(pool, task_type), LEAST_QPS), MOST_TENANT_QPS if tenant else MOST_QPS)
     window = TENANT_WINDOW if tenant else max(LEAST_WINDOW, min(MOST_WINDOW, math.ceil(qps * WINDOW_S)))
     options = TopicOptions(
-        borrow=True,
         budget=pool.name,
         max_in_flight=window,
         dedupe_s=DEDUPE_S,

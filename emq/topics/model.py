@@ -20,7 +20,7 @@ from emq.topics.options import DEFAULT_BACKOFF_S as DEFAULT_BACKOFF_S
 from emq.topics.options import TopicOptions as TopicOptions
 from emq.topics.options import means
 from emq.topics.shares import MICRO as MICRO
-from emq.topics.shares import Division, ShareTimeline
+from emq.topics.shares import Division
 
 DEFAULT_GROUP_QPS = 50.0
 DEFAULT_MAX_QUEUE_QPS = 150.0
@@ -151,10 +151,6 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return a division of the topic's qps over its active groups and these retired ones."""
         retired = sorted(g for g in draining if self.active_groups <= g < self.groups)
         return Division(0, self.qps, self.group_qps, self.active_groups, tuple(retired))
-
-    def course(self, group: int) -> ShareTimeline:
-        """The group's shares in order of time."""
-        return [(division.since_s, division.share(group)) for division in self.timeline]
 
     @property
     def counts_attempts(self) -> bool:

@@ -19,7 +19,6 @@ class OptionArguments(TypedDict, total=False):
     priority_policy: Literal["strict", "weighted", "aging"]
     weights: Sequence[float]
     aging_s: float
-    borrow: bool
     budget: str | None
     share: float
     max_in_flight: int | None

@@ -50,9 +50,6 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     aging_s: Annotated[
         float, means('For priority_policy "aging": the wait that lifts a message by one priority.', "s")
     ] = 30.0
-    borrow: Annotated[
-        bool, means("Let a group use quota that other groups of the topic on the same host leave unused.")
-    ] = False
     budget: Annotated[
         str | None,
         means(

@@ -54,7 +54,6 @@ def validate(topic: Topic, max_queue_qps: float | None) -> None:
             topic.is_sorted or o.priority_policy != "weighted" or len(o.weights) == len(topic.priorities),
             f"weights {o.weights} must give {plurals.count(len(topic.priorities), 'number')}, one for each priority",
         ),
-        (not (o.borrow and o.pacing == "smooth"), "borrow goes with pacing 'window' only"),
         (o.budget != topic.name, "it cannot be its own budget; name another topic"),
         (MIN_SHARE <= o.share <= MAX_SHARE, f"share {o.share} must be from {MIN_SHARE:g} to {MAX_SHARE:g}"),
         (all(w > 0 for w in o.weights), f"weights {o.weights} must be above 0"),

@@ -1,4 +1,7 @@
-"""Shares: the starts that each group of a topic may make in each second, without a common counter.
+"""Shares: the starts that each group of a topic brings to its host in each second; no counter is common to hosts.
+
+The groups of a topic on one host draw from one counter, which has the sum of their shares
+(`emq.quota.topic_counter`).
 
 **The rule.** A share is three integers, `num`, `den` and `phase`. In the aligned second s (since the epoch) it allows
 
@@ -19,8 +22,8 @@ ever; hence equal shares.
 
 **Why the sum keeps the cap after a change.** A *division* lists the groups that share, and the second from which on. A
 change of the catalog adds a division that begins `LEARN_S` seconds later; by then every host has read it. Until then a
-host that knows the new division grants the lower allowance of the old and the new one, and a host that does not know it
-uses the old one. So in each second all hosts together start at most the allowance of the division in force. A host that
+host goes by the old one. Only if the new one has a lower qps, a host that knows both grants the lower allowance of
+them. So in each second all hosts together start at most the allowance of the division in force. A host that
 cannot read the catalog for longer than `LEARN_S` goes on with the divisions that it knows; in that time the sum may
 reach the sum of each group's latest known share.
 
@@ -35,7 +38,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -82,7 +85,46 @@ class Share(NamedTuple):
         return self.num / self.den
 
 
+class Turns(NamedTuple):
+    """The starts of several groups together, of a topic whose starts go to its groups in turn.
+
+    Their sum over the positions i of a second's running totals floor((x + i) / n), where x is the topic's own.
+
+    Attributes:
+        num: millionths of a start a second of the topic as a whole.
+        members: number of groups of the topic.
+        positions: those of the groups counted here, ascending.
+    """
+
+    num: int
+    members: int
+    positions: tuple[int, ...]
+
+    def allowance(self, second: int) -> int:
+        """Starts allowed in an aligned second."""
+        return self._before(second + 1) - self._before(second)
+
+    def next_second(self, second: int) -> int | None:
+        """The first second from `second` on that allows a start; None if there is no such second."""
+        if not self.num or not self.positions:
+            return None
+        turn = self.num * second // MICRO  # the topic's start of this number goes to the position -1 - turn, modulo n
+        turn += min((-1 - turn - position) % self.members for position in self.positions)
+        return max(second, -(-(turn + 1) * MICRO // self.num) - 1)
+
+    def _before(self, second: int) -> int:
+        rounds, rest = divmod(self.num * second // MICRO, self.members)
+        whole = len(self.positions)
+        return (rounds + 1) * whole - bisect_left(self.positions, self.members - rest)
+
+    def __float__(self) -> float:
+        return self.num / MICRO * len(self.positions) / self.members
+
+
 NOTHING = Share(0, 1, 0)
+
+Part = Share | Turns
+"""The starts of some groups of a division together."""
 
 
 def share_of(quota: float) -> Share:
@@ -129,12 +171,24 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         position = self.position(group)
         if position is None:
             return NOTHING
-        n, total = self.members, round(self.qps * MICRO)
         if not self.deals_whole:
-            return Share(total, n * MICRO, position * MICRO)
+            return Share(round(self.qps * MICRO), self.members * MICRO, position * MICRO)
+        return Share(self._micros(position), MICRO, 0)
+
+    def part(self, groups: Iterable[int]) -> Part:
+        """Return the share of several groups together: in every second, the sum of their shares."""
+        positions = sorted(p for group in groups if (p := self.position(group)) is not None)
+        if len(positions) == self.members:
+            return share_of(self.qps)
+        if self.deals_whole:
+            return Share(sum([self._micros(position) for position in positions]), MICRO, 0)
+        return Turns(round(self.qps * MICRO), self.members, tuple(positions))
+
+    def _micros(self, position: int) -> int:
+        """Millionths of a start a second at this position, if every group gets whole starts."""
+        n, total = self.members, round(self.qps * MICRO)
         base, extra = divmod(total // MICRO, n)
-        micros = (base + (position < extra)) * MICRO + (total % MICRO if position == n - 1 else 0)
-        return Share(micros, MICRO, 0)
+        return (base + (position < extra)) * MICRO + (total % MICRO if position == n - 1 else 0)
 
     def quota(self, group: int) -> float:
         """The group's share in starts a second, rounded to millionths so that the quotas add up to qps exactly."""
@@ -151,23 +205,46 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.structs.replace(self, since_s=0) == msgspec.structs.replace(other, since_s=0)
 
 
-ShareTimeline = Sequence[tuple[int, Share]]
-"""A group's shares in order of time: (first second, share). The last one is the newest known share."""
+class Step(NamedTuple):
+    """The starts of some groups of a topic from a second on.
+
+    Attributes:
+        since_s: the first aligned second in which `part` is in force.
+        part: the starts of these groups.
+        qps: the topic's.
+    """
+
+    since_s: int
+    part: Part
+    qps: float
 
 
-def in_force(course: ShareTimeline, second: int) -> int:
-    """Index of the share in force in a second; before the first share begins, index 0."""
-    i = len(course) - 1
-    while i > 0 and course[i][0] > second:
+ShareTimeline = Sequence[Step]
+"""Steps in order of time. The last one is the newest that is known."""
+
+
+def of_groups(divisions: Sequence[Division], groups: Sequence[int]) -> ShareTimeline:
+    """Return the starts of some groups of a topic together, in order of time."""
+    return [Step(division.since_s, division.part(groups), division.qps) for division in divisions]
+
+
+def in_force(since_s: Sequence[int], second: int) -> int:
+    """Index of the step in force in a second, by the first seconds of all; before the first begins, index 0."""
+    i = len(since_s) - 1
+    while i > 0 and since_s[i] > second:
         i -= 1
     return i
 
 
 def allowance(course: ShareTimeline, second: int) -> int:
-    """Starts allowed in a second: the fewest of the share in force and of all shares to come."""
+    """Starts allowed in a second: those of the step in force, or the fewest of it and of coming steps of a lower qps.
+
+    A step of a higher qps counts only once it has begun: its groups may be more, and the part of some of them less.
+    """
     if len(course) == 1:
-        return course[0][1].allowance(second)
-    return min(share.allowance(second) for _, share in course[in_force(course, second) :])
+        return course[0].part.allowance(second)
+    now, *coming = course[in_force([step.since_s for step in course], second) :]
+    return min([step.part.allowance(second) for step in (now, *coming) if step is now or step.qps < now.qps])
 
 
 def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tuple[Division, ...]:
@@ -177,7 +254,7 @@ def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tu
     since every host knows of the new one by then. So however often a topic is changed, few divisions are to come, and
     the last one begins soon.
     """
-    kept = divisions[in_force([(d.since_s, NOTHING) for d in divisions], math.floor(now_s)) :]
+    kept = divisions[in_force([d.since_s for d in divisions], math.floor(now_s)) :]
     since_s = learned_s(now_s)
     kept = (kept[0], *(d for d in kept[1:] if d.since_s < since_s))
     if kept[-1].same_shares(new):
@@ -212,34 +289,24 @@ BUCKET_SLACK_S = 0.05
 
 
 class TokenSource(NamedTuple):
-    """The way in which one group of a smooth topic gets its tokens. The bursts of all groups add up to the topic's.
+    """The way in which some groups of a smooth topic get their tokens. The bursts of all groups add up to the topic's.
 
-    A *bucket* holds up to `burst` tokens and fills at the group's share. If the topic's burst is too small to be split
-    into buckets of a token or more, tokens are *minted*: the topic's token k at the time k / qps, for the group at
-    position k modulo n, valid for `lifetime_s`. Starts in t seconds then use tokens that were minted in t + lifetime_s
-    seconds: at most qps * t + 1 + qps * lifetime_s of them over all groups.
+    A *bucket* holds up to `burst` tokens and fills at the groups' share. If the topic's burst is too small to be split
+    into buckets of a token or more for each group, tokens are *minted*: the topic's token k at the time k / qps, for
+    the group at position k modulo n, valid for `lifetime_s`. Starts in t seconds then use tokens that were minted in
+    t + lifetime_s seconds: at most qps * t + 1 + qps * lifetime_s of them over all groups.
 
     Attributes:
-        share: the group's share for a bucket; the topic's share if tokens are minted.
+        share: the groups' share for a bucket; the topic's share if tokens are minted.
         burst: tokens that the bucket holds; 0 if tokens are minted.
-        lifetime_s, position, members: for minted tokens only.
+        lifetime_s, positions, members: for minted tokens only: the positions of the groups, ascending, and n.
     """
 
     share: Share
     burst: float
     lifetime_s: float = 0.0
-    position: int = 0
+    positions: tuple[int, ...] = (0,)
     members: int = 1
-
-    @property
-    def quota(self) -> float:
-        """The group's quota in starts a second."""
-        return float(self.share) / self.members
-
-    @property
-    def most(self) -> float:
-        """The group's own burst: in t seconds it starts at most quota * t + most."""
-        return 1 + self.quota * self.lifetime_s if self.lifetime_s else self.burst
 
 
 def burst_of(qps: float, burst: float | None) -> float:
@@ -255,18 +322,21 @@ def smooth_burst(division: Division, burst: float | None) -> float:
     return max(topic, 1 + division.qps * LEAST_LIFETIME_S)
 
 
-def pace(division: Division, group: int, burst: float | None) -> TokenSource:
-    """Return a group's source of tokens."""
-    position, topic = division.position(group), burst_of(division.qps, burst)
-    if position is None:
+def pace(division: Division, groups: Iterable[int], burst: float | None) -> TokenSource:
+    """Return the source of tokens of some groups together."""
+    topic = burst_of(division.qps, burst)
+    positions = tuple(sorted(p for group in groups if (p := division.position(group)) is not None))
+    n = division.members
+    if not positions:
         return TokenSource(NOTHING, 0.0)
-    share = division.share(group)
-    if division.members == 1:
-        return TokenSource(share, topic)
+    if len(positions) == n:
+        return TokenSource(share_of(division.qps), topic)
     if _has_buckets(division, topic):
+        part = division.part(groups)
+        share = part if isinstance(part, Share) else Share(part.num * len(positions), MICRO * n, 0)
         return TokenSource(share, topic * float(share) / division.qps)
     lifetime_s = max((topic - 1) / division.qps, LEAST_LIFETIME_S)
-    return TokenSource(share_of(division.qps), 0.0, lifetime_s, position, division.members)
+    return TokenSource(share_of(division.qps), 0.0, lifetime_s, positions, n)
 
 
 def _has_buckets(division: Division, burst: float) -> bool:

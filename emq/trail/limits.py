@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -14,11 +13,11 @@ from emq.trail.checks import Quota
 
 
 def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]:
-    """Return quotas, and bursts of smooth topics, by `<topic>` and by `<topic>/<group>`, from the present catalog.
+    """Return quotas, and bursts of smooth topics, by topic, from the present catalog.
 
     The caps are exact in every aligned second for which the catalog remembers the division of the topic. Before that
-    the topic has no cap, and each group has the largest cap that any group of the topic may have, rounded up. A group
-    that borrows has no cap of its own. A budget's cap is named `budget <topic>`; it bounds all topics below together.
+    the topic has no cap. A group has no cap of its own: the groups of a topic on one host draw from one counter. A
+    budget's cap is named `budget <topic>`; it bounds all topics below together.
     """
     quotas: dict[str, Quota] = {}
     bursts: dict[str, float] = {}
@@ -28,13 +27,6 @@ def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]
         quotas[topic.name] = _known([(division.since_s, division.qps) for division in topic.timeline])
         if topic.options.pacing == "smooth":
             bursts[topic.name] = max(shares.smooth_burst(d, topic.options.burst) for d in topic.timeline)
-            for group in range(topic.groups):
-                paces = [(d.since_s, shares.pace(d, group, topic.options.burst)) for d in topic.timeline]
-                quotas[topic.group(group)] = _known([(since_s, pace.quota) for since_s, pace in paces])
-                bursts[topic.group(group)] = max(pace.most for _, pace in paces)
-        elif not topic.options.borrow:
-            for group in range(topic.groups):
-                quotas[topic.group(group)] = _course(topic, group)
     return quotas, bursts
 
 
@@ -63,12 +55,3 @@ def _known(course: Sequence[tuple[int, float]]) -> Quota:
         return course[0][1]  # the topic was never changed
     before = [(0, UNKNOWN)] if course[0][0] else []
     return [*before, *((since_s * MICRO, value) for since_s, value in course)]
-
-
-def _course(topic: Topic, group: int) -> Quota:
-    course = topic.course(group)
-    if len(course) == 1 and not course[0][0]:
-        return course[0][1]  # the topic was never changed
-    most = max(share.ceiling for _, share in course)
-    before = Share(max(most, math.ceil(topic.group_qps)), 1, 0)
-    return [(0, before), *((since_s * MICRO, share) for since_s, share in course if since_s)]

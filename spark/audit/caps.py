@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -19,13 +18,13 @@ from spark.audit.findings import found_in
 
 
 class Cap(NamedTuple):
-    """The cap on starts of one group, of all groups of a topic (`group` -1), or of all topics of a budget (`BUDGET`).
+    """The cap on starts of all groups of a topic (`group` -1), or of all topics of a budget (`BUDGET`).
+
+    A group has no cap of its own: the groups of a topic on one host draw from one counter.
 
     Attributes:
-        whole, part, den, phase: the quota is `whole` starts a second plus `part` / `den` of one, dealt out from
-            `phase` on, see `emq.topics.shares`.
+        whole, part: the quota is `whole` starts a second plus `part` millionths of one, see `emq.topics.shares`.
         most: most starts in any second of a smooth topic; 0 if aligned seconds count.
-        since_s: second from which `part`, `den` and `phase` are known; before it, one start more may be allowed.
     """
 
     topic: str
@@ -33,19 +32,12 @@ class Cap(NamedTuple):
     whole: int
     part: int
     most: int
-    den: int = MICRO
-    phase: int = 0
-    since_s: int = 0
 
 
 BUDGET: Final = -2
 """Stands for all topics that share the budget of a topic, in the place of a group."""
 
-_CAPS: Final = "topic string, `group` int, whole long, part long, most long, den long, phase long, since_s long"
-
-LARGEST: Final = 4_000_000_000
-"""Largest denominator that can be multiplied with seconds since the epoch in 64 bits."""
-NEVER_S: Final = 1 << 40
+_CAPS: Final = "topic string, `group` int, whole long, part long, most long"
 
 Catalog = Sequence[Topic]
 
@@ -55,34 +47,22 @@ def of_catalogs(catalogs: Sequence[Catalog]) -> list[Cap]:
 
     No trail tells when a quota changed, and hosts learn of a change at different times, so the highest cap counts
     throughout. A topic's cap holds for the sum of its groups in every second, also while the number of groups changes.
-    Meanwhile one group may use the quota that another leaves, up to the most that any group may have.
     """
     highest: dict[tuple[str, int], Cap] = {}
-    borrows = {topic.name for topics in catalogs for topic in topics if topic.options.borrow}
-    changed = set(resized(catalogs))
     for topics in catalogs:
-        for cap in (cap for topic in topics for cap in _of_topic(topic, topic.name in borrows, topic.name in changed)):
+        for cap in (cap for topic in topics for cap in _of_topic(topic)):
             other = highest.get((cap.topic, cap.group), cap)
             highest[cap.topic, cap.group] = _higher(cap, other)
     return list(highest.values())
 
 
-def _of_topic(topic: Topic, borrows: bool, is_resized: bool) -> Iterator[Cap]:
-    division, burst = topic.division, topic.options.burst
+def _of_topic(topic: Topic) -> Iterator[Cap]:
     smooth = topic.options.pacing == "smooth"
-    most = math.floor(topic.qps + shares.smooth_burst(division, burst) + 1e-9) if smooth else 0
+    burst = shares.smooth_burst(topic.division, topic.options.burst)
+    most = math.floor(topic.qps + burst + 1e-9) if smooth else 0
     yield Cap(topic.name, -1, *divmod(round(topic.qps * MICRO), MICRO), most)
     if topic.shared_s:
         yield Cap(topic.name, BUDGET, *divmod(round(topic.qps * MICRO), MICRO), 0)
-    for group in range(0 if borrows else topic.groups):
-        share = division.share(group)
-        if smooth:
-            pace = shares.pace(division, group, burst)
-            most = math.floor(pace.quota + pace.most + 1e-9)
-        if is_resized:
-            share = shares.Share(max(share.ceiling, math.ceil(topic.group_qps)), 1, 0)
-            most = most and share.num + math.floor(shares.burst_of(topic.qps, burst))
-        yield _of_share(topic.name, group, share, most, 0 if is_resized else division.since_s)
 
 
 def charges(catalogs: Sequence[Catalog]) -> list[tuple[str, str]]:
@@ -105,34 +85,15 @@ def with_budgets(spark: SparkSession, rows: DataFrame, charged: Sequence[tuple[s
     return rows.unionByName(copies)
 
 
-def _of_share(topic: str, group: int, share: shares.Share, most: int, since_s: int) -> Cap:
-    divisor = math.gcd(share.num, share.den, share.phase)
-    num, den, phase = (n // divisor for n in share)
-    whole, part = divmod(num, den)
-    if not part:
-        return Cap(topic, group, whole, 0, most)
-    return Cap(topic, group, whole, part, most, den, phase, since_s if den <= LARGEST else NEVER_S)
-
-
 def _higher(one: Cap, other: Cap) -> Cap:
     if one == other:
         return one
-    whole, part, _, den, *_ = max((one, other), key=lambda cap: cap.whole + cap.part / cap.den)[2:]
-    phase = max(one.phase, other.phase)
-    if part and one._replace(since_s=0) != other._replace(since_s=0):
-        whole, part, phase = whole + 1, 0, 0  # in some seconds the lower quota allows one more than the higher one
+    whole, part = max((one.whole, one.part), (other.whole, other.part))
+    if part and (one.whole, one.part) != (other.whole, other.part):
+        whole, part = whole + 1, 0  # in some seconds the lower quota allows one more than the higher one
     # Where the pacing changed, a sliding second can contain the end of one aligned second and the begin of the next.
     aligned = 0 if bool(one.most) == bool(other.most) else 2 * (whole + 1)
-    since_s = max(one.since_s, other.since_s)
-    return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned), den, phase, since_s)
-
-
-def resized(catalogs: Sequence[Catalog]) -> list[str]:
-    """Return the topics whose number of groups has changed or is about to change."""
-    counts: dict[str, set[int]] = defaultdict(set)
-    for topic in (topic for topics in catalogs for topic in topics):
-        counts[topic.name] |= {topic.active_groups, topic.groups}
-    return sorted(name for name, found in counts.items() if len(found) > 1)
+    return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned))
 
 
 def frame(spark: SparkSession, caps: Sequence[Cap]) -> DataFrame:
@@ -154,9 +115,7 @@ def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
         seconds: starts counted by topic, group and second, see `spark.audit.seconds`.
     """
     in_windows = F.broadcast(caps.where(F.col("most") == 0))
-    both, alone = F.array("group", F.lit(-1)), F.array("group")
-    places = F.explode(F.when(F.col("group") == BUDGET, alone).otherwise(both)).alias("group")
-    mine = only(seconds, events.STARTED).select("topic", places, "second", "source", "n")
+    mine = only(seconds, events.STARTED).select("topic", _place(), "second", "source", "n")
     by_place = mine.groupBy("topic", "group", "second").agg(
         F.sum("n").alias("n"), (F.min("source") < F.max("source")).alias("moved")
     )
@@ -178,7 +137,6 @@ def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
     return found_in(
         broken,
         *("Q", "aligned second", "topic"),
-        group=F.when(F.col("group") >= 0, F.col("group")),
         at_us=F.col("second") * MICRO,
         text=F.concat(
             F.format_string("%d started in second %d, %d allowed", "n", "second", "allowed"),
@@ -187,27 +145,26 @@ def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
     )
 
 
+def _place() -> Column:
+    """Return the place of whose cap a row counts: its topic, or the budget."""
+    return F.when(F.col("group") == BUDGET, F.col("group")).otherwise(F.lit(-1)).alias("group")
+
+
 def _allowed(second: str) -> Column:
-    exact = f"whole + (part * ({second} + 1) + phase) div den - (part * {second} + phase) div den"
-    return F.expr(f"if({second} < since_s, whole + if(part > 0, 1, 0), {exact})")
+    return F.expr(f"whole + (part * ({second} + 1)) div {MICRO} - (part * {second}) div {MICRO}")
 
 
 def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
     """Keep the seconds that no difference of two clocks explains. They are few, because groups seldom move."""
-    around = doubtful.select(
-        "topic", "group", "second", "n", "allowed", F.expr("struct(whole, part, den, phase, since_s)").alias("cap")
-    )
+    around = doubtful.select("topic", "group", "second", "n", "allowed", F.expr("struct(whole, part)").alias("cap"))
     joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
     return joined.groupBy("topic", "group", "second").applyInArrow(_judge(slack_us), _SECONDS)
 
 
 def _near(starts: DataFrame) -> DataFrame:
-    """Repeat each start for each second at most two seconds away, by group and by topic (group -1)."""
-    by_group = starts.select("topic", "group", "source", "time_us")
-    by_topic = by_group.where(F.col("group") != BUDGET).withColumn("group", F.lit(-1))
-    both = by_group.unionByName(by_topic)
+    """Repeat each start for each second at most two seconds away."""
     beside = F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")
-    return both.withColumn("second", F.explode(beside))
+    return starts.select("topic", _place(), "source", "time_us").withColumn("second", F.explode(beside))
 
 
 def _explained(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
@@ -250,10 +207,7 @@ def _judge(slack_us: int) -> Any:
         cap = table["cap"][0].as_py()
 
         def allowed_in(each: int) -> int:
-            if each < cap["since_s"]:
-                return int(cap["whole"] + (cap["part"] > 0))
-            upto = (cap["part"] * (each + 1) + cap["phase"]) // cap["den"]
-            return int(cap["whole"] + upto - (cap["part"] * each + cap["phase"]) // cap["den"])
+            return int(cap["whole"] + cap["part"] * (each + 1) // MICRO - cap["part"] * each // MICRO)
 
         found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
         names = ["topic", "group", "second", "n", "allowed"]
@@ -264,7 +218,7 @@ def _judge(slack_us: int) -> Any:
 
 
 def stretches(starts: DataFrame, caps: DataFrame) -> DataFrame:
-    """Find stretches of one second, beginning anywhere, in which a smooth group started too many messages.
+    """Find stretches of one second, beginning anywhere, in which a smooth topic started too many messages.
 
     Each start counts from its time until a second later. A stretch is listed once, with its first start too many.
 
@@ -272,8 +226,7 @@ def stretches(starts: DataFrame, caps: DataFrame) -> DataFrame:
         starts: started rows.
     """
     smooth = F.broadcast(caps.where(F.col("most") > 0).select("topic", "group", "most"))
-    places = F.explode(F.array("group", F.lit(-1))).alias("group")
-    mine = starts.select("topic", places, "id", "time_us").join(smooth, ["topic", "group"])
+    mine = starts.select("topic", _place(), "id", "time_us").join(smooth, ["topic", "group"])
     comes = F.struct(F.col("time_us").alias("at"), F.lit(1).alias("step"), F.col("id").alias("id"))
     goes = F.struct(
         (F.col("time_us") + MICRO).alias("at"), F.lit(-1).alias("step"), F.lit(None).cast("string").alias("id")
@@ -296,7 +249,6 @@ def sliding(stretches: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame
     return found_in(
         stretches.join(explained, ["topic", "group", "at"], "left_anti"),
         *("Q", "sliding second", "topic", "id"),
-        group=F.when(F.col("group") >= 0, F.col("group")),
         at_us=F.col("at"),
         text=F.format_string("%d started within the second up to %d us, %d allowed", "n", "at", "most"),
     )

@@ -143,9 +143,9 @@ async def test_topics_of_all_kinds_and_paces_share_a_budget() -> None:
         await r.topic("tenant", 60)
         await r.topic("log", 100, **options)
         await r.topic("smooth", 100, pacing="smooth", **options)
-        await r.topic("borrowing", 100, borrow=True, **options)
+        await r.topic("wide", 100, group_qps=10, **options)
         await r.topic("slots", 100, kind=Kind.RANGE_MERGE, time_range_ms=1, ordering="none", **options)
-        names = ["log", "smooth", "borrowing", "slots", "tenant"]
+        names = ["log", "smooth", "wide", "slots", "tenant"]
         seen = Seen()
         await fill(r, names, 1_000)
         async with r.consuming(seen):

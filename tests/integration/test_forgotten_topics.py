@@ -32,7 +32,6 @@ def topic(n: int) -> Topic:
     options = [
         {},
         {"pacing": "smooth"},
-        {"borrow": True},
         {"ttl_s": 100.0},
         {"retention_s": 3600.0},
         {"max_length": 90},

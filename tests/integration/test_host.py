@@ -163,7 +163,7 @@ async def test_weights_share_a_backlog_in_proportion() -> None:
 
 @virtual
 @pytest.mark.parametrize(("qps", "group_qps"), [(7.0, 50.0), (2.5, 50.0), (0.5, 50.0), (103.0, 25.0)])
-async def test_no_group_starts_more_than_its_quota_in_an_aligned_second_and_all_of_it_is_used(
+async def test_a_topic_starts_in_an_aligned_second_what_its_quota_allows_and_no_group_is_left_behind(
     qps: float, group_qps: float
 ) -> None:
     from emq.quota.counter import MICRO, allowance
@@ -177,10 +177,11 @@ async def test_no_group_starts_more_than_its_quota_in_an_aligned_second_and_all_
             await asyncio.sleep(20)
         counts = starts_per_second(seen.deliveries)
         full = range(min(s for _, _, s in counts) + 1, max(s for _, _, s in counts))
+        for second in full:
+            started = sum(n for (_, _, s), n in counts.items() if s == second)
+            assert started == allowance(round(qps * MICRO), second)
         for group, quota in enumerate(quotas(topic)):
-            for second in full:
-                assert counts["orders", group, second] == allowance(round(quota * MICRO), second)
-        assert all(n <= allowance(round(quotas(topic)[g] * MICRO), s) for (_, g, s), n in counts.items())
+            assert abs(sum(counts["orders", group, second] for second in full) - quota * len(full)) <= len(full)
 
 
 @virtual
@@ -375,26 +376,15 @@ async def test_a_topic_deleted_and_created_again_between_two_looks_is_consumed()
 
 
 @virtual
-async def test_borrowed_quota_serves_a_busy_group_and_never_exceeds_the_topics_own() -> None:
+async def test_a_backlog_in_one_group_uses_the_topics_whole_quota_and_never_more() -> None:
     async with rig() as r:
-        await r.topic("orders", 30, group_qps=10, borrow=True)
+        await r.topic("orders", 30, group_qps=10)
         await r.producer.publish_many("orders", [b"x"] * 120, key="all in one group")
         seen = Seen()
         async with r.consuming(seen):
             await until(lambda: len(seen) == 120)
         assert len({d.group for d in seen.deliveries}) == 1
         assert max(starts_per_second(seen.deliveries).values()) == 30
-
-
-@virtual
-async def test_without_borrowing_a_skewed_topic_falls_short_of_its_qps() -> None:
-    async with rig() as r:
-        await r.topic("orders", 30, group_qps=10)
-        await r.producer.publish_many("orders", [b"x"] * 60, key="all in one group")
-        seen = Seen()
-        async with r.consuming(seen):
-            await until(lambda: len(seen) == 60)
-        assert max(starts_per_second(seen.deliveries).values()) == 10
 
 
 @virtual

@@ -206,7 +206,7 @@ async def test_a_crash_after_ten_seconds_without_the_database_repeats_no_more_th
         await r.topic("orders", 100, group_qps=50.0)
         for priority in ("high", "mid", "low"):
             await r.producer.publish_many("orders", [b"x"] * 1_000, priority=priority)
-        await r.topic("lent", 40, group_qps=10.0, borrow=True)
+        await r.topic("lent", 40, group_qps=10.0)
         await r.producer.publish_many("lent", [b"x"] * 1_000)
         seen = Seen()
         host = r.host(seen, max_unsaved_s=4.0)

@@ -268,8 +268,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "if since < until_us and till > from_us",
         "if since < until_us",
-        "tests/unit/test_proof_caps.py::"
-        "test_a_group_is_held_to_its_share_since_the_topic_was_changed_and_before_that_to_any",
+        "tests/unit/test_proof_caps.py::test_a_quota_that_changed_holds_from_its_time_on",
     ),
     Mutant(
         "coming-quota-counts-at-once",
@@ -742,15 +741,6 @@ MUTANTS = (
         "for name in (start.place, start.topic):",
         "tests/unit/test_proof_caps.py::"
         "test_topics_that_keep_their_caps_and_exceed_their_budget_together_are_found[4-True]",
-    ),
-    Mutant(
-        "before-a-change-anything-goes",
-        "Q",
-        "before a topic was changed last, its groups may start anything",
-        "emq/trail/limits.py",
-        "before = Share(max(most, math.ceil(topic.group_qps)), 1, 0)",
-        "before = Share(1 << 40, 1, 0)",
-        "tests/unit/test_proof_caps.py::test_before_its_topic_was_changed_a_group_is_held_to_what_any_group_may_have",
     ),
     Mutant(
         "killed-source-is-any-source",

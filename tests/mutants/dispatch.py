@@ -340,4 +340,13 @@ MUTANTS = (
         "if isinstance(given_back, errors.Reject):",
         "tests/unit/test_throttles.py::test_a_probe_that_is_given_back_counts_as_not_made",
     ),
+    Mutant(
+        "group-beyond-its-share-overtakes",
+        "P",
+        "a group that starts what others leave starts low messages while a higher priority is being read",
+        "emq/groups/owned.py",
+        "            if queue.more and queue.listed:\n                break\n",
+        "",
+        "tests/integration/test_quota_use.py::test_a_group_that_starts_what_others_leave_keeps_the_order_of_priorities",
+    ),
 )

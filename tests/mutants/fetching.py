@@ -244,6 +244,15 @@ MUTANTS = (
         "tests/unit/test_due.py::test_what_comes_earlier_ends_the_wait_for_what_was_first",
     ),
     Mutant(
+        "due-slots-take-no-turns",
+        "Q",
+        "of slots that are due at the same time those of the lowest names always come first",
+        "emq/fetcher/due_times.py",
+        "heapq.heappush(self._heap, (due_ms, next(self._numbers), name))",
+        "heapq.heappush(self._heap, (due_ms, 0, name))",
+        "tests/unit/test_due.py::test_names_that_are_due_at_the_same_time_take_turns",
+    ),
+    Mutant(
         "due-times-pile-up",
         "A",
         "each earlier time of a name leaves an outdated one behind",

@@ -137,14 +137,13 @@ MUTANTS = (
         "tests/unit/test_checkpointer.py::test_trimming_waits_for_the_store_and_for_the_retention",
     ),
     Mutant(
-        "bound-forgets-borrowed-starts",
-        "P",
-        "a group that borrows starts comes to its bound between checkpoints, and leaves high priorities in the store",
-        "emq/offsets/checkpointer.py",
-        "rate = max(group.quota, pacing.borrowed(topic, group.index))",
-        "rate = group.quota",
-        "tests/unit/test_checkpointer.py::"
-        "test_a_group_that_borrows_while_its_topic_shrinks_may_be_ahead_by_all_that_it_may_start[shrinking]",
+        "bound-of-a-busy-group-is-its-share",
+        "Q",
+        "a group that starts what others leave comes to the bound of its own share between two checkpoints",
+        "emq/fetcher/readiness.py",
+        "left += sum([max(0, other.allowance - other.ahead) for other in others])",
+        "pass",
+        "tests/unit/test_fetcher.py::test_a_group_may_be_unsaved_by_what_the_topics_other_groups_are_not",
     ),
     Mutant(
         "unsaved-progress-has-no-bound",

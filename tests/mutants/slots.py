@@ -90,4 +90,22 @@ MUTANTS = (
         "pass",
         "tests/integration/test_sorted_edges.py::test_a_clean_stop_gives_back_what_a_claim_under_way_brings",
     ),
+    Mutant(
+        "slots-claim-the-same-starts",
+        "A",
+        "each slot of a topic claims all that the topic may start, and gives back what others have started",
+        "emq/fetcher/slot_claimer.py",
+        "left = group.counter.available(now) - owner.coming",
+        "left = group.counter.available(now)",
+        "tests/unit/test_slot_room.py::test_the_slots_of_a_topic_claim_together_no_more_than_the_topic_may_start",
+    ),
+    Mutant(
+        "one-slot-claims-all",
+        "Q",
+        "a slot with a backlog claims all that the topic may start, and the others wait for many seconds",
+        "emq/fetcher/slot_claimer.py",
+        "owner.counter.most - ready, ",
+        "",
+        "tests/unit/test_slot_room.py::test_the_slots_of_a_topic_claim_together_no_more_than_the_topic_may_start",
+    ),
 )

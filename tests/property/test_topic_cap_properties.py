@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter, deque
 from collections.abc import Iterator
 
@@ -10,9 +11,7 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from emq.quota import pacing
-from emq.quota.borrowing import Sister
-from emq.quota.counter import Counter as GroupCounter
+from emq.quota.topic_counter import GroupCounter, TopicCounter
 from emq.topics.changing import divided
 from emq.topics.model import Topic, TopicOptions, split
 from emq.topics.shares import LEARN_S, MICRO, Division, Share, beginning, learned_s, share_of, smooth_burst
@@ -63,11 +62,24 @@ def test_the_next_second_of_a_share_is_the_first_that_allows_a_start(
     assert all(share.allowance(s) == 0 for s in range(second, min(at, second + 50)))
 
 
+@given(capacities, sizes, st.sets(st.integers(1, 90)), st.sets(st.integers(0, 40)), st.integers(0, 2_000_000_000))
+def test_the_part_of_several_groups_is_the_sum_of_their_shares(
+    qps: float, group_qps: float, draining: set[int], groups: set[int], second: int
+) -> None:
+    topic = split(Topic("t", qps, group_qps))
+    topic = msgspec.structs.replace(topic, groups=topic.active_groups + 91)
+    division = topic.divided(topic.active_groups + i for i in draining)
+    part = division.part(groups)
+    assert part.allowance(second) == sum(division.share(group).allowance(second) for group in groups)
+    assert math.isclose(float(part), sum(float(division.share(group)) for group in groups), rel_tol=1e-9)
+    at, soonest = part.next_second(second), [division.share(group).next_second(second) for group in groups]
+    assert at == min((s for s in soonest if s is not None), default=None)
+
+
 @dataclasses.dataclass
 class Group:
     counter: GroupCounter
     buffered: int = 1
-    stopping: bool = False
 
 
 class Host:
@@ -76,26 +88,24 @@ class Host:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.groups: dict[int, Group] = {}
-        self.sisters: deque[Sister] = deque()
+        self.counter = TopicCounter(topic)
 
     def learn(self, topic: Topic | None, now: float) -> None:
         if topic is None or topic.layout != self.topic.layout:  # deleted, or created again: what is held of it ends
-            self.groups.clear()
-            self.sisters.clear()
+            for index in list(self.groups):
+                self.release(index, now)
             self.topic = topic or msgspec.structs.replace(self.topic, layout=-1, groups=0)
+            self.counter = TopicCounter(self.topic)
         elif topic != self.topic:
             self.topic = topic
-            for index, group in self.groups.items():
-                group.counter = pacing.follow(group.counter, topic, index, self.sisters, now)
+            self.counter.follow(topic, now)
 
     def acquire(self, index: int, now: float) -> None:
-        group = Group(pacing.counter_for(self.topic, index, self.sisters, now))
-        self.groups[index] = group
-        self.sisters.append(group)
+        self.groups[index] = Group(self.counter.join(index, now))
 
-    def release(self, index: int) -> None:
+    def release(self, index: int, now: float) -> None:
         if (group := self.groups.pop(index, None)) is not None:
-            self.sisters.remove(group)
+            group.counter.leave(now)
 
 
 changes = st.one_of(
@@ -128,7 +138,7 @@ class World:
     def change(self, what: str, value: object) -> None:
         if what == "move" and isinstance(value, int):
             index = value % self.topic.groups
-            self.hosts[self.owner.get(index, 0)].release(index)
+            self.hosts[self.owner.get(index, 0)].release(index, self.now)
             self.owner[index] = value % len(self.hosts)
             return
         if what == "idle" and isinstance(value, int):
@@ -212,14 +222,14 @@ def test_however_often_a_topic_is_changed_the_last_change_counts_within_seconds(
 worlds = st.lists(st.floats(0, LEARN_S - 0.2), min_size=1, max_size=3)
 
 
-@given(capacities, sizes, st.booleans(), worlds, timed)
-@example(200.0, 50.0, False, [0.0, 1.0], [(5.0, ("qps", 2.0)), (8.0, ("qps", 40.0)), (12.0, ("draining", frozenset()))])
+@given(capacities, sizes, worlds, timed)
+@example(200.0, 50.0, [0.0, 1.0], [(5.0, ("qps", 2.0)), (8.0, ("qps", 40.0)), (12.0, ("draining", frozenset()))])
 @example(
-    *(200.0, 50.0, False, [0.0, 1.7]),
+    *(200.0, 50.0, [0.0, 1.7]),
     [(5.1, ("again", (2.0, 0.0))), (9.0, ("again", (60.0, 1.4))), (9.9, ("qps", 2.0)), (12.0, ("again", (2.0, 4.0)))],
 )
 @example(
-    *(200.0, 50.0, True, [0.0, 1.7]),
+    *(200.0, 50.0, [0.0, 1.7]),
     [
         (5.1, ("qps", 2.0)),
         (6.2, ("qps", 200.0)),
@@ -230,9 +240,9 @@ worlds = st.lists(st.floats(0, LEARN_S - 0.2), min_size=1, max_size=3)
 )
 @settings(deadline=None, max_examples=40)
 def test_the_sum_over_groups_keeps_the_cap_in_every_second_whatever_changes(
-    qps: float, group_qps: float, borrow: bool, late_s: list[float], steps: list[tuple[float, tuple[str, object]]]
+    qps: float, group_qps: float, late_s: list[float], steps: list[tuple[float, tuple[str, object]]]
 ) -> None:
-    world = World(Topic("t", qps, group_qps, options=TopicOptions(borrow=borrow)), late_s)
+    world = World(Topic("t", qps, group_qps), late_s)
     for started, allowed in world.run(steps):
         assert started <= allowed
 
@@ -263,6 +273,7 @@ def test_the_bursts_of_smooth_groups_add_up_to_the_topics_in_any_span(
 def test_a_sorted_topic_with_a_backlog_everywhere_uses_its_quota_to_the_full(qps: float, power: int, how: str) -> None:
     topic = Topic("t", qps, 50.0, options=TopicOptions(pacing="smooth" if how == "smooth" else "window"))
     topic = msgspec.structs.replace(split(topic), active_groups=1 << power, groups=1 << power)
-    counters = [pacing.counter_for(topic, i, deque(), START) for i in range(topic.groups)]
+    hosts = [TopicCounter(topic) for _ in range(3)]
+    counters = [hosts[i % 3].join(i, START) for i in range(topic.groups)]
     granted = sum(c.reserve(1_000, START + i * 0.02) for i in range(50, 2_051) for c in counters)
     assert granted >= 0.99 * qps * 40 - 1

@@ -18,7 +18,7 @@ from support.simulation.work import Work
 from emq import message
 from emq.storage import lane_store, log_store, slot_store
 from emq.topics.model import Kind
-from emq.topics.shares import Division, Share
+from emq.topics.shares import Division
 
 BEGAN_S = 1_700_000_000
 CALM = [(0.0, 30.0)]
@@ -62,9 +62,8 @@ class Story:
             self.evidence.owned.append(Acquired(start.number, at, start.host, start.group, start.epoch))
 
     def judged(self, calm: Sequence[tuple[float, float]] = CALM, *, informed: bool = True) -> list[Violation]:
-        shares: list[tuple[float, Share]] = [(0.0, self._divisions[0].share(0))]
         divisions = {"t": list(self._divisions)}
-        rules = Rules(False, {"t/0": shares, "t/1": shares}, divisions, informed, {"t": self._plan}, calm)
+        rules = Rules(False, divisions, informed, {"t": self._plan}, calm)
         return promises.judge(self.evidence, rules, [])
 
 

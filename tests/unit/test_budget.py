@@ -8,8 +8,7 @@ import random
 import pytest
 from support.budgets import Asking, Unit, topic
 
-from emq.quota.borrowing import LOOK_AGAIN_S
-from emq.quota.budget import KEEP_S
+from emq.quota.budget import KEEP_S, LOOK_AGAIN_S
 from emq.quota.charge import BudgetedCounter, Charge, limited
 from emq.quota.counter import WindowCounter, own_counter
 from emq.quota.smooth import SmoothCounter

@@ -48,7 +48,7 @@ def below(budget: str, name: str = "endpoint", qps: float = 10, share: float = 1
 
 def starts_in(topic: Topic, second: int) -> int:
     """The starts of the topic's groups in a second, for a host that knows the topic as it is."""
-    return sum(shares.allowance(topic.course(group), second) for group in range(topic.groups))
+    return shares.allowance(shares.of_groups(topic.timeline, range(topic.groups)), second)
 
 
 async def test_topics_below_a_budget_start_nothing_until_every_host_knows_of_the_budget(catalog: Catalog) -> None:

@@ -7,7 +7,6 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
 import pytest
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
@@ -26,7 +25,7 @@ from emq.offsets.checkpoints import Checkpoint
 from emq.quota.counter import WindowCounter
 from emq.storage import marks
 from emq.storage.log_store import Put
-from emq.topics.model import Topic, TopicOptions, quota_of, split
+from emq.topics.model import Topic, TopicOptions
 from storage_adapters.memory import MemoryStore
 
 
@@ -292,23 +291,6 @@ async def test_progress_that_the_database_has_lost_is_saved_again(b: Bench) -> N
     b.checkpointer.save_again([used.group, unused.group])
     await b.checkpointer.save()
     assert b.saved.batches == [[Checkpoint("a/0/p", 7, 3, ((4, 5),))]] * 2
-
-
-@pytest.mark.parametrize(("draining", "quota"), [((3, 4, 5, 6), 4.0), ((), 9.0)], ids=["shrinking", "has shrunk"])
-def test_a_group_that_borrows_while_its_topic_shrinks_may_be_ahead_by_all_that_it_may_start(
-    b: Bench, draining: tuple[int, ...], quota: float
-) -> None:
-    """Bounded by its quota, the group would start low messages from its buffers while high ones stay in the store."""
-    grown = split(Topic("t", 70.0, 10.0, ("high", "mid", "low")))
-    topic = split(msgspec.structs.replace(grown, qps=28.0))
-    if draining:
-        topic = msgspec.structs.replace(topic, divisions=(topic.divided(draining),))
-    else:
-        topic = msgspec.structs.replace(topic, groups=3)
-    group = b.owner(OwnedTopic(topic)).group
-    group.index, group.quota, group.capacity = 2, quota_of(topic, 2), 8
-    assert group.quota == quota
-    assert b.checkpointer.allowance(group) == 5 * 9
 
 
 @virtual

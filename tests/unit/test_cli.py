@@ -73,7 +73,6 @@ def test_a_topic_lives_from_create_to_delete(emq: Shell) -> None:
         ("topic set shop qpss=1", "did you mean 'qps'"),
         ("topic set shop max_attempts=many", "max_attempts='many' does not fit; write a whole number"),
         ("topic set shop max_in_flight=many", "max_in_flight='many' does not fit; write a whole number or none"),
-        ("topic set shop borrow=perhaps", "borrow='perhaps' does not fit; write true or false"),
         ("topic set shop priorities=a,b", "may not change"),
         ("topic set shop push.url=nonsense", "push.url"),
         ("topic import nothing.toml", "nothing.toml"),

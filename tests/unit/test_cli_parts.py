@@ -69,11 +69,10 @@ def test_a_number_that_is_not_a_time_is_shown_as_it_is(number: int) -> None:
 def test_settings_of_a_topic_are_read_as_their_types() -> None:
     given = topic_settings.parse(
         "t",
-        ["qps=2.5", "borrow=true", "backoff_s=1, 2.5", "max_length=none", "pacing=smooth", "push.url=http://h/?a=b"],
+        ["qps=2.5", "backoff_s=1, 2.5", "max_length=none", "pacing=smooth", "push.url=http://h/?a=b"],
     )
     assert given.settings == {
         "qps": 2.5,
-        "borrow": True,
         "backoff_s": (1.0, 2.5),
         "max_length": None,
         "pacing": "smooth",

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections import deque
 
 import pytest
 
-from emq.quota import borrowing
-from emq.quota.borrowing import BorrowingCounter
-from emq.quota.counter import Counter, WindowCounter, allowance
+from emq.quota.counter import WindowCounter, allowance
 from emq.quota.smooth import Bucket, SmoothCounter
 from emq.topics.shares import Division, TokenSource, pace, share_of
 
@@ -86,9 +82,9 @@ def test_the_default_burst_is_one_and_a_tenth_of_a_second() -> None:
 
 def test_a_change_of_a_smooth_quota_begins_empty_and_a_lower_one_counts_at_once() -> None:
     before, after = Division(0, 100, 100, 1), Division(T + 10, 20, 100, 1)
-    counter = SmoothCounter([(0, pace(before, 0, None))], T)
+    counter = SmoothCounter([(0, pace(before, [0], None))], T)
     assert counter.reserve(100, T + 5) == 11
-    counter.set_paces([(d.since_s, pace(d, 0, None)) for d in (before, after)], T + 5)
+    counter.set_paces([(d.since_s, pace(d, [0], None)) for d in (before, after)], T + 5)
     assert counter.reserve(100, T + 6) == 3
     assert counter.reserve(100, T + 10) == 0
     assert counter.reserve(100, T + 10.1) == 2
@@ -104,69 +100,12 @@ def test_what_is_given_back_to_a_smooth_counter_can_be_reserved_again() -> None:
 def test_what_was_taken_before_a_change_of_a_smooth_quota_is_not_given_back_to_the_new_one() -> None:
     """The new pace begins empty: what came before it is bounded by the old one."""
     before, after = Division(0, 100, 100, 1), Division(T + 10, 20, 100, 1)
-    counter = SmoothCounter([(0, pace(before, 0, None))], T)
-    counter.set_paces([(d.since_s, pace(d, 0, None)) for d in (before, after)], T + 5)
+    counter = SmoothCounter([(0, pace(before, [0], None))], T)
+    counter.set_paces([(d.since_s, pace(d, [0], None)) for d in (before, after)], T + 5)
     assert counter.reserve(100, T + 9.9) == 3
     counter.release(3, T + 10)
     assert counter.available(T + 10) == 0
     assert counter.rolled_back == 3
-
-
-@dataclasses.dataclass
-class Sister:
-    counter: Counter
-    buffered: int = 0
-    stopping: bool = False
-
-
-def sisters(*quotas: float) -> list[Sister]:
-    family: deque[borrowing.Sister] = deque()
-    family.extend([Sister(BorrowingCounter(quota, T, family)) for quota in quotas])
-    return [s for s in family if isinstance(s, Sister)]
-
-
-def test_a_group_borrows_what_idle_sisters_did_not_use_so_far() -> None:
-    a, b = sisters(10, 20)
-    assert a.counter.reserve(99, T) == 0
-    assert a.counter.reserve(99, T + 1) == 10
-    assert a.counter.reserve(99, T + 1.5) == 10
-    assert b.counter.reserve(99, T + 1.5) == 10
-    assert a.counter.reserve(99, T + 1.9) == 0
-
-
-def test_a_sister_with_messages_lends_nothing() -> None:
-    a, b = sisters(10, 20)
-    b.buffered = 1
-    assert a.counter.reserve(99, T + 1.9) == 10
-    assert b.counter.reserve(99, T + 1.9) == 20
-
-
-def test_a_group_of_a_shrinking_topic_borrows_nothing_in_the_second_of_its_move() -> None:
-    """Its former owner may have borrowed in that second, too, up to the same most."""
-    family: deque[borrowing.Sister] = deque()
-    idle, moved = (Sister(BorrowingCounter(10, T + i, family, most=15)) for i in (0, 5))
-    family.extend([idle, moved])
-    assert moved.counter.reserve(99, T + 5.9) == 0
-    assert moved.counter.available(T + 5.9) == 0
-    assert moved.counter.reserve(99, T + 6.9) == 15
-
-
-def test_what_a_coming_share_leaves_over_is_lent_once() -> None:
-    """The lower share counts already for the group itself, and the share in force for the topic."""
-    family: deque[borrowing.Sister] = deque()
-    lender = BorrowingCounter([(0, share_of(10)), (T + 3, share_of(4))], T, family, lends_spare=True)
-    family.append(Sister(lender))
-    assert lender.reserve(99, T + 1.9) == 4
-    assert [lender.lend(4, T + 1.99) for _ in range(3)] == [4, 2, 0]
-
-
-def test_borrowing_never_exceeds_the_sum_and_is_tried_again_soon() -> None:
-    a, b, c = sisters(10, 5, 1)
-    total = sum(a.counter.reserve(3, T + 1 + i / 20) for i in range(20))
-    assert total <= 16
-    total += sum(sister.counter.reserve(99, T + 1.999) for sister in (a, b, c))
-    assert total == 16
-    assert a.counter.next_at(T + 1.2) == T + 1.25
 
 
 @pytest.mark.parametrize("qps", [0.3, 3.0, 6.4, 7.0, 150.0])

@@ -31,6 +31,15 @@ def test_names_come_in_order_of_their_times_as_many_as_are_asked_for() -> None:
     assert due.pop(3, 2) == ["a"]
 
 
+def test_names_that_are_due_at_the_same_time_take_turns() -> None:
+    due = DueTimes(ManualClock(0.0))
+    for name in ("b", "c", "a"):
+        due.at(name, 1)
+    for expected in ("b", "c", "a", "b"):
+        assert due.pop(1, 1) == [expected]
+        due.at(expected, 1)
+
+
 @virtual
 async def test_what_comes_earlier_ends_the_wait_for_what_was_first() -> None:
     clock = LoopClock()

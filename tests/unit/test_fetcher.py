@@ -341,6 +341,20 @@ async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsa
 
 
 @virtual
+async def test_a_group_may_be_unsaved_by_what_the_topics_other_groups_are_not() -> None:
+    """It starts what they leave, so its own bound would hold it to its share between two checkpoints."""
+    b = Bench()
+    other = Bench().group
+    b.group.allowance = other.allowance = 50
+    b.queue.tracker.finish_range(1, 51)  # and nothing of it is saved
+    b.group.ahead = 50
+    assert wanted(b.queue) == 0
+    b.group.owner.groups[1] = other
+    other.ahead = 45
+    assert wanted(b.queue) == 5
+
+
+@virtual
 async def test_what_a_low_priority_holds_of_a_former_quota_keeps_no_higher_one_in_the_store() -> None:
     b = Bench()
     low = with_a_lower_queue(b)

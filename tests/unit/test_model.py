@@ -34,7 +34,6 @@ BAD_OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("weights", {"priority_policy": "weighted", "weights": (1.0,)}),
     ("weights", {"weights": (1.0, 0.0, 2.0)}),
     ("aging_s 0", {"aging_s": 0.0}),
-    ("borrow", {"borrow": True, "pacing": "smooth"}),
     ("max_in_flight 0", {"max_in_flight": 0}),
     ("max_length 0", {"max_length": 0}),
     ("max_payload 0", {"max_payload": 0}),

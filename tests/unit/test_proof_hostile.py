@@ -15,7 +15,7 @@ from support.hostile.third_faults import THIRD_FAULTS
 from support.hostile.third_lawful import THIRD_LAWFUL
 from support.hostile.told import T0_S, Told
 
-from emq.topics.model import Topic, TopicOptions, split
+from emq.topics.model import Topic, split
 from emq.topics.shares import Division
 from emq.trail.limits import limits
 from emq.trail.proof import Expectations, Proof, prove
@@ -98,9 +98,3 @@ def test_a_leap_of_the_quota_begins_in_its_second_and_not_in_the_one_before(tmp_
     assert verdict(capped(tmp_path / "kept", busy(3, 2, 10, 4), topic)) == ""
     assert verdict(capped(tmp_path / "early", busy(3, 3, 10, 4), topic)) == "Q"
     assert verdict(capped(tmp_path / "late", busy(3, 2, 10, 5), topic)) == "Q"
-
-
-def test_a_borrowing_topic_is_held_to_its_sum(tmp_path: Path) -> None:
-    topic = split(Topic("shop", qps=4, group_qps=2, options=TopicOptions(borrow=True)))
-    assert verdict(capped(tmp_path / "kept", busy(4), topic)) == ""
-    assert verdict(capped(tmp_path / "over", busy(5), topic)) == "Q"

@@ -42,3 +42,19 @@ def test_a_message_that_waits_for_its_key_neither_takes_a_start_nor_gives_one(me
         group = group_with(Message("m", b"m", key="k", member=member), quota)
         assert group.slot is not None
         assert room(group.slot, 1.0) == most
+
+
+def test_the_slots_of_a_topic_claim_together_no_more_than_the_topic_may_start() -> None:
+    owner = OwnedTopic(Topic("t", 10.0, kind=Kind.FIXED_TIME, slots=4, active_groups=4, groups=4))
+    owner.handler = ignore
+    slots = []
+    for index in range(4):
+        group = OwnedGroup(owner, index, 1, owner.counter.join(index, 0.0), STRICT, Gauge())
+        group.slot, group.buffers = OwnedSlot(group, owner.topic.slot(index)), [deque()]
+        group.capacity = 10
+        slots.append(group.slot)
+    wanted = []
+    for slot in (*slots, *slots):
+        wanted.append(room(slot, 1.0))
+        owner.coming += wanted[-1]
+    assert wanted == [2, 2, 2, 2, 2, 0, 0, 0]

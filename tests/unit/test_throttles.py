@@ -336,7 +336,7 @@ async def test_a_limit_that_rises_counts_at_once() -> None:
             assert len(starts.at["t"]) == before + 10
 
 
-async def test_groups_below_a_throttle_borrow_from_each_other() -> None:
+async def test_a_group_below_a_throttle_uses_what_others_leave() -> None:
     starts = Starts()
 
     async def handle(message: emq.Message) -> None:
@@ -344,7 +344,7 @@ async def test_groups_below_a_throttle_borrow_from_each_other() -> None:
 
     app = app_with(handle)
     async with Harness(app) as t:
-        topic = await app.create_topic("t", qps=20, group_qps=5.0, borrow=True)
+        topic = await app.create_topic("t", qps=20, group_qps=5.0)
         assert topic.groups == 4
         await t.publish("t", b"first", key="one")
         await t.settled()

@@ -115,8 +115,6 @@ def options(endpoint: Endpoint, attributes: dict[str, str]) -> dict[str, Any]:
         "jitter": settings.jitter,
         "ttl_s": settings.ttl_s,
         "durability": settings.durability,
-        # All groups are on the host of the tenant's budget: a backlog in one of them may use the rate of all.
-        "borrow": True,
         "attributes": attributes,
     }
 

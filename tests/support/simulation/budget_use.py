@@ -64,16 +64,20 @@ def _cap(budget: str, starts: Sequence[Start], evidence: Evidence, rules: Rules)
 def _use(below: Mapping[str, Sequence[Start]], rules: Rules, waits: Waits) -> Iterator[Violation]:
     """Report a unit that does not use its budget while messages wait in it throughout a second.
 
-    They may wait for their own group's quota, or for any budget above.
+    They may wait for their own topic's quota, or for any budget above.
     """
     counts = {budget: Counter(s.started_us // MICRO for s in starts) for budget, starts in below.items()}
     had = might = 0.0
     worst: tuple[str, str] | None = None
+    own_starts = Counter(
+        (group.rpartition("/")[0], start.started_us // MICRO) for group, its in waits.starts.items() for start in its
+    )
     for (group, second), wait in sorted(_through(rules, waits).items()):
         topic = wait.start.work.topic
         begin = wait.start.at - (wait.start.started_us / 1e6 - second)
-        own = sum(start.started_us // MICRO == second for start in waits.starts[group])
-        if own >= allowed(rules.divisions[topic], group, second) or waits.is_excused(wait, begin, begin + 1):
+        groups = waits.groups_of(topic, wait.start.host, begin, begin + 1)
+        own = own_starts[topic, second]
+        if own >= allowed(rules.divisions[topic], groups, second) or waits.is_excused(wait, begin, begin + 1):
             continue
         if any(waits.has_moved(f"{budget}/0", begin, begin + 1) for budget in _budgets(rules, topic)):
             continue

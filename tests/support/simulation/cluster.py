@@ -20,7 +20,7 @@ from emq.offsets.checkpoints import CheckpointStore
 from emq.offsets.lag import unfinished
 from emq.producer import Producer
 from emq.topics.catalog import Catalog
-from emq.topics.shares import Division, Share
+from emq.topics.shares import Division
 from support.simulation import layouts, memory
 from support.simulation.catalog_orders import CatalogOrders
 from support.simulation.evidence import Evidence
@@ -99,7 +99,6 @@ class Cluster:
             self.keeper.open(), lambda call, args, result: evidence.applied("publisher", call, args, result)
         )
         self.admin = Admin(self.catalog, operators, self.checkpoints, self._next_epoch)
-        self.quotas: dict[str, list[tuple[float, Share]]] = {}
         self.divisions: dict[str, list[Division]] = {}
         self.publishers: dict[str, Publisher] = {}
         self.weights: dict[str, float] = {}
@@ -214,7 +213,6 @@ class Cluster:
         first = min((event.at for event in self.schedule.events), default=END_S)
         return Rules(
             self.schedule.clean,
-            self.quotas,
             self.divisions,
             not any(e.what in UNINFORMING for e in self.schedule.events),
             {plan.name: plan for plan in self.schedule.topics},
@@ -336,10 +334,6 @@ class Cluster:
             if topic.name != REBORN:  # of which `create_again` notes how it begins
                 # Whatever was in force at any time stays in the record for longer than it takes to look again.
                 known[:] = _followed(known, topic.timeline)
-            for i in range(topic.groups):
-                history, quota = self.quotas.setdefault(topic.group(i), []), topic.division.share(i)
-                if not history or history[-1][1] != quota:
-                    history.append((self.evidence.now, quota))
 
     async def _next_epoch(self) -> int:
         """As `App` takes one for an operator."""

@@ -98,11 +98,6 @@ class TopicPlan(NamedTuple):
         return int(self.options.get("max_attempts", 17))
 
     @property
-    def borrows(self) -> bool:
-        """True if its groups use the quota that others on the same host leave."""
-        return bool(self.options.get("borrow"))
-
-    @property
     def shares_budget(self) -> bool:
         """True if it has a budget, or is one; see `support.simulation.budgeted`."""
         return "budget" in self.options or self.name == "tenant"

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from emq.topics.shares import Division, Share, share_of, smooth_burst
+from emq.topics.shares import Division, share_of, smooth_burst
 from support.simulation import budget_use, folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.rules import NOTICED_S, Rules
@@ -16,9 +16,6 @@ from support.simulation.violation import Violation
 from support.simulation.waits import Waits
 
 SLACK = 1e-6
-
-LONGEST_OUTAGE_S = 30.0
-"""Of the database, for one host, at worst: several may come one after the other."""
 
 
 def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violation]:
@@ -122,17 +119,9 @@ def _repeats(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
 
 
 def _caps(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
-    by_group: dict[str, list[Start]] = defaultdict(list)
     by_topic: dict[str, list[Start]] = defaultdict(list)
     for start in evidence.starts:
-        by_group[start.group].append(start)
         by_topic[start.work.topic].append(start)
-    for group, starts in by_group.items():
-        topic = group.rpartition("/")[0]
-        if rules.plans[topic].borrows:
-            continue  # the topic's own cap is all that it has
-        judge = _smooth_group if rules.plans[topic].is_smooth else _window_group
-        yield from judge(group, starts, rules.quotas[group], rules.divisions[topic])
     for topic, starts in by_topic.items():
         divisions = rules.divisions[topic]
         # Where hosts may have been kept from the catalog, only what they do once all is well again.
@@ -153,20 +142,6 @@ def _by_second(starts: Sequence[Start]) -> dict[int, list[Start]]:
     return seconds
 
 
-def _window_group(
-    group: str, starts: Sequence[Start], quotas: Sequence[tuple[float, Share]], divisions: Sequence[Division]
-) -> Iterator[Violation]:
-    for second, found in _by_second(starts).items():
-        if len(divisions) == 1:
-            allowed = quotas[0][1].allowance(second)
-        else:  # one that is new or retires may use what others leave, up to what a group may have at all
-            allowed = max(math.ceil(d.group_qps) for d in divisions)
-        if len(found) > allowed:
-            epochs = sorted({start.epoch for start in found})
-            text = f"{len(found)} starts in second {second}, {allowed} allowed, epochs {epochs}"
-            yield Violation("Q", group, f"{text}, first at {found[0].at:.3f} s")
-
-
 def _window_topic(topic: str, starts: Sequence[Start], divisions: Sequence[Division]) -> Iterator[Violation]:
     """Check that all groups together start in every second at most what the division in force allows."""
     for second, found in _by_second(starts).items():
@@ -176,13 +151,6 @@ def _window_topic(topic: str, starts: Sequence[Start], divisions: Sequence[Divis
             groups = sorted({start.group for start in found})
             text = f"{len(found)} starts in second {second}, {allowed} allowed to all groups, by {groups}"
             yield Violation("Q", topic, f"{text}, first at {found[0].at:.3f} s")
-
-
-def _smooth_group(
-    group: str, starts: Sequence[Start], quotas: Sequence[tuple[float, Share]], divisions: Sequence[Division]
-) -> Iterator[Violation]:
-    burst = max(1 + float(share) / 10 for _, share in quotas)
-    yield from _level(group, starts, [max(map(float, _in_force(quotas, s.at))) for s in starts], burst)
 
 
 def _smooth_topic(topic: str, starts: Sequence[Start], divisions: Sequence[Division]) -> Iterator[Violation]:
@@ -198,16 +166,6 @@ def _level(place: str, starts: Sequence[Start], rates: Sequence[float], burst: f
         if level > burst + 1e-3:
             yield Violation("Q", place, f"{level:.2f} starts at once, burst {burst}, at {start.at:.3f} s")
             return
-
-
-def _in_force(quotas: Sequence[tuple[float, Share]], at: float) -> list[Share]:
-    """What the quota was then or not long before: a change counts from when the group's host can read the catalog."""
-    ends = [begin for begin, _ in quotas[1:]] + [math.inf]
-    return [
-        quota
-        for (begin, quota), end in zip(quotas, ends, strict=True)
-        if begin <= at + 1 and at - LONGEST_OUTAGE_S <= end
-    ]
 
 
 # ------------------------------------------------------------------------------------------------------------------- K

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from emq.topics.shares import Division, Share
+from emq.topics.shares import Division
 from support.simulation.plans import TopicPlan
 
 NOTICED_S = 15.0
@@ -17,7 +17,6 @@ class Rules(NamedTuple):
 
     Attributes:
         clean: nothing but clean joins, leaves and moves happened.
-        quotas: of a group, all that it had: (from when by true time, its share).
         divisions: of a topic, how its groups shared it, in order of time.
         informed: no host was kept from reading the catalog.
         plans: the topics, by name.
@@ -25,7 +24,6 @@ class Rules(NamedTuple):
     """
 
     clean: bool
-    quotas: Mapping[str, Sequence[tuple[float, Share]]]
     divisions: Mapping[str, Sequence[Division]]
     informed: bool
     plans: Mapping[str, TopicPlan]

@@ -50,10 +50,6 @@ def _batches(rng: random.Random) -> TopicPlan:
     return _log(rng)._replace(batch=rng.choice((2, 5)), failing=0.2)
 
 
-def _borrowing(rng: random.Random) -> TopicPlan:
-    return _log(rng, borrow=True)
-
-
 def _weighted(rng: random.Random) -> TopicPlan:
     return _log(rng, priority_policy="weighted", weights=(5.0, 3.0, 2.0))
 
@@ -83,5 +79,5 @@ def _moving(rng: random.Random) -> TopicPlan:
 
 
 KINDS: tuple[Callable[[random.Random], TopicPlan], ...] = (
-    *(_batches, _borrowing, _weighted, _aging, _expiring, _full, _pausing, _moving),
+    *(_batches, _weighted, _aging, _expiring, _full, _pausing, _moving),
 )

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from emq.topics.model import Kind
-from emq.topics.shares import MICRO, NOTHING, Division, Share
-from support.simulation.evidence import Evidence, Start
+from emq.topics.shares import MICRO, Division
+from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.plans import TopicPlan
 from support.simulation.rules import Rules
 
 COMING_S = 4
-"""A change is known at most so many seconds before it begins; while it is, hosts grant the lower of old and new."""
+"""A change is known at most so many seconds before it begins; a lower quota counts once it is known."""
 
 ACQUIRED_S = 1.1
 """A new owner starts nothing in the second in which it acquires a group."""
@@ -48,9 +48,9 @@ class Waits:
         self.by_group: dict[str, list[Wait]] = defaultdict(list)
         self.starts: dict[str, list[Start]] = defaultdict(list)
         self._clocks: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        self._acquired: dict[str, list[float]] = defaultdict(list)
+        self._acquired: dict[str, list[Acquired]] = defaultdict(list)
         for acquired in evidence.owned:
-            self._acquired[acquired.group].append(acquired.at)
+            self._acquired[acquired.group].append(acquired)
         for start in evidence.starts:
             self.starts[start.group].append(start)
             self._clocks[start.host].append((start.at, start.started_us))
@@ -103,7 +103,19 @@ class Waits:
 
     def has_moved(self, group: str, begin: float, end: float) -> bool:
         """Return whether the group got an owner about then, who starts nothing in that second."""
-        return any(begin - ACQUIRED_S < at <= end + 1 for at in self._acquired[group])
+        return any(begin - ACQUIRED_S < acquired.at <= end + 1 for acquired in self._acquired[group])
+
+    def groups_of(self, topic: str, host: str, begin: float, end: float) -> list[int]:
+        """Return the groups of a topic that a host surely owned, and could start messages of, all the time."""
+        found = []
+        for group, owners in self._acquired.items():
+            name, _, index = group.rpartition("/")
+            before = [owner for owner in owners if owner.at <= begin - ACQUIRED_S]
+            if name != topic or not before or before[-1].host != host or self.has_moved(group, begin, end):
+                continue
+            if self._evidence.let_go.get((host, group, before[-1].epoch), math.inf) > end:
+                found.append(int(index))
+        return found
 
     def _ran(self, starts: Sequence[Start], begin: float, end: float) -> int:
         """How many of these were with a handler that waited at some time of that span."""
@@ -137,23 +149,18 @@ def _due_us(evidence: Evidence, plan: TopicPlan, name: str) -> int | None:
     return int(due_ms * 1000)
 
 
-def allowed(divisions: Sequence[Division], group: str, second: int) -> int:
-    """What a group has to be able to start in a second: of what is in force and what is to come, the least."""
-    return min(share.allowance(second) for share in _shares(divisions, group, second))
+def allowed(divisions: Sequence[Division], groups: Collection[int], second: int) -> int:
+    """What groups on one host have to be able to start in a second together: what is in force, or less to come."""
+    return min(division.part(groups).allowance(second) for division in _known(divisions, second))
 
 
-def _shares(divisions: Sequence[Division], group: str, second: int) -> list[Share]:
-    index = int(group.rpartition("/")[2])
-    first = max((i for i, d in enumerate(divisions) if d.since_s <= second), default=0)
-    known = [divisions[first], *(d for d in divisions[first + 1 :] if d.since_s <= second + COMING_S)]
-    if len({(d.active, d.draining) for d in known}) > 1:
-        # Who shares may be corrected several times before it counts, as retired groups are found to hold something or
-        # nothing; hosts go by the least of all that they have heard of.
-        return [NOTHING]
-    # One that retires has a share only from when it was seen that it holds something.
-    return [NOTHING if index >= d.active else d.share(index) for d in known]
-
-
-def rate(divisions: Sequence[Division], group: str, second: int) -> float:
+def rate(divisions: Sequence[Division], groups: Collection[int], second: int) -> float:
     """Return the same as `allowed`, in starts a second."""
-    return min(map(float, _shares(divisions, group, second)))
+    return min(float(division.part(groups)) for division in _known(divisions, second))
+
+
+def _known(divisions: Sequence[Division], second: int) -> list[Division]:
+    """Return the division in force, and those to come of a lower qps: a lower one counts once a host knows of it."""
+    first = max((i for i, d in enumerate(divisions) if d.since_s <= second), default=0)
+    now, coming = divisions[first], [d for d in divisions[first + 1 :] if d.since_s <= second + COMING_S]
+    return [now, *(d for d in coming if d.qps < now.qps)]

@@ -1,0 +1,101 @@
+"""A topic uses its whole quota wherever its backlog is, within three seconds of any change of its qps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from support.rig import Delivery, Seen, rig
+from support.virtual import virtual
+
+from emq.topics.model import Kind
+
+SETTLED_S = 3
+"""Seconds after a change within which the new quota is used."""
+
+CHANGES = [(40, 80), (50, 60), (50, 51), (1, 1_000), (120, 121), (200, 55), (100, 40)]
+
+
+def by_second(deliveries: list[Delivery]) -> Counter[int]:
+    return Counter(d.started_us // 1_000_000 for d in deliveries)
+
+
+@pytest.mark.parametrize("pacing", ["window", "smooth"])
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_a_backlog_uses_the_old_quota_until_the_new_one_counts_and_the_new_one_from_then_on(
+    before: int, after: int, keyed: bool, pacing: str
+) -> None:
+    @virtual
+    async def scenario() -> None:
+        async with rig() as r:
+            await r.topic("orders", before, pacing=pacing)
+            n = 5 * before + 9 * after
+            await r.producer.publish_many("orders", [b"x"] * n, keys=["one"] * n if keyed else None)
+            seen = Seen()
+            async with r.consuming(seen):
+                await asyncio.sleep(3)
+                changed_s = r.clock.now()
+                await r.admin.update("orders", qps=after)
+                await asyncio.sleep(SETTLED_S + 4)
+        seconds, least = by_second(seen.deliveries), min(before, after)
+        for second in range(int(changed_s) + 1, int(changed_s) + SETTLED_S + 1):
+            assert seconds[second] >= 0.89 * least, seconds  # a new pace begins without a burst
+        for second in range(int(changed_s) + SETTLED_S + 1, int(changed_s) + SETTLED_S + 4):
+            assert seconds[second] >= 0.99 * after - (pacing == "smooth"), seconds
+
+    scenario()
+
+
+@virtual
+async def test_a_topic_that_shrinks_uses_its_quota_though_its_backlog_is_in_retired_groups() -> None:
+    async with rig() as r:
+        await r.topic("orders", 200)
+        await r.producer.publish_many("orders", [b"x"] * 400, keys=["one"] * 400)
+        seen = Seen()
+        async with r.consuming(seen):
+            await until_started(seen)
+            await r.admin.update("orders", qps=50)
+            await asyncio.sleep(7)
+        seconds = by_second(seen.deliveries)
+        assert len(seen) == 400
+        assert {d.group for d in seen.deliveries} <= {1, 2, 3}, "choose a key of a retired group"
+        assert [seconds[s] for s in sorted(seconds)][-4:-1] == [50] * 3
+
+
+async def until_started(seen: Seen) -> None:
+    while not len(seen):
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("slots", [1, 8, 64])
+def test_one_slot_with_a_backlog_uses_the_whole_quota(slots: int) -> None:
+    @virtual
+    async def scenario() -> None:
+        async with rig() as r:
+            await r.topic("ranks", 64, kind=Kind.PRIORITY, slots=slots, ordering="none")
+            members = [b"%d" % i for i in range(20_000)]
+            await r.producer.publish_many("ranks", members, priority=20)
+            seen = Seen()
+            async with r.consuming(seen):
+                await asyncio.sleep(8)
+        seconds = by_second(seen.deliveries)
+        assert [seconds[s] for s in sorted(seconds)[2:-1]] == [64] * (len(seconds) - 3)
+
+    scenario()
+
+
+@virtual
+async def test_a_group_that_starts_what_others_leave_keeps_the_order_of_priorities() -> None:
+    """Its buffers hold what its own share of a second takes; the store holds more of the high priority."""
+    async with rig() as r:
+        await r.topic("orders", 1_000)
+        for priority in ("high", "mid", "low"):
+            await r.producer.publish_many("orders", [b"x"] * 2_000, keys=["one"] * 2_000, priority=priority)
+        seen = Seen()
+        async with r.consuming(seen):
+            await asyncio.sleep(8)
+        priorities = [d.priority for d in seen.deliveries]
+        assert len(priorities) == 6_000
+        assert priorities == sorted(priorities)
