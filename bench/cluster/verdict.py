@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -105,12 +105,17 @@ def _unmoved(moving: Shortage, calm: Shortage) -> dict[str, float]:
 
 
 def counted(starts: Starts, groups: Sequence[Group], killed: Collection[int]) -> Counts:
-    """Count the starts above the caps, the messages started twice, and the messages never started."""
+    """Count the starts above the topics' caps, the messages started twice, and the messages never started."""
     violations = clean = after_kill = lost = 0
+    of_topics: dict[tuple[str, str], list[Group]] = defaultdict(list)
+    for group in groups:
+        of_topics[group.name.rpartition("/")[0], group.pacing].append(group)
+    for (_, pacing), its in of_topics.items():
+        overshoot = smooth_overshoot if pacing == "smooth" else window_overshoot
+        every = sorted(start.us for group in its for start in starts.of(group.number))
+        violations += overshoot(every, sum(group.quota for group in its))
     for group in groups:
         mine = starts.of(group.number)
-        overshoot = smooth_overshoot if group.pacing == "smooth" else window_overshoot
-        violations += overshoot([start.us for start in mine], group.quota)
         repeats = pauses.duplicates(mine, killed)
         clean += repeats[0]
         after_kill += repeats[1]

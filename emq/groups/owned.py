@@ -247,7 +247,8 @@ class OwnedGroup(WaitingMessages):
         share waits until more of that priority is read, as long as the store has more.
         """
         own = own_counter(self.counter)
-        if self.policy is not STRICT or not isinstance(own, GroupCounter) or not own.is_beyond_share(now):
+        in_order = self.policy is STRICT and len(self.queues) > 1
+        if not in_order or not isinstance(own, GroupCounter) or not own.is_beyond_share(now):
             return self.buffered
         ready = 0
         for queue in self.queues:

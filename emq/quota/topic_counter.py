@@ -176,7 +176,7 @@ class TopicCounter:
         return [(d.since_s, shares.pace(d, self._counted, burst)) for d in self._topic.timeline]
 
     def _take_turns(self) -> None:
-        groups, division = len(self._groups), self._topic.division
+        groups, division = len(self._counted), self._topic.division
         for group in self._groups.values():
             group.share = division.quota(group.index)
         if groups <= 1 or not self.is_window:

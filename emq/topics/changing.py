@@ -44,11 +44,17 @@ def validate(name: str, changes: Iterable[str]) -> None:
 
 
 def divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s: float) -> Topic:
-    """Return `after`, with the divisions that lead from `before` to it."""
+    """Return `after`, with the divisions that lead from `before` to it.
+
+    As long as messages of an earlier number of groups wait, a higher qps lowers no group's share.
+    """
     if draining is None:
         division = before.division
         draining = [g for g in range(after.groups) if division.position(g) is not None]
-    divisions = shares.successors(before.timeline, after.divided(draining), now_s)
+    wanted = after.divided(draining)
+    if after.earlier and after.options.pacing == "window":
+        wanted = shares.not_lowered(before.division, wanted)
+    divisions = shares.successors(before.timeline, wanted, now_s)
     plain = after.divided(range(after.groups))
     if len(divisions) == 1 and divisions[0].same_shares(plain):
         divisions = ()

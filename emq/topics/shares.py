@@ -140,6 +140,7 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         qps, group_qps: as the topic's.
         active: groups [0, active) share the capacity.
         draining: retired groups that share it, too, because they still hold messages; ascending.
+        uneven: the groups' shares in millionths of a start a second, if they are not even; see `not_lowered`.
     """
 
     since_s: int
@@ -147,6 +148,7 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
     group_qps: float
     active: int
     draining: tuple[int, ...] = ()
+    uneven: tuple[int, ...] = ()
 
     @property
     def members(self) -> int:
@@ -157,7 +159,7 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
     def deals_whole(self) -> bool:
         """True if every group gets whole starts a second; the last group gets the fraction as well."""
         n, total = self.members, round(self.qps * MICRO)
-        return n * MICRO <= total and -(-total // (n * MICRO)) <= self.group_qps
+        return bool(self.uneven) or (n * MICRO <= total and -(-total // (n * MICRO)) <= self.group_qps)
 
     def position(self, group: int) -> int | None:
         """The group's place among those that share; None if it has no share."""
@@ -186,6 +188,8 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
 
     def _micros(self, position: int) -> int:
         """Millionths of a start a second at this position, if every group gets whole starts."""
+        if self.uneven:
+            return self.uneven[position]
         n, total = self.members, round(self.qps * MICRO)
         base, extra = divmod(total // MICRO, n)
         return (base + (position < extra)) * MICRO + (total % MICRO if position == n - 1 else 0)
@@ -263,6 +267,32 @@ def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tu
     return (*kept, msgspec.structs.replace(new, since_s=since_s))
 
 
+def not_lowered(before: Division, after: Division) -> Division:
+    """Return the division, changed so that no group has fewer whole starts than before, unless qps falls.
+
+    While messages wait that came before a raise, they lie in the former groups. If more groups share and the former
+    ones are on other hosts, even shares would slow this backlog down. Here the lowest shares are raised first. If whole
+    starts are impossible, the shares stay even.
+    """
+    groups = [*range(after.active), *after.draining]
+    if after.qps < before.qps or not (before.deals_whole and after.deals_whole):
+        return after
+    least = [0 if (at := before.position(group)) is None else before._micros(at) // MICRO for group in groups]
+    if all(after._micros(i) // MICRO >= least[i] for i in range(after.members)):
+        return after
+    starts, fraction = divmod(round(after.qps * MICRO), MICRO)
+    if (left := starts - sum(least)) < 0:
+        return after  # retired groups that are empty have given their parts to others
+    level = next(level for level in range(starts + 1) if sum([max(0, level + 1 - n) for n in least]) > left)
+    shares = [max(n, level) for n in least]
+    for i in [i for i, n in enumerate(shares) if n == level][: starts - sum(shares)]:
+        shares[i] += 1
+    last = after.active - 1  # of the former fractions none is left
+    return msgspec.structs.replace(
+        after, uneven=tuple(n * MICRO + (fraction if i == last else 0) for i, n in enumerate(shares))
+    )
+
+
 def learned_s(changed_s: float) -> int:
     """Return the first aligned second in which every host knows of a change of the catalog at `changed_s`."""
     return math.floor(changed_s) + 1 + LEARN_S
@@ -324,6 +354,7 @@ def smooth_burst(division: Division, burst: float | None) -> float:
 
 def pace(division: Division, groups: Iterable[int], burst: float | None) -> TokenSource:
     """Return the source of tokens of some groups together."""
+    division = msgspec.structs.replace(division, uneven=())  # a bucket for each group must hold a token
     topic = burst_of(division.qps, burst)
     positions = tuple(sorted(p for group in groups if (p := division.position(group)) is not None))
     n = division.members

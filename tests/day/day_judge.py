@@ -27,12 +27,21 @@ machine."""
 READY_US = 6 * SECOND_US
 """Who published so long before a start was ready by then, whatever the hosts say of it."""
 
+MOVED_US = 10 * SECOND_US
+"""After a host was killed, stopped or started, all groups have an owner within this time."""
+
+PLAIN = ("plain", "flood", "grown", "wide", "weighted", "aging", "little")
+"""Traits of topics that nothing but their quota holds back."""
+
+USED = 0.95
+"""Part of a quota that a backlog uses at least, on a busy machine."""
+
 EXPECTED_DEATHS = {"reject": "not this one", "poison": "poison", "": "expired"}
 
 
 def judged(evidence: Evidence) -> list[str]:
     """Every violation, by promise; empty if the day was as promised."""
-    checks = (lost, phantoms, recalled, sums, schedules, topic_caps, group_caps, key_order, overlaps, priority)
+    checks = (lost, phantoms, recalled, sums, schedules, topic_caps, use, key_order, overlaps, priority)
     checks += (deaths, duplicates, endless, ghosts)
     return [f"{check.__name__}: {line}" for check in checks for line in check(evidence)]
 
@@ -217,17 +226,29 @@ def _sliding(name: str, times: Sequence[int], versions: Sequence[Version]) -> It
             yield f"{name}: {i - first + 1} starts in the second up to {at}, at most {cap:g} are allowed"
 
 
-def group_caps(e: Evidence) -> Iterator[str]:
-    """Q: nor does a group start more than its quota, unless it may borrow; quotas of changed topics move about."""
-    for (name, group), runs in _grouped(e.runs, lambda run: (run.topic, run.group)):
-        versions = e.versions[name]
-        topic = versions[0].topic
-        if len({v.topic.groups for v in versions}) > 1 or topic.options.borrow or topic.options.pacing == "smooth":
-            continue
-        for second, n in sorted(Counter(run.started_us // SECOND_US for run in runs).items()):
-            cap = max(math.ceil(quotas(topic)[group]) for topic in _in_force(versions, second * SECOND_US))
-            if n > cap:
-                yield f"{name}/{group}: {n} starts in second {second}, at most {cap} are allowed"
+def use(e: Evidence) -> Iterator[str]:
+    """Q from below: while a message waits, its topic uses its quota, after each change of it, too.
+
+    On the host where the message waits, the topic may start at least the share of the message's group; of a topic with
+    one group, that is the whole quota. Seconds in which groups may have moved do not count.
+    """
+    published = {(s.topic, s.name): s.done_us for s in e.sent if s.how == "plain" and trait_of(s.topic) in PLAIN}
+    for name, runs in _grouped(e.runs, lambda run: run.topic):
+        waits: dict[int, int] = {}
+        for run in runs:
+            if run.attempt == 1 and (name, run.name) in published:
+                first = -(-(published[name, run.name] + READY_US) // SECOND_US)
+                waits.update(dict.fromkeys(range(first, run.started_us // SECOND_US), run.group))
+        starts = Counter(run.started_us // SECOND_US for run in runs)
+        had = might = 0
+        for second, group in waits.items():
+            if any(at < (second + 1) * SECOND_US and second * SECOND_US < at + MOVED_US for at in e.disturbed_us):
+                continue
+            known = _in_force(e.versions[name], second * SECOND_US)
+            allowed = math.floor(min(quotas(topic)[group] if group < topic.groups else 0 for topic in known))
+            had, might = had + min(starts[second], allowed), might + allowed
+        if had < USED * might:
+            yield f"{name}: {had} of {might} starts used while messages waited"
 
 
 def _in_force(versions: Sequence[Version], at_us: int) -> list[Topic]:

@@ -187,7 +187,10 @@ class Load:
         """Double, halve and restore the qps of topics that are under load."""
         able = [t for t in self._planned if t.topic.kind is Kind.LOG and not t.of.keys and t.trait != "flood"]
         chosen = self._chance.sample(able, min(CHANGED, len(able)))
-        chosen += [t for t in self._planned if t.trait == "moving"]  # whose keys come to other groups each time
+        # Keys of the moving ones come to other groups each time; the grown ones have a backlog in their former groups.
+        chosen = [t for t in chosen if t.trait != "grown"] + [
+            t for t in self._planned if t.trait in ("moving", "grown")
+        ]
         for step in range(3):
             await asyncio.sleep(seconds / 4)
             for tenant in chosen:

@@ -61,7 +61,7 @@ TRAITS: dict[str, Trait] = {
     "delayed": Trait(20, _QPS),
     "mortal": Trait(10, (2.0, 5.0), {"ttl_s": 30.0}),
     "batch": Trait(16, (10.0, 20.0)),
-    "borrow": Trait(10, (20.0,), {"borrow": True}, {"group_qps": 5.0}),
+    "grown": Trait(10, (20.0,), fields={"group_qps": 5.0}),
     "smooth": Trait(16, (5.0, 10.0), {"pacing": "smooth"}),
     "wide": Trait(14, (12.0, 20.0), fields={"group_qps": 4.0}),
     "little": Trait(16, (0.5, 1.0, 2.5)),
@@ -92,6 +92,9 @@ TRAITS: dict[str, Trait] = {
 
 RATES = {"moving": 0.5, "dropping": 1.5}
 """Publishes a second as a part of the qps, where it is not the usual one."""
+
+FLOODED = ("flood", "grown")
+"""Traits of topics that have a backlog for the first half of the day."""
 
 BURSTS = {"moving": 24, "dropping": 60}
 
@@ -143,7 +146,7 @@ def tenants(seed: int, seconds: float, topics: int = TOPICS) -> list[Tenant]:
         for number in range(max(1, round(trait.count * topics / TOPICS))):
             topic = topic_named(f"{name}-{number}", chance.choice(trait.qps))
             rate = topic.qps * RATES[name] if name in RATES else min(topic.qps * 0.5, 1.5)
-            burst = round(topic.qps * seconds * 0.6) if name == "flood" else BURSTS.get(name, round(min(topic.qps, 5)))
+            burst = round(topic.qps * seconds * 0.6) if name in FLOODED else BURSTS.get(name, round(min(topic.qps, 5)))
             made.append(Tenant(topic, name, rate, burst))
     return made
 

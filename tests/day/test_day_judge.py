@@ -57,10 +57,11 @@ def start_one_too_many_over_a_topics_groups(e: Evidence) -> None:
         e.runs.append(run("wide-0", f"{i}:ok", 41.1 + i / 100, group=i % 3, ready_us=0))
 
 
-def start_one_too_many_of_a_group(e: Evidence) -> None:
-    for i in range(5):
-        e.sent.append(sent("wide-0", f"{i}:ok", 40))
-        e.runs.append(run("wide-0", f"{i}:ok", 41.1 + i / 100))
+def let_a_backlog_wait(e: Evidence) -> None:
+    """From the seventh second on it has waited for long enough; a start a second is half of the quota."""
+    for i in range(20):
+        e.sent.append(sent("plain-0", f"3{i}:ok", 80, 2))
+        e.runs.append(run("plain-0", f"3{i}:ok", 81 + i, 2))
 
 
 def start_one_too_many_smoothly(e: Evidence) -> None:
@@ -160,7 +161,7 @@ FAULTS: dict[Fault, str] = {
     start_what_was_recalled: "recalled: delayed-0/0 0:ok",
     start_one_too_many_of_a_topic: "topic_caps: plain-0: 3 starts in second 1700000041, at most 2",
     start_one_too_many_over_a_topics_groups: "topic_caps: wide-0: 13 starts",
-    start_one_too_many_of_a_group: "group_caps: wide-0/0: 5 starts",
+    let_a_backlog_wait: "use: plain-0: 13 of 26 starts used",
     start_one_too_many_smoothly: "topic_caps: smooth-0: 13 starts in the second up to",
     swap_two_of_a_key: "key_order: keyed-0 key k0: 6:ok was delivered before 4:ok",
     run_two_of_a_key_at_once: "overlaps: at the same time: keyed-0/0 4:ok",

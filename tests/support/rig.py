@@ -100,9 +100,9 @@ class Seen:
         return [d for d in self.deliveries if d.topic == topic]
 
 
-def starts_per_second(deliveries: Iterable[Delivery]) -> Counter[tuple[str, int, int]]:
-    """Count starts by (topic, group, aligned second)."""
-    return Counter((d.topic, d.group, d.started_us // 1_000_000) for d in deliveries)
+def starts_per_second(deliveries: Iterable[Delivery]) -> Counter[tuple[str, int]]:
+    """Count starts by (topic, aligned second)."""
+    return Counter((d.topic, d.started_us // 1_000_000) for d in deliveries)
 
 
 def inversions(deliveries: Iterable[Delivery]) -> list[tuple[Delivery, Delivery]]:
