@@ -10,6 +10,7 @@ import pytest
 from emq.quota.topic_counter import GroupCounter, TopicCounter
 from emq.topics.changing import divided
 from emq.topics.model import Topic, TopicOptions, split
+from emq.topics.shares import Division, allowance, of_groups
 
 T = 1_700_000_000  # even
 
@@ -74,6 +75,12 @@ def test_a_group_that_comes_starts_nothing_in_that_second_and_its_share_counts_f
     assert drawn(second, T + 2) == 100
 
 
+def test_a_group_that_came_in_a_second_before_anything_started_does_not_count_in_it() -> None:
+    counter, (first,) = joined(topic(100), 0)
+    counter.join(1, T + 1.5)
+    assert drawn(first, T + 1.6) == 50
+
+
 def test_the_share_of_a_group_that_goes_is_used_in_this_second_and_not_in_the_next() -> None:
     """Its next owner begins in the next second."""
     _, (first, second) = joined(topic(100), 0, 1)
@@ -108,6 +115,13 @@ def test_a_raise_slows_nothing_down_while_the_hosts_learn_of_it(before: float, a
         counter.join(index, T + 1.6)
     assert [drawn(first, T + s) for s in (2, 3)] == [before, before]
     assert [drawn(first, T + s) for s in (4, 5)] == [after, after]
+
+
+def test_a_share_to_come_counts_only_once_it_has_begun_unless_the_qps_falls() -> None:
+    known = (Division(0, 50.0, 50.0, 1), Division(T + 3, 60.0, 50.0, 2), Division(T + 4, 20.0, 50.0, 1))
+    course = of_groups(known[:2], [0])
+    assert [allowance(course, T + s) for s in (1, 2, 3)] == [50, 50, 30]
+    assert allowance(of_groups(known, [0]), T + 1) == 20
 
 
 def test_a_lower_qps_counts_at_once() -> None:
