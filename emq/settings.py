@@ -59,6 +59,8 @@ DESCRIPTIONS = {
     "checkpoint_s and one second for each priority), then waits for the database. A crash repeats no more than that.",
     "drain_s": "Seconds that a host which stops waits for messages in flight.",
     "max_in_flight": "Most messages of one host that are started and not yet finished.",
+    "window_begins_ms": "Milliseconds into each second before which a topic with pacing=window starts nothing, so that "
+    "an endpoint whose clock differs by less counts the same starts in a second.",
     "push_allow": "Addresses and networks, with commas between them, to which push over HTTP may connect besides "
     "public ones, such as 10.1.0.0/16; * for all. The same on all hosts.",
     "push_attempts": "Keep a record of each attempt to push a message in the database, for its tenant to see.",
@@ -103,6 +105,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clock_bound_s: Annotated[float, Meta(ge=0.001, le=60)] = 0.25
     drain_s: Annotated[float, Meta(ge=0)] = 10.0
     max_in_flight: Annotated[int, Meta(ge=1)] = 20_000
+    window_begins_ms: Annotated[float, Meta(ge=0, le=100)] = 5.0
     push_allow: str = ""
     push_attempts: bool = True
     push_https_only: bool = False

@@ -268,6 +268,7 @@ class HostingApp(HookedApp):
                 max_unsaved_s=options.max_unsaved_s,
                 drain_s=options.drain_s,
                 max_in_flight=options.max_in_flight,
+                window_begins_ms=options.window_begins_ms,
             ),
         )
         self.host.on_deleted.append(self._forget_receiver)

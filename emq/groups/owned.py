@@ -75,6 +75,7 @@ class OwnedTopic:
         charge: the budget that counts the topic's starts; None without a budget.
         throttle: holds the topic below its quota on this host; None for the whole quota.
         is_deletion_said: the log has said that the topic was deleted.
+        window_begins_s: see `TopicCounter.begins_s`.
     """
 
     topic: Topic
@@ -97,10 +98,11 @@ class OwnedTopic:
     charge: Charge | None = None
     throttle: Throttle | None = None
     is_deletion_said: bool = False
+    window_begins_s: InitVar[float] = 0.0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, window_begins_s: float) -> None:
         self.limit = in_flight_limit(self.topic)
-        self.counter = TopicCounter(self.topic)
+        self.counter = TopicCounter(self.topic, window_begins_s)
 
     def set_gate(self, gate: KeyGate | None, now_us: int) -> list[OwnedGroup]:
         """Use another gate from `now_us` on; return the groups in which messages may start now.

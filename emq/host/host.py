@@ -48,6 +48,7 @@ from emq.loops import patience
 from emq.loops.guard import Guard
 from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
+from emq.quota.topic_counter import WINDOW_BEGINS_MS
 from emq.schedule.firing import Firing
 from emq.topics.passages import PassageStore
 from emq.trail import events
@@ -71,6 +72,7 @@ class HostOptions(msgspec.Struct, frozen=True):
     catalog_poll_s: seconds between looks at the catalog's version.
     max_in_flight: most messages started and not settled on this host; topics that settle nothing
         share half of these places.
+    window_begins_ms: milliseconds into each second before which topics that count by the second start nothing.
     """
 
     checkpoint_s: float = CHECKPOINT_S
@@ -78,6 +80,7 @@ class HostOptions(msgspec.Struct, frozen=True):
     drain_s: float = DRAIN_S
     catalog_poll_s: float = CATALOG_POLL_S
     max_in_flight: int = 20_000
+    window_begins_ms: float = WINDOW_BEGINS_MS
 
 
 class Host(HostEvents):
@@ -142,7 +145,9 @@ class Host(HostEvents):
             self.checkpointer,
             self._look,
         )
-        self.ownership = ownership = Ownership(store, checkpoints, handlers, loops, context)
+        self.ownership = ownership = Ownership(
+            store, checkpoints, handlers, loops, context, options.window_begins_ms / 1000
+        )
         self.throttles = Throttles(ownership.owned, self.dispatcher, clock)
         self.waker = Waker(store, ownership.queues, ownership.groups, self.readiness, context)
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)

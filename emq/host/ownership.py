@@ -78,8 +78,13 @@ class Ownership:
         handlers: Handlers,
         loops: Loops,
         context: HostContext,
+        window_begins_s: float = 0.0,
     ) -> None:
+        """Args:
+        window_begins_s: seconds into each second before which topics that count by the second start nothing.
+        """
         self._store = store
+        self._window_begins_s = window_begins_s
         self._clock = context.clock
         self._trail = context.trail
         self._gauge = context.gauge
@@ -300,7 +305,7 @@ class Ownership:
         topic = self.topics[topic_of(name)]
         owner = self.owned.get(topic.name)
         if owner is None:
-            owner = self.owned[topic.name] = OwnedTopic(topic)
+            owner = self.owned[topic.name] = OwnedTopic(topic, window_begins_s=self._window_begins_s)
             owner.gate = KeyGate(topic) if topic.earlier else None
             owner.charge = self._budgets.charge(topic)
             self._updates.bind(owner)

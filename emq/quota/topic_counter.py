@@ -9,6 +9,10 @@ wherever on this host the backlog is. In every second, the parts of all hosts ad
 - A group that goes counts no more from the next second on. What is left of its share of this second is used here, since
   its next owner begins later. A smooth part loses the group's share at once, since the next owner's begins at once.
 
+**A second's starts begin a little into the second.** A backlog starts a second's quota at once. At the very boundary, a
+microsecond of difference between two clocks would move such starts into the neighbouring second, and an endpoint that
+counts by its own clock would see two seconds' quotas in one.
+
 **Turns.** The dispatcher visits groups in turn. In a second, a visit gets at most the group's even part of the starts.
 So each group that waits when a second begins gets its even part of it, and what is left goes to those that ask again.
 """
@@ -21,6 +25,9 @@ from emq.quota.counter import WindowCounter
 from emq.quota.smooth import SmoothCounter
 from emq.topics import shares
 from emq.topics.model import Topic
+
+WINDOW_BEGINS_MS = 5.0
+"""Milliseconds into each second before which a topic that counts by the second starts nothing."""
 
 UNBOUNDED = 1 << 40
 """More starts than a visit may ask for."""
@@ -51,7 +58,7 @@ class GroupCounter:
         topic = self._topic
         if now >= topic.changes_at:
             topic.count_groups(now)
-        if now < self.since_s + 1 and topic.is_window:
+        if topic.is_window and (now < self.since_s + 1 or now % 1.0 < topic.begins_s):
             return 0
         granted = topic.counter.reserve(n if n < topic.most else topic.most, now)
         self.reserved += granted
@@ -70,7 +77,7 @@ class GroupCounter:
         topic = self._topic
         if now >= topic.changes_at:
             topic.count_groups(now)
-        if now < self.since_s + 1 and topic.is_window:
+        if topic.is_window and (now < self.since_s + 1 or now % 1.0 < topic.begins_s):
             return 0
         return topic.counter.available(now)
 
@@ -83,8 +90,13 @@ class GroupCounter:
 
     def next_at(self, now: float) -> float:
         topic = self._topic
-        at = topic.counter.next_at(now)
-        return min(at, topic.changes_at) if topic.changes_at > now else at
+        if now >= topic.changes_at:
+            topic.count_groups(now)
+        if topic.is_window and now % 1.0 < topic.begins_s and topic.counter.available(now):
+            at = float(max(int(now), self.since_s + 1))
+        else:
+            at = min(topic.counter.next_at(now), topic.changes_at)
+        return at + topic.begins_s if topic.is_window else at
 
     def leave(self, now: float) -> None:
         """Draw nothing more: the group is let go of."""
@@ -95,20 +107,22 @@ class TopicCounter:
     """The counter of a topic's part of this host.
 
     Attributes:
+        begins_s: seconds into each second before which nothing starts; only if the topic counts by the second.
         counter: counts the starts of all groups here.
         is_window: True if the topic counts in aligned seconds; False for smooth pacing.
         most: most starts of one visit.
         changes_at: time from which other groups count than those that count now; infinity if none came or went.
     """
 
-    __slots__ = ("_counted", "_groups", "_topic", "changes_at", "counter", "is_window", "most")
+    __slots__ = ("_counted", "_groups", "_topic", "begins_s", "changes_at", "counter", "is_window", "most")
 
     changes_at: float
     counter: WindowCounter | SmoothCounter
     is_window: bool
     most: int
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, begins_s: float = 0.0) -> None:
+        self.begins_s = begins_s
         self._groups: dict[int, GroupCounter] = {}
         self._counted: tuple[int, ...] = ()
         self._begin(topic, 0.0)

@@ -317,7 +317,8 @@ class Harness:
             """The clock and the database's clock are one."""
 
         own = {"store": "memory:", "database": "sqlite://", "trail": "", "cluster": "", "metrics": ""}
-        _replace(stack, app, "settings", settings.merged(app.settings, **own))
+        made = settings.merged(app.settings, **own, window_begins_ms=0.0)  # all here go by one clock
+        _replace(stack, app, "settings", made)
         _replace(stack, app, "clock", SystemClock(wall_ns, wall_ns))
         _replace(stack, app, "trail", self._record)
         _replace(stack, app, "timekeeper", None)

@@ -121,3 +121,24 @@ async def test_a_group_that_starts_what_others_leave_keeps_the_order_of_prioriti
         priorities = [d.priority for d in seen.deliveries]
         assert len(priorities) == 6_000
         assert priorities == sorted(priorities)
+
+
+@pytest.mark.parametrize("begins_ms", [0.0, 5.0, 20.0])
+def test_an_endpoint_that_counts_by_a_clock_of_its_own_sees_no_two_quotas_in_one_second(begins_ms: float) -> None:
+    """Unless its clock differs by more than the seconds begin late."""
+
+    @virtual
+    async def scenario() -> None:
+        async with rig() as r:
+            await r.topic("orders", 10)
+            await r.producer.publish_many("orders", [b"x"] * 60)
+            seen = Seen()
+            async with r.consuming(seen, window_begins_ms=begins_ms):
+                await asyncio.sleep(7)
+        assert len(seen) == 60
+        for skew_us in (0, 1_000, 4_999):
+            shifted = [d.started_us - (skew_us if d.started_us // 1_000_000 % 2 else 0) for d in seen.deliveries]
+            most = max(Counter(us // 1_000_000 for us in shifted).values())
+            assert most == (10 if begins_ms or not skew_us else 20)
+
+    scenario()

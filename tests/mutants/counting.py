@@ -209,4 +209,14 @@ MUTANTS = (
         "self._probed_at = None",
         "tests/unit/test_throttles.py::test_a_closed_topic_parks_its_messages_and_no_other_topics",
     ),
+    Mutant(
+        "seconds-begin-at-the-boundary",
+        "Q",
+        "a second's quota starts within microseconds of the boundary, where clocks that differ count it twice",
+        "emq/host/ownership.py",
+        "OwnedTopic(topic, window_begins_s=self._window_begins_s)",
+        "OwnedTopic(topic)",
+        "tests/integration/test_quota_use.py::"
+        "test_an_endpoint_that_counts_by_a_clock_of_its_own_sees_no_two_quotas_in_one_second[5.0]",
+    ),
 )

@@ -176,3 +176,28 @@ def test_the_turns_of_several_smooth_groups_are_used_by_one() -> None:
     at = first.next_at(T + 2)
     assert first.available(at - 1e-3) == 0
     assert first.available(at + 2e-6) == 1
+
+
+def test_a_second_of_a_window_begins_a_few_milliseconds_late() -> None:
+    """An endpoint whose clock differs by less would else count the starts of two seconds in one."""
+    counter = TopicCounter(topic(10), begins_s=0.005)
+    group = counter.join(0, T + 0.5)
+    assert group.next_at(T + 0.5) == T + 1.005
+    assert group.reserve(5, T + 1.004) == 0
+    assert group.available(T + 1.004) == 0
+    assert group.next_at(T + 1.004) == T + 1.005
+    assert group.reserve(50, T + 1.0051) == 10
+    assert group.next_at(T + 1.2) == T + 2.005
+
+
+def test_the_first_milliseconds_of_a_second_without_a_start_name_the_next_second_with_one() -> None:
+    counter = TopicCounter(topic(0.25), begins_s=0.005)
+    group = counter.join(0, T - 10)
+    at = next(s for s in range(T + 1, T + 9) if allowance(of_groups(topic(0.25).timeline, [0]), s))
+    assert group.next_at(at - 3 + 0.001) == at + 0.005
+
+
+def test_smooth_pacing_knows_no_seconds() -> None:
+    counter = TopicCounter(topic(100, pacing="smooth"), begins_s=0.005)
+    group = counter.join(0, T)
+    assert group.reserve(3, T + 1.001) == 3
