@@ -69,13 +69,12 @@ async def run(stage: Stage, *, groups: int, seconds: int, http: bool, tenants: i
     for topic in topics:
         pacing, mine = topic.options.pacing, starts[topic.name]
         within = sum(begin * MICRO <= us < (begin + seconds) * MICRO for us in mine)
-        micros = round(topic.qps * MICRO)
-        possible = micros * (begin + seconds) // MICRO - micros * begin // MICRO
+        possible = sum(topic.division.total.allowance(second) for second in range(begin, begin + seconds))
         started[pacing] += within
         quota_sum[pacing] += possible if pacing == "window" else topic.qps * seconds
         worst = min(worst, within / possible) if pacing == "window" else worst
         if pacing == "window":
-            overshoot += window_overshoot(mine, topic.qps)
+            overshoot += window_overshoot(mine, topic.division.total)
         else:
             smooth = max(smooth, smooth_overshoot(mine, topic.qps))
     return {

@@ -6,17 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from emq.quota.counter import MICRO, allowance
+from emq.topics.shares import MICRO, Share, share_of
 
 QUOTAS = (0.5, 1, 2, 2.5, 5, 10, 20, 35, 50)
 """Starts a second of the topics of the benchmarks of caps."""
 
 
-def window_overshoot(starts_us: Sequence[int], quota: float) -> int:
+def window_overshoot(starts_us: Sequence[int], quota: float | Share) -> int:
     """Return the number of starts beyond the quota, summed over all aligned seconds."""
-    micros = round(quota * MICRO)
+    share = quota if isinstance(quota, Share) else share_of(quota)
     seconds = Counter(us // MICRO for us in starts_us)
-    return sum(max(0, n - allowance(micros, second)) for second, n in seconds.items())
+    return sum(max(0, n - share.allowance(second)) for second, n in seconds.items())
 
 
 def smooth_overshoot(starts_us: Sequence[int], quota: float) -> int:

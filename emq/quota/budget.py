@@ -107,7 +107,10 @@ class Budget:
 
     def follow(self, topic: Topic, parent: Budget | None, now: float) -> None:
         """Follow the topic: its qps, and its weight in the budget above. A lower qps counts at once."""
-        course = [Step(division.since_s, share_of(division.qps), division.qps) for division in topic.timeline]
+        course = [
+            Step(division.since_s, share_of(division.qps, division.origin_s), division.qps)
+            for division in topic.timeline
+        ]
         if self._counter is None:
             self._counter = WindowCounter(course, now)
         elif course != self._course:

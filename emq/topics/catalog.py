@@ -545,11 +545,12 @@ class Catalog:
         """
         buried = self._rows.buried(connection, [topic.name for topic in topics])
         above = self._rows.budgets_above(connection, topics)
-        now_s = self._now(connection) if buried or above or any(t.options.budget for t in topics) else 0.0
+        timely = buried or above or any(t.options.budget or t.qps < 1 for t in topics)
+        now_s = self._now(connection) if timely else 0.0
         new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]
         new = [changing.again(t, version, buried[t.name], now_s) if t.name in buried else t for t in new]
         new, named = budgets.begun(new, {**catalog_rows.decoded(above), **known}, now_s)
-        return new, named
+        return [changing.created(topic, now_s) for topic in new], named
 
     async def _change(
         self,

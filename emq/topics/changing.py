@@ -71,6 +71,13 @@ def again(topic: Topic, version: int, ended_s: float, now_s: float) -> Topic:
     return msgspec.structs.replace(topic, layout=version, divisions=divisions)
 
 
+def created(topic: Topic, now_s: float) -> Topic:
+    """Return a topic that is created at `now_s`; with a qps below 1 its first start is due once all hosts know it."""
+    if topic.qps >= 1 or topic.divisions:
+        return topic
+    return msgspec.structs.replace(topic, divisions=(shares.first_due(topic.division, shares.learned_s(now_s)),))
+
+
 def kept(before: Topic, after: Topic) -> Topic:
     """Return `after`. Raise `InvalidTopic` if it stores messages in another way than those that wait."""
     if after.options.merge != before.options.merge:

@@ -91,12 +91,13 @@ class Turns(NamedTuple):
     Their sum over the positions i of a second's running totals floor((x + i) / n), where x is the topic's own.
 
     Attributes:
-        num: millionths of a start a second of the topic as a whole.
+        num, phase: the share of the topic as a whole, in millionths.
         members: number of groups of the topic.
         positions: those of the groups counted here, ascending.
     """
 
     num: int
+    phase: int
     members: int
     positions: tuple[int, ...]
 
@@ -108,12 +109,15 @@ class Turns(NamedTuple):
         """The first second from `second` on that allows a start; None if there is no such second."""
         if not self.num or not self.positions:
             return None
-        turn = self.num * second // MICRO  # the topic's start of this number goes to the position -1 - turn, modulo n
+        turn = self._turn(second)  # the topic's start of this number goes to the position -1 - turn, modulo n
         turn += min((-1 - turn - position) % self.members for position in self.positions)
-        return max(second, -(-(turn + 1) * MICRO // self.num) - 1)
+        return max(second, -(-((turn + 1) * MICRO - self.phase) // self.num) - 1)
+
+    def _turn(self, second: int) -> int:
+        return (self.num * second + self.phase) // MICRO
 
     def _before(self, second: int) -> int:
-        rounds, rest = divmod(self.num * second // MICRO, self.members)
+        rounds, rest = divmod(self._turn(second), self.members)
         whole = len(self.positions)
         return (rounds + 1) * whole - bisect_left(self.positions, self.members - rest)
 
@@ -127,9 +131,14 @@ Part = Share | Turns
 """The starts of some groups of a division together."""
 
 
-def share_of(quota: float) -> Share:
-    """The share of a single group, or of a topic as a whole."""
-    return Share(round(quota * MICRO), MICRO, 0)
+def share_of(quota: float, origin_s: int = 0) -> Share:
+    """The share of a single group, or of a topic as a whole.
+
+    Args:
+        origin_s: a second in which a start falls due if the quota is below 1; 0 for none.
+    """
+    num = round(quota * MICRO)
+    return Share(num, MICRO, (MICRO - 1 - num * origin_s) % MICRO if origin_s else 0)
 
 
 class Division(msgspec.Struct, frozen=True, array_like=True):
@@ -140,6 +149,8 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         qps, group_qps: as the topic's.
         active: groups [0, active) share the capacity.
         draining: retired groups that share it, too, because they still hold messages; ascending.
+        origin_s: with a qps below 1, the second in which the topic may make its first start; 0: the seconds with a
+            start follow from the epoch.
         uneven: the groups' shares in millionths of a start a second, if they are not even; see `not_lowered`.
     """
 
@@ -149,6 +160,12 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
     active: int
     draining: tuple[int, ...] = ()
     uneven: tuple[int, ...] = ()
+    origin_s: int = 0
+
+    @property
+    def total(self) -> Share:
+        """The share of all groups together."""
+        return share_of(self.qps, self.origin_s)
 
     @property
     def members(self) -> int:
@@ -174,17 +191,18 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         if position is None:
             return NOTHING
         if not self.deals_whole:
-            return Share(round(self.qps * MICRO), self.members * MICRO, position * MICRO)
+            total = self.total
+            return Share(total.num, self.members * MICRO, position * MICRO + total.phase)
         return Share(self._micros(position), MICRO, 0)
 
     def part(self, groups: Iterable[int]) -> Part:
         """Return the share of several groups together: in every second, the sum of their shares."""
         positions = sorted(p for group in groups if (p := self.position(group)) is not None)
         if len(positions) == self.members:
-            return share_of(self.qps)
+            return self.total
         if self.deals_whole:
             return Share(sum([self._micros(position) for position in positions]), MICRO, 0)
-        return Turns(round(self.qps * MICRO), self.members, tuple(positions))
+        return Turns(self.total.num, self.total.phase, self.members, tuple(positions))
 
     def _micros(self, position: int) -> int:
         """Millionths of a start a second at this position, if every group gets whole starts."""
@@ -261,10 +279,21 @@ def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tu
     kept = divisions[in_force([d.since_s for d in divisions], math.floor(now_s)) :]
     since_s = learned_s(now_s)
     kept = (kept[0], *(d for d in kept[1:] if d.since_s < since_s))
-    if kept[-1].same_shares(new):
+    last = kept[-1]
+    new = msgspec.structs.replace(new, origin_s=last.origin_s if new.qps < 1 else 0)
+    if last.same_shares(new):
         return kept
-    since_s = max(since_s, kept[-1].since_s + 1)  # the first one may begin later, if time was set back
-    return (*kept, msgspec.structs.replace(new, since_s=since_s))
+    since_s = max(since_s, last.since_s + 1)  # the first one may begin later, if time was set back
+    begun = msgspec.structs.replace(new, since_s=since_s)
+    return (*kept, begun if last.qps < 1 else first_due(begun, since_s))
+
+
+def first_due(division: Division, second: int) -> Division:
+    """Return the division, with its first start due in a second if the qps is below 1.
+
+    Else a new topic of a small qps might wait for a hundred seconds, with nothing started before.
+    """
+    return msgspec.structs.replace(division, origin_s=second) if division.qps < 1 else division
 
 
 def not_lowered(before: Division, after: Division) -> Division:
@@ -306,7 +335,7 @@ def beginning(new: Division, since_s: int, now_s: float) -> tuple[Division, ...]
     if now_s >= since_s:
         return ()
     nobody = Division(0, 0.0, new.group_qps, 0)
-    return (nobody, msgspec.structs.replace(new, since_s=since_s))
+    return (nobody, first_due(msgspec.structs.replace(new, since_s=since_s), since_s))
 
 
 # ------------------------------------------------------------------------------------------------------ smooth pacing

@@ -23,8 +23,8 @@ def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]
     bursts: dict[str, float] = {}
     for topic in topics:
         if topic.shared_s:
-            quotas[_budget(topic.name)] = _known([(division.since_s, division.qps) for division in topic.timeline])
-        quotas[topic.name] = _known([(division.since_s, division.qps) for division in topic.timeline])
+            quotas[_budget(topic.name)] = _known(_caps(topic))
+        quotas[topic.name] = _known(_caps(topic))
         if topic.options.pacing == "smooth":
             bursts[topic.name] = max(shares.smooth_burst(d, topic.options.burst) for d in topic.timeline)
     return quotas, bursts
@@ -49,7 +49,11 @@ UNKNOWN: Final = Share(1 << 40, 1, 0)
 """A cap above any number of starts."""
 
 
-def _known(course: Sequence[tuple[int, float]]) -> Quota:
+def _caps(topic: Topic) -> list[tuple[int, float | Share]]:
+    return [(division.since_s, division.total if division.origin_s else division.qps) for division in topic.timeline]
+
+
+def _known(course: Sequence[tuple[int, float | Share]]) -> Quota:
     """Return the values with the times from which they were in force."""
     if len(course) == 1 and not course[0][0]:
         return course[0][1]  # the topic was never changed

@@ -23,7 +23,8 @@ class Cap(NamedTuple):
     A group has no cap of its own: the groups of a topic on one host draw from one counter.
 
     Attributes:
-        whole, part: the quota is `whole` starts a second plus `part` millionths of one, see `emq.topics.shares`.
+        whole, part, phase: the quota is `whole` starts a second plus `part` millionths of one, dealt out from `phase`
+            on, see `emq.topics.shares`.
         most: most starts in any second of a smooth topic; 0 if aligned seconds count.
     """
 
@@ -32,12 +33,13 @@ class Cap(NamedTuple):
     whole: int
     part: int
     most: int
+    phase: int = 0
 
 
 BUDGET: Final = -2
 """Stands for all topics that share the budget of a topic, in the place of a group."""
 
-_CAPS: Final = "topic string, `group` int, whole long, part long, most long"
+_CAPS: Final = "topic string, `group` int, whole long, part long, most long, phase long"
 
 Catalog = Sequence[Topic]
 
@@ -60,9 +62,10 @@ def _of_topic(topic: Topic) -> Iterator[Cap]:
     smooth = topic.options.pacing == "smooth"
     burst = shares.smooth_burst(topic.division, topic.options.burst)
     most = math.floor(topic.qps + burst + 1e-9) if smooth else 0
-    yield Cap(topic.name, -1, *divmod(round(topic.qps * MICRO), MICRO), most)
+    total = topic.division.total
+    yield Cap(topic.name, -1, *divmod(total.num, MICRO), most, total.phase)
     if topic.shared_s:
-        yield Cap(topic.name, BUDGET, *divmod(round(topic.qps * MICRO), MICRO), 0)
+        yield Cap(topic.name, BUDGET, *divmod(total.num, MICRO), 0, total.phase)
 
 
 def charges(catalogs: Sequence[Catalog]) -> list[tuple[str, str]]:
@@ -88,12 +91,13 @@ def with_budgets(spark: SparkSession, rows: DataFrame, charged: Sequence[tuple[s
 def _higher(one: Cap, other: Cap) -> Cap:
     if one == other:
         return one
-    whole, part = max((one.whole, one.part), (other.whole, other.part))
-    if part and (one.whole, one.part) != (other.whole, other.part):
-        whole, part = whole + 1, 0  # in some seconds the lower quota allows one more than the higher one
+    quotas = [(cap.whole, cap.part, cap.phase) for cap in (one, other)]
+    whole, part, phase = max(quotas)
+    if part and quotas[0] != quotas[1]:
+        whole, part, phase = whole + 1, 0, 0  # in some seconds the lower quota allows one more than the higher one
     # Where the pacing changed, a sliding second can contain the end of one aligned second and the begin of the next.
     aligned = 0 if bool(one.most) == bool(other.most) else 2 * (whole + 1)
-    return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned))
+    return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned), phase)
 
 
 def frame(spark: SparkSession, caps: Sequence[Cap]) -> DataFrame:
@@ -151,12 +155,14 @@ def _place() -> Column:
 
 
 def _allowed(second: str) -> Column:
-    return F.expr(f"whole + (part * ({second} + 1)) div {MICRO} - (part * {second}) div {MICRO}")
+    return F.expr(f"whole + (part * ({second} + 1) + phase) div {MICRO} - (part * {second} + phase) div {MICRO}")
 
 
 def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
     """Keep the seconds that no difference of two clocks explains. They are few, because groups seldom move."""
-    around = doubtful.select("topic", "group", "second", "n", "allowed", F.expr("struct(whole, part)").alias("cap"))
+    around = doubtful.select(
+        "topic", "group", "second", "n", "allowed", F.expr("struct(whole, part, phase)").alias("cap")
+    )
     joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
     return joined.groupBy("topic", "group", "second").applyInArrow(_judge(slack_us), _SECONDS)
 
@@ -207,7 +213,8 @@ def _judge(slack_us: int) -> Any:
         cap = table["cap"][0].as_py()
 
         def allowed_in(each: int) -> int:
-            return int(cap["whole"] + cap["part"] * (each + 1) // MICRO - cap["part"] * each // MICRO)
+            before = cap["part"] * each + cap["phase"]
+            return int(cap["whole"] + (before + cap["part"]) // MICRO - before // MICRO)
 
         found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
         names = ["topic", "group", "second", "n", "allowed"]

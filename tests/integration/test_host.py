@@ -167,8 +167,7 @@ async def test_weights_share_a_backlog_in_proportion() -> None:
 async def test_a_topic_starts_in_an_aligned_second_what_its_quota_allows_and_no_group_is_left_behind(
     qps: float, group_qps: float
 ) -> None:
-    from emq.quota.counter import MICRO, allowance
-    from emq.topics.model import quotas
+    from emq.topics.model import MICRO, quotas
 
     async with rig() as r:
         topic = await r.topic("orders", qps, group_qps=group_qps)
@@ -179,7 +178,7 @@ async def test_a_topic_starts_in_an_aligned_second_what_its_quota_allows_and_no_
         counts = starts_per_second(seen.deliveries)
         full = range(min(s for _, s in counts) + 1, max(s for _, s in counts))
         for second in full:
-            assert counts["orders", second] == allowance(round(qps * MICRO), second)
+            assert counts["orders", second] == topic.division.total.allowance(second)
         of_groups = Counter(d.group for d in seen.deliveries if d.started_us // MICRO in full)
         for group, quota in enumerate(quotas(topic)):
             assert abs(of_groups[group] - quota * len(full)) <= len(full)

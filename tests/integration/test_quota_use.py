@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 
 import pytest
@@ -140,5 +141,34 @@ def test_an_endpoint_that_counts_by_a_clock_of_its_own_sees_no_two_quotas_in_one
             shifted = [d.started_us - (skew_us if d.started_us // 1_000_000 % 2 else 0) for d in seen.deliveries]
             most = max(Counter(us // 1_000_000 for us in shifted).values())
             assert most == (10 if begins_ms or not skew_us else 20)
+
+    scenario()
+
+
+@pytest.mark.parametrize("kind", [Kind.LOG, Kind.PRIORITY])
+def test_the_first_message_of_a_small_quota_waits_for_seconds_and_the_next_for_the_quota(kind: Kind) -> None:
+    """The seconds with a start follow from the time when the topic was created or got the small quota."""
+
+    @virtual
+    async def scenario() -> None:
+        async with rig() as r:
+            sorted_by = {} if kind is Kind.LOG else {"slots": 4, "ordering": "none"}
+            await r.topic("before", 100, kind=kind, **sorted_by)
+            seen = Seen()
+            async with r.consuming(seen):
+                await asyncio.sleep(17)
+                await r.topic("created", 0.01, kind=kind, **sorted_by)
+                await r.admin.update("before", qps=0.02)
+                began = r.clock.now()
+                options = {} if kind is Kind.LOG else {"priority": 20.0}
+                for topic in ("created", "before"):
+                    await r.producer.publish_many(topic, [b"%d" % i for i in range(500)], **options)
+                await asyncio.sleep(330)
+        starts = {name: [d.started_us / 1e6 - began for d in seen.of(name)] for name in ("created", "before")}
+        assert [round(at) // 100 for at in starts["created"]] == [0, 1, 2, 3]
+        later = [at for at in starts["before"] if at > 1]
+        for found, every_s in ((starts["created"], 100), (later, 50)):
+            assert found[0] < 5
+            assert all(abs(b - a - every_s) < 0.1 for a, b in itertools.pairwise(found))
 
     scenario()

@@ -219,4 +219,23 @@ MUTANTS = (
         "tests/integration/test_quota_use.py::"
         "test_an_endpoint_that_counts_by_a_clock_of_its_own_sees_no_two_quotas_in_one_second[5.0]",
     ),
+    Mutant(
+        "small-quota-follows-the-epoch",
+        "Q",
+        "a new topic of 0.01 a second waits for up to 100 seconds, with nothing started before",
+        "emq/topics/catalog.py",
+        "[changing.created(topic, now_s) for topic in new]",
+        "[topic for topic in new]",
+        "tests/integration/test_quota_use.py::"
+        "test_the_first_message_of_a_small_quota_waits_for_seconds_and_the_next_for_the_quota[log]",
+    ),
+    Mutant(
+        "every-change-is-a-new-start",
+        "Q",
+        "each change of a small quota makes a start due at once, however short ago the last one was",
+        "emq/topics/shares.py",
+        "return (*kept, begun if last.qps < 1 else first_due(begun, since_s))",
+        "return (*kept, first_due(begun, since_s))",
+        "tests/unit/test_topic_counter.py::test_a_change_of_a_small_quota_makes_no_start_due",
+    ),
 )

@@ -94,6 +94,22 @@ def test_a_raise_lowers_no_groups_share_while_messages_of_earlier_layouts_wait(
     assert done.division.uneven == ()
 
 
+@given(st.integers(1, MICRO - 1), st.integers(1, 64), st.sets(st.integers(0, 63)), st.integers(1, 10**9))
+def test_a_start_of_a_small_quota_falls_due_in_its_first_second_and_shares_add_up_from_then_on(
+    micros: int, active: int, groups: set[int], origin_s: int
+) -> None:
+    division = Division(0, micros / MICRO, 50.0, active, origin_s=origin_s)
+    assert division.total.allowance(origin_s) == 1
+    assert division.total.next_second(origin_s) == origin_s
+    part = division.part(groups)
+    for second in (0, origin_s - 1, origin_s, origin_s + 1, origin_s + MICRO // micros, origin_s + 10**6):
+        each = [division.share(group) for group in range(active)]
+        assert sum(share.allowance(second) for share in each) == division.total.allowance(second)
+        assert part.allowance(second) == sum(division.share(group).allowance(second) for group in groups)
+        soonest = [s for group in groups if (s := division.share(group).next_second(second)) is not None]
+        assert part.next_second(second) == min(soonest, default=None)
+
+
 @dataclasses.dataclass
 class Group:
     counter: GroupCounter
@@ -219,7 +235,7 @@ class World:
         counts = Counter(int(at) for at in self.starts)
         for second in range(START, START + 30):
             allowed = [d for d in self.all if d.since_s <= second][-1]
-            yield counts[second], share_of(allowed.qps).allowance(second)
+            yield counts[second], allowed.total.allowance(second)
 
 
 @given(capacities, sizes, st.lists(capacities, min_size=1, max_size=100), st.floats(0.01, 1.5))

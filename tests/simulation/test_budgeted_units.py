@@ -75,7 +75,7 @@ def test_groups_of_a_unit_on_several_hosts_are_found(monkeypatch: pytest.MonkeyP
 
 
 def test_a_budget_that_is_not_used_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "share_of", lambda qps: share_of(qps / 2))
+    monkeypatch.setattr(budget, "share_of", lambda qps, origin_s: share_of(qps / 2, origin_s))
     found = outcome()
     assert "use" in broken(found)
     assert "Q" not in broken(found)

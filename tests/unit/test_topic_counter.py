@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from emq.quota.topic_counter import GroupCounter, TopicCounter
-from emq.topics.changing import divided
+from emq.topics.changing import created, divided
 from emq.topics.model import Topic, TopicOptions, split
 from emq.topics.shares import Division, allowance, of_groups
 
@@ -201,3 +201,13 @@ def test_smooth_pacing_knows_no_seconds() -> None:
     counter = TopicCounter(topic(100, pacing="smooth"), begins_s=0.005)
     group = counter.join(0, T)
     assert group.reserve(3, T + 1.001) == 3
+
+
+def test_a_change_of_a_small_quota_makes_no_start_due() -> None:
+    at, of = T + 3, created(topic(0.01), T)
+    assert of.division.total.next_second(T) == at
+    for i in range(5):
+        of = changed(of, 0.01 + i / 1e4, T + 4 + 5 * i)
+        assert of.division.origin_s == at
+    assert changed(topic(100), 0.01, T).division.total.next_second(T) == at
+    assert changed(of, 100, T + 60).division.origin_s == 0

@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from emq.topics.shares import MICRO, Division, share_of
+from emq.topics.shares import MICRO, Division
 from support.simulation.budgeted import CHANNEL, TENANT
 from support.simulation.evidence import Evidence, Start
 from support.simulation.rules import Rules
@@ -54,7 +54,7 @@ def _cap(budget: str, starts: Sequence[Start], evidence: Evidence, rules: Rules)
     for start in starts:
         seconds[start.started_us // MICRO].append(start)
     for second, found in seconds.items():
-        most = share_of([d for d in divisions if d.since_s <= second][-1].qps).allowance(second)
+        most = [d for d in divisions if d.since_s <= second][-1].total.allowance(second)
         if len(found) > most:
             by = sorted({(start.host, start.group) for start in found})
             text = f"{len(found)} starts in second {second}, {most} allowed by the budget, by {by}"
@@ -107,5 +107,5 @@ def _part(starts: int, divisions: Sequence[Division], second: int) -> float:
     """Return the part of what a budget surely allows that was started, at most 1."""
     first = max((i for i, d in enumerate(divisions) if d.since_s <= second), default=0)
     known = [divisions[first], *(d for d in divisions[first + 1 :] if d.since_s <= second + COMING_S)]
-    most = min(share_of(division.qps).allowance(second) for division in known)
+    most = min(division.total.allowance(second) for division in known)
     return 1.0 if starts >= most else starts / most

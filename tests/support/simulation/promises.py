@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from emq.topics.shares import Division, share_of, smooth_burst
+from emq.topics.shares import Division, smooth_burst
 from support.simulation import budget_use, folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.rules import NOTICED_S, Rules
@@ -146,7 +146,7 @@ def _window_topic(topic: str, starts: Sequence[Start], divisions: Sequence[Divis
     """Check that all groups together start in every second at most what the division in force allows."""
     for second, found in _by_second(starts).items():
         in_force = [d for d in divisions if d.since_s <= second][-1]
-        allowed = share_of(in_force.qps).allowance(second)
+        allowed = in_force.total.allowance(second)
         if len(found) > allowed:
             groups = sorted({start.group for start in found})
             text = f"{len(found)} starts in second {second}, {allowed} allowed to all groups, by {groups}"
