@@ -250,14 +250,14 @@ class OwnedGroup(WaitingMessages):
         """
         own = own_counter(self.counter)
         in_order = self.policy is STRICT and len(self.queues) > 1
-        if not in_order or not isinstance(own, GroupCounter) or not own.is_beyond_share(now):
+        if not in_order or not isinstance(own, GroupCounter) or (left := own.share_left(now)) >= self.buffered:
             return self.buffered
         ready = 0
         for queue in self.queues:
             ready += len(self.buffers[queue.priority])
             if queue.more and queue.listed:
                 break
-        return ready
+        return max(ready, left)
 
     def memory_room(self, now: float) -> int:
         """Return how many more messages the group may buffer, so that all topics find room; 0 or less for none."""

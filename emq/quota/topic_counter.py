@@ -68,9 +68,9 @@ class GroupCounter:
         self._used += granted
         return granted
 
-    def is_beyond_share(self, now: float) -> bool:
-        """Return True if the group has started its own share of this second, and goes on with what others leave."""
-        return int(now) == self._second and self._used >= self.share
+    def share_left(self, now: float) -> int:
+        """Return what is left of the group's own share of this second; with more it uses what others leave."""
+        return math.ceil(self.share) - (self._used if int(now) == self._second else 0)
 
     def available(self, now: float) -> int:
         """Return how many starts are left for the topic's groups here; a visit may get fewer of them."""

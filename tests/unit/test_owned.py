@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emq.groups.capacity import Gauge, buffer_capacity, in_flight_limit
-from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.groups.offset_tracker import OffsetTracker
+from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message
 from emq.quota.counter import WindowCounter
-from emq.topics.model import Topic, TopicOptions
+from emq.topics.model import Topic, TopicOptions, split
 
 
 def group(priorities: int = 3, gauge: Gauge | None = None, **options: object) -> OwnedGroup:
@@ -217,3 +218,26 @@ def test_order_within_a_priority_survives_the_end_of_a_later_one_of_the_key() ->
     for m in (second, third):
         assert taken(g) == [m.id]
         g.finish_key("a")
+
+
+def test_beyond_its_share_a_group_starts_no_low_message_while_a_higher_priority_is_read() -> None:
+    owner = OwnedTopic(split(Topic("t", 40.0, 10.0, ("high", "low"))))
+    group = OwnedGroup(owner, 0, 1, owner.counter.join(0, 0.0), policy_for(owner.topic), Gauge())
+    owner.counter.join(1, 0.0)
+    for priority in (0, 1):
+        group.add(OwnedQueue(group, priority, OffsetTracker(1), 1.0))
+        group.push(
+            priority, [Message(f"{priority}-{i}", b"", priority=priority, offset=i) for i in range((12, 30)[priority])]
+        )
+    high = group.queues[0]
+    assert group.counter.reserve(8, 1.0) == 8
+    assert [group.take(1) for _ in range(8)]
+    assert group.startable(1.0) == 34
+    high.enlist()
+    assert group.startable(1.0) == 4, "as many as the high buffer holds, though two are left of the share"
+    assert group.counter.reserve(4, 1.0) == 4
+    assert [group.take(1) for _ in range(4)]
+    assert group.startable(1.0) == 0
+    assert group.startable(2.0) == 10, "the share of the next second"
+    high.delist()
+    assert group.startable(1.0) == 30

@@ -160,7 +160,14 @@ def rate(divisions: Sequence[Division], groups: Collection[int], second: int) ->
 
 
 def _known(divisions: Sequence[Division], second: int) -> list[Division]:
-    """Return the division in force, and those to come of a lower qps: a lower one counts once a host knows of it."""
+    """Return the division in force, and those to come of a lower qps: a lower one counts once a host knows of it.
+
+    Before a lower one begins, the groups that share it may be corrected several times, as retired groups are found to
+    hold something or nothing. So until then nothing is asked of the hosts.
+    """
     first = max((i for i, d in enumerate(divisions) if d.since_s <= second), default=0)
     now, coming = divisions[first], [d for d in divisions[first + 1 :] if d.since_s <= second + COMING_S]
-    return [now, *(d for d in coming if d.qps < now.qps)]
+    lower = [d for d in coming if d.qps < now.qps]
+    if any((d.active, d.draining) != (now.active, now.draining) for d in lower):
+        lower.append(Division(0, 0.0, now.group_qps, 0))
+    return [now, *lower]
