@@ -389,9 +389,7 @@ def pace(division: Division, groups: Iterable[int], burst: float | None) -> Toke
     n = division.members
     if not positions:
         return TokenSource(NOTHING, 0.0)
-    if len(positions) == n:
-        return TokenSource(share_of(division.qps), topic)
-    if _has_buckets(division, topic):
+    if n == 1 or _has_buckets(division, topic):  # the same on all hosts, or a move would add a token of the other way
         part = division.part(groups)
         share = part if isinstance(part, Share) else Share(part.num * len(positions), MICRO * n, 0)
         return TokenSource(share, topic * float(share) / division.qps)

@@ -238,4 +238,14 @@ MUTANTS = (
         "return (*kept, first_due(begun, since_s))",
         "tests/unit/test_topic_counter.py::test_a_change_of_a_small_quota_makes_no_start_due",
     ),
+    Mutant(
+        "bucket-before-a-move-and-mint-behind",
+        "Q",
+        "a host with all groups of a topic saves up a burst, beside which the next owner's first token comes at once",
+        "emq/topics/shares.py",
+        "if n == 1 or _has_buckets(division, topic):",
+        "if len(positions) == n or _has_buckets(division, topic):",
+        "tests/unit/test_topic_counter.py::"
+        "test_a_host_with_all_groups_of_a_smooth_topic_gets_their_tokens_in_the_way_of_a_host_with_one",
+    ),
 )

@@ -10,7 +10,7 @@ import pytest
 from emq.quota.topic_counter import GroupCounter, TopicCounter
 from emq.topics.changing import created, divided
 from emq.topics.model import Topic, TopicOptions, split
-from emq.topics.shares import Division, allowance, of_groups
+from emq.topics.shares import Division, allowance, of_groups, pace
 
 T = 1_700_000_000  # even
 
@@ -211,3 +211,9 @@ def test_a_change_of_a_small_quota_makes_no_start_due() -> None:
         assert of.division.origin_s == at
     assert changed(topic(100), 0.01, T).division.total.next_second(T) == at
     assert changed(of, 100, T + 60).division.origin_s == 0
+
+
+def test_a_host_with_all_groups_of_a_smooth_topic_gets_their_tokens_in_the_way_of_a_host_with_one() -> None:
+    """A bucket may be emptied just before a group moves, and the next owner's first minted token come just after."""
+    for division in (Division(0, 12.0, 6.0, 2), Division(0, 100.0, 50.0, 2)):
+        assert bool(pace(division, [0, 1], None).lifetime_s) == bool(pace(division, [0], None).lifetime_s)
