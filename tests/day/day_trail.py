@@ -9,7 +9,8 @@ import day_judge
 from day_judge import EXPECTED_DEATHS, KNOWN_LATE_US
 from day_record import Evidence
 
-from emq.topics.model import quotas
+from emq.topics.model import Topic, quotas
+from emq.topics.shares import Share
 from emq.trail import proof
 
 PARTS = {
@@ -65,16 +66,22 @@ def _repeats_of_moved(line: str, ids: set[str], e: Evidence) -> bool:
     return topic in e.moving and bool({rest.split(" ")[0], other.split(" ")[0]} & ids)
 
 
-def _caps(e: Evidence) -> tuple[dict[str, list[tuple[int, float]]], dict[str, float]]:
+def _cap(topic: Topic) -> float | Share:
+    """Return a topic's starts a second; below 1, the seconds in which it starts one follow its creation."""
+    division = topic.division
+    return division.total if division.origin_s else topic.qps
+
+
+def _caps(e: Evidence) -> tuple[dict[str, list[tuple[int, float | Share]]], dict[str, float]]:
     """The quota of each topic, as its hosts knew it: a lower one counts from when the last had heard of it."""
     caps: dict[str, list[tuple[int, float]]] = {}
     bursts = {}
     for name, versions in e.versions.items():
         first = versions[0].topic
-        steps = [(0, first.qps)]
+        steps = [(0, _cap(first))]
         for before, version in itertools.pairwise(versions):
             lowered = version.topic.qps < before.topic.qps
-            steps.append((version.from_us + (KNOWN_LATE_US if lowered else -1_000_000), version.topic.qps))
+            steps.append((version.from_us + (KNOWN_LATE_US if lowered else -1_000_000), _cap(version.topic)))
         caps[name] = steps
         if first.options.pacing == "smooth":
             bursts[name] = max(sum(1 + q / 10 for q in quotas(version.topic)) for version in versions)

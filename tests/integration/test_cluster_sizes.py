@@ -53,7 +53,7 @@ async def test_more_hosts_than_groups_leave_some_idle_until_they_are_needed(host
 
 async def test_a_topic_grown_from_2_groups_to_40_and_back_keeps_its_promises(hosts: Cluster) -> None:
     few, many = 2, 40
-    async with hosts.load([LoadTopic("orders", few)], clean=True) as load:
+    async with hosts.load([LoadTopic("orders", few)], quota=lambda r: many * GROUP_QPS, clean=True) as load:
         await hosts.until_working(hosts.start())
         for _ in range(2):
             hosts.start()

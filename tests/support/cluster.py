@@ -177,13 +177,13 @@ class Cluster:
         topics: Sequence[LoadTopic] = cluster_load.TOPICS,
         *,
         backlog_s: float = 1.0,
-        quota: Callable[[Receipt], float] = lambda r: cluster_load.GROUP_QPS,
+        quota: Callable[[Receipt], float] | None = None,
         **expected: bool,
     ) -> AsyncIterator[Load]:
         """Publish for the length of the block; at its end all promises must have been kept.
 
         Args:
-            quota: most starts of a group in a second.
+            quota: most starts of a delivery's topic in a second; None for the topic's qps.
             expected: see `check`.
         """
         back = asyncio.create_task(self._checkpoints_going_back())
@@ -195,7 +195,8 @@ class Cluster:
             back.cancel()
             went_back = (await asyncio.gather(back, return_exceptions=True))[0]
         assert isinstance(went_back, asyncio.CancelledError), went_back
-        self.check(quota, **expected)
+        caps = {topic.name: topic.qps for topic in topics}
+        self.check(quota or (lambda r: caps[r.topic]), **expected)
 
     def check(self, quota: Callable[[Receipt], float], *, clean: bool = False) -> None:
         """Fail with the broken promises among these: no repetition without a cause, the cap, one owner.

@@ -105,13 +105,13 @@ def unexcused(receipts: Iterable[Receipt], crashes: Sequence[Crash], checkpoint_
 
 
 def over_cap(receipts: Iterable[Receipt], quota: Callable[[Receipt], float]) -> list[str]:
-    """Return the groups that started more than their quota in an aligned second, by the clocks of their hosts."""
+    """Return the topics that started more than their quota in an aligned second, by the clocks of their hosts."""
     seconds: dict[tuple[str, int], list[Receipt]] = defaultdict(list)
     for r in starts(receipts):
-        seconds[r.group, r.started_us // SECOND_US].append(r)
+        seconds[r.topic, r.started_us // SECOND_US].append(r)
     return [
-        f"{group} started {len(found)} in second {second}: {dict(Counter((r.host, r.epoch) for r in found))}"
-        for (group, second), found in seconds.items()
+        f"{topic} started {len(found)} in second {second}: {dict(Counter((r.host, r.group) for r in found))}"
+        for (topic, second), found in seconds.items()
         if len(found) > max(map(quota, found))
     ]
 
