@@ -146,7 +146,7 @@ class Clock:
 
 async def test_whenever_a_busy_host_looks_each_second_has_its_own_starts_and_none_exceeds_the_quota() -> None:
     clock, counter = Clock(), WindowCounter(20, 1_000.5)
-    owner = SimpleNamespace(groups={0: SimpleNamespace(counter=counter)})
+    owner = SimpleNamespace(groups={0: SimpleNamespace(counter=counter)}, counter=counter)
     watched = WatchedTenants({"shop": owner}, clock)  # type: ignore[dict-item, arg-type]
     watched.watch(frozenset(["shop"]))
 
