@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
 from day_plan import MAX_LENGTH, trait_of
@@ -34,7 +34,10 @@ PLAIN = ("plain", "flood", "grown", "wide", "weighted", "aging", "little")
 """Traits of topics that nothing but their quota holds back."""
 
 USED = 0.95
-"""Part of a quota that a backlog uses at least, on a busy machine."""
+"""Part of a quota that a backlog uses at least, on a busy machine; or one start less than that, whichever is less."""
+
+MANY = 4
+"""So many topics with a backlog tell a machine that has no time from a topic that is held back."""
 
 EXPECTED_DEATHS = {"reject": "not this one", "poison": "poison", "": "expired"}
 
@@ -230,25 +233,44 @@ def use(e: Evidence) -> Iterator[str]:
     """Q from below: while a message waits, its topic uses its quota, after each change of it, too.
 
     On the host where the message waits, the topic may start at least the share of the message's group; of a topic with
-    one group, that is the whole quota. Seconds in which groups may have moved do not count.
+    one group, that is the whole quota. Seconds in which groups may have moved do not count, nor those in which most
+    topics fall short: then the machine had no time for the hosts or for the store.
     """
-    published = {(s.topic, s.name): s.done_us for s in e.sent if s.how == "plain" and trait_of(s.topic) in PLAIN}
-    for name, runs in _grouped(e.runs, lambda run: run.topic):
-        waits: dict[int, int] = {}
-        for run in runs:
-            if run.attempt == 1 and (name, run.name) in published:
-                first = -(-(published[name, run.name] + READY_US) // SECOND_US)
-                waits.update(dict.fromkeys(range(first, run.started_us // SECOND_US), run.group))
-        starts = Counter(run.started_us // SECOND_US for run in runs)
-        had = might = 0
-        for second, group in waits.items():
-            if any(at < (second + 1) * SECOND_US and second * SECOND_US < at + MOVED_US for at in e.disturbed_us):
-                continue
-            known = _in_force(e.versions[name], second * SECOND_US)
-            allowed = math.floor(min(quotas(topic)[group] if group < topic.groups else 0 for topic in known))
-            had, might = had + min(starts[second], allowed), might + allowed
-        if had < USED * might:
+    plain = dict(_grouped((s for s in e.sent if s.how == "plain" and trait_of(s.topic) in PLAIN), lambda s: s.topic))
+    used = {
+        name: _used(e.versions[name], {s.name: s.done_us for s in plain.get(name, ())}, runs, e.disturbed_us)
+        for name, runs in _grouped(e.runs, lambda run: run.topic)
+    }
+    full: dict[int, list[bool]] = defaultdict(list)
+    for of_topic in used.values():
+        for second, (had, allowed) in of_topic.items():
+            full[second].append(had >= allowed)
+    slow = {second for second, all_ in full.items() if len(all_) >= MANY and 2 * sum(all_) < len(all_)}
+    for name, of_topic in used.items():
+        judged_ = [each for second, each in of_topic.items() if second not in slow]
+        had, might = sum(had for had, _ in judged_), sum(allowed for _, allowed in judged_)
+        if had < min(USED * might, might - 1):
             yield f"{name}: {had} of {might} starts used while messages waited"
+
+
+def _used(
+    versions: Sequence[Version], published: Mapping[str, int], runs: Sequence[Run], disturbed_us: Sequence[int]
+) -> dict[int, tuple[int, int]]:
+    """Starts of a topic, at most as many as it might have, and how many it might have, by second with a backlog."""
+    waits: dict[int, int] = {}
+    for run in runs:
+        if run.attempt == 1 and run.name in published:
+            first = -(-(published[run.name] + READY_US) // SECOND_US)
+            waits.update(dict.fromkeys(range(first, run.started_us // SECOND_US), run.group))
+    starts = Counter(run.started_us // SECOND_US for run in runs)
+    found = {}
+    for second, group in waits.items():
+        if any(at < (second + 1) * SECOND_US and second * SECOND_US < at + MOVED_US for at in disturbed_us):
+            continue
+        known = _in_force(versions, second * SECOND_US)
+        allowed = math.floor(min(quotas(topic)[group] if group < topic.groups else 0 for topic in known))
+        found[second] = min(starts[second], allowed), allowed
+    return found
 
 
 def _in_force(versions: Sequence[Version], at_us: int) -> list[Topic]:
