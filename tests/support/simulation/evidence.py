@@ -304,6 +304,7 @@ class Evidence:
         for id_, _ in claimed.entries:
             self.claimed.add((claim.lane, id_))
             self.note(claim.lane, f"lane entry {id_} is claimed under {claim.epoch}")
+            self.occurrences.claimed(by, claim.epoch, id_)
 
     def _slot_claimed(self, by: str, claim: slot_store.SlotClaim, claimed: slot_store.SlotClaimed) -> None:
         if claim.slot.apart:

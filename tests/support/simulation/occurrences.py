@@ -81,6 +81,9 @@ class Standing:
         turn: of turns under way, by host and epoch: what they have published.
         is_there: its entry is in the store, for all that is known.
         removed_ms: when it was taken back, by the clock of the operator who did so; None if it was not.
+        holders: hosts, with their epochs, that have claimed it and not settled it.
+        forgotten: those of them whose claim a store forgot that lost its last moments. It may be taken back then,
+            while such a host still publishes what it has come to.
     """
 
     def __init__(self, id_: str, group: str, told: Told, at: float) -> None:
@@ -93,6 +96,8 @@ class Standing:
         self.turn: dict[tuple[str, int], set[int]] = {}
         self.is_there = True
         self.removed_ms: float | None = None
+        self.holders: set[tuple[str, int]] = set()
+        self.forgotten: set[tuple[str, int]] = set()
         self._due_times = told.due_times()
         self._due: list[int] = []
 
@@ -163,6 +168,11 @@ class Occurrences:
             self._fired(by, standing, int(m.id.rpartition(".")[2]), add)
         return False
 
+    def claimed(self, by: str, epoch: int, id_: str) -> None:
+        """A host has claimed an entry of a lane."""
+        if (standing := self.standing.get(id_)) is not None:
+            standing.holders.add((by, epoch))
+
     def _stands(self, by: str, add: lane_store.LaneAdd, m: message.Message, was_new: bool) -> None:
         known = self.standing.get(m.id)
         if known is None:
@@ -182,7 +192,7 @@ class Occurrences:
     def _fired(self, by: str, standing: Standing, number: int, add: lane_store.LaneAdd) -> None:
         due_ms, now_ms = standing.due_ms(number), self._now_ms(by)
         self._evidence.note(add.lane, f"{by} publishes {standing.id}.{number}, due {add.due_ms}")
-        if standing.removed_ms is not None:
+        if standing.removed_ms is not None and (by, add.epoch or 0) not in standing.forgotten:
             self._wrong(standing, f"{by} publishes occurrence {number} after it was taken back")
         if due_ms != add.due_ms:
             self._wrong(standing, f"{by} publishes occurrence {number} for {add.due_ms} instead of {due_ms}")
@@ -204,11 +214,15 @@ class Occurrences:
 
     def settled(self, by: str, settle: lane_store.LaneSettle, was_there: bool) -> bool:
         """A lane has carried out a verdict; returns whether it was on a schedule."""
-        standing = self.standing.get(settle.id)
-        if standing is None or not was_there:
-            return standing is not None
+        standing, holder = self.standing.get(settle.id), (by, settle.epoch or 0)
+        if standing is None:
+            return False
+        standing.holders.discard(holder)
+        standing.forgotten.discard(holder)
+        if not was_there:
+            return True
         self._evidence.note(settle.lane, f"{by}: {settle.verdict} of schedule {settle.id}, due {settle.due_ms}")
-        turn = standing.turn.pop((by, settle.epoch or 0), set())
+        turn = standing.turn.pop(holder, set())
         if settle.verdict is lane_store.LaneVerdict.RECALL:
             standing.is_there, standing.removed_ms = False, self._now_ms(by)
         elif settle.verdict is lane_store.LaneVerdict.RETRY:
@@ -255,6 +269,7 @@ class Occurrences:
         """The store came back with these entries of lanes, by id."""
         for id_, standing in self.standing.items():
             standing.is_there = id_ in entries
+            standing.forgotten |= standing.holders
             if standing.is_there:
                 # What was taken back may be there again.
                 standing.removed_ms = None
