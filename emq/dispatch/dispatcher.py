@@ -168,6 +168,7 @@ class Dispatcher(Rotation):
                 if self._has_rest(group):
                     self._park(group, group.counter.next_at(now) if ready else now + READ_S, now)
                 self._pass_room_on(owner)
+                now = self._clock.now()  # thousands of groups of one topic may find its counter used up
                 continue
             if suits(group):
                 in_volleys += self._granted

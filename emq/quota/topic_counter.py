@@ -20,6 +20,7 @@ So each group that waits when a second begins gets its even part of it, and what
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from emq.quota.counter import WindowCounter
 from emq.quota.smooth import SmoothCounter
@@ -39,17 +40,15 @@ class GroupCounter:
     Attributes:
         index: the group's.
         since_s: the second in which the group came.
-        share: the group's own share, in starts a second.
         reserved, rolled_back: the group's starts.
     """
 
-    __slots__ = ("_second", "_topic", "_used", "index", "reserved", "rolled_back", "share", "since_s")
+    __slots__ = ("_second", "_topic", "_used", "index", "reserved", "rolled_back", "since_s")
 
     def __init__(self, topic: TopicCounter, index: int, since_s: int) -> None:
         self._topic = topic
         self.index = index
         self.since_s = since_s
-        self.share = 0.0
         self._second = self._used = 0
         self.reserved = 0
         self.rolled_back = 0
@@ -70,7 +69,7 @@ class GroupCounter:
 
     def share_left(self, now: float) -> int:
         """Return what is left of the group's own share of this second; with more it uses what others leave."""
-        return math.ceil(self.share) - (self._used if int(now) == self._second else 0)
+        return self._topic.share(self.index) - (self._used if int(now) == self._second else 0)
 
     def available(self, now: float) -> int:
         """Return how many starts are left for the topic's groups here; a visit may get fewer of them."""
@@ -111,15 +110,17 @@ class TopicCounter:
         counter: counts the starts of all groups here.
         is_window: True if the topic counts in aligned seconds; False for smooth pacing.
         most: most starts of one visit.
+        share: gives a group's own share, in starts a second, rounded up.
         changes_at: time from which other groups count than those that count now; infinity if none came or went.
     """
 
-    __slots__ = ("_counted", "_groups", "_topic", "begins_s", "changes_at", "counter", "is_window", "most")
+    __slots__ = ("_counted", "_groups", "_topic", "begins_s", "changes_at", "counter", "is_window", "most", "share")
 
     changes_at: float
     counter: WindowCounter | SmoothCounter
     is_window: bool
     most: int
+    share: Callable[[int], int]
 
     def __init__(self, topic: Topic, begins_s: float = 0.0) -> None:
         self.begins_s = begins_s
@@ -184,6 +185,7 @@ class TopicCounter:
         self.changes_at = 0.0
         self.counter = WindowCounter(0, now) if self.is_window else SmoothCounter(self._paces(), now)
         self.most = UNBOUNDED
+        self.share = topic.division.ceilings()
 
     def _paces(self) -> list[tuple[int, shares.TokenSource]]:
         burst = self._topic.options.burst
@@ -191,8 +193,7 @@ class TopicCounter:
 
     def _take_turns(self) -> None:
         groups, division = len(self._counted), self._topic.division
-        for group in self._groups.values():
-            group.share = division.quota(group.index)
+        self.share = division.ceilings()
         if groups <= 1 or not self.is_window:
             self.most = UNBOUNDED
             return

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -197,20 +197,37 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
 
     def part(self, groups: Iterable[int]) -> Part:
         """Return the share of several groups together: in every second, the sum of their shares."""
-        positions = sorted(p for group in groups if (p := self.position(group)) is not None)
+        # A host may have 20,000 groups of a topic, so no step here is taken for each of them.
+        ascending = sorted(groups)
+        retired = bisect_left(ascending, self.active)
+        positions = ascending[:retired]
+        positions += [p for group in ascending[retired:] if (p := self.position(group)) is not None]
         if len(positions) == self.members:
             return self.total
         if self.deals_whole:
-            return Share(sum([self._micros(position) for position in positions]), MICRO, 0)
+            return Share(self._sum_of_micros(positions), MICRO, 0)
         return Turns(self.total.num, self.total.phase, self.members, tuple(positions))
+
+    def _sum_of_micros(self, positions: Sequence[int]) -> int:
+        """The sum of `_micros` over ascending positions."""
+        if self.uneven:
+            return sum([self.uneven[position] for position in positions])
+        base, extra, fraction = self._even()
+        has_last = bool(positions) and positions[-1] == self.members - 1
+        return (base * len(positions) + bisect_left(positions, extra)) * MICRO + (fraction if has_last else 0)
+
+    def _even(self) -> tuple[int, int, int]:
+        """Whole starts of each group, how many first groups have one more, and the last one's millionths beside."""
+        total = round(self.qps * MICRO)
+        base, extra = divmod(total // MICRO, self.members)
+        return base, extra, total % MICRO
 
     def _micros(self, position: int) -> int:
         """Millionths of a start a second at this position, if every group gets whole starts."""
         if self.uneven:
             return self.uneven[position]
-        n, total = self.members, round(self.qps * MICRO)
-        base, extra = divmod(total // MICRO, n)
-        return (base + (position < extra)) * MICRO + (total % MICRO if position == n - 1 else 0)
+        base, extra, fraction = self._even()
+        return (base + (position < extra)) * MICRO + (fraction if position == self.members - 1 else 0)
 
     def quota(self, group: int) -> float:
         """The group's share in starts a second, rounded to millionths so that the quotas add up to qps exactly."""
@@ -221,6 +238,26 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
             return float(self.share(group))
         base, extra = divmod(round(self.qps * MICRO), self.members)
         return (base + (position < extra)) / MICRO
+
+    def ceilings(self) -> Callable[[int], int]:
+        """Return a function that gives a group's share in starts a second, rounded up, in less time than `quota`."""
+        if self.uneven:
+            return lambda group: math.ceil(self.quota(group))
+        active, position = self.active, self.position
+        if self.deals_whole:
+            low, more, fraction = self._even()
+            high, last = low + 1, self.members - 1 if fraction else -1
+        else:
+            micros, more = divmod(round(self.qps * MICRO), self.members)
+            high, low, last = -(-(micros + 1) // MICRO), -(-micros // MICRO), -1
+
+        def ceiling(group: int) -> int:
+            at = group if group < active else position(group)
+            if at is None:
+                return 0
+            return (high if at < more else low) + (at == last)
+
+        return ceiling
 
     def same_shares(self, other: Division) -> bool:
         """Return True if both give the same shares, whenever they begin."""

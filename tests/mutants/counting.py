@@ -169,8 +169,8 @@ MUTANTS = (
         "Q",
         "the groups' shares add up to half of the topic's qps",
         "emq/topics/shares.py",
-        "base, extra = divmod(total // MICRO, n)",
-        "base, extra = divmod(total // MICRO // 2, n)",
+        "base, extra = divmod(total // MICRO, self.members)",
+        "base, extra = divmod(total // MICRO // 2, self.members)",
         "tests/property/test_topic_cap_properties.py::test_the_shares_of_a_division_add_up_to_what_the_topic_may_start",
     ),
     Mutant(

@@ -38,6 +38,8 @@ def test_the_shares_of_a_division_add_up_to_what_the_topic_may_start(
     for share in shares:
         assert share.num // share.den <= share.allowance(second) <= share.ceiling
     assert sum(map(float, shares)) <= qps * (1 + 1e-9)
+    ceiling = division.ceilings()
+    assert [ceiling(g) for g in range(topic.groups)] == [math.ceil(division.quota(g)) for g in range(topic.groups)]
 
 
 @given(capacities, st.integers(1, 200), st.integers(0, 2_000_000_000), st.integers(1, 100_000))

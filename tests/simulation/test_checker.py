@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ from emq.quota.counter import WindowCounter
 from emq.storage.lane_store import LaneClaimed
 from emq.storage.log_store import Batch
 from emq.topics.model import Kind
-from emq.topics.shares import Division, Share
+from emq.topics.shares import Division, Share, Turns
 from storage_adapters.memory.lane_store import MemoryLanes
 from storage_adapters.memory.log_store import MemoryLog
 from storage_adapters.memory.slot_store import MemorySorted
@@ -134,16 +134,19 @@ def test_one_start_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert broken(outcome(topic=BACKLOG)) == {"Q"}
 
 
-def test_groups_that_deal_out_their_fractions_in_the_same_second_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def share(self: Division, group: int) -> Share:
-        return real(self, group)._replace(phase=0)
+def test_hosts_that_deal_out_the_turns_of_their_groups_in_the_same_seconds_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def part(self: Division, groups: Iterable[int]) -> Share | Turns:
+        found = real(self, groups)
+        return found._replace(positions=tuple(range(len(found.positions)))) if isinstance(found, Turns) else found
 
-    real = Division.share
+    real = Division.part
     many = TopicPlan(
         "many", 2.0, 50.0, 6.0, Kind.RANGE_MERGE, failing=0.0, doomed=0.0, slow=0.0, options=SLOTS, slots=8
     )
     assert outcome(topic=many).violations == []
-    monkeypatch.setattr(Division, "share", share)
+    monkeypatch.setattr(Division, "part", part)
     assert broken(outcome(topic=many)) == {"Q"}
 
 

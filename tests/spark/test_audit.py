@@ -143,17 +143,17 @@ def an_occurrence_settled_twice(story: Story) -> None:
 
 
 def one_second_over_its_cap(story: Story) -> None:
-    for i in range(8):
+    for i in range(260):  # more than the 250 of the topic in the clock of any host
         story.extra("tenant-0001", 2, f"over-{i}", T0_US + 2 * S + 985_000 + i)
 
 
 def a_sliding_second_over_its_cap(story: Story) -> None:
-    for i in range(14):
+    for i in range(80):
         story.extra("tenant-0003", 0, f"slide-{i}", T0_US + 2 * S + 985_000 + i)
 
 
 def all_slots_in_one_second(story: Story) -> None:
-    """No slot starts more than it may, and together they start twice the topic's quota."""
+    """Together they start twice the topic's quota."""
     audit_story.start_in_every_slot(story, T0_US + 2 * S + 100_000)
 
 
@@ -257,11 +257,9 @@ PLANTED: tuple[tuple[Planter, str, str, str, int | None], ...] = (
     (a_content_merged_and_never_delivered, "L", "lost: nowhere", audit_story.MERGES, 0),
     (an_occurrence_settled_twice, "D", "duplicate", "tenant-0005", 3),
     (an_occurrence_settled_twice, "D", "started twice", "tenant-0005", 3),
-    (one_second_over_its_cap, "Q", "aligned second", "tenant-0001", 2),
+    (one_second_over_its_cap, "Q", "aligned second", "tenant-0001", None),
     (all_slots_in_one_second, "Q", "aligned second", audit_story.SLOTS, None),
-    (all_slots_in_one_second, "Q", "aligned second", audit_story.SLOTS, 0),
-    (all_slots_in_one_second, "Q", "aligned second", audit_story.SLOTS, 1),
-    (a_sliding_second_over_its_cap, "Q", "sliding second", "tenant-0003", 0),
+    (a_sliding_second_over_its_cap, "Q", "sliding second", "tenant-0003", None),
     (a_low_message_before_a_ready_high_one, "P", "inversion", "tenant-0005", 0),
     (a_high_one_waits_in_the_store, "P", "inversion", "tenant-0003", 9),
     (two_of_a_key_at_a_time, "K", "overlap", "tenant-0002", 0),

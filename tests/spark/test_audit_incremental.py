@@ -43,7 +43,7 @@ def lowered(story: Story) -> list[Topic]:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     """With a second over its cap and one settled twice, on both sides of the cut."""
     made = audit_story.clean(tmp_path_factory.mktemp("made"))
-    for i in range(8):
+    for i in range(260):
         made.extra("tenant-0001", 2, f"over-{i}", CUT_US + 485_000 + i)
     starts = made.of("tenant-0003", 1, events.STARTED, attempt=1)
     start = next(row for row in starts if row["time_us"] == T0_US + S + 44 * 20_000)

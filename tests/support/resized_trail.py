@@ -20,10 +20,10 @@ from emq.trail.writer import Trail
 from support.rig import bound, rig, until
 
 LAWFUL, FAULTY = "lawful", "faulty"
-LOWS = 30
-"""Messages of low priority that wait in the group of the high one: three seconds of the group's quota."""
+LOWS = 300
+"""Messages of low priority that wait in the group of the high one: six seconds of the topic's quota."""
 
-_KEYS = [f"k{n}" for n in range(1_000)]
+_KEYS = [f"k{n}" for n in range(4_000)]
 MOVED = next(key for key in _KEYS if (group_of_key(key, 2), group_of_key(key, 5)) == (0, 1))
 """A key that comes from group 0 to group 1 when the topics grow from two groups to five."""
 STAYS = [key for key in _KEYS if (group_of_key(key, 2), group_of_key(key, 5)) == (1, 1)][:LOWS]
@@ -76,7 +76,7 @@ async def write(directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[Topic]
                 await until(lambda: len(started) >= 2 + LOWS)
                 assert not any("high" in line for line in started), "the gate holds the high messages back"
                 done.set()
-                await until(lambda: len(started) == 2 * (LOWS + 2), 10)
+                await until(lambda: len(started) == 2 * (LOWS + 2), 20)
             assert [line for line in started if line.startswith(FAULTY)][-1] == f"{FAULTY} high"
             return [await r.catalog.get(name) for name in (LAWFUL, FAULTY)]
     finally:
