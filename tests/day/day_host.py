@@ -2,7 +2,8 @@
 
 Usage: day_host.py LIFE DIRECTORY; other settings come from the environment (`EMQ_STORE` and so on).
 
-LIFE names this life of the host. Its runs go to DIRECTORY/LIFE.runs, its log to standard error.
+LIFE names this life of the host. Its runs go to DIRECTORY/LIFE.runs, the moments in which it or its store had no time
+to DIRECTORY/LIFE.late, its log to standard error.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ TRAIL = TrailOptions(rotate_s=0.25)
 SLOW_S = 0.3
 HANG_S = 3600.0
 
+BEAT_S = 0.1
+LATE_S = 0.03
+"""A beat is a sleep and a call of the store; a host of which one takes so much longer cannot use its quotas fully."""
+
 
 class Handlers:
     """Binds a handler for each trait to an app."""
@@ -39,6 +44,8 @@ class Handlers:
     def __init__(self, app: emq.App, life: str, directory: Path) -> None:
         self._journal = Journal(directory / f"{life}.runs")
         self._numbers = itertools.count()
+        self._late = Journal(directory / f"{life}.late")
+        self._app = app
         self._receiver = app.receiver("receiver-*")
         app.handler("batch-*", batch_size=8)(self._batch)
         app.handler("thread-*")(self._in_thread)
@@ -46,13 +53,14 @@ class Handlers:
 
     @asynccontextmanager
     async def receiving(self) -> AsyncIterator[None]:
-        """Receive from the topics of the trait `receiver` for the length of a block."""
-        task = asyncio.create_task(self._receive())
+        """Receive from the topics of the trait `receiver`, and beat, for the length of a block."""
+        tasks = asyncio.create_task(self._receive()), asyncio.create_task(self._beat())
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _one(self, m: emq.Message) -> None:
         with self._run(m):
@@ -94,6 +102,15 @@ class Handlers:
                     delivery.nack(exc.reason, dead=True)
                 except Exception as exc:
                     delivery.nack(str(exc))
+
+    async def _beat(self) -> None:
+        while True:
+            begun_us = now_us()
+            await asyncio.sleep(BEAT_S)
+            await self._app.store.lanes.inspect(["beat"])
+            ended_us = now_us()
+            if ended_us - begun_us > (BEAT_S + LATE_S) * 1e6:
+                self._late.write(begun_us, ended_us)
 
     @contextmanager
     def _run(self, m: emq.Message) -> Iterator[None]:

@@ -28,16 +28,13 @@ READY_US = 6 * SECOND_US
 """Who published so long before a start was ready by then, whatever the hosts say of it."""
 
 MOVED_US = 10 * SECOND_US
-"""After a host was killed, stopped or started, all groups have an owner within this time."""
+"""After a host was killed, stopped or started, and around its first run, all groups have an owner within this time."""
 
 PLAIN = ("plain", "flood", "grown", "wide", "weighted", "aging", "little")
 """Traits of topics that nothing but their quota holds back."""
 
 USED = 0.95
 """Part of a quota that a backlog uses at least, on a busy machine; or one start less than that, whichever is less."""
-
-MANY = 4
-"""So many topics with a backlog tell a machine that has no time from a topic that is held back."""
 
 EXPECTED_DEATHS = {"reject": "not this one", "poison": "poison", "": "expired"}
 
@@ -233,28 +230,24 @@ def use(e: Evidence) -> Iterator[str]:
     """Q from below: while a message waits, its topic uses its quota, after each change of it, too.
 
     On the host where the message waits, the topic may start at least the share of the message's group; of a topic with
-    one group, that is the whole quota. Seconds in which groups may have moved do not count, nor those in which most
-    topics fall short: then the machine had no time for the hosts or for the store.
+    one group, that is the whole quota. Seconds in which groups may have moved do not count, nor those in which a host
+    or its store had no time.
     """
     plain = dict(_grouped((s for s in e.sent if s.how == "plain" and trait_of(s.topic) in PLAIN), lambda s: s.topic))
-    used = {
-        name: _used(e.versions[name], {s.name: s.done_us for s in plain.get(name, ())}, runs, e.disturbed_us)
-        for name, runs in _grouped(e.runs, lambda run: run.topic)
-    }
-    full: dict[int, list[bool]] = defaultdict(list)
-    for of_topic in used.values():
-        for second, (had, allowed) in of_topic.items():
-            full[second].append(had >= allowed)
-    slow = {second for second, all_ in full.items() if len(all_) >= MANY and 2 * sum(all_) < len(all_)}
-    for name, of_topic in used.items():
-        judged_ = [each for second, each in of_topic.items() if second not in slow]
+    late = {second for begun, ended in e.late for second in range(begun // SECOND_US, ended // SECOND_US + 1)}
+    joined_us = [min(run.begun_us for run in runs) for _, runs in _grouped(e.runs, lambda run: run.host)]
+    moves_us = [*e.disturbed_us, *joined_us, *(at_us - MOVED_US for at_us in joined_us)]
+    for name, runs in _grouped(e.runs, lambda run: run.topic):
+        published = {s.name: s.done_us for s in plain.get(name, ())}
+        used = _used(e.versions[name], published, runs, moves_us)
+        judged_ = [each for second, each in used.items() if second not in late]
         had, might = sum(had for had, _ in judged_), sum(allowed for _, allowed in judged_)
         if had < min(USED * might, might - 1):
             yield f"{name}: {had} of {might} starts used while messages waited"
 
 
 def _used(
-    versions: Sequence[Version], published: Mapping[str, int], runs: Sequence[Run], disturbed_us: Sequence[int]
+    versions: Sequence[Version], published: Mapping[str, int], runs: Sequence[Run], moves_us: Sequence[int]
 ) -> dict[int, tuple[int, int]]:
     """Starts of a topic, at most as many as it might have, and how many it might have, by second with a backlog."""
     waits: dict[int, int] = {}
@@ -265,7 +258,7 @@ def _used(
     starts = Counter(run.started_us // SECOND_US for run in runs)
     found = {}
     for second, group in waits.items():
-        if any(at < (second + 1) * SECOND_US and second * SECOND_US < at + MOVED_US for at in disturbed_us):
+        if any(at < (second + 1) * SECOND_US and second * SECOND_US < at + MOVED_US for at in moves_us):
             continue
         known = _in_force(versions, second * SECOND_US)
         allowed = math.floor(min(quotas(topic)[group] if group < topic.groups else 0 for topic in known))

@@ -82,6 +82,7 @@ class Evidence:
     Attributes:
         killed: wall time at which the life of a host was ended by a SIGKILL.
         disturbed_us: when hosts were killed, stopped or started.
+        late: from when to when a host or its store had no time.
         recalled: (topic, name) of what was taken back.
         versions: of each topic, as it was created and changed.
         strict, serial, keyed: names of topics; `serial` run one message of a group at a time.
@@ -97,6 +98,7 @@ class Evidence:
     deaths: list[Death] = dataclasses.field(default_factory=list)
     killed: dict[str, int] = dataclasses.field(default_factory=dict)
     disturbed_us: list[int] = dataclasses.field(default_factory=list)
+    late: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     recalled: set[tuple[str, str]] = dataclasses.field(default_factory=set)
     versions: dict[str, list[Version]] = dataclasses.field(default_factory=dict)
     strict: frozenset[str] = frozenset()
@@ -163,6 +165,12 @@ class Runs:
         else:
             index = self._open.pop(place)
             self.all[index] = self.all[index]._replace(ended_us=at_us, outcome=outcome)  # type: ignore[arg-type]
+
+
+def late_moments(directory: Path) -> list[tuple[int, int]]:
+    """From when to when a host in a directory, or its store, had no time."""
+    lines = [line for path in directory.glob("*.late") for line in path.read_text().splitlines()]
+    return [(begun_us, ended_us) for begun_us, ended_us in map(json.loads, lines)]
 
 
 def shown(run: Run, killed: Mapping[str, int]) -> str:

@@ -20,7 +20,7 @@ from day_host import TRAIL
 from day_judge import dropped, judged, unfinished
 from day_load import Load
 from day_plan import TOPICS, names, tenants
-from day_record import Death, Evidence, Journal, Runs
+from day_record import Death, Evidence, Journal, Runs, late_moments
 from day_stage import Place, Stage
 from day_trail import trail_violations
 
@@ -142,6 +142,7 @@ async def _day(stage: Stage, seconds: float) -> None:
             await stage.stop_all()
             log.info("the hosts have stopped")
             evidence.runs = runs.read()
+            evidence.late = late_moments(directory)
             evidence.deaths = await _deaths(app)
     finally:
         trail.close()

@@ -196,6 +196,14 @@ def test_the_judge_finds(fault: Fault) -> None:
     assert len(kinds) <= 2, f"one fault, and the judge names {found}"
 
 
+def test_quotas_may_stay_unused_while_a_host_or_its_store_has_no_time() -> None:
+    evidence = good_day()
+    let_a_backlog_wait(evidence)
+    backlog = [run.started_us for run in evidence.runs]
+    evidence.late.append((min(backlog), max(backlog)))
+    assert judged(evidence) == []
+
+
 def test_what_a_killed_host_may_repeat_is_what_it_ended_shortly_before() -> None:
     evidence = good_day()
     i = find(evidence, "plain-0", "90:ok")
