@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import pathlib
 import runpy
 from collections.abc import AsyncIterator
@@ -30,7 +31,7 @@ async def browser() -> AsyncIterator[Browser]:
         BrowserMissing: none is installed.
     """
     try:
-        from playwright.async_api import async_playwright
+        from playwright.async_api import Error, async_playwright
     except ModuleNotFoundError:
         raise BrowserMissing("the module playwright is missing; run make setup") from None
     script = _of_scripts()
@@ -39,11 +40,16 @@ async def browser() -> AsyncIterator[Browser]:
         raise BrowserMissing("no Chromium: set CHROMIUM, or run .venv/bin/python scripts/chromium.py")
     flags = ["--no-sandbox", "--headless=shell", "--use-gl=angle", "--use-angle=swiftshader", "--disable-gpu-sandbox"]
     async with async_playwright() as playwright:
-        made = await playwright.chromium.launch(
+        launch = functools.partial(
+            playwright.chromium.launch,
             executable_path=installed or unpacked,
             args=flags,
             env=None if installed else script["environment"](),
         )
+        try:
+            made = await launch()
+        except Error:  # Chromium itself crashes once in some hundred starts on a busy machine
+            made = await launch()
         try:
             yield made
         finally:
