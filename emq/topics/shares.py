@@ -176,7 +176,7 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
     def deals_whole(self) -> bool:
         """True if every group gets whole starts a second; the last group gets the fraction as well."""
         n, total = self.members, round(self.qps * MICRO)
-        return bool(self.uneven) or (n * MICRO <= total and -(-total // (n * MICRO)) <= self.group_qps)
+        return bool(self.uneven) or (0 < n * MICRO <= total and -(-total // (n * MICRO)) <= self.group_qps)
 
     def position(self, group: int) -> int | None:
         """The group's place among those that share; None if it has no share."""
@@ -241,7 +241,7 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
 
     def ceilings(self) -> Callable[[int], int]:
         """Return a function that gives a group's share in starts a second, rounded up, in less time than `quota`."""
-        if self.uneven:
+        if self.uneven or not self.members:
             return lambda group: math.ceil(self.quota(group))
         active, position = self.active, self.position
         if self.deals_whole:

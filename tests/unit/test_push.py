@@ -439,7 +439,7 @@ async def test_a_large_answer_costs_its_connection_not_our_memory() -> None:
 
 
 async def test_a_body_that_breaks_off_does_not_undo_a_success() -> None:
-    async with Server(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\nx", b"").pusher(0.05) as push:
+    async with Server(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\nx", b"").pusher(2.0) as push:
         await push(message())
 
 
@@ -452,7 +452,7 @@ async def test_a_body_that_breaks_off_does_not_undo_a_success() -> None:
     ],
 )
 async def test_no_usable_answer_is_retried_with_a_plain_reason(answer: bytes | None, reason: str) -> None:
-    async with Server(answer).pusher(0.02) as push:
+    async with Server(answer).pusher(0.02 if answer is None else 2.0) as push:
         with pytest.raises(errors.Retry, match=reason):
             await push(message())
 
