@@ -47,8 +47,8 @@ if TYPE_CHECKING:
         WrongState,
     )
     from emq.groups.receiver import Delivery
-    from emq.inspect.dead_letters import Selection
     from emq.message import Message
+    from emq.observe.dead_letters import Selection
     from emq.producer.outcomes import Repeated
     from emq.settings import Settings
     from emq.storage.durability import Durability
@@ -147,7 +147,7 @@ _HOMES = {
     "Reject": "emq.errors",
     "Repeated": "emq.producer.outcomes",
     "Retry": "emq.errors",
-    "Selection": "emq.inspect.dead_letters",
+    "Selection": "emq.observe.dead_letters",
     "Settings": "emq.settings",
     "State": "emq.topics.model",
     "StillConsumed": "emq.errors",

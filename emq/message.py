@@ -39,7 +39,7 @@ class Message(msgspec.Struct, array_like=True, gc=False):
         score: in a sorted topic: the message's due time (ms since the epoch) or its priority.
         history: of a retry or dead letter: (ms since the epoch, reason with its place in the code) of its failed
             attempts, 16 at most.
-        schedule: of a schedule's entry: the encoded `emq.schedule.Schedule`. The entry publishes messages again and
+        schedule: of a schedule's entry: the encoded `emq.timetable.Schedule`. The entry publishes messages again and
             again; handlers receive these, never the entry.
         merged: in a sorted topic that merges by key: the number of publishes that the message stands for.
         offset: place in its queue; -1 when it comes from its group's lane or slot.

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from emq import App, Message, errors
-from emq.schedule import delay_levels
+from emq.timetable import delay_levels
 
 app = App(os.environ.get("EMQ_STORE", "memory:"))
 

@@ -8,7 +8,9 @@ import time
 import zlib
 from typing import Any
 
-from emq import App, EMQError, Message, servers
+import emq_servers as servers
+
+from emq import App, EMQError, Message
 
 try:
     import redis

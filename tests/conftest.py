@@ -12,12 +12,13 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+import emq_servers as servers
 import pytest
 import typer.main
 import typer.testing
 from support import browser, chance, distribution
 
-from emq import errors, servers
+from emq import errors
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -111,7 +112,7 @@ def postgres_url(postgres_server: servers.PostgresServer) -> str:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local session for all tests of a run; a task that fails is tried once more."""
-    from spark import session
+    from emq_spark import session
 
     try:
         session.require()

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import emq_servers as servers
+
 import emq
 from bench.cluster.crew import Crew, HostProcess, InvalidRun
 from bench.cluster.machine import busy_s, cores
@@ -28,7 +30,7 @@ from bench.cluster.verdict import figures_of
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
-from emq import plurals, servers
+from emq import plurals
 from emq.topics.model import Topic, TopicOptions
 
 GROUPS_OF_TOPIC = 10

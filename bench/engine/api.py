@@ -15,20 +15,20 @@ from typing import Any, NamedTuple, Self
 
 import aiohttp
 import sqlalchemy as sa
+from emq_push.cli.pushing import with_push
+from emq_push.records.endpoints import Endpoint, EndpointSettings
+from emq_push.records.endpoints import Endpoints as EndpointRows
+from emq_push.records.tenants import Tenant, Tenants, TenantSettings
+from emq_push.service.service import PushService
+from emq_web.pages import gate
+from emq_web.pages.rendering import PREFIX
+from emq_web.serving import serving
 
 import emq
 from bench.support.endpoints import Endpoints
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import UNLIMITED, Stage
-from emq.api.pages import gate
-from emq.api.pages.rendering import PREFIX
-from emq.api.serving import serving
-from emq.cli.pushing import with_push
 from emq.host import garbage_collection
-from emq.push.records.endpoints import Endpoint, EndpointSettings
-from emq.push.records.endpoints import Endpoints as EndpointRows
-from emq.push.records.tenants import Tenant, Tenants, TenantSettings
-from emq.push.service.service import PushService
 from emq.settings import Address, load
 from emq.topics.model import Topic, TopicOptions
 

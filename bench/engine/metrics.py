@@ -11,7 +11,7 @@ from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch, unlimited_topics
 from emq.message import Message
-from emq.metrics import exposition, host_families
+from emq.observe.metrics import exposition, host_families
 from emq.topics.model import Topic
 
 

@@ -1,7 +1,7 @@
 """Requests a second of one host that pushes to local endpoints, beside a bare aiohttp loop that sends the same.
 
 Both sign each request and keep connections alive; the receivers run in a process of their own. The bare loop has
-aiohttp's own client, the host one that does less for each request (`emq.push.wire`). The bare loop sends as many
+aiohttp's own client, the host one that does less for each request (`emq_push.wire`). The bare loop sends as many
 requests at a time as the host had in flight on average, reads its messages from memory, and settles nothing. It runs
 after each host, so that both meet the same machine. Both run with the garbage collector as `emq host` sets it; with
 Python's own settings a request costs both sides at least half as much again. On a busy machine look at the ratio of the
@@ -18,21 +18,21 @@ from collections.abc import Iterable
 from typing import Any
 
 import aiohttp
+from emq_demo.receivers import Receivers
+from emq_push import headers
+from emq_push.addresses import AddressFilter
+from emq_push.cli.pushing import with_push
+from emq_push.endpoint import Endpoint
+from emq_push.files import most_connections
+from emq_push.http import build_connector
 
 from bench.engine.waiting import LOOK_S, Cost, cost, in_tasks, made
 from bench.support.backlog import fill
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import UNLIMITED, Stage, Stopwatch
 from emq import plurals
-from emq.cli.pushing import with_push
-from emq.demo.receivers import Receivers
 from emq.host import garbage_collection
 from emq.message import Message
-from emq.push import headers
-from emq.push.addresses import AddressFilter
-from emq.push.endpoint import Endpoint
-from emq.push.files import most_connections
-from emq.push.http import build_connector
 from emq.settings import load
 from emq.topics.model import Topic, TopicOptions
 

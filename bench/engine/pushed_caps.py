@@ -17,11 +17,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from emq_push.cli.pushing import with_push
+
 from bench.engine.overshoot import QUOTAS, window_overshoot
 from bench.support.backlog import fill
 from bench.support.endpoints import Arrival, Endpoints
 from bench.support.stage import Stage
-from emq.cli.pushing import with_push
 from emq.host import garbage_collection
 from emq.quota.counter import MICRO
 from emq.settings import load

@@ -20,6 +20,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from emq_push.addresses import AddressFilter
+from emq_push.endpoint import Endpoints as KnownEndpoints
+from emq_push.pusher import Pusher, Reports
+from emq_push.resolver import build_resolver
+
 import emq
 from bench.engine import victims
 from bench.support.endpoints import Arrival, Endpoints, Kind
@@ -28,10 +33,6 @@ from bench.support.stage import Stage
 from emq.errors import InvalidSettings
 from emq.host import garbage_collection
 from emq.message import Message
-from emq.push.addresses import AddressFilter
-from emq.push.endpoint import Endpoints as KnownEndpoints
-from emq.push.pusher import Pusher, Reports
-from emq.push.resolver import build_resolver
 from emq.topics.model import Topic, TopicOptions
 
 HERE = "127.0.0.0/8"

@@ -10,15 +10,16 @@ import asyncio
 import time
 from typing import Any
 
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.model import Pool
+from emq_scheduling.outcomes import ResourceFailed
+from emq_scheduling.submitting import Submission
+from emq_scheduling.tasks import Task
+
 from bench.scheduling import pools, rig
 from bench.scheduling.counting import overshoot
 from bench.scheduling.optimum import most_work
 from bench.support.stage import Stage
-from emq.scheduling.hosting.attempts import Run
-from emq.scheduling.model import Pool
-from emq.scheduling.outcomes import ResourceFailed
-from emq.scheduling.submitting import Submission
-from emq.scheduling.tasks import Task
 
 LOAD = 0.5
 """Part of the optimum at which tasks come, in units; the other resources can do all of it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from emq.scheduling.model import DEFAULT_COST, PERIODS_S, Pool
+from emq_scheduling.model import DEFAULT_COST, PERIODS_S, Pool
 
 
 def most_work(pool: Pool, unit: str = "requests") -> float:

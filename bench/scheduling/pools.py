@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.pools import rules
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.pools import rules
 
 NAME = "bench"
 

@@ -13,13 +13,14 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from emq_scheduling.choice.keeping import Keeping
+from emq_scheduling.choice.matching import Matching
+from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.limits.accounts import Accounts, Charge
+from emq_scheduling.model import Pool
+from emq_scheduling.tasks import Task
+
 from bench.scheduling.counting import Start
-from emq.scheduling.choice.keeping import Keeping
-from emq.scheduling.choice.matching import Matching
-from emq.scheduling.choice.waiting import Waiting
-from emq.scheduling.limits.accounts import Accounts, Charge
-from emq.scheduling.model import Pool
-from emq.scheduling.tasks import Task
 
 WINDOW = 500
 """Tasks of each type that the matching sees at the same time, as on a host."""

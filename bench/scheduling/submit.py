@@ -11,14 +11,15 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from emq_scheduling.forecast.prediction import Predictor
+from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
+from emq_scheduling.records.snapshots import Snapshots
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.submitting import Submission
+
 from bench.scheduling import pools, rig
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage, Stopwatch
-from emq.scheduling.forecast.prediction import Predictor
-from emq.scheduling.records.snapshot import PoolState, Snapshot, TypeView
-from emq.scheduling.records.snapshots import Snapshots
-from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.submitting import Submission
 
 CONCURRENT = 1_000
 """Tasks of asyncio that submit one by one at the same time."""

@@ -112,8 +112,8 @@ def _resident(parent: psutil.Process) -> dict[str, int]:
 
 def _audit(records: int, memory: str, cores: int, idle: int, skew: float) -> dict[str, Any]:
     """Make and audit one run; called in a process of its own, so that its memory can be measured."""
-    from spark.audit.offset_audit import AuditOptions, audit
-    from spark.session import local_session
+    from emq_spark.audit.offset_audit import AuditOptions, audit
+    from emq_spark.session import local_session
 
     shape = Shape.of(records, SECONDS, idle=idle, skew=skew)
     with tempfile.TemporaryDirectory(prefix="emq-bench-") as directory:

@@ -36,7 +36,7 @@ async def run(stage: Stage, *, messages: int, cores: int) -> dict[str, Any]:
     Raises:
         EMQError: Spark or Java is missing; the text has the remedy.
     """
-    from spark import session
+    from emq_spark import session
 
     session.require()
     spark = await asyncio.to_thread(session.local_session, "bench load", cores, "1g", **session.QUICK)
@@ -73,8 +73,8 @@ async def _batched(app: emq.App, messages: int) -> float:
 
 def _loaded(spark: SparkSession, stage: Stage, directory: str, messages: int, number: int) -> float:
     """Return the messages a second, from the first publish in any task to the last segment of a ledger."""
-    from spark.load import generator
-    from spark.load.plan import Plan, Tenants, TopicPlan
+    from emq_spark.load import generator
+    from emq_spark.load.plan import Plan, Tenants, TopicPlan
 
     topic = TopicPlan(qps=UNLIMITED * 10, group_qps=UNLIMITED)
     tenants = Tenants("load-{n}", messages / SECONDS, TENANTS, payload_bytes=len(PAYLOAD), topic=topic)

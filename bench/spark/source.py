@@ -34,7 +34,7 @@ def read_per_s(session: SparkSession, stage: Stage, messages: int, columns: str)
 
 
 def spark_figures(stage: Stage, messages: int, cores: int, memory: str) -> dict[str, float]:
-    from spark.session import local_session
+    from emq_spark.session import local_session
 
     stage.say("starting Spark")
     session = local_session("emq-bench-source", cores, memory)

@@ -14,11 +14,13 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import emq_servers as servers
+
 from bench.spark import synthetic
 from bench.spark.standalone import Standalone, one_task_left, tasks_done, troubled
 from bench.support.figures import Benchmark, Figure
 from bench.support.stage import Stage
-from emq import App, Settings, errors, servers
+from emq import App, Settings, errors
 from emq.topics.model import Topic
 
 if TYPE_CHECKING:
@@ -125,7 +127,7 @@ class Parts:
         return took_s
 
     def _audit(self, session: SparkSession) -> float:
-        from spark.audit.offset_audit import AuditOptions, audit
+        from emq_spark.audit.offset_audit import AuditOptions, audit
 
         shape = synthetic.Shape.of(self._messages, 40)
         ledgers, trail = synthetic.write(self._directory / "clean", shape)
@@ -138,7 +140,7 @@ class Parts:
         return time.monotonic() - began
 
     def _refused(self, session: SparkSession) -> bool:
-        from spark.load.generator import run
+        from emq_spark.load.generator import run
 
         try:
             run(session, self._load_options())
@@ -147,8 +149,8 @@ class Parts:
         return False
 
     def _load(self, session: SparkSession) -> dict[str, Any]:
-        from spark.audit.offset_audit import AuditOptions, audit
-        from spark.load.generator import Progress, run
+        from emq_spark.audit.offset_audit import AuditOptions, audit
+        from emq_spark.load.generator import Progress, run
 
         rows = [0]
 
@@ -174,8 +176,8 @@ class Parts:
         return {"load_s": round(took_s, 1), "loaded": report.asked}
 
     def _load_options(self) -> Any:
-        from spark.load.generator import LoadOptions
-        from spark.load.plan import Plan, Tenants, TopicPlan
+        from emq_spark.load.generator import LoadOptions
+        from emq_spark.load.plan import Plan, Tenants, TopicPlan
 
         seconds = 12.0
         tenants = Tenants("load-{n}", self._messages / seconds, 8, topic=TopicPlan(qps=100_000, group_qps=100))

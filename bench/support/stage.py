@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Self, TypeVar
 
+import emq_servers as servers
 import psutil
 import rich.console
 import uvloop
 
 import emq
-from emq import servers
 from emq.settings import Settings
 from emq.topics.model import Topic
 

@@ -13,14 +13,14 @@ from emq.app.hosting import HostingApp
 from emq.calls import content_types, encoding
 from emq.calls.encoding import PLAIN, Payload
 from emq.calls.middleware import Middleware, PublishChain, checked
-from emq.inspect import dead_letters
-from emq.inspect import planned as book
-from emq.inspect.dead_letters import EVERY, Letter, Selection
+from emq.observe import dead_letters
+from emq.observe import planned as book
+from emq.observe.dead_letters import EVERY, Letter, Selection
 from emq.producer.outcomes import Outcome
 from emq.producer.outgoing import Outgoing
-from emq.schedule.delay_levels import Delay
-from emq.schedule.schedule import Missed
 from emq.storage.environment import Environment
+from emq.timetable.delay_levels import Delay
+from emq.timetable.schedule import Missed
 from emq.topics import asking
 from emq.topics.model import Kind, State, Topic
 from emq.topics.option_types import KindName, OptionArguments, StateName
@@ -360,7 +360,7 @@ class App(HostingApp):
         return await self.admin.recall(topic, ids)
 
     async def dead_letters(self, topic: str, selection: Selection = EVERY) -> AsyncIterator[Letter]:
-        """Yield the selected dead letters of the topic, read in pages; see `emq.inspect.dead_letters.find`."""
+        """Yield the selected dead letters of the topic, read in pages; see `emq.observe.dead_letters.find`."""
         dead_letters.check_selection(selection)
         async for letter in dead_letters.find(self.store, await self.catalog.get(topic), selection):
             yield letter

@@ -18,7 +18,7 @@ from emq.app.app import App
 from emq.app.background import Background, closed
 from emq.calls import content_types, encoding
 from emq.calls.middleware import Middleware
-from emq.inspect.dead_letters import EVERY, Letter, Selection
+from emq.observe.dead_letters import EVERY, Letter, Selection
 from emq.storage.environment import Environment
 from emq.topics import inputs
 from emq.topics.model import Topic
@@ -207,7 +207,7 @@ class Client:
     topics = _synchronous(_topics, writes=False)
 
     def dead_letters(self, topic: str, selection: Selection = EVERY) -> Iterator[Letter]:
-        """Yield the selected dead letters of the topic, read in pages; see `emq.inspect.dead_letters.find`."""
+        """Yield the selected dead letters of the topic, read in pages; see `emq.observe.dead_letters.find`."""
         found: list[AsyncIterator[Letter]] = []
 
         async def page(app: App) -> list[Letter]:

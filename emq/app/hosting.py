@@ -20,7 +20,7 @@ from emq.host.host import Host, HostOptions
 from emq.host.neighbours import Neighbours
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
-from emq.metrics.monitor import Monitor
+from emq.observe.metrics.monitor import Monitor
 from emq.settings import Settings
 from emq.storage import opening
 from emq.trail.sink import TrailSink

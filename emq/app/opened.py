@@ -20,9 +20,9 @@ from emq.database.environment_time import EnvironmentTime
 from emq.database.known_stores import KnownStores
 from emq.host import statistics
 from emq.host.handlers import Handlers
-from emq.inspect.admin import Admin
 from emq.loops import patience
 from emq.loops.timekeeping import Timekeeper
+from emq.observe.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.settings import Settings

@@ -12,8 +12,8 @@ from emq.allocation import cluster_view, forecast
 from emq.allocation.tree.protocol import Tree
 from emq.cli.session import Session
 from emq.database import Database, environment_time
-from emq.inspect import snapshots
-from emq.inspect.snapshots import AgedSnapshot
+from emq.observe import snapshots
+from emq.observe.snapshots import AgedSnapshot
 from emq.settings import Settings
 from emq.storage.opening import hide_password
 from emq.topics import budgets

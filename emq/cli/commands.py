@@ -5,31 +5,28 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from emq_demo import cli as demo
+from emq_push.cli import encrypting, push
+from emq_scheduling.cli import scheduling
+from emq_spark.cli import audit, load, trial
+from emq_web.cli import api
 
 from emq.cli import (
-    api,
-    audit,
     dead,
-    demo,
-    encrypting,
     exit_codes,
     host,
     hosts,
-    load,
     offsets,
     orders,
     plan,
     publish,
-    push,
     run,
     schedule,
-    scheduling,
     settings,
     store,
     topics,
     trace,
     trail,
-    trial,
     upgrade,
     watching,
 )

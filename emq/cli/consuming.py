@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 import uvloop
+from emq_push.cli import pushing
 
 from emq import errors, plurals
 from emq.app import App
-from emq.cli import binding, logs, output, pushing, supervisor
+from emq.cli import binding, logs, output, supervisor
 from emq.cli.extras import needing
 from emq.cli.session import Session
 from emq.host import garbage_collection
@@ -95,7 +96,7 @@ async def _consume(session: Session, member: str | None, *, child: bool, api: bo
 async def _serving(app: App) -> AsyncIterator[None]:
     """Serve the HTTP API of the push service for the length of a block."""
     with needing("the HTTP API", "api"):
-        from emq.api import serving
+        from emq_web import serving
     async with serving.serving(app, address(app.settings.api, "api")) as where:
         log.info("serving the API at http://%s", where)
         yield

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from emq.app import App
-    from emq.inspect.dead_letters import Letter, Selection
+    from emq.observe.dead_letters import Letter, Selection
 
 app = typer.Typer(
     cls=Room,
@@ -58,7 +58,7 @@ async def list_(
 
     Example: emq dead list 'shop.*' --since 2h --reason timeout
     """
-    from emq.inspect import dead_letters
+    from emq.observe import dead_letters
 
     async with session.app() as opened:
         selection = _selection(opened, since, until, reason)
@@ -88,7 +88,7 @@ async def show(
 
     Example: emq dead show shop 3WXbJQ4Gn1lM1
     """
-    from emq.inspect import dead_letters
+    from emq.observe import dead_letters
 
     async with session.app() as opened:
         of_topic = await opened.catalog.get(topic)
@@ -120,7 +120,7 @@ async def replay(
 
     Example: emq dead replay shop --reason 'HTTP 503' --rate 10
     """
-    from emq.inspect import dead_letters
+    from emq.observe import dead_letters
 
     if rate is not None and not rate > 0:
         raise typer.BadParameter(f"{rate} must be above 0", param_hint="--rate")
@@ -152,7 +152,7 @@ async def purge(
 
     Example: emq dead purge shop --until 30d --yes
     """
-    from emq.inspect import dead_letters
+    from emq.observe import dead_letters
 
     async with session.app() as opened:
         selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())])
@@ -180,7 +180,7 @@ def _refuse_missing(said: str, count: int, selection: Selection) -> None:
 def _selection(
     opened: App, since: str | None, until: str | None, reason: str, ids: list[str] | None = None
 ) -> Selection:
-    from emq.inspect.dead_letters import EVERY
+    from emq.observe.dead_letters import EVERY
 
     selection = EVERY._replace(reason=reason, ids=frozenset(ids or ()))
     if since is not None:

@@ -18,7 +18,7 @@ from emq.allocation.plan.plan import effective
 from emq.allocation.records import Order
 from emq.cli import output
 from emq.cli.cluster import DatabaseView
-from emq.inspect import epochs
+from emq.observe import epochs
 
 
 class HostRow(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from emq.cli.cluster import DatabaseView
-    from emq.inspect.snapshots import AgedSnapshot
+    from emq.observe.snapshots import AgedSnapshot
 
 
 async def hosts(

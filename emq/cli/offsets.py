@@ -47,7 +47,7 @@ async def show(session: Session, topic: Topic) -> None:
     Example: emq offsets show shop
     """
     from emq.cli.topic_view import unfinished
-    from emq.inspect import epochs
+    from emq.observe import epochs
 
     async with session.app() as opened:
         found = await opened.admin.offsets(_with_offsets(await opened.catalog.get(topic)))
@@ -121,7 +121,7 @@ async def refuse_if_consumed(opened: App) -> None:
     a shared store, a host counts as running while its snapshot is fresh.
     """
     from emq.host import statistics
-    from emq.inspect import snapshots
+    from emq.observe import snapshots
 
     hosts = [s.host.host for s in await snapshots.load(opened) if s.live]
     named = f"host {', '.join(map(repr, hosts))}" if hosts else "a host"

@@ -17,7 +17,7 @@ from emq.allocation.plan.plan import Plan, effective
 from emq.cli import host_view, output
 from emq.cli.cluster import DatabaseView
 from emq.cli.host_view import HostRow
-from emq.inspect import epochs
+from emq.observe import epochs
 from emq.storage.names import parts_of, topic_of
 
 MAX_GROUPS = 40

@@ -30,7 +30,7 @@ SHOWN_IDS = 20
 
 
 class MissedName(enum.StrEnum):
-    """Treatment of occurrences missed while no host ran, as in `emq.schedule.schedule`."""
+    """Treatment of occurrences missed while no host ran, as in `emq.timetable.schedule`."""
 
     SKIP = "skip"
     ONCE = "once"

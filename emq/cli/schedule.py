@@ -15,7 +15,7 @@ from emq.cli.session import Session, command
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from emq.inspect.planned import Planned
+    from emq.observe.planned import Planned
 
 app = typer.Typer(cls=Room, help="List delayed messages and schedules, and take them back.")
 
@@ -36,7 +36,7 @@ async def list_(
 
     Example: emq schedule list shop
     """
-    from emq.inspect import planned as book
+    from emq.observe import planned as book
 
     async with session.app() as opened:
         topics = await matching(opened, pattern)
@@ -67,7 +67,7 @@ async def show(
 
     Example: emq schedule show reports 3WXbJQ4Gn1lM1
     """
-    from emq.inspect import planned as book
+    from emq.observe import planned as book
 
     async with session.app() as opened:
         planned = await book.get(opened.store.lanes, await opened.catalog.get(topic), message_id)
@@ -117,7 +117,7 @@ async def levels(
 
     Without a topic, lists RocketMQ's levels; `emq topic set TOPIC delay_levels=rocketmq` gives them to a topic.
     """
-    from emq.schedule import delay_levels as named
+    from emq.timetable import delay_levels as named
 
     if topic is None:
         found = named.ROCKETMQ
@@ -144,7 +144,7 @@ def _data(planned: Planned, *, next_: bool = False) -> dict[str, Any]:
 
 
 def _upcoming(planned: Planned) -> list[tuple[int, int]]:
-    from emq.schedule import occurrences
+    from emq.timetable import occurrences
 
     return occurrences.upcoming(planned.schedule, UPCOMING) if planned.schedule is not None else []
 

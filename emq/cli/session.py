@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from emq.app import App
-    from emq.inspect.dead_letters import Letter
-    from emq.inspect.planned import Planned
+    from emq.observe.dead_letters import Letter
+    from emq.observe.planned import Planned
     from emq.settings import Settings
 
 _Listed = TypeVar("_Listed", "Letter", "Planned")

@@ -15,9 +15,9 @@ from emq import durations, errors
 from emq.app import App
 from emq.cli import output, patterns
 from emq.host.statistics import IN_SLOT, ThrottledTopic
-from emq.inspect import backlog as backlogs
-from emq.inspect import snapshots
-from emq.inspect.snapshots import AgedSnapshot, TopicTotal
+from emq.observe import backlog as backlogs
+from emq.observe import snapshots
+from emq.observe.snapshots import AgedSnapshot, TopicTotal
 from emq.topics.model import Topic
 
 MANY = 300

@@ -12,8 +12,8 @@ import msgspec
 
 from emq import errors
 from emq.cli import output, times
-from emq.schedule import delay_levels
 from emq.settings import Settings
+from emq.timetable import delay_levels
 from emq.topics import changing, documents, secret_attributes
 from emq.topics.model import Topic, TopicOptions
 
@@ -86,9 +86,9 @@ def check_push(topic: Topic, settings: Settings, *, is_new: bool = True) -> None
         is_new: False if the URL has not changed.
     """
     if any(name.startswith(PUSH) for name in topic.options.attributes):
-        from emq.push.addresses import AddressFilter
-        from emq.push.endpoint import Endpoint
-        from emq.push.secrets import Secrets
+        from emq_push.addresses import AddressFilter
+        from emq_push.endpoint import Endpoint
+        from emq_push.secrets import Secrets
 
         found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
         if found is not None and is_new:
@@ -106,10 +106,10 @@ async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
     Raises:
         InvalidTopic: the topic has no endpoint, or the endpoint does not agree.
     """
-    from emq.push import handshake
-    from emq.push.addresses import AddressFilter
-    from emq.push.endpoint import Endpoint
-    from emq.push.secrets import Secrets
+    from emq_push import handshake
+    from emq_push.addresses import AddressFilter
+    from emq_push.endpoint import Endpoint
+    from emq_push.secrets import Secrets
 
     found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
     if found is None:
@@ -130,7 +130,7 @@ def encrypted(topic: Topic, settings: Settings) -> Topic:
     attributes = topic.options.attributes
     if not settings.secret_key and not settings.secret_key_file:
         return topic
-    from emq.push.secrets import Secrets
+    from emq_push.secrets import Secrets
 
     secrets = Secrets.of_setting(settings)
     kept = {n: secrets.encrypt(v) if v and secret_attributes.is_secret(n) else v for n, v in attributes.items()}

@@ -11,14 +11,14 @@ from rich.text import Text
 
 from emq import durations
 from emq.cli import output, topic_settings
-from emq.inspect.backlog import Backlog
+from emq.observe.backlog import Backlog
 from emq.offsets.checkpoints import Checkpoint
 from emq.producer.sorted_topics import AGING_EPOCH_S
-from emq.schedule import delay_levels
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneState
 from emq.storage.slot_store import RETRIES, SlotState
 from emq.storage.store import Store
+from emq.timetable import delay_levels
 from emq.topics import secret_attributes
 from emq.topics.model import SORTED_OPTIONS, Kind, Topic, TopicOptions, quotas
 

@@ -157,8 +157,8 @@ async def show(session: Session, name: Name) -> None:
     Example: emq topic show prices
     """
     from emq.cli import topic_view
-    from emq.inspect import backlog as backlogs
-    from emq.inspect import snapshots
+    from emq.observe import backlog as backlogs
+    from emq.observe import snapshots
 
     async with session.app() as opened:
         topic = await opened.catalog.get(name)
@@ -203,7 +203,9 @@ async def set_(
 
     Example: emq topic set 'shop.*' handler_timeout_s=30 --yes
     """
-    from emq.cli import push_audit, topic_settings
+    from emq_push.cli import push_audit
+
+    from emq.cli import topic_settings
     from emq.topics import changing
 
     given = topic_settings.parse(pattern, settings)
@@ -378,7 +380,8 @@ async def import_(
 async def _set_state(
     session: Session, pattern: str, yes: bool, question: str, done: str, state: str, text: str
 ) -> None:
-    from emq.cli import push_audit
+    from emq_push.cli import push_audit
+
     from emq.topics.model import State
 
     async with session.app() as opened:

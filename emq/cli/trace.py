@@ -15,8 +15,8 @@ from emq.cli.session import Session
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from emq.inspect.trace.facts import Place
-    from emq.inspect.trace.lookup import Trace
+    from emq.observe.trace.facts import Place
+    from emq.observe.trace.lookup import Trace
 
 MANY_MESSAGES, MANY_SEGMENTS = 5_000, 500
 """Messages or trail files to search, from which on a progress bar is shown."""
@@ -40,8 +40,8 @@ async def trace(
 
     Example: emq trace 3WXbJQ4Gn1lM1 --topic shop
     """
-    from emq.inspect import snapshots
-    from emq.inspect.trace import lookup
+    from emq.observe import snapshots
+    from emq.observe.trace import lookup
 
     async with session.app() as opened:
         hosts = [seen.host for seen in await snapshots.load(opened) if seen.live]
@@ -70,7 +70,7 @@ def _data(found: Trace) -> dict[str, Any]:
 def _shown(found: Trace) -> RenderableType:
     from rich.console import Group
 
-    from emq.inspect.trace.waiting_reasons import moment
+    from emq.observe.trace.waiting_reasons import moment
 
     parts: list[RenderableType] = [output.plain(f"message {found.id} of topic {found.topic_name!r}: {found.state}"), ""]
     if found.lines:

@@ -26,7 +26,7 @@ async def upgrade(
     from emq.allocation import cluster_view
     from emq.cli import cluster
     from emq.database import Database, levels
-    from emq.inspect import upgrading
+    from emq.observe import upgrading
 
     environment = str(session.settings.environment)
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from emq.app import App
     from emq.host.statistics import ThrottledTopic
-    from emq.inspect.backlog import Backlog
-    from emq.inspect.snapshots import AgedSnapshot, TopicTotal
+    from emq.observe.backlog import Backlog
+    from emq.observe.snapshots import AgedSnapshot, TopicTotal
 
 MAX_TOPICS = 40
 """Topics that `emq stats` shows; JSON has all that the snapshots have, and the backlogs of these."""
@@ -43,7 +43,7 @@ async def stats(session: Session) -> None:
 
     Example: emq stats --json
     """
-    from emq.inspect import snapshots
+    from emq.observe import snapshots
 
     async with session.app() as opened:
         seen = await snapshots.load(opened)
@@ -72,7 +72,7 @@ async def lag(
 
     Example: emq lag 'shop.*'
     """
-    from emq.inspect import backlog
+    from emq.observe import backlog
 
     async with session.app() as opened:
         found = await backlog.of(opened.admin, await matching(opened, pattern))
@@ -117,7 +117,7 @@ def _without_topics(seen: AgedSnapshot) -> dict[str, Any]:
 
 async def _backlog(opened: App, names: Sequence[str]) -> tuple[dict[str, Backlog], str | None]:
     """The backlogs of topics that are still there, and what stands in the way of knowing them."""
-    from emq.inspect import backlog
+    from emq.observe import backlog
 
     topics = []
     for name in names:
@@ -134,7 +134,7 @@ def _stats(
 ) -> RenderableType:
     from rich.console import Group
 
-    from emq.inspect import snapshots
+    from emq.observe import snapshots
 
     if not seen:
         return "no host is running; start one with: emq up"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from emq.groups.owned import OwnedGroup, OwnedTopic
-from emq.places import sharing
+from emq.quota.places import sharing
 
 MAX_IN_FLIGHT = 20_000
 """Most messages of one host, over all topics, that are started and not settled."""
@@ -20,8 +20,8 @@ became free."""
 class Flight:
     """Counts the messages in flight, with their bytes, by group, by topic and for the host.
 
-    All topics share `most` places, see `emq.places.sharing`. A topic that finds no place waits until enough places are
-    free. It is also looked at again every `LOOK_AGAIN_S`, because `emq.places.sharing` forgets a topic's slowness in
+    All topics share `most` places, see `emq.quota.places.sharing`. A topic that finds no place waits until enough places are
+    free. It is also looked at again every `LOOK_AGAIN_S`, because `emq.quota.places.sharing` forgets a topic's slowness in
     time.
 
     Attributes:

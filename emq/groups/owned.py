@@ -20,10 +20,10 @@ from emq.groups.receiver import Receiver
 from emq.groups.slot_state import SlotState
 from emq.groups.waiting_messages import WaitingMessages
 from emq.message import Message
-from emq.places import sharing
-from emq.places.sharing import HoldingTimes
 from emq.quota.charge import Charge, limited
 from emq.quota.counter import Counter, own_counter
+from emq.quota.places import sharing
+from emq.quota.places.sharing import HoldingTimes
 from emq.quota.throttle import Throttle
 from emq.quota.topic_counter import GroupCounter, TopicCounter
 from emq.storage.marks import Marks

@@ -13,7 +13,7 @@ from emq.fetcher.readiness import Readiness
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.groups.owned import OwnedGroup
 from emq.offsets.checkpointer import Checkpointer
-from emq.schedule.firing import Firing
+from emq.timetable.firing import Firing
 
 
 class Loops(NamedTuple):

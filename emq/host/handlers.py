@@ -15,7 +15,7 @@ from emq import errors
 from emq.calls import calling, dependencies, middleware, plan
 from emq.groups.receiver import Receiver
 from emq.message import Message
-from emq.places.threads import Threads
+from emq.quota.places.threads import Threads
 from emq.topics.rules import validate_name
 
 THREADS = 32

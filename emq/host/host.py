@@ -49,7 +49,7 @@ from emq.loops.guard import Guard
 from emq.message import Message
 from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S, Checkpointer
 from emq.quota.topic_counter import WINDOW_BEGINS_MS
-from emq.schedule.firing import Firing
+from emq.timetable.firing import Firing
 from emq.topics.passages import PassageStore
 from emq.trail import events
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar, cast
 
 from emq import errors, message, plurals
-from emq.schedule import delay_levels
-from emq.schedule.delay_levels import Delay
+from emq.timetable import delay_levels
+from emq.timetable.delay_levels import Delay
 from emq.topics import inputs
 from emq.topics.model import MAX_DELAY_S, Topic
 
@@ -154,7 +154,7 @@ def due_ms_of(
 
     Args:
         delay_ms: milliseconds from now, 0 to ten years.
-        delay: as for `emq.schedule.delay_levels.delay_s`.
+        delay: as for `emq.timetable.delay_levels.delay_s`.
         at: a datetime with a time zone, or seconds since the epoch; a past time means now.
         now_us: microseconds since the epoch.
 

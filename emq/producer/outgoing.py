@@ -12,7 +12,7 @@ from emq.producer.checks import due_ms_of, ttl_us
 from emq.producer.log_topics import QueueColumns
 from emq.producer.scores import score_of
 from emq.producer.sorted_topics import SlotColumns, SortedOptions
-from emq.schedule.delay_levels import Delay
+from emq.timetable.delay_levels import Delay
 from emq.topics import inputs
 from emq.topics.model import Kind, Topic
 

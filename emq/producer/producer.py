@@ -19,11 +19,11 @@ from emq.producer.outcomes import Outcome, all_published, in_doubt
 from emq.producer.outgoing import Outgoing, Way, columns_of, refusals, said_of
 from emq.producer.router import Route, Router
 from emq.producer.scores import checked_scores, score_of
-from emq.schedule import merged_occurrences
-from emq.schedule import schedule as spec
-from emq.schedule.delay_levels import Delay
-from emq.schedule.schedule import Missed
 from emq.storage.store import Store
+from emq.timetable import merged_occurrences
+from emq.timetable import schedule as spec
+from emq.timetable.delay_levels import Delay
+from emq.timetable.schedule import Missed
 from emq.topics import inputs
 from emq.topics.catalog import Catalog
 from emq.topics.model import Kind, Topic
@@ -342,7 +342,7 @@ class Producer:
         due time; its id then follows from its content.
 
         Args:
-            every_s, repeat, cron, tz, missed: times of the occurrences; see `emq.schedule.schedule.create`.
+            every_s, repeat, cron, tz, missed: times of the occurrences; see `emq.timetable.schedule.create`.
             delay_ms: milliseconds before the first occurrence; with cron, after each firing.
             at: start of the schedule, as for `publish`; None for now.
             key, priority, headers, ttl_s: apply to each occurrence, as for `publish`.

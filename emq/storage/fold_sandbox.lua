@@ -2,7 +2,7 @@
 -- Takes the text of the chunk and the most instructions that one call may run.
 -- Returns a function of two strings, which returns whether it worked, and its result or why it failed. Where the text is
 -- not valid Lua it returns nil and the compiler's message. (What is raised would reach Python with a stack of many lines.)
--- storage_adapters/redis/lua/slot_folds.lua allows the same names.
+-- storage_adapters/emq_stores/redis/lua/slot_folds.lua allows the same names.
 local text, most = ...
 local pcall, error, sethook = pcall, error, debug.sethook
 

@@ -17,7 +17,7 @@ again with such a score.
 
 The rules of `emq.storage.store` hold for the calls: many slots and members in one round trip, one answer for each entry
 in the order of the entries, an error as the answer of a refused entry, and a `Failure` where a server is out of reach.
-The layout on Redis is that of the published design, see `storage_adapters.redis.keys`. Other programs that know the
+The layout on Redis is that of the published design, see `emq_stores.redis.keys`. Other programs that know the
 layout may add members there.
 """
 

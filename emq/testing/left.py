@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from emq.inspect import planned as book
+from emq.observe import planned as book
 from emq.storage.answers import served
 from emq.testing.record import Record
 from emq.topics.model import State, Topic

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from emq_scheduling import Pool, Scheduling
+from emq_scheduling.records.records import Attempt, Records
+from emq_scheduling.records.verifying import Proof as Counted
+from emq_scheduling.records.verifying import verify
+
 from emq import App
-from emq.scheduling import Pool, Scheduling
-from emq.scheduling.records.records import Attempt, Records
-from emq.scheduling.records.verifying import Proof as Counted
-from emq.scheduling.records.verifying import verify
 from emq.trail.proof import Proof, prove
 
 

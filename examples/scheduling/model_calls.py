@@ -22,12 +22,12 @@ from typing import Any
 
 import drawing
 import evidence
+from emq_scheduling import Overloaded, Receipt, Run, Scheduling, Submission, Task
+from emq_scheduling.pools import documents
 from evidence import Facts
 
 from emq import App, Settings, errors
 from emq.clock import SystemClock
-from emq.scheduling import Overloaded, Receipt, Run, Scheduling, Submission, Task
-from emq.scheduling.pools import documents
 from emq.trail.writer import Trail
 
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from emq.scheduling import Overloaded, ResourceFailed
+from emq_scheduling import Overloaded, ResourceFailed
 
 # Part of a type's peak in each hour of the day: codes follow people, parcels and invoices follow offices.
 CURVES = {

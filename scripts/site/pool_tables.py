@@ -1,4 +1,4 @@
-"""The tables of a pool's file, from the docstrings and defaults of `emq.scheduling.model`."""
+"""The tables of a pool's file, from the docstrings and defaults of `emq_scheduling.model`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import typing
 from collections.abc import Callable, Iterator
 
 import msgspec
+from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
 
 from emq.cli.topic_options import written
-from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
 from emq.topics.options import in_words
 
 TABLES: dict[str, type[msgspec.Struct]] = {

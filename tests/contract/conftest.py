@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from emq_stores.memory import MemoryStore, World, forget
+from emq_stores.put_get import Options, PutGetStore
 from holey_store import HoleyClient
 from slot_user import VARIANT_NAMES, VARIANTS, SlotUser
 from target import EVERYTHING, PUT_GET, Can, Target
@@ -16,8 +18,6 @@ from emq.storage.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.slot_store import SlotKind
 from emq.storage.store import Store
-from storage_adapters.memory import MemoryStore, World, forget
-from storage_adapters.put_get import Options, PutGetStore
 
 NAMES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster", "put_get")
 

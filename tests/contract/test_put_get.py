@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from emq_stores.memory import MemoryStore
+from emq_stores.put_get import Options, PutGetStore
+from emq_stores.put_get.limits import QueueLimits
 from holey_store import HoleyClient, Operation
 from support import virtual
 from target import Watcher, ends, put_one, read_all, read_one
@@ -15,9 +18,6 @@ from target import Watcher, ends, put_one, read_all, read_one
 from emq import errors
 from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Trim
-from storage_adapters.memory import MemoryStore
-from storage_adapters.put_get import Options, PutGetStore
-from storage_adapters.put_get.limits import QueueLimits
 
 QUEUE = "t/0/high"
 PHYSICAL = f"online/{QUEUE}"

@@ -17,10 +17,10 @@ from emq.allocation.membership import LocalCluster
 from emq.clock import SystemClock
 from emq.host.host import Host, HostOptions
 from emq.host.surroundings import Services, Storage
-from emq.inspect import dead_letters, planned
-from emq.inspect.admin import Admin
-from emq.inspect.dead_letters import Selection
 from emq.message import Message, label
+from emq.observe import dead_letters, planned
+from emq.observe.admin import Admin
+from emq.observe.dead_letters import Selection
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.storage.answers import served

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 import redis
+from emq_stores.redis import RedisStore
+from emq_stores.redis.keys import SlotKeys
+from emq_stores.redis.slot_store import RedisSorted
 from redis.crc import key_slot
 
 from emq import errors
@@ -32,9 +35,6 @@ from emq.storage.slot_store import (
     SlotVerdict,
 )
 from emq.storage.store import Store
-from storage_adapters.redis import RedisStore
-from storage_adapters.redis.keys import SlotKeys
-from storage_adapters.redis.slot_store import RedisSorted
 
 NOW = 1_700_000_000_000
 

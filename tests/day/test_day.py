@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
 from day_host import TRAIL
 from day_judge import dropped, judged, unfinished
@@ -23,14 +24,13 @@ from day_plan import TOPICS, names, tenants
 from day_record import Death, Evidence, Journal, Runs, late_moments
 from day_stage import Place, Stage
 from day_trail import trail_violations
+from emq_servers.redis import RedisServer
+from emq_stores.memory import forget
 
 import emq
-from emq import servers
 from emq.clock import SystemClock
-from emq.inspect import dead_letters
-from emq.servers.redis import RedisServer
+from emq.observe import dead_letters
 from emq.trail.writer import Trail
-from storage_adapters.memory import forget
 
 log = logging.getLogger("day")
 

@@ -7,16 +7,17 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import emq_servers as servers
 import pytest
+from emq_push.wire import Wire
+from emq_stores.redis.address import parsed
+from emq_stores.redis.keys import Shard
+from emq_stores.redis.opening import _client
+from emq_stores.redis.server import Server
+from emq_stores.redis.wakeups import ServerWakeUps
 from support.loops import on_both_loops
 
-from emq import errors, servers
-from emq.push.wire import Wire
-from storage_adapters.redis.address import parsed
-from storage_adapters.redis.keys import Shard
-from storage_adapters.redis.opening import _client
-from storage_adapters.redis.server import Server
-from storage_adapters.redis.wakeups import ServerWakeUps
+from emq import errors
 
 
 @contextlib.asynccontextmanager

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import emq_servers as servers
 import psutil
 import pytest
 from support import emq_shell
 from support.emq_processes import PATIENCE_S, Shell, line_with, until
-
-from emq import servers
 
 SESSION_TIMEOUT_S = 3.0
 STARTS_S = 40.0

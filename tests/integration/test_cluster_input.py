@@ -7,14 +7,13 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
+from emq_servers.server import free_port
 from kazoo.client import KazooClient
 from support import cluster, cluster_load
 from support.cluster import Cluster, Place
 from support.cluster_process import HostProcess
-
-from emq import servers
-from emq.servers.server import free_port
 
 TOPICS = cluster_load.FEW_TOPICS
 

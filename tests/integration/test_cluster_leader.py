@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
 from support import cluster
 from support.cluster import Cluster
@@ -14,7 +15,6 @@ from support.cluster_process import HostProcess
 from support.rig import until
 from support.virtual import LoopClock, virtual
 
-from emq import servers
 from emq.allocation import cluster_view, records
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat

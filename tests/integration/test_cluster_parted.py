@@ -10,13 +10,12 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
 from support import cluster, cluster_load, cluster_receipts
 from support.cluster import LEASE_US, Cluster
 from support.cluster_process import HostProcess
 from support.cluster_proxy import PartingProxy
-
-from emq import servers
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
 from support import cluster, cluster_receipts
 from support.cluster import Cluster, Place
-
-from emq import servers
 
 
 @pytest.fixture

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
 from support import cluster, cluster_receipts
 from support.cluster import Cluster
 from support.cluster_load import GROUP_QPS, LoadTopic
-
-from emq import servers
 
 SETTLED_S = 3.0
 """In which a change of the catalog is known to all hosts and publishers."""

@@ -13,8 +13,8 @@ from support.virtual import virtual
 
 from emq import message
 from emq.app import App
-from emq.inspect import dead_letters
 from emq.message import Message
+from emq.observe import dead_letters
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put
 

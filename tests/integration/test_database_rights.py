@@ -7,17 +7,18 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+import emq_servers as servers
 import pytest
 import sqlalchemy as sa
+from emq_stores.sql import open_store
 
-from emq import errors, servers
+from emq import errors
 from emq.database import Database
 from emq.storage.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.log_store import Put, Read
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
-from storage_adapters.sql import open_store
 
 Call = Callable[[], Coroutine[Any, Any, object]]
 _count = itertools.count(1)

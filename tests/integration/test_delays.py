@@ -6,17 +6,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
 from support.virtual import virtual
 
 from emq import errors
 from emq.groups.capacity import MAX_BUFFER
-from emq.inspect import dead_letters, recall
 from emq.message import Message
+from emq.observe import dead_letters, recall
 from emq.storage.lane_store import LaneClaimed
 from emq.topics.model import State
-from storage_adapters.memory import MemoryStore
 
 
 async def recalled(r: Rig, topic: str, *ids: str) -> set[str]:

@@ -21,18 +21,18 @@ from typing import Any
 
 import httpx
 import pytest
+from emq_demo import flights, machine, measures, run, scenario, stage, verdict, view
+from emq_demo.leftovers import Leftovers
+from emq_demo.machine import Usage
+from emq_demo.measures import Span, Wait
+from emq_demo.receivers import Receipt
+from emq_demo.report import Report
+from emq_demo.scenario import Scenario
+from emq_demo.verdict import Evidence
 from rich.console import Console
 
 from emq import errors
 from emq.clock import ManualClock
-from emq.demo import flights, machine, measures, run, scenario, stage, verdict, view
-from emq.demo.leftovers import Leftovers
-from emq.demo.machine import Usage
-from emq.demo.measures import Span, Wait
-from emq.demo.receivers import Receipt
-from emq.demo.report import Report
-from emq.demo.scenario import Scenario
-from emq.demo.verdict import Evidence
 from emq.message import Message
 from emq.trail import events
 from emq.trail.proof import Expectations, prove
@@ -62,7 +62,7 @@ def plan(year: list[flights.Flight]) -> Scenario:
 
 
 def start(arguments: str) -> subprocess.Popen[str]:
-    program = f"import sys; from emq.demo.run import main; sys.exit(main({arguments}))"
+    program = f"import sys; from emq_demo.run import main; sys.exit(main({arguments}))"
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -160,7 +160,7 @@ def test_a_run_that_is_not_kept_says_how_to_keep_its_page(plan: Scenario) -> Non
 
 
 def test_a_run_in_a_terminal_stays_for_a_while_and_ends_by_itself(plan: Scenario) -> None:
-    program = "import sys; from emq.demo import run; run.STAY_S = 3; sys.exit(run.main(seconds=4))"
+    program = "import sys; from emq_demo import run; run.STAY_S = 3; sys.exit(run.main(seconds=4))"
     ours, theirs = pty.openpty()
     with (
         subprocess.Popen([sys.executable, "-c", program], stdin=theirs, stdout=theirs) as process,
@@ -427,12 +427,12 @@ def test_a_failing_part_of_a_group_of_tasks_is_one_line(
 def test_a_missing_package_is_named_with_its_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import emq.demo
+    import emq_demo
 
-    monkeypatch.delattr(emq.demo, "stage", raising=False)
-    monkeypatch.delitem(sys.modules, "emq.demo.stage")
+    monkeypatch.delattr(emq_demo, "stage", raising=False)
+    monkeypatch.delitem(sys.modules, "emq_demo.stage")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for name in [name for name in sys.modules if name.startswith(("emq.trail.", "emq.demo.meas", "emq.demo.play"))]:
+    for name in [name for name in sys.modules if name.startswith(("emq.trail.", "emq_demo.meas", "emq_demo.play"))]:
         monkeypatch.delitem(sys.modules, name)
     assert run.main(json=True) == run.WRONG
     assert re.search("needs the module 'pyarrow.*': pip install .*'pyarrow>=", capsys.readouterr().err)

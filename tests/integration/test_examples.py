@@ -9,9 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
-
-from emq import servers
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 30.0

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import emq_servers as servers
 import pytest
 from support import processes
 from support.processes import Receipts
 
 import emq
-from emq import errors, servers
+from emq import errors
 from emq.offsets.checkpoints import Checkpoint
 
 QPS = 200.0

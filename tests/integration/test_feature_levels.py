@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
 import sqlalchemy as sa
 from support import level_host_process
@@ -17,10 +18,10 @@ from support.virtual import virtual
 from typer.testing import CliRunner
 
 import emq
-from emq import errors, servers
+from emq import errors
 from emq.cli.commands import app as cli
 from emq.database import levels, tables
-from emq.inspect import upgrading
+from emq.observe import upgrading
 from emq.topics import catalog_rows
 
 PROCESS = Path(level_host_process.__file__)

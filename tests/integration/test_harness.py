@@ -14,7 +14,7 @@ import pytest
 
 import emq
 from emq import errors
-from emq.inspect import dead_letters
+from emq.observe import dead_letters
 from emq.testing import Harness, NotSettled
 from emq.topics.model import State
 

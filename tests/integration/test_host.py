@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.rig import Seen, bound, inversions, rig, running, starts_per_second, until
 from support.virtual import virtual
@@ -14,7 +15,6 @@ from support.virtual import virtual
 from emq.fetcher.readiness import SWEEP_S
 from emq.message import Message
 from emq.topics.model import Kind, State
-from storage_adapters.memory import MemoryStore
 
 
 @virtual

@@ -13,9 +13,9 @@ from support.rig import Rig, Seen, bound, rig, starts_per_second, until
 from support.virtual import virtual
 
 from emq import errors, message
-from emq.inspect import dead_letters
-from emq.inspect.dead_letters import Letter
 from emq.message import Message
+from emq.observe import dead_letters
+from emq.observe.dead_letters import Letter
 
 
 async def letters(r: Rig, topic: str) -> list[Letter]:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from emq_stores.memory import forget
 from support.rig import until
 
 import emq
-from storage_adapters.memory import forget
 
 NAME = "test-host-real"
 

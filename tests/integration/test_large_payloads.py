@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import emq_servers as servers
 import pytest
 from support.rig import until
 
 import emq
-from emq import servers
 from emq.producer.batcher import CALL_BYTES
 from emq.storage.durability import Durability
 from emq.storage.slot_store import SlotAdd

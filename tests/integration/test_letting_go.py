@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.rig import Rig, Seen, rig, until
 from support.virtual import virtual
@@ -13,7 +14,6 @@ from support.virtual import virtual
 from emq.host.host import Host
 from emq.host.losses import SAY_S
 from emq.message import Message
-from storage_adapters.memory import MemoryStore
 
 
 @virtual

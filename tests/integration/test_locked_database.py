@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
+import emq_servers as servers
 import psycopg
 import pytest
 import sqlalchemy as sa
 
 import emq
-from emq import errors, servers
+from emq import errors
 from emq.database import Database, engine, postgres
 
 POOL = engine.POSTGRES_THREADS

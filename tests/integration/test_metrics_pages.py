@@ -18,8 +18,8 @@ from support.scraped import Scraped
 import emq
 from emq.groups.events import GROUP_LOOPS
 from emq.host.lag_sampler import Part
-from emq.metrics import exposition, host_families
-from emq.metrics.collector import HostCollector
+from emq.observe.metrics import exposition, host_families
+from emq.observe.metrics.collector import HostCollector
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/metrics.md").read_text()

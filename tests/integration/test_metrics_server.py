@@ -15,9 +15,9 @@ from support.scraped import Scraped
 
 import emq
 from emq import errors
-from emq.metrics import server
-from emq.metrics.monitor import Monitor
-from emq.metrics.server import MAX_CONNECTIONS, MAX_HEAD_BYTES, Page, Server
+from emq.observe.metrics import server
+from emq.observe.metrics.monitor import Monitor
+from emq.observe.metrics.server import MAX_CONNECTIONS, MAX_HEAD_BYTES, Page, Server
 from emq.settings import Address, Settings
 from emq.testing import Harness
 
@@ -196,7 +196,7 @@ async def test_a_taken_address_is_named() -> None:
 
 
 async def test_an_app_serves_while_it_consumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "emq.metrics")
+    caplog.set_level(logging.INFO, "emq.observe.metrics")
     options = Settings(store=f"sqlite:///{tmp_path}/emq.db", metrics="127.0.0.1:0")
     app = emq.App(options=options)
     done = asyncio.Event()

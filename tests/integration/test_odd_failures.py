@@ -13,8 +13,8 @@ from support.virtual import virtual
 import emq
 import emq.testing
 from emq import errors, message
-from emq.inspect import dead_letters
 from emq.message import Message
+from emq.observe import dead_letters
 
 
 class _Native(BaseException):

@@ -11,11 +11,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from emq_stores.sql import open_store
 
 from emq.allocation.tree.database import sessions
 from emq.storage.environment import Environment
 from emq.storage.log_store import Read
-from storage_adapters.sql import open_store
 
 STARTED_US = 1_000_000_001_000_000
 QUEUE = "shop/0/high"
@@ -66,7 +66,7 @@ def test_a_new_plan_does_not_depend_on_the_process_that_makes_it() -> None:
 def test_a_function_that_never_returns_does_not_keep_the_process_from_ending() -> None:
     program = """
 import asyncio, threading
-from emq.places.threads import Threads
+from emq.quota.places.threads import Threads
 async def main():
     asyncio.create_task(Threads(1, "t").run("t", threading.Event().wait, None))
     await asyncio.sleep(0.1)
@@ -85,7 +85,7 @@ async def test_a_put_from_another_process_wakes_the_watcher(tmp_path: Path) -> N
 import asyncio
 from emq.storage.environment import Environment
 from emq.storage.log_store import Put
-from storage_adapters.sql import open_store
+from emq_stores.sql import open_store
 
 async def main():
     store = await open_store("{url}", Environment.ONLINE)

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from emq_outbox import Outbox, turns
+from emq_outbox.relay import Relay
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.pool import QueuePool
@@ -22,8 +24,6 @@ from support.pages import module_of, snippets
 
 import emq
 from emq import errors, message
-from emq.outbox import Outbox, turns
-from emq.outbox.relay import Relay
 
 NAMES = (f"emq_outbox_{number}" for number in itertools.count())
 
@@ -395,7 +395,7 @@ async def test_a_stop_ends_the_page_under_way(app: emq.App, engine: sa.Engine, o
 async def test_large_rows_are_read_few_at_a_time(
     app: emq.App, engine: sa.Engine, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq.outbox.relay.PAGE_BYTES", 1000)
+    monkeypatch.setattr("emq_outbox.relay.PAGE_BYTES", 1000)
     sent: list[int] = []
     send = app.producer.send
 

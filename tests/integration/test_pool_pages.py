@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from emq_scheduling.model import Pool
+from emq_scheduling.pools.catalog import PoolCatalog
+from emq_scheduling.records.snapshots import Snapshots
 from support.browsing import CHECK, Board, shoot, until
 from support.pool_board import OUT_OF_ORDER, pool_board
-
-from emq.scheduling.model import Pool
-from emq.scheduling.pools.catalog import PoolCatalog
-from emq.scheduling.records.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page

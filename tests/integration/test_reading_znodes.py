@@ -6,11 +6,12 @@ import asyncio
 import os
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
 from support import emq_shell
 from support.emq_shell import Shell
 
-from emq import errors, servers, settings
+from emq import errors, settings
 from emq.allocation import cluster_view, zookeeper
 from emq.allocation.tree.database import DatabaseTree
 

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 
 import pytest
 import yarl
+from emq_demo import receivers
+from emq_demo.receivers import Behaviour, Receivers
+from emq_push.addresses import AddressFilter
+from emq_push.endpoint import Endpoint
+from emq_push.pusher import Pusher
 
 from emq import errors
-from emq.demo import receivers
-from emq.demo.receivers import Behaviour, Receivers
 from emq.message import Message
-from emq.push.addresses import AddressFilter
-from emq.push.endpoint import Endpoint
-from emq.push.pusher import Pusher
 
 TENANTS = {"quick": "fast", "späte/r": "slow:0.05", "shaky": "flaky:3", "dead": "down"}
 
@@ -127,7 +127,7 @@ def test_the_process_dies_with_its_parent() -> None:
         [
             sys.executable,
             "-c",
-            "import time; from emq.demo.receivers import Receivers; r = Receivers({'a': 'fast'}).start();"
+            "import time; from emq_demo.receivers import Receivers; r = Receivers({'a': 'fast'}).start();"
             "print(r.url('a'), flush=True); time.sleep(60)",
         ],
         stdout=subprocess.PIPE,

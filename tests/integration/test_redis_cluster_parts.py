@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
+from emq_stores.redis.cluster import hash_slot
+from emq_stores.redis.keys import SlotKeys, cluster_shards, shard_of
+from emq_stores.redis.opening import CLUSTER_SHARDS
 
 import emq
-from emq import errors, servers
-from storage_adapters.redis.cluster import hash_slot
-from storage_adapters.redis.keys import SlotKeys, cluster_shards, shard_of
-from storage_adapters.redis.opening import CLUSTER_SHARDS
+from emq import errors
 
 LOG_GROUPS = 12
 SLOTS = 8

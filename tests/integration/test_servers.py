@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import emq_servers as servers
 import pytest
-
-from emq import servers
 
 S = TypeVar("S", bound=servers.Server)
 
@@ -166,7 +165,7 @@ def test_a_server_outlives_the_thread_that_started_it() -> None:
 
 
 def test_the_command_prints_the_url_and_stops_in_good_order(redis: servers.Server) -> None:
-    command = [sys.executable, "-m", "emq.servers", "redis"]
+    command = [sys.executable, "-m", "emq_servers", "redis"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline().startswith("redis://127.0.0.1:")

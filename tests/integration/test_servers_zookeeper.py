@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import emq_servers as servers
 import pytest
-
-from emq import servers
 
 
 def mode(server: servers.ZooKeeperServer) -> str:
@@ -117,7 +116,7 @@ def test_what_is_missing_is_named_with_what_to_install(monkeypatch: pytest.Monke
 
 
 def test_the_command_prints_the_url_and_stops_in_good_order(server: servers.ZooKeeperServer) -> None:
-    command = [sys.executable, "-m", "emq.servers", "zookeeper"]
+    command = [sys.executable, "-m", "emq_servers", "zookeeper"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline().startswith("zookeeper://127.0.0.1:")

@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
 import sqlalchemy as sa
 from support import cluster, cluster_receipts
 from support.cluster import Cluster
 from support.cluster_proxy import PartingProxy
 
-from emq import errors, servers
+from emq import errors
 from emq.database import Database
 
 BUSY_S = 6.0

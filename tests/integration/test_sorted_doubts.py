@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.rig import Rig, Seen, rig, until
 from support.virtual import virtual
@@ -13,7 +14,6 @@ from support.virtual import virtual
 from emq import errors
 from emq.message import Message
 from emq.storage.slot_store import SlotVerdict
-from storage_adapters.memory import MemoryStore
 
 
 async def states(r: Rig) -> tuple[int, int, int]:

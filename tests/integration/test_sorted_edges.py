@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.rig import Rig, Seen, bound, rig, running, until
 from support.virtual import virtual
@@ -13,7 +14,6 @@ from support.virtual import virtual
 from emq.message import Message
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
-from storage_adapters.memory import MemoryStore
 
 
 async def states(r: Rig, name: str = "t") -> tuple[int, int, int]:

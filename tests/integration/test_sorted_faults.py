@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import emq_servers as servers
 import pytest
 import redis
 import redis.asyncio
@@ -22,7 +23,7 @@ from support.loops import on_both_loops
 from support.sorted_load import Load
 
 import emq
-from emq import errors, servers
+from emq import errors
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind
 from emq.topics.model import Topic

@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.rig import Rig, Seen, bound, rig, running, starts_per_second, until
 from support.virtual import virtual
@@ -16,7 +17,6 @@ from emq.message import Message, slot_id
 from emq.storage.reasons import parted
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
-from storage_adapters.memory import MemoryStore
 
 
 async def states(r: Rig, name: str = "t") -> tuple[int, int, int]:

@@ -110,7 +110,7 @@ async def test_a_damaged_row_fails_the_entries_of_its_own_name_only(
         group = f"(SELECT id FROM store_groups WHERE name = '{bad}/0')"
         await rows.set("store_queues", f"name LIKE '{bad}%'", group_id=sa.text(group))
         await rows.set("store_groups", f"name LIKE '{bad}%'", epoch=5, waiting=0, armed=None, armed_rank=None)
-        monkeypatch.setattr("storage_adapters.sql.damage.LOOK_AGAIN_S", 0.0)  # as if it was time already
+        monkeypatch.setattr("emq_stores.sql.damage.LOOK_AGAIN_S", 0.0)  # as if it was time already
         repaired = await store.log.put([Put(queues[1], [b"again"])])
         assert [*repaired[0]] == [10], "it goes on once it is repaired"
     finally:

@@ -12,6 +12,8 @@ import alembic.command
 import alembic.config
 import pytest
 import sqlalchemy as sa
+from emq_stores.sql import SqlStore, open_store
+from emq_stores.sql.tables import STORE
 
 from emq import errors
 from emq.storage.environment import Environment
@@ -30,8 +32,6 @@ from emq.storage.slot_store import (
     SlotSettle,
     SlotVerdict,
 )
-from storage_adapters.sql import SqlStore, open_store
-from storage_adapters.sql.tables import STORE
 
 NOW = 1_700_000_000_000
 _count = itertools.count(1)

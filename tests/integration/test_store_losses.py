@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.rig import Rig, Seen, rig, running, until
 from support.virtual import virtual
@@ -18,7 +19,6 @@ from emq.producer.queue_tails import Tails
 from emq.storage.log_store import Put
 from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
-from storage_adapters.memory import MemoryStore
 
 
 async def publish(r: Rig, name: str, first: int, count: int) -> set[bytes]:

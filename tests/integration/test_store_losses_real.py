@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import emq_servers as servers
 import pytest
+from emq_servers.server import Server
 
 import emq
-from emq import errors, servers
-from emq.servers.server import Server
+from emq import errors
 
 FEW, MANY = 40, 120
 

@@ -12,7 +12,7 @@ from support.rig import Rig, Seen, rig, until
 from support.virtual import virtual
 
 from emq.clock import SystemClock
-from emq.inspect.admin import Admin
+from emq.observe.admin import Admin
 from emq.producer import Producer
 from emq.topics.model import Kind
 from emq.trail.options import TrailOptions

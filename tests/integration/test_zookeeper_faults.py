@@ -11,10 +11,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import emq_servers as servers
 import pytest
 from kazoo.client import KazooClient
 
-from emq import errors, servers
+from emq import errors
 from emq.allocation.tree.protocol import SessionState
 from tests.support.tree_watcher import TreeWatcher
 

@@ -131,7 +131,7 @@ MUTANTS = (
         "older-host-slips-in",
         "A",
         "the feature level stays raised although an older host has joined in that moment",
-        "emq/inspect/upgrading.py",
+        "emq/observe/upgrading.py",
         "            _check(await hosts_now(), level)  # an older host may have joined in between\n",
         "            pass\n",
         "tests/integration/test_feature_levels.py::test_a_host_that_joins_in_the_moment_of_a_raise_takes_it_back",
@@ -140,7 +140,7 @@ MUTANTS = (
         "runtime-error-of-uvloop",
         "L",
         "the error of uvloop for a connection that is closed is not translated",
-        "storage_adapters/redis/server.py",
+        "storage_adapters/emq_stores/redis/server.py",
         "        except Exception as exc:\n            raise translated",
         "        except (redis.exceptions.RedisError, OSError) as exc:\n            raise translated",
         "tests/integration/test_broken_connections.py::"

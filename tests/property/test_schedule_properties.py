@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emq import errors
-from emq.schedule import occurrences
-from emq.schedule import schedule as spec
-from emq.schedule.occurrences import MISSED_AFTER_MS, Fired
-from emq.schedule.schedule import Schedule
+from emq.timetable import occurrences
+from emq.timetable import schedule as spec
+from emq.timetable.occurrences import MISSED_AFTER_MS, Fired
+from emq.timetable.schedule import Schedule
 
 START = 1_774_750_000_000
 """Some hours before the clocks of Berlin go forward."""

@@ -10,7 +10,7 @@ from support.simulation.plans import TopicPlan
 
 from emq.groups.receiver import Delivery, Receiver
 from emq.host.ownership import Ownership
-from emq.places.threads import Threads
+from emq.quota.places.threads import Threads
 
 LOG: dict[str, Any] = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 RECEIVED = TopicPlan("received", 12.0, 6.0, 8.0, failing=0.3, slow=0.2, options=LOG, by="receiver")

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from emq_stores.memory.lane_store import MemoryLanes
+from emq_stores.memory.log_store import MemoryLog
+from emq_stores.memory.slot_store import MemorySorted
 from support.simulation.plans import Event, TopicPlan
 from support.simulation.run import Outcome, carry_out
 from support.simulation.schedule import Schedule
@@ -28,9 +31,6 @@ from emq.storage.lane_store import LaneClaimed
 from emq.storage.log_store import Batch
 from emq.topics.model import Kind
 from emq.topics.shares import Division, Share, Turns
-from storage_adapters.memory.lane_store import MemoryLanes
-from storage_adapters.memory.log_store import MemoryLog
-from storage_adapters.memory.slot_store import MemorySorted
 
 LOG = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 SLOTS = {"prepare_timeout_s": 20.0, "time_range_ms": 500, "ordering": "none"}

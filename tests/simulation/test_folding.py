@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from emq_stores.memory import slot_store as memory_sorted
+from emq_stores.memory.slot_members import Kept
 from simulation.test_checker import CRASH, broken, outcome
 from support.simulation.plans import TopicPlan
 
@@ -12,8 +14,6 @@ from emq.dispatch.slot_settler import MemberSettler
 from emq.storage import folds, slot_store
 from emq.storage.slot_store import Fold, Keep
 from emq.topics.model import Kind
-from storage_adapters.memory import slot_store as memory_sorted
-from storage_adapters.memory.slot_members import Kept
 
 OPTIONS: dict[str, Any] = {
     "merge": "key",

@@ -8,7 +8,7 @@ from simulation.test_process import simulated
 from support.simulation import lockstep
 from support.simulation.process import Process
 
-from emq.places.threads import Threads
+from emq.quota.places.threads import Threads
 
 
 @simulated

@@ -30,9 +30,9 @@ def rig(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
     """A load that waits for nothing, with small segments and slices."""
     from load_rig import Rig
 
-    monkeypatch.setattr("spark.load.task.FOUND_TAKES_S", 0.0)
-    monkeypatch.setattr("spark.load.task.SEGMENT_ROWS", (50, 50))
-    monkeypatch.setattr("spark.load.sender.LOOK_AFTER_S", (0.0,))
-    monkeypatch.setattr("spark.load.sender.WAIT_S", 0.0)
-    monkeypatch.setattr("spark.load.synthetic.MAX_STEP_S", 0.2)
+    monkeypatch.setattr("emq_spark.load.task.FOUND_TAKES_S", 0.0)
+    monkeypatch.setattr("emq_spark.load.task.SEGMENT_ROWS", (50, 50))
+    monkeypatch.setattr("emq_spark.load.sender.LOOK_AFTER_S", (0.0,))
+    monkeypatch.setattr("emq_spark.load.sender.WAIT_S", 0.0)
+    monkeypatch.setattr("emq_spark.load.synthetic.MAX_STEP_S", 0.2)
     return Rig(data, tmp_path / "ledger")

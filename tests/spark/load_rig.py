@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from emq_data import Data
+from emq_spark.load import ledger, plan_file, task, topics
+from emq_spark.load.replay import Survey
 
 from emq import message
 from emq.producer import Outcome
@@ -19,8 +21,6 @@ from emq.producer.router import Route
 from emq.settings import Settings
 from emq.trail.events import Published, Record
 from emq.trail.sink import NullTrail
-from spark.load import ledger, plan_file, task, topics
-from spark.load.replay import Survey
 
 PLAN = """
 duration_s = 4

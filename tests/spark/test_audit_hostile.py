@@ -8,6 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from emq_spark.audit import events as audit_events
+from emq_spark.audit import offset_audit
+from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
+from emq_spark.audit.store import StoreView
+from emq_spark.load import ledger
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from support import resized_trail
@@ -23,11 +28,6 @@ from worked_off import Store
 
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events, segments
-from spark.audit import events as audit_events
-from spark.audit import offset_audit
-from spark.audit.offset_audit import Audit, AuditOptions, audit
-from spark.audit.store import StoreView
-from spark.load import ledger
 
 ALONE = {
     faults.a_clock_that_is_a_minute_behind,  # voids the proof, so that nothing is held to be missing any more

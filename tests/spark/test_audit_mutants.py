@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
+from emq_spark.audit.offset_audit import AuditOptions, audit
 from pyspark.sql import SparkSession
 from support.hostile import lawful, third_faults, third_lawful
 from support.hostile.faults import Planter
@@ -23,7 +24,6 @@ from worked_off import Store
 
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
-from spark.audit.offset_audit import AuditOptions, audit
 
 EACH = 40
 """Mutants of each operator, chosen by a seed from all that there are."""

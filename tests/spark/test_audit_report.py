@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from spark.audit import report
-from spark.audit.charts import Charts, Series
-from spark.audit.findings import Kind
-from spark.audit.owners import Pause
-from spark.audit.result import Audit
-from spark.audit.state import Done
+from emq_spark.audit import report
+from emq_spark.audit.charts import Charts, Series
+from emq_spark.audit.findings import Kind
+from emq_spark.audit.owners import Pause
+from emq_spark.audit.result import Audit
+from emq_spark.audit.state import Done
 
 NOBODY = Series("", 0.0, (0.0,), (0.0,), (0,))
 

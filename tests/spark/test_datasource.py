@@ -180,7 +180,7 @@ def test_what_cannot_be_read_says_so_in_a_line(spark: SparkSession, data: Data) 
 
 
 def test_without_java_or_pyspark_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from spark import packages, session
+    from emq_spark import packages, session
 
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(errors.EMQError, match="needs Java 17 or newer, which is missing; apt install"):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyspark
 import pytest
 from emq_data import Data
+from emq_spark import bundle, session
 
 from emq import errors
-from spark import bundle, session
 
 SCRIPT = """
 import sys
@@ -75,8 +75,12 @@ def test_a_bundle_holds_what_is_read_at_run_time_and_the_entry_points(
 ) -> None:
     assert bundle.main([str(tmp_path / "emq.zip")]) == 0
     names = set(zipfile.ZipFile(tmp_path / "emq.zip").namelist())
-    assert {"spark/source/datasource.py", "storage_adapters/redis/lua/read.lua", "emq/cli/__init__.py"} <= names
-    assert "spark/audit/templates/report.html" in names
+    assert {
+        "spark/emq_spark/source/datasource.py",
+        "storage_adapters/emq_stores/redis/lua/read.lua",
+        "emq/cli/__init__.py",
+    } <= names
+    assert "spark/emq_spark/audit/templates/report.html" in names
     assert any(name.endswith(".sql") for name in names)
     assert any(name.endswith("dist-info/entry_points.txt") for name in names)
     assert not any("__pycache__" in name for name in names)

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import pytest
 from emq_data import Data
+from emq_spark.source import options as so
+from emq_spark.source.messages import MessagesReader, SpansPartition
+from emq_spark.source.progress import Progress
+from emq_spark.source.stream import MessagesStream
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from emq import errors, message
 from emq.app import App
 from emq.storage.log_store import Put, Trim
-from spark.source import options as so
-from spark.source.messages import MessagesReader, SpansPartition
-from spark.source.progress import Progress
-from spark.source.stream import MessagesStream
 
 OFFSET = StructType([StructField("offset", LongType())])
 
@@ -109,8 +109,8 @@ def test_a_read_begins_and_ends_at_a_time(data: Data) -> None:
 def test_a_time_is_found_over_holes_and_among_many_queues_and_large_messages(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark.source.places.CALL_QUEUES", 3)
-    monkeypatch.setattr("spark.source.places.CALL_BYTES", 1)
+    monkeypatch.setattr("emq_spark.source.places.CALL_QUEUES", 3)
+    monkeypatch.setattr("emq_spark.source.places.CALL_BYTES", 1)
     data.create("t", 250)
     chance = random.Random(3)
     wanted = []

@@ -5,20 +5,12 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from pyspark.sql import datasource as ds
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
-
-from emq import errors
-from emq.offsets.lag import SlotLag
-from emq.producer import Outgoing
-from emq.storage.log_store import Batch, Bounds
-from emq.topics.model import Topic, split
-from spark.source import options as so
-from spark.source import schema as source_schema
-from spark.source import write
-from spark.source.filters import Range, Wanted
-from spark.source.progress import Position, Progress, advanced
-from spark.source.spans import (
+from emq_spark.source import options as so
+from emq_spark.source import schema as source_schema
+from emq_spark.source import write
+from emq_spark.source.filters import Range, Wanted
+from emq_spark.source.progress import Position, Progress, advanced
+from emq_spark.source.spans import (
     CALL,
     CALL_BYTES,
     CALL_QUEUES,
@@ -32,7 +24,15 @@ from spark.source.spans import (
     shared_out,
     spans_of,
 )
-from spark.source.tables import shared_by_dead
+from emq_spark.source.tables import shared_by_dead
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from emq import errors
+from emq.offsets.lag import SlotLag
+from emq.producer import Outgoing
+from emq.storage.log_store import Batch, Bounds
+from emq.topics.model import Topic, split
 
 STORE = {"store": "redis://localhost"}
 NAMES, NUMBERS = ("topic", "priority", "group"), ("group", "offset", "published")

@@ -12,35 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from emq_data import Data
+from emq_spark.cli import load_view
 
 from emq import errors
-from emq.cli import load_view
 from emq.settings import Settings
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
-
-from spark import session
-from spark.load import (
-    generator,
-    ledger,
-    ledger_reading,
-    plan_file,
-    task,
-)
-from spark.load import (
-    replay as load_replay,
-)
-from spark.load import (
-    report as load_report,
-)
-from spark.load import (
-    state as load_state,
-)
-from spark.load.generator import LoadOptions
-from spark.load.plan import Plan, Replay
+from emq_spark import session
+from emq_spark.load import generator, ledger, ledger_reading, plan_file, task
+from emq_spark.load import replay as load_replay
+from emq_spark.load import report as load_report
+from emq_spark.load import state as load_state
+from emq_spark.load.generator import LoadOptions
+from emq_spark.load.plan import Plan, Replay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

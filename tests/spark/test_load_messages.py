@@ -17,13 +17,12 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from spark.load import plan_file
-from spark.load import replay as load_replay
-from spark.load.batch import Source
-from spark.load.plan import Replay
-from spark.load.replay import Replayed
-from spark.load.synthetic import Synthetic
+from emq_spark.load import plan_file
+from emq_spark.load import replay as load_replay
+from emq_spark.load.batch import Source
+from emq_spark.load.plan import Replay
+from emq_spark.load.replay import Replayed
+from emq_spark.load.synthetic import Synthetic
 
 
 class Made(NamedTuple):

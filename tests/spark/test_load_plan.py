@@ -11,7 +11,7 @@ from emq import errors
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from spark.load import plan_file
+from emq_spark.load import plan_file
 
 PLANS = sorted((Path(plan_file.__file__).parent / "plans").glob("*.toml"))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from emq_spark.audit.store import QueueView, StoreView
 from support.hostile.told import Row
 
 from emq.trail import events
-from spark.audit.store import QueueView, StoreView
 
 
 class Store:

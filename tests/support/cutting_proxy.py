@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Self
 
-from storage_adapters.redis import scripts
+from emq_stores.redis import scripts
 
 
 class CuttingProxy:

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
+from emq_push.records import tables
+from emq_push.records.endpoints import EndpointSettings
+from emq_push.records.tenants import TenantSettings
+from emq_push.service.service import PushService
+from emq_web import serving
 
 from emq import App, settings
-from emq.api import serving
 from emq.host.host import Host
 from emq.message import Message
-from emq.push.records import tables
-from emq.push.records.endpoints import EndpointSettings
-from emq.push.records.tenants import TenantSettings
-from emq.push.service.service import PushService
 from emq.settings import Address
 from support.browsing import Board
 from support.push_tenant import Tenant

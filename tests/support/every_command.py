@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emq_demo import run as demonstration
+from emq_web.cli import serving_api
 from typer.main import get_command
 
-from emq.cli import consuming, serving_api
+from emq.cli import consuming
 from emq.cli.commands import app
-from emq.demo import run as demonstration
 from support.emq_shell import Shell
 
 TOPIC = "shop"
@@ -142,7 +143,7 @@ def start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving_api, "run", lambda *_: None)
     monkeypatch.setattr(consuming, "run_many", lambda *_: None)
     try:
-        from spark import session
+        from emq_spark import session
     except ModuleNotFoundError:
         return
 

@@ -8,10 +8,11 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple, TypeVar
 
+from emq_push.service.service import PushService
+from emq_web import serving
+from emq_web.limits import Limits
+
 from emq import App, settings
-from emq.api import serving
-from emq.api.limits import Limits
-from emq.push.service.service import PushService
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from emq import errors
 from emq.clock import SystemClock
-from emq.inspect import dead_letters
-from emq.inspect.recall import recall
 from emq.message import Message
+from emq.observe import dead_letters
+from emq.observe.recall import recall
 from emq.producer import Producer
 from emq.topics.model import Kind, State, Topic, split
 from emq.trail.options import TrailOptions

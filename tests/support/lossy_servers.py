@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from emq import servers
-from emq.servers.redis import find_redis
-from emq.servers.redis_cluster import start_redis_cluster
-from emq.servers.redis_node import RedisNode, await_true
-from emq.servers.redis_sentinel import start_redis_sentinels
-from emq.servers.server import LOOPBACK
+import emq_servers as servers
+from emq_servers.redis import find_redis
+from emq_servers.redis_cluster import start_redis_cluster
+from emq_servers.redis_node import RedisNode, await_true
+from emq_servers.redis_sentinel import start_redis_sentinels
+from emq_servers.server import LOOPBACK
 
 _NODE = ("--save", "", "--io-threads", "1", "--repl-diskless-sync-delay", "0")
 

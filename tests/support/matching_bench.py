@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 
-from emq.scheduling.choice.keeping import Keeping
-from emq.scheduling.choice.matching import Matching, Start
-from emq.scheduling.choice.waiting import Waiting
-from emq.scheduling.limits.accounts import Accounts
-from emq.scheduling.model import Costs, Pool
-from emq.scheduling.tasks import Task
+from emq_scheduling.choice.keeping import Keeping
+from emq_scheduling.choice.matching import Matching, Start
+from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.model import Costs, Pool
+from emq_scheduling.tasks import Task
 
 
 class Bench:

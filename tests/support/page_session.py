@@ -298,7 +298,7 @@ def _said(exc: BaseException) -> str:
 
 
 def main() -> int:
-    _PROCESSES.set_forkserver_preload(["emq.cli.commands", "emq.app", "storage_adapters.sql"])
+    _PROCESSES.set_forkserver_preload(["emq.cli.commands", "emq.app", "emq_stores.sql"])
     os.environ["COLUMNS"] = "100"
     try:
         Page(Path(sys.argv[1])).run()

@@ -7,16 +7,17 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from emq_push.service.service import PushService
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.model import Pool
+from emq_scheduling.outcomes import ResourceFailed
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.submitting import Submission
+from emq_scheduling.tasks import Task
+from emq_web import serving
+from emq_web.scheduling import schemas
+
 from emq import App, settings
-from emq.api import serving
-from emq.api.scheduling import schemas
-from emq.push.service.service import PushService
-from emq.scheduling.hosting.attempts import Run
-from emq.scheduling.model import Pool
-from emq.scheduling.outcomes import ResourceFailed
-from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.submitting import Submission
-from emq.scheduling.tasks import Task
 from emq.settings import Address
 from support.browsing import Board
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import httpx
 from aiohttp import web
+from emq_push.service.service import PushService
+from emq_web import application
+from emq_web.limits import Limits
 
 from emq import App, settings
-from emq.api import application
-from emq.api.limits import Limits
-from emq.push.service.service import PushService
 
 URL = "http://api.test"
 

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from emq.cli import pushing
+from emq_push.cli import pushing
+
 from support.push_api import Api, Receiver
 
 PATH = "/v1/tenants/acme/messages"

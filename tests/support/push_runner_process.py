@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from emq_push.service import replay_runner
+from emq_push.service.parts import Parts
+
 import emq
-from emq.push.service import replay_runner
-from emq.push.service.parts import Parts
 
 
 async def main(store: str, database: str, lease_s: float) -> None:

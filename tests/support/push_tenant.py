@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 import sqlalchemy as sa
+from emq_push.records import deliveries, schema, tables
+from emq_push.records.deliveries import Deliveries, Delivery, Selection
+from emq_push.service.parts import Parts
 
 from emq import App, message
 from emq.message import Message
-from emq.push.records import deliveries, schema, tables
-from emq.push.records.deliveries import Deliveries, Delivery, Selection
-from emq.push.service.parts import Parts
 from emq.storage.lane_store import LaneAdd
 
 ONE_SECOND_US = 1_000_000

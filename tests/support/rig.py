@@ -8,21 +8,22 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
+from emq_stores.memory import MemoryStore, World
+
 from emq.allocation.membership import LocalCluster, Membership
 from emq.clock import Clock
 from emq.groups.records import Records
 from emq.host.handlers import Handlers
 from emq.host.host import Host, HostOptions
 from emq.host.surroundings import Services, Storage
-from emq.inspect.admin import Admin
 from emq.loops.timekeeping import Timekeeper
 from emq.message import Message
+from emq.observe.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
 from emq.trail.sink import NullTrail, TrailSink
-from storage_adapters.memory import MemoryStore, World
 from support.doubles import FaultyStore, InlineDatabase
 from support.virtual import LoopClock
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import emq
 from emq import errors
-from emq.inspect import dead_letters
+from emq.observe import dead_letters
 from emq.storage import slot_store
 
 TOPICS: dict[str, dict[str, Any]] = {

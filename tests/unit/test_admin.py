@@ -12,8 +12,8 @@ from support.rig import Rig, rig
 from emq import errors, message
 from emq.clock import SystemClock
 from emq.host.retirement import Retirement
-from emq.inspect.deletion import FAR_FUTURE_MS, TRIES
 from emq.message import Message
+from emq.observe.deletion import FAR_FUTURE_MS, TRIES
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim

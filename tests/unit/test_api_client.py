@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emq import api_client
-from emq.push import client
+import emq_clients as api_client
+from emq_push import client
 
 
 def test_the_push_service_has_its_client_under_its_own_name() -> None:

@@ -17,6 +17,10 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from emq_clients import AsyncPushClient
+from emq_clients.push import answers, operations
+from emq_push.secrets import Secrets
+from emq_web import serving
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from support import push_api
 from support.emq_shell import shell
@@ -24,10 +28,6 @@ from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
 from support.push_api_calls import endpoint_of, hosting, message, post
 
-from emq.api import serving
-from emq.api_client import AsyncPushClient
-from emq.api_client.push import answers, operations
-from emq.push.secrets import Secrets
 from emq.settings import Address
 
 KEY = base64.b64encode(b"k" * 32).decode()

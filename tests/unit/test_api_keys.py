@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from emq_web.limits import Limits, Rates
+from emq_web.problems import Problem
 from support import push_api
 from support.push_api import Api
-
-from emq.api.limits import Limits, Rates
-from emq.api.problems import Problem
 
 
 @pytest.fixture

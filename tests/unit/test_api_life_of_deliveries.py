@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from emq_push.cli import pushing
+from emq_push.service import reconciling
+from emq_push.service.reconciling import Sweep
 from support import push_api
 from support.push_api import Api, Receiver
-
-from emq.cli import pushing
-from emq.push.service import reconciling
-from emq.push.service.reconciling import Sweep
 
 T = "/v1/tenants/t1"
 

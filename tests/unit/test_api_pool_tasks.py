@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from emq_push.service.service import PushService
+from emq_scheduling import finding
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.records.ends import End, EndLog
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.submitting import Submitter
+from emq_scheduling.tasks import Task
 from support import push_api
 from support.pools import POOL
 from support.push_api import Api
 
 from emq import App, errors, settings
-from emq.push.service.service import PushService
-from emq.scheduling import finding
-from emq.scheduling.hosting.attempts import Run
-from emq.scheduling.records.ends import End, EndLog
-from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.submitting import Submitter
-from emq.scheduling.tasks import Task
 
 SMS = "/v1/pools/sms"
 TASKS = f"{SMS}/tasks"

@@ -11,16 +11,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from emq_scheduling.forecast import what_if
+from emq_scheduling.model import Pool, Resource, TaskType
+from emq_scheduling.pools import documents
+from emq_scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
+from emq_scheduling.records.snapshots import Snapshots
+from emq_web.scheduling.desk import MOST_FORECASTS
 from support import push_api
 from support.pools import POOL
 from support.push_api import Api
-
-from emq.api.scheduling.desk import MOST_FORECASTS
-from emq.scheduling.forecast import what_if
-from emq.scheduling.model import Pool, Resource, TaskType
-from emq.scheduling.pools import documents
-from emq.scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
-from emq.scheduling.records.snapshots import Snapshots
 
 SMS = "/v1/pools/sms"
 

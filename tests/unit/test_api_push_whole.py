@@ -7,11 +7,10 @@ import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from emq_push.cli import pushing
 from standardwebhooks.webhooks import Webhook
 from support import push_api
 from support.http_receiver import HttpReceiver
-
-from emq.cli import pushing
 
 KEY = base64.b64encode(b"k" * 32).decode()
 ENDPOINTS = "/v1/tenants/acme/endpoints"

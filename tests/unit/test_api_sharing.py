@@ -8,16 +8,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from emq_web import connections
+from emq_web.access import CALLER
+from emq_web.admission import STRANGERS_DROPPED, Admission
+from emq_web.connections import Doors
+from emq_web.limits import STRANGERS, Limits, Rates, Room, Turns
+from emq_web.problems import Problem
 from starlette.types import Message
 from support import push_api
 from support.push_api import Api
-
-from emq.api import connections
-from emq.api.access import CALLER
-from emq.api.admission import STRANGERS_DROPPED, Admission
-from emq.api.connections import Doors
-from emq.api.limits import STRANGERS, Limits, Rates, Room, Turns
-from emq.api.problems import Problem
 
 PATH = "/v1/tenants/acme/messages"
 

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from emq_push.endpoint import DISABLED, URL
+from emq_push.service.host_changes import HostChanges
 from support import push_api
 from support.push_api import Api
 from support.push_api_calls import endpoint_of
-
-from emq.push.endpoint import DISABLED, URL
-from emq.push.service.host_changes import HostChanges
 
 TENANT = "/v1/tenants/acme"
 SETTINGS = {

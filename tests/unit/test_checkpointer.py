@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
 from support.virtual import virtual
@@ -26,7 +27,6 @@ from emq.quota.counter import WindowCounter
 from emq.storage import marks
 from emq.storage.log_store import Put
 from emq.topics.model import Topic, TopicOptions
-from storage_adapters.memory import MemoryStore
 
 
 class Saved:

@@ -18,7 +18,7 @@ from emq.allocation.records import Order, Running
 from emq.cli import cluster, host_view, hosts, plan, plan_view, session
 from emq.cli.cluster import DatabaseView
 from emq.host.statistics import HostStatistics, Rates, Totals
-from emq.inspect.snapshots import AgedSnapshot
+from emq.observe.snapshots import AgedSnapshot
 from emq.topics.model import Topic
 
 

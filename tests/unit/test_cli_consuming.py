@@ -6,9 +6,10 @@ import asyncio
 import logging
 
 import pytest
+from emq_push.cli import pushing
 
 import emq
-from emq.cli import consuming, pushing
+from emq.cli import consuming
 from emq.settings import Settings
 
 

@@ -10,7 +10,7 @@ from support.emq_shell import Shell, shell
 
 from emq import errors
 from emq.cli import exit_codes, many_topics
-from emq.inspect.admin import Admin
+from emq.observe.admin import Admin
 from emq.topics.model import Topic
 
 

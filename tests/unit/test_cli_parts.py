@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from emq_push.cli import pushing
 
 from emq import errors, plurals
-from emq.cli import binding, message_lines, output, pushing, topic_settings
+from emq.cli import binding, message_lines, output, topic_settings
 from emq.host.handlers import Handlers
-from emq.inspect import epochs
+from emq.observe import epochs
 
 
 class Dripping(io.RawIOBase):

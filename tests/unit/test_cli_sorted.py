@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emq_demo import leftovers
 from support.emq_shell import Shell, opened, shell
 
 from emq import errors
 from emq.app import App
 from emq.cli import times, topic_settings, topics
-from emq.demo import leftovers
-from emq.schedule import delay_levels
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
+from emq.timetable import delay_levels
 from emq.topics import model
 
 EPOCH = 0

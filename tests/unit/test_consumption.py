@@ -15,7 +15,7 @@ from emq.cli.cluster import DatabaseView
 from emq.host import statistics
 from emq.host.consumption import LATE_S, Consumption, Unconsumed
 from emq.host.ownership import Ownership
-from emq.inspect.snapshots import AgedSnapshot
+from emq.observe.snapshots import AgedSnapshot
 
 DRAIN_S = 10.0
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emq_stores.memory import MemoryStore
 
 import emq
 from emq import errors, message
 from emq.host import retirement
-from emq.inspect import dead_letters
-from emq.inspect.dead_letters import Selection
 from emq.message import Message
+from emq.observe import dead_letters
+from emq.observe.dead_letters import Selection
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.model import Topic, split
-from storage_adapters.memory import MemoryStore
 
 TOPIC = split(Topic("orders", 100.0, 50.0))
 START_MS = 1_700_000_000_000
@@ -45,7 +45,7 @@ class Clock:
 
 @pytest.fixture
 async def store() -> AsyncIterator[MemoryStore]:
-    from storage_adapters.memory import World
+    from emq_stores.memory import World
 
     made = MemoryStore(World(Clock()))
     for i in range(12):

@@ -19,9 +19,9 @@ from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.loops.lease import Lease
 from emq.message import Message
-from emq.places import sharing
 from emq.quota.counter import Counter as GroupCounter
 from emq.quota.counter import WindowCounter
+from emq.quota.places import sharing
 from emq.quota.smooth import SmoothCounter
 from emq.topics.model import Topic
 

@@ -8,8 +8,8 @@ import pytest
 from support.scraped import Scraped
 
 from emq.groups.deliveries import SIZES
-from emq.metrics import exposition
-from emq.metrics.families import Family, Histogram, counter, gauge, one
+from emq.observe.metrics import exposition
+from emq.observe.metrics.families import Family, Histogram, counter, gauge, one
 
 
 def page(*families: Family) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from emq_stores.memory import MemoryStore, World
 from support.recorded_events import RecordedEvents
 from support.rig import until
 from support.virtual import LoopClock, virtual
@@ -24,7 +25,6 @@ from emq.groups.priority import policy_for
 from emq.message import Message
 from emq.quota.counter import WindowCounter
 from emq.topics.model import Topic, TopicOptions
-from storage_adapters.memory import MemoryStore, World
 
 
 class Records(logging.Handler):

@@ -14,7 +14,7 @@ import emq
 from emq import errors, message
 from emq.dispatch import failure_place
 from emq.dispatch.failure_place import MAX_PLACE, place_of
-from emq.inspect import dead_letters
+from emq.observe import dead_letters
 from emq.storage import reasons
 from emq.storage.lane_store import LaneAdd
 from emq.testing import Harness
@@ -136,8 +136,9 @@ async def test_each_failed_attempt_of_a_dead_letter_says_where_it_failed(kind: A
 
 
 async def test_letters_of_earlier_versions_have_no_places() -> None:
+    from emq_stores.memory import MemoryStore
+
     from emq.topics.model import Topic, split
-    from storage_adapters.memory import MemoryStore
 
     store, topic = MemoryStore(), split(Topic("orders", 10))
     m = message.Message("m", b"x", attempt=1, error="HTTP 503", history=[(5, "HTTP 503")])

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
 from support.rig import until
@@ -32,7 +33,6 @@ from emq.quota.counter import WindowCounter
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.log_store import Put, Read
 from emq.topics.model import Kind, Topic, TopicOptions
-from storage_adapters.memory import MemoryStore, World
 
 
 async def ignore(m: Message) -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from emq.dispatch.flight import Flight
-from emq.places.sharing import HoldingTimes
+from emq.quota.places.sharing import HoldingTimes
 
 
 class Owner:

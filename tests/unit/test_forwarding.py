@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
 from support.rig import until
 from support.virtual import LoopClock, virtual
@@ -24,7 +25,6 @@ from emq.quota.counter import WindowCounter
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
-from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 7
 TWO = Topic("orders", 100, active_groups=2, groups=2)

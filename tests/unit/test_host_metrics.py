@@ -21,7 +21,7 @@ from emq.host.host import Host, HostOptions
 from emq.host.lag_parts import Part
 from emq.host.surroundings import Services, Storage
 from emq.message import Message
-from emq.metrics import exposition, health, host_families
+from emq.observe.metrics import exposition, health, host_families
 from emq.settings import Settings
 from emq.topics.model import State
 

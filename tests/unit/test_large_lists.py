@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 
 from emq import message
 from emq.cli import session
 from emq.cli.session import Session
-from emq.inspect import dead_letters, recall
-from emq.inspect import planned as book
-from emq.inspect.dead_letters import Letter
 from emq.message import Message
+from emq.observe import dead_letters, recall
+from emq.observe import planned as book
+from emq.observe.dead_letters import Letter
 from emq.storage.lane_store import LaneAdd, LaneStore
 from emq.storage.slot_store import Keep
 from emq.storage.slot_store import SlotAdd as Member
 from emq.topics.model import Kind, Topic, split
-from storage_adapters.memory import MemoryStore
 
 MB = 1 << 20
 TOPIC = split(Topic("orders", 200.0, 50.0))

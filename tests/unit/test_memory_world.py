@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from storage_adapters.memory import World
+from emq_stores.memory import World
 
 
 def test_instances_hear_of_lost_writes_in_the_order_in_which_they_joined() -> None:

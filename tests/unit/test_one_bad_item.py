@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
 from support.rig import Seen, rig, running, until
 from support.virtual import LoopClock, virtual
@@ -25,7 +26,6 @@ from emq.storage.durability import Durability
 from emq.storage.slot_store import SlotSettle, SlotVerdict
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail import events
-from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 5
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
+from emq_push.service import keys
+from emq_web.limits import Limits
 from support import push_api
 from support.push_api import Api
-
-from emq.api.limits import Limits
-from emq.push.service import keys
 
 SAME_SITE = {"origin": push_api.URL, "sec-fetch-site": "same-origin"}
 

@@ -8,18 +8,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from emq_scheduling.forecast.prediction import TypeForecast
+from emq_scheduling.model import Hours, Pool, Resource
+from emq_scheduling.pools.catalog import Stored
+from emq_scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq_scheduling.records.snapshots import Snapshots
+from emq_web.pages import pools_screen
+from emq_web.pages.pool_what_if import TypeCompared
+from emq_web.scheduling import schemas, verdicts
 from support import push_api
 from support.pools import POOL
 from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
-
-from emq.api.pages import pools_screen
-from emq.api.pages.pool_what_if import TypeCompared
-from emq.api.scheduling import schemas, verdicts
-from emq.scheduling.forecast.prediction import TypeForecast
-from emq.scheduling.model import Hours, Pool, Resource
-from emq.scheduling.pools.catalog import Stored
-from emq.scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
-from emq.scheduling.records.snapshots import Snapshots
 
 NOW = 1_700_000_000.0
 SMS = schemas.converted(POOL, Pool, "the pool")

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from emq_clients import ApiError, ApiUnavailable, AsyncPoolClient, PoolClient, transport
+from emq_clients.pools import answers, client, operations
+from emq_push.service.service import PushService
+from emq_scheduling import Pool, Resource, Run, Scheduling, Task
+from emq_web import serving
 from support import api_operations
 from support.pools import POOL
 from support.served import served
 
 from emq import App, errors, settings
-from emq.api import serving
-from emq.api_client import ApiError, ApiUnavailable, AsyncPoolClient, PoolClient, transport
-from emq.api_client.pools import answers, client, operations
-from emq.push.service.service import PushService
-from emq.scheduling import Pool, Resource, Run, Scheduling, Task
 from emq.settings import Address
 
 Service = tuple[str, str]

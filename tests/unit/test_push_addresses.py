@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 import yarl
+from emq_push import addresses
+from emq_push.addresses import AddressFilter
+from emq_push.endpoint import Endpoint
+from emq_push.pusher import Pusher
+from emq_push.resolver import FairResolver
 from hypothesis import given
 from hypothesis import strategies as st
 from support.served import served
 
 from emq import errors, settings
 from emq.message import Message
-from emq.push import addresses
-from emq.push.addresses import AddressFilter
-from emq.push.endpoint import Endpoint
-from emq.push.pusher import Pusher
-from emq.push.resolver import FairResolver
 
 FORBIDDEN = [
     *("127.0.0.1", "127.255.255.254", "::1", "0.0.0.0", "::"),
@@ -137,7 +137,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
         ]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr("emq.push.http.build_resolver", FairResolver)
+    monkeypatch.setattr("emq_push.http.build_resolver", FairResolver)
 
 
 async def reason(url: str, addresses: AddressFilter | None = None) -> str:
@@ -179,7 +179,7 @@ async def test_a_name_that_leads_elsewhere_than_it_did_does_not_connect(
     server: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, asked = server
-    monkeypatch.setattr("emq.push.http.DNS_TTL_S", 0)
+    monkeypatch.setattr("emq_push.http.DNS_TTL_S", 0)
     resolving(monkeypatch, "8.8.8.8", "127.0.0.1")
     socket.getaddrinfo("shop.example", port)  # the check that a registration would make
     assert "is not allowed" in await reason(f"http://shop.example:{port}/")

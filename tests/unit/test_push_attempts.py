@@ -7,17 +7,17 @@ import asyncio
 import pytest
 import yarl
 from aiohttp import web
+from emq_push.addresses import AddressFilter
+from emq_push.attempts import Attempt
+from emq_push.endpoint import Endpoint
+from emq_push.masking import Masking
+from emq_push.pusher import Pusher, Reports
+from emq_push.schedule import RECOMMENDED_ATTEMPTS, RECOMMENDED_S, Schedule
 from support.http_receiver import HttpReceiver
 
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.push.addresses import AddressFilter
-from emq.push.attempts import Attempt
-from emq.push.endpoint import Endpoint
-from emq.push.masking import Masking
-from emq.push.pusher import Pusher, Reports
-from emq.push.schedule import RECOMMENDED_ATTEMPTS, RECOMMENDED_S, Schedule
 
 NOW_S = 1_700_000_000.0
 DAY_S = 86_400

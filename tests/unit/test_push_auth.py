@@ -14,6 +14,12 @@ from typing import Any
 import pytest
 import yarl
 from aiohttp import web
+from emq_push import handshake
+from emq_push.addresses import AddressFilter
+from emq_push.attempts import Attempt
+from emq_push.endpoint import Endpoint
+from emq_push.oauth2 import REFUSED_S
+from emq_push.pusher import Pusher, Reports
 from support.authority import Authority
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
@@ -21,12 +27,6 @@ from support.http_receiver import HttpReceiver, Request
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.push import handshake
-from emq.push.addresses import AddressFilter
-from emq.push.attempts import Attempt
-from emq.push.endpoint import Endpoint
-from emq.push.oauth2 import REFUSED_S
-from emq.push.pusher import Pusher, Reports
 from emq.topics import model
 
 NOW_S = 1_700_000_000.0

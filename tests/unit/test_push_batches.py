@@ -9,18 +9,18 @@ from collections.abc import Mapping
 
 import pytest
 from aiohttp import web
+from emq_push.addresses import AddressFilter
+from emq_push.batches import MOST_BYTES
+from emq_push.cli.pushing import with_push
+from emq_push.endpoint import Endpoint
+from emq_push.pusher import Pusher
+from emq_push.schedule import Schedule
 from standardwebhooks.webhooks import Webhook
 from support.http_receiver import HttpReceiver, Request
 
 import emq
 from emq import errors, settings
-from emq.cli.pushing import with_push
 from emq.message import Message
-from emq.push.addresses import AddressFilter
-from emq.push.batches import MOST_BYTES
-from emq.push.endpoint import Endpoint
-from emq.push.pusher import Pusher
-from emq.push.schedule import Schedule
 from emq.topics import model
 
 ANY = AddressFilter(("*",))

@@ -12,18 +12,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from emq_clients import transport
+from emq_clients.push import cluster
+from emq_push.client import ApiUnavailable, AsyncPushClient, PushClient, PushError, answers, operations
+from emq_push.service.service import PushService
+from emq_web import serving
+from emq_web.cluster import PlannedHostShown, PlanShown
 from support import api_operations, push_api, push_hosts
 from support.http_receiver import HttpReceiver
 from support.push_api_calls import hosting
 from support.served import served
 
 from emq import App, errors, settings
-from emq.api import serving
-from emq.api.cluster import PlannedHostShown, PlanShown
-from emq.api_client import transport
-from emq.api_client.push import cluster
-from emq.push.client import ApiUnavailable, AsyncPushClient, PushClient, PushError, answers, operations
-from emq.push.service.service import PushService
 from emq.settings import Address
 
 URL = "https://hooks.example/in"

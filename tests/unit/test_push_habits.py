@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from emq.push import habits
-from emq.push.habits import AT_ONCE_S, KNOWN_S, Habits
-from emq.push.turns import Place
+from emq_push import habits
+from emq_push.habits import AT_ONCE_S, KNOWN_S, Habits
+from emq_push.turns import Place
 
 PLACE: Place = ("a.example", 443, "https", None)
 OTHER: Place = ("b.example", 443, "https", None)

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import yarl
+from emq_push.addresses import AddressFilter
+from emq_push.endpoint import Endpoint
+from emq_push.pusher import Pusher
+from emq_push.resolver import LOOKUPS, FairResolver
 from support.served import served
 
 from emq import errors
 from emq.message import Message
-from emq.push.addresses import AddressFilter
-from emq.push.endpoint import Endpoint
-from emq.push.pusher import Pusher
-from emq.push.resolver import LOOKUPS, FairResolver
 
 SOON_S = 5.0
 ANY = AddressFilter(("*",))
@@ -54,7 +54,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return real("127.0.0.1" if str(host).startswith("well") else host, port, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr("emq.push.http.build_resolver", FairResolver)
+    monkeypatch.setattr("emq_push.http.build_resolver", FairResolver)
     yield asked
     gate.set()
 

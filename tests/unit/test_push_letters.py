@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from emq_push.records.cursors import InvalidCursor
+from emq_push.service import again, letters
+from emq_push.service.host_facts import HostView
+from emq_push.service.letters import DeadCount, LetterFilter, LetterService
+from emq_push.service.reading import ReadingService
+from emq_push.service.refusals import Conflict, Invalid, NotFound, TryAgain
+from emq_push.service.resending import ResendingService
 from support.push_tenant import Tenant
 
 from emq import App, errors
-from emq.push.records.cursors import InvalidCursor
-from emq.push.service import again, letters
-from emq.push.service.host_facts import HostView
-from emq.push.service.letters import DeadCount, LetterFilter, LetterService
-from emq.push.service.reading import ReadingService
-from emq.push.service.refusals import Conflict, Invalid, NotFound, TryAgain
-from emq.push.service.resending import ResendingService
 from emq.storage.lane_store import LaneClaim
 
 

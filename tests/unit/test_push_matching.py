@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 import pytest
-
-from emq.push.records.endpoints import Endpoint, EndpointSettings, Filter
-from emq.push.service import matching
-from emq.push.service.matching import Matcher
+from emq_push.records.endpoints import Endpoint, EndpointSettings, Filter
+from emq_push.service import matching
+from emq_push.service.matching import Matcher
 
 
 def endpoint(id_: str, **settings: Any) -> Endpoint:

@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 import yarl
+from emq_push import outages
+from emq_push.attempts import Attempt
+from emq_push.cli.pushing import with_push
+from emq_push.endpoint import Endpoint
+from emq_push.outages import FEWEST, FORGET_S, NOTE_AFTER_S, Outages
+from emq_push.pusher import Pusher, Reports
 from support.http_receiver import HttpReceiver
 
 import emq
 from emq import errors, settings
-from emq.cli.pushing import with_push
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.push import outages
-from emq.push.attempts import Attempt
-from emq.push.endpoint import Endpoint
-from emq.push.outages import FEWEST, FORGET_S, NOTE_AFTER_S, Outages
-from emq.push.pusher import Pusher, Reports
 
 NOW_S = 1_700_000_000.0
 DAY_S = 86_400.0
@@ -125,7 +125,7 @@ async def test_five_days_of_failure_disable_an_endpoint(monkeypatch: pytest.Monk
         waits.append(delay)
         await real(0)
 
-    monkeypatch.setattr("emq.push.outages.asyncio.sleep", sleep)
+    monkeypatch.setattr("emq_push.outages.asyncio.sleep", sleep)
     await fail(found, catalog, clock, NOTE_AFTER_S + 3600)
     await real(0.01)
     assert catalog.endpoint.failing_since == pytest.approx(NOW_S + 3600, abs=1)

@@ -11,16 +11,15 @@ from typing import Any
 
 import httpx
 import pytest
+from emq_push.cli import pushing
+from emq_push.records.endpoints import EndpointSettings
+from emq_push.records.tenants import TenantSettings
+from emq_push.service.tenants import TenantService
+from emq_push.service.upkeep import Upkeep
 from support import push_api
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver
 from support.push_api import Api
-
-from emq.cli import pushing
-from emq.push.records.endpoints import EndpointSettings
-from emq.push.records.tenants import TenantSettings
-from emq.push.service.tenants import TenantService
-from emq.push.service.upkeep import Upkeep
 
 TENANT = "/v1/tenants/acme"
 ENDPOINTS = f"{TENANT}/endpoints"

@@ -17,6 +17,14 @@ import pytest
 import yaml
 import yarl
 from aiohttp import web
+from emq_push import addresses, handshake, proxy
+from emq_push.addresses import AddressFilter, ForbiddenAddress
+from emq_push.attempts import Attempt, NoSink
+from emq_push.endpoint import Endpoint
+from emq_push.proxy import Proxy
+from emq_push.pusher import Pusher, Reports
+from emq_push.service.reach import Reach
+from emq_push.service.refusals import Invalid
 from support.authority import Authority
 from support.connect_proxy import ConnectProxy
 from support.http_receiver import HttpReceiver, Request
@@ -26,14 +34,6 @@ from support.served import served
 from emq import errors, settings
 from emq.clock import ManualClock
 from emq.message import Message
-from emq.push import addresses, handshake, proxy
-from emq.push.addresses import AddressFilter, ForbiddenAddress
-from emq.push.attempts import Attempt, NoSink
-from emq.push.endpoint import Endpoint
-from emq.push.proxy import Proxy
-from emq.push.pusher import Pusher, Reports
-from emq.push.service.reach import Reach
-from emq.push.service.refusals import Invalid
 from emq.topics import model
 
 HTTPS, HTTP = "https://hooks.example/in", "http://plain.example:8080/in"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from emq_push.records.endpoints import Endpoint, EndpointSettings
+from emq_push.service import endpoint_topics
+
 from emq import App, Message
-from emq.push.records.endpoints import Endpoint, EndpointSettings
-from emq.push.service import endpoint_topics
 from emq.testing import Harness
 
 

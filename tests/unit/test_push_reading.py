@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 import sqlalchemy as sa
+from emq_push.records import tables
+from emq_push.records.cursors import InvalidCursor
+from emq_push.service.cluster import ClusterService
+from emq_push.service.host_facts import HostView
+from emq_push.service.lagging import LaggingService, total
+from emq_push.service.reading import DeliveryFilter, ReadingService, ShownDelivery
+from emq_push.service.refusals import Conflict, NotFound
+from emq_push.service.states import State
 from support import push_hosts
 from support.push_tenant import ONE_SECOND_US, Tenant
 
 from emq import App
 from emq.host.statistics import ThrottledTopic, WatchedTenant
-from emq.push.records import tables
-from emq.push.records.cursors import InvalidCursor
-from emq.push.service.cluster import ClusterService
-from emq.push.service.host_facts import HostView
-from emq.push.service.lagging import LaggingService, total
-from emq.push.service.reading import DeliveryFilter, ReadingService, ShownDelivery
-from emq.push.service.refusals import Conflict, NotFound
-from emq.push.service.states import State
 
 EVERY = DeliveryFilter()
 
@@ -143,8 +143,8 @@ async def test_the_deliveries_of_a_message_in_pages(tenant: Tenant) -> None:
 async def test_a_filtered_page_ends_after_a_bounded_number_of_rows(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq.push.service.reading.LOOKED_AT", 40)
-    monkeypatch.setattr("emq.push.service.reading.CHUNK", 9)
+    monkeypatch.setattr("emq_push.service.reading.LOOKED_AT", 40)
+    monkeypatch.setattr("emq_push.service.reading.CHUNK", 9)
     await tenant.add(1, "delivered", event_type="rare.one", ago_s=1000)
     await tenant.add(100, "delivered", first=100)
     page = await reading(tenant).deliveries(tenant.id, DeliveryFilter(event_types=("rare.one",)), 5)

@@ -12,15 +12,15 @@ from typing import cast
 import pytest
 import yarl
 from aiohttp.abc import AbstractResolver, ResolveResult
+from emq_push import resolver
+from emq_push.addresses import AddressFilter
+from emq_push.endpoint import Endpoint
+from emq_push.pusher import Pusher
+from emq_push.resolver import NAMES, NoNameServer, WatchedResolver, build_resolver
 from support.http_receiver import HttpReceiver
 
 from emq import errors
 from emq.message import Message
-from emq.push import resolver
-from emq.push.addresses import AddressFilter
-from emq.push.endpoint import Endpoint
-from emq.push.pusher import Pusher
-from emq.push.resolver import NAMES, NoNameServer, WatchedResolver, build_resolver
 
 SOON_S = 3.0
 
@@ -63,7 +63,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NameServer]:
     loop = asyncio.get_running_loop()
     transport, found = await loop.create_datagram_endpoint(NameServer, ("127.0.0.1", 0))
     place = "127.0.0.1:{}".format(transport.get_extra_info("sockname")[1])
-    monkeypatch.setattr("emq.push.http.build_resolver", lambda: build_resolver([place]))
+    monkeypatch.setattr("emq_push.http.build_resolver", lambda: build_resolver([place]))
     yield found
     transport.close()
 

@@ -9,15 +9,15 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from emq_push.endpoint import Endpoint, Endpoints
+from emq_push.pusher import Pusher
+from emq_push.reencryption import reencrypt
+from emq_push.secrets import Secrets
+from emq_push.service.topic_fields import Auth, TopicFields
 from support.emq_shell import Shell, shell
 
 from emq import App, errors
 from emq.message import Message
-from emq.push.endpoint import Endpoint, Endpoints
-from emq.push.pusher import Pusher
-from emq.push.reencryption import reencrypt
-from emq.push.secrets import Secrets
-from emq.push.service.topic_fields import Auth, TopicFields
 from emq.settings import load, shown
 from emq.topics import catalog_file, model, secret_attributes
 

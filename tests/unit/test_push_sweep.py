@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from emq_push.service import reconciling
+from emq_push.service.reconciling import Sweep
 from support.push_tenant import ONE_SECOND_US, Tenant
 
 from emq import App
-from emq.push.service import reconciling
-from emq.push.service.reconciling import Sweep
 from emq.storage.lane_store import LaneAdd, LaneClaim
 
 

@@ -8,10 +8,9 @@ from typing import cast
 
 import aiohttp
 import yarl
-
-from emq.push.turns import STEP_S, STEPS, Turns
-from emq.push.wire import Answer, Wire
-from emq.push.wires import Wires
+from emq_push.turns import STEP_S, STEPS, Turns
+from emq_push.wire import Answer, Wire
+from emq_push.wires import Wires
 
 HERE = ("shop.example", 80, "http", None)
 THERE = ("mart.example", 80, "http", None)

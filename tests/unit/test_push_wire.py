@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 import pytest
 import yarl
+from emq_push import verdict
+from emq_push.addresses import AddressFilter
+from emq_push.http import Connections
+from emq_push.wire import BODY_BYTES, BODY_TIMEOUT_S, FIELD_BYTES, HEAD_BYTES, Answer, NotHTTP
+from emq_push.wires import Wires, head_of
 from support.served import served
-
-from emq.push import verdict
-from emq.push.addresses import AddressFilter
-from emq.push.http import Connections
-from emq.push.wire import BODY_BYTES, BODY_TIMEOUT_S, FIELD_BYTES, HEAD_BYTES, Answer, NotHTTP
-from emq.push.wires import Wires, head_of
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -253,7 +252,7 @@ async def test_a_time_out_closes_the_connection_and_leaves_no_timer() -> None:
 
 
 async def test_idle_connections_are_dropped_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emq.push.wires.KEEPALIVE_S", 0.1)
+    monkeypatch.setattr("emq_push.wires.KEEPALIVE_S", 0.1)
     server = Server(NO_CONTENT, at_once=5)
     async with server.asked() as post:
         await asyncio.gather(*[post() for _ in range(5)])
@@ -300,7 +299,7 @@ async def test_a_slow_connection_has_its_own_time_out(monkeypatch: pytest.Monkey
         await asyncio.sleep(60)
         raise AssertionError
 
-    monkeypatch.setattr("emq.push.wires.CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("emq_push.wires.CONNECT_TIMEOUT_S", 0.05)
     url = yarl.URL("http://shop.example/")
     for timeout_s, reason in ((0.04, "timeout after 0.04 s"), (10.0, "connect timeout")):
         with pytest.raises(TimeoutError) as caught:

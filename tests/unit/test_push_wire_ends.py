@@ -13,12 +13,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yarl
+from emq_push.addresses import AddressFilter
+from emq_push.http import Connections
+from emq_push.wire import Answer, NotHTTP
 from support.authority import Authority
 from support.raw_server import RawConnection, RawServer
-
-from emq.push.addresses import AddressFilter
-from emq.push.http import Connections
-from emq.push.wire import Answer, NotHTTP
 
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
 TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n"

@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 
 import redis.exceptions
-
-from storage_adapters.redis.sentinels import OneAtATime
+from emq_stores.redis.sentinels import OneAtATime
 
 
 class AnsweringSentinel:

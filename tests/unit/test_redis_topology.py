@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from storage_adapters.redis.topology import HASH_SLOTS, Topology
+from emq_stores.redis.topology import HASH_SLOTS, Topology
 
 
 class SlowToClose:

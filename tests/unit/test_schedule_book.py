@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.recorded_trail import RecordedTrail
 
 from emq import errors, message
-from emq.inspect import planned as book
-from emq.inspect.planned import Planned
 from emq.message import Message
-from emq.schedule import schedule
+from emq.observe import planned as book
+from emq.observe.planned import Planned
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
+from emq.timetable import schedule
 from emq.topics.model import Kind, Topic, split
 from emq.trail.events import Recalled
-from storage_adapters.memory import MemoryStore
 
 TOPIC = split(Topic("orders", 200.0, 50.0))
 START = 1_800_000_000_000

@@ -11,8 +11,8 @@ from support.emq_shell import Shell, opened, shell
 from emq import message
 from emq.app import App
 from emq.message import Message
-from emq.schedule import delay_levels, schedule
 from emq.storage.lane_store import LaneAdd
+from emq.timetable import delay_levels, schedule
 
 NOW_MS = int(time.time() * 1000)
 HOUR_MS = 3_600_000

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
 from support.recorded_trail import RecordedTrail
@@ -19,17 +20,16 @@ from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
-from emq.inspect import planned
 from emq.message import Message
+from emq.observe import planned
 from emq.quota.counter import WindowCounter
-from emq.schedule import firing
-from emq.schedule import schedule as spec
-from emq.schedule.firing import Firing
-from emq.schedule.schedule import Schedule
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
+from emq.timetable import firing
+from emq.timetable import schedule as spec
+from emq.timetable.firing import Firing
+from emq.timetable.schedule import Schedule
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail.events import Published
-from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 5
 LANE = "t/0"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.schedule import delay_levels
+from emq.timetable import delay_levels
 from emq.topics.model import MAX_DELAY_S, Topic, TopicOptions
 
 TOPIC = Topic("orders", 10, options=TopicOptions(delay_levels=delay_levels.ROCKETMQ))

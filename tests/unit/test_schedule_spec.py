@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.schedule import occurrences as course
-from emq.schedule import schedule as spec
-from emq.schedule.occurrences import MISSED_AFTER_MS, STEPS
-from emq.schedule.schedule import Schedule
+from emq.timetable import occurrences as course
+from emq.timetable import schedule as spec
+from emq.timetable.occurrences import MISSED_AFTER_MS, STEPS
+from emq.timetable.schedule import Schedule
 
 START = 1_800_000_000_000
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
 from support.recorded_trail import RecordedTrail
@@ -23,14 +24,13 @@ from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
-from emq.inspect import dead_letters, planned
 from emq.message import Message, decode, encode_retry
+from emq.observe import dead_letters, planned
 from emq.quota.counter import WindowCounter
 from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail import events
-from storage_adapters.memory import MemoryStore, World
 
 EPOCH = 5
 

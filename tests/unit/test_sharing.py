@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from emq.places import sharing
-from emq.places.sharing import Crowd, HoldingTimes
+from emq.quota.places import sharing
+from emq.quota.places.sharing import Crowd, HoldingTimes
 
 
 def test_the_longer_places_are_held_the_earlier_the_host_is_full() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-
-from storage_adapters.sql.damage import Damage, damaged
+from emq_stores.sql.damage import Damage, damaged
 
 
 @pytest.mark.parametrize(("later_s", "refused"), [(0.0, True), (0.99, True), (1.01, False)])
@@ -14,7 +13,7 @@ def test_known_damage_is_looked_at_again_after_a_second(
     later_s: float, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = SimpleNamespace(s=50.0)
-    monkeypatch.setattr("storage_adapters.sql.damage.time", SimpleNamespace(monotonic=lambda: now.s))
+    monkeypatch.setattr("emq_stores.sql.damage.time", SimpleNamespace(monotonic=lambda: now.s))
     error, known = damaged("queue 'q'", "its tail is text", "correct it"), Damage()
     known.found("put", "q", error)
     now.s += later_s

@@ -9,7 +9,7 @@ import pytest
 
 from emq.database import statements
 
-STORE, CATALOG = "storage_adapters.sql", "emq.database"
+STORE, CATALOG = "emq_stores.sql", "emq.database"
 
 
 def names(package: str, dialect: str) -> list[str]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import test_catalog
+from emq_stores.sql import SqlStore, host_lock, hostlock, open_store
+from emq_stores.sql.tables import STORE
 
 from emq import errors
 from emq.database import Database
@@ -18,8 +20,6 @@ from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
-from storage_adapters.sql import SqlStore, host_lock, hostlock, open_store
-from storage_adapters.sql.tables import STORE
 
 QUEUE = "shop/0/high"
 

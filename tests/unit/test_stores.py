@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 from typing import NoReturn
 
 import pytest
+from emq_stores.memory import MemoryStore, World, forget
 
 from emq import errors
 from emq.database import urls
@@ -14,7 +15,6 @@ from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Read, Trim
 from emq.storage.opening import hide_password, open_store
 from emq.storage.store import Store
-from storage_adapters.memory import MemoryStore, World, forget
 
 ONLINE, SANDBOX = Environment
 
@@ -39,7 +39,7 @@ async def test_a_scheme_without_adapter_is_named_along_with_those_there_are(url:
 
 
 async def test_a_scheme_with_a_plus_is_a_scheme_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    registered(monkeypatch, **{"redis": "no.such.module:f", "redis+cluster": "storage_adapters.memory:open_store"})
+    registered(monkeypatch, **{"redis": "no.such.module:f", "redis+cluster": "emq_stores.memory:open_store"})
     with pytest.raises(errors.InvalidSettings, match="memory: for a private store"):
         await open_store("redis+cluster://host/0", ONLINE)
 

@@ -13,7 +13,7 @@ import pytest
 
 from emq import errors
 from emq.host.handlers import Handlers, with_timeout
-from emq.places.threads import REPLACE_S, Threads
+from emq.quota.places.threads import REPLACE_S, Threads
 
 
 @pytest.fixture

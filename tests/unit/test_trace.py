@@ -18,12 +18,12 @@ from support.recorded_trail import RecordedTrail
 from emq import errors, message
 from emq.app import App
 from emq.host.statistics import HostStatistics, Rates, TopicStatistics, Totals
-from emq.inspect import dead_letters
-from emq.inspect.trace import facts, timeline
-from emq.inspect.trace.facts import Consumer, Facts, Failure, Place, Running, Where
-from emq.inspect.trace.lookup import Trace, look_up
-from emq.inspect.trace.waiting_reasons import Name, why
 from emq.message import Message
+from emq.observe import dead_letters
+from emq.observe.trace import facts, timeline
+from emq.observe.trace.facts import Consumer, Facts, Failure, Place, Running, Where
+from emq.observe.trace.lookup import Trace, look_up
+from emq.observe.trace.waiting_reasons import Name, why
 from emq.settings import Settings
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
@@ -333,7 +333,7 @@ def in_lane(i: int, due_ms: int, **more: Any) -> LaneAdd:
 async def test_lanes_are_searched_page_by_page_for_what_is_delayed_due_or_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq.inspect.trace.places.PAGE", 3)
+    monkeypatch.setattr("emq.observe.trace.places.PAGE", 3)
     async with open_app() as app:
         await app.create_topic("shop", 20)
         lanes, far_ms = app.store.lanes, 1 << 50
@@ -370,8 +370,8 @@ async def test_queues_are_searched_without_a_trail_up_to_a_bound(monkeypatch: py
         found = await traced(app, ids[100], "shop")
         assert found.place is not None
         assert (found.state, found.place.ahead) == ("waiting", 100)
-        monkeypatch.setattr("emq.inspect.trace.places.QUEUE_SEARCH", 50)
-        monkeypatch.setattr("emq.inspect.trace.lookup.QUEUE_SEARCH", 50)
+        monkeypatch.setattr("emq.observe.trace.places.QUEUE_SEARCH", 50)
+        monkeypatch.setattr("emq.observe.trace.lookup.QUEUE_SEARCH", 50)
         cut = await traced(app, ids[100], "shop")
         assert cut.state == "unknown"
         assert cut.notes[0].startswith("the search ended after 50 messages")
@@ -379,7 +379,7 @@ async def test_queues_are_searched_without_a_trail_up_to_a_bound(monkeypatch: py
 
 @pytest.fixture
 async def slots(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    monkeypatch.setattr("emq.inspect.trace.places.PAGE", 3)
+    monkeypatch.setattr("emq.observe.trace.places.PAGE", 3)
     async with open_app() as app:
         kinds = {"urgent": Kind.PRIORITY, "soon": Kind.RANGE_MERGE, "then": Kind.FIXED_TIME}
         await app.admin.create([Topic(name, 5.0, kind=kind, slots=1, priorities=()) for name, kind in kinds.items()])

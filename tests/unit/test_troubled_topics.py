@@ -12,8 +12,8 @@ import emq
 from emq.host import lag_sampler, troubled_topics
 from emq.host.statistics import HostStatistics
 from emq.host.watched_tenants import WatchedTenants, tenant_of
-from emq.inspect import snapshots
 from emq.message import Message
+from emq.observe import snapshots
 from emq.quota.counter import WindowCounter
 from emq.topics.model import State
 

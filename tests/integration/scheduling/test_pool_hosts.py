@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.outcomes import Overloaded, ResourceFailed
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.tasks import Task
 from support import meeting
 from support.meeting import until
 
 import emq
 from emq import errors
-from emq.scheduling.hosting.attempts import Run
-from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.outcomes import Overloaded, ResourceFailed
-from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.submitting import Receipt, Submission
-from emq.scheduling.tasks import Task
 
 
 class Starts:

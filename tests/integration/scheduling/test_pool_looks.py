@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 
 import pytest
+from emq_scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
+from emq_scheduling.records import snapshots
 from support.meeting import until
 
 import emq
-from emq.scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
-from emq.scheduling.records import snapshots
 
 
 async def test_a_failed_look_is_logged_and_repeated(
@@ -39,7 +39,7 @@ async def test_a_failed_look_is_logged_and_repeated(
     pool = Pool("p", resources={"r": Resource(limits=(limit,), takes={"work": {}})}, types={"work": TaskType()})
     async with app:
         await scheduling.pools.put(pool)
-        with caplog.at_level(logging.ERROR, "emq.scheduling"):
+        with caplog.at_level(logging.ERROR, "emq_scheduling"):
             async with app.running():
                 await scheduling.submit("p", "work", b"1")
                 await until(lambda: failures < 0)

@@ -9,18 +9,18 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from emq_scheduling import administering
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.limits.usage_keeper import UsageTable
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.tasks import Task
 from support import meeting
 from support.meeting import until
 
 import emq
 from emq import errors
-from emq.scheduling import administering
-from emq.scheduling.hosting.attempts import Run
-from emq.scheduling.limits.usage_keeper import UsageTable
-from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.submitting import Receipt, Submission
-from emq.scheduling.tasks import Task
 
 POOL = "jobs"
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.tasks import Task
 from support.meeting import until
 
 import emq
 from emq import errors
-from emq.scheduling.hosting.attempts import Run
-from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.tasks import Task
 
 
 class Mute:

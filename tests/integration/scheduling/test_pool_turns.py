@@ -6,13 +6,12 @@ import asyncio
 from collections import Counter
 
 import pytest
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.submitting import Submission
+from emq_scheduling.tasks import Task
 from support import meeting
-
-from emq.scheduling.hosting.attempts import Run
-from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.submitting import Submission
-from emq.scheduling.tasks import Task
 
 LIMITS = (
     Limit("jobs", 20, "second"),

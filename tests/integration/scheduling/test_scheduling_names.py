@@ -1,13 +1,12 @@
-"""What users import from `emq.scheduling`."""
+"""What users import from `emq_scheduling`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import emq_scheduling as scheduling
 import pytest
-
-from emq import scheduling
 
 
 def test_every_public_name_is_there() -> None:
@@ -22,5 +21,5 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_the_package_itself_loads_no_database() -> None:
-    program = "import sys, emq.scheduling; sys.exit('sqlalchemy' in sys.modules)"
+    program = "import sys, emq_scheduling; sys.exit('sqlalchemy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

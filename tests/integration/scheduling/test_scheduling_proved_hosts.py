@@ -7,17 +7,17 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.pools import editing
+from emq_scheduling.records.records import Records
+from emq_scheduling.records.verifying import Proof, verify
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.tasks import Task
 from support.meeting import until
 
 import emq
-from emq.scheduling.hosting.attempts import Run
-from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.pools import editing
-from emq.scheduling.records.records import Records
-from emq.scheduling.records.verifying import Proof, verify
-from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.submitting import Receipt, Submission
-from emq.scheduling.tasks import Task
 
 CODES = 120
 TAKES = {"code": {}, "notice": {"tokens": 4.0}}

@@ -9,19 +9,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from emq_scheduling.model import Pool, TaskType
+from emq_scheduling.pools.catalog import PoolCatalog
+from emq_scheduling.records import ends, retention
+from emq_scheduling.records.cancels import OVERLAP_US, Cancels
+from emq_scheduling.records.ends import End, EndLog
+from emq_scheduling.records.records import Attempt, Records
+from emq_scheduling.records.retention import Retention
+from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
+from emq_scheduling.records.snapshots import Snapshots
 
 from emq import errors
 from emq.clock import ManualClock
 from emq.database import Database, batch_writer
-from emq.scheduling.model import Pool, TaskType
-from emq.scheduling.pools.catalog import PoolCatalog
-from emq.scheduling.records import ends, retention
-from emq.scheduling.records.cancels import OVERLAP_US, Cancels
-from emq.scheduling.records.ends import End, EndLog
-from emq.scheduling.records.records import Attempt, Records
-from emq.scheduling.records.retention import Retention
-from emq.scheduling.records.snapshot import PoolState, Snapshot, TypeView
-from emq.scheduling.records.snapshots import Snapshots
 
 NOW_US = 1_700_000_000_000_000
 COSTS = {"requests": 1.0, "tokens": 250.5}
@@ -186,7 +186,7 @@ async def test_a_task_that_ended_without_a_start_is_recorded_when_it_ended(log: 
 async def test_all_rows_come_in_order_of_starts_page_by_page(
     log: EndLog, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq.scheduling.records.records.PAGE", 3)
+    monkeypatch.setattr("emq_scheduling.records.records.PAGE", 3)
     await written(log, *(end(f"t{i}", started_s=7 - i // 2) for i in range(8)))
     found = await all_of(records)
     assert [each.task for each in found] == ["t6", "t7", "t4", "t5", "t2", "t3", "t0", "t1"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.pools.catalog import PoolCatalog
+from emq_scheduling.records import ends
+from emq_scheduling.records.ends import EndLog
+from emq_scheduling.records.verifying import verify
 from test_scheduling_records import end, written
 
 from emq.database import Database
-from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.pools.catalog import PoolCatalog
-from emq.scheduling.records import ends
-from emq.scheduling.records.ends import EndLog
-from emq.scheduling.records.verifying import verify
 
 
 def pool(amount: float) -> Pool:
@@ -29,7 +29,7 @@ async def log(database: Database, environment: str) -> EndLog:
 async def test_what_kept_to_its_limits_is_proved(
     database: Database, environment: str, log: EndLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq.scheduling.records.records.PAGE", 2)
+    monkeypatch.setattr("emq_scheduling.records.records.PAGE", 2)
     first = [end("a", started_s=1, version=1), end("b", ends.FAILED, 1.5, version=1)]
     await written(log, *first, end("b", started_s=2, attempt=2, version=2), end("c", ends.EXPIRED, resource=""))
     counted: list[int] = []

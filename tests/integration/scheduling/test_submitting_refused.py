@@ -11,10 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-
-import emq
-from emq import errors
-from emq.scheduling import (
+from emq_scheduling import (
     Hours,
     Limit,
     Pool,
@@ -27,6 +24,9 @@ from emq.scheduling import (
     TaskType,
     submitting,
 )
+
+import emq
+from emq import errors
 
 POOL = Pool(
     "p",

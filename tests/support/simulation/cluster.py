@@ -15,7 +15,7 @@ from emq.allocation import records
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.database import environment_time
 from emq.database.database import ANSWER_S
-from emq.inspect.admin import Admin
+from emq.observe.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
 from emq.offsets.lag import unfinished
 from emq.producer import Producer

@@ -11,9 +11,10 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from emq_stores.memory import MemoryStore, World
+
 from emq.clock import Clock
 from emq.storage.store import Store
-from storage_adapters.memory import MemoryStore, World
 
 T = TypeVar("T")
 

@@ -113,7 +113,10 @@ def in_lockstep() -> Iterator[Lockstep]:
     lockstep = Lockstep()
     threads = types.SimpleNamespace(Thread=lockstep._thread)
     queues = types.SimpleNamespace(SimpleQueue=_Queue)
-    with mock.patch("emq.places.threads.threading", threads), mock.patch("emq.places.threads.queue", queues):
+    with (
+        mock.patch("emq.quota.places.threads.threading", threads),
+        mock.patch("emq.quota.places.threads.queue", queues),
+    ):
         try:
             yield lockstep
         finally:

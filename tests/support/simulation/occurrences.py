@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from emq import message
-from emq.schedule import schedule as spec
 from emq.storage import lane_store
+from emq.timetable import schedule as spec
 from support.simulation.work import Work
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Told(NamedTuple):
     Attributes:
         number: which schedule of its topic.
         start_ms: from when on.
-        every_ms, repeat, delay_ms, missed: see `emq.schedule.schedule.create`.
+        every_ms, repeat, delay_ms, missed: see `emq.timetable.schedule.create`.
         period_s: of a cron expression that fires at all seconds that this divides, a divisor of 60; 0 for none.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from emq.inspect import dead_letters
+from emq.observe import dead_letters
 from support.simulation.cluster import Cluster
 from support.simulation.work import Work
 

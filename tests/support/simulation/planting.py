@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from unittest import mock
 
+from emq_stores.redis import scripts
+from emq_stores.sql import backend
+
 from emq.database import statements
-from storage_adapters.redis import scripts
-from storage_adapters.sql import backend
 
 
 class Fault(NamedTuple):
     """Attributes:
-    name: of the script in `storage_adapters/redis/lua`, or of the statement in `storage_adapters/sql/sql/sqlite`.
+    name: of the script in `storage_adapters/emq_stores/redis/lua`, or of the statement in `storage_adapters/emq_stores/sql/sql/sqlite`.
     right: a part of its text.
     wrong: what stands there instead.
     """
@@ -33,7 +34,7 @@ def in_lua(fault: Fault) -> Iterator[None]:
         return _spoilt(fault, read(name)) if name == fault.name else read(name)
 
     scripts.script.cache_clear()
-    with mock.patch("storage_adapters.redis.scripts._read", misread):
+    with mock.patch("emq_stores.redis.scripts._read", misread):
         yield
     scripts.script.cache_clear()
 

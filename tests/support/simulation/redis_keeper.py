@@ -23,17 +23,17 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 from unittest import mock
 
+import emq_servers as servers
 import redis
 import redis.asyncio
 import redis.backoff
 import redis.exceptions
 import redis.retry
+from emq_stores.redis.opening import open_store
 
-from emq import servers
 from emq.clock import Clock
 from emq.storage.environment import Environment
 from emq.storage.store import Store
-from storage_adapters.redis.opening import open_store
 from support.simulation.keepers import Contents, Keep, at_once
 from support.simulation.member import ENVIRONMENT
 
@@ -50,10 +50,10 @@ def keeping() -> Iterator[Keep]:
     with (
         servers.start_redis() as server,
         contextlib.closing(_Wire(server.url)) as wire,
-        mock.patch("storage_adapters.redis.opening._client", return_value=_Client(wire)),
-        mock.patch("storage_adapters.redis.spreading._all", _one_after_the_other),
-        mock.patch("storage_adapters.redis.wakeups.time", _VIRTUAL),
-        mock.patch("storage_adapters.redis.damage.time", _VIRTUAL),
+        mock.patch("emq_stores.redis.opening._client", return_value=_Client(wire)),
+        mock.patch("emq_stores.redis.spreading._all", _one_after_the_other),
+        mock.patch("emq_stores.redis.wakeups.time", _VIRTUAL),
+        mock.patch("emq_stores.redis.damage.time", _VIRTUAL),
     ):
         yield Keep("redis", lambda clock: RedisKeeper(server.url, wire, clock))
 

@@ -26,14 +26,14 @@ from typing import Any, TypeVar, cast
 from unittest import mock
 
 import sqlalchemy as sa
+from emq_stores.sql.backend import StoreDatabase
+from emq_stores.sql.store import open_store
 
 from emq.clock import Clock
 from emq.storage.durability import Durability
 from emq.storage.environment import Environment
 from emq.storage.store import Store
 from emq.testing.database import InlineDatabase
-from storage_adapters.sql.backend import StoreDatabase
-from storage_adapters.sql.store import open_store
 from support.simulation.keepers import Contents, Keep, at_once
 from support.simulation.member import ENVIRONMENT
 
@@ -45,10 +45,10 @@ def keeping() -> Iterator[Keep]:
     """See `keepers.keeping`."""
     with (
         tempfile.TemporaryDirectory(prefix="emq-simulation-") as directory,
-        mock.patch("storage_adapters.sql.store.StoreDatabase", _BlockingDatabase),
-        mock.patch("storage_adapters.sql.listen._written", lambda file: (_commits[file.removesuffix("-wal")], 0)),
-        mock.patch("storage_adapters.sql.listen.time", _VIRTUAL),
-        mock.patch("storage_adapters.sql.damage.time", _VIRTUAL),
+        mock.patch("emq_stores.sql.store.StoreDatabase", _BlockingDatabase),
+        mock.patch("emq_stores.sql.listen._written", lambda file: (_commits[file.removesuffix("-wal")], 0)),
+        mock.patch("emq_stores.sql.listen.time", _VIRTUAL),
+        mock.patch("emq_stores.sql.damage.time", _VIRTUAL),
     ):
         numbers = itertools.count(1)
         yield Keep("sqlite", lambda clock: SqliteKeeper(Path(directory) / f"{next(numbers)}.db", clock))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from emq import errors
 from emq.producer import Producer
-from emq.schedule import schedule
+from emq.timetable import schedule
 from emq.topics.model import Kind
 from support.simulation import occurrences
 from support.simulation.occurrences import Standing, Told

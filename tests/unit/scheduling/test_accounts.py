@@ -2,9 +2,9 @@
 
 import math
 
-from emq.scheduling.limits.accounts import PROBE_FACTOR, Accounts, Binding
-from emq.scheduling.limits.limits import UNLIMITED
-from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource
+from emq_scheduling.limits.accounts import PROBE_FACTOR, Accounts, Binding
+from emq_scheduling.limits.limits import UNLIMITED
+from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource
 
 NOW = 1_000_000.0
 

@@ -6,10 +6,9 @@ import random
 import zoneinfo
 
 import pytest
-
-from emq.scheduling.limits import calendars
-from emq.scheduling.limits.calendars import Timetable, allowed_at
-from emq.scheduling.model import Hours
+from emq_scheduling.limits import calendars
+from emq_scheduling.limits.calendars import Timetable, allowed_at
+from emq_scheduling.model import Hours
 
 BERLIN = "Europe/Berlin"
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from emq.scheduling.choice.keeping import MOST_OF_DAY, RELEASE, Keeping
-from emq.scheduling.limits.accounts import Accounts
-from emq.scheduling.model import Limit, Period, Pool, Resource, TaskType
+from emq_scheduling.choice.keeping import MOST_OF_DAY, RELEASE, Keeping
+from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.model import Limit, Period, Pool, Resource, TaskType
 
 EACH = {"requests": 1.0}
 NOON = 1_700_049_600.0  # 12:00 UTC

@@ -3,9 +3,8 @@
 import math
 
 import pytest
-
-from emq.scheduling.limits.limits import UNLIMITED, DayMeter, InFlightMeter, Meter, Pace, WindowMeter, meter_of
-from emq.scheduling.model import Limit
+from emq_scheduling.limits.limits import UNLIMITED, DayMeter, InFlightMeter, Meter, Pace, WindowMeter, meter_of
+from emq_scheduling.model import Limit
 
 
 def second(amount: float) -> WindowMeter:

@@ -8,12 +8,11 @@ import random
 from collections import Counter
 
 import pytest
+from emq_scheduling.choice.keeping import RELEASE
+from emq_scheduling.choice.matching import Start
+from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
 from support.matching_bench import Bench
-
-from emq.scheduling.choice.keeping import RELEASE
-from emq.scheduling.choice.matching import Start
-from emq.scheduling.choice.waiting import Waiting
-from emq.scheduling.model import Limit, Pool, Resource, TaskType, Tenant
 
 EACH = {"requests": 1.0}
 

@@ -7,11 +7,10 @@ import math
 import time
 
 import pytest
-
-from emq.scheduling.forecast.prediction import Predictor, forecast, predicted_waits
-from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
-from emq.scheduling.pools import rules
-from emq.scheduling.records.snapshot import PoolState
+from emq_scheduling.forecast.prediction import Predictor, forecast, predicted_waits
+from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
+from emq_scheduling.pools import rules
+from emq_scheduling.records.snapshot import PoolState
 
 AT = datetime.datetime(2026, 3, 4, 12, tzinfo=datetime.UTC).timestamp()  # a Wednesday
 

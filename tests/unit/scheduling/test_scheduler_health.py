@@ -6,15 +6,15 @@ import asyncio
 import random
 
 import pytest
+from emq_scheduling.choice.health import Health
+from emq_scheduling.hosting.attempts import Ended, NotNow, Run
+from emq_scheduling.hosting.scheduler import Scheduler
+from emq_scheduling.hosting.viewing import Viewer
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.outcomes import ResourceFailed
+from emq_scheduling.tasks import Task
 
 from emq.clock import ManualClock
-from emq.scheduling.choice.health import Health
-from emq.scheduling.hosting.attempts import Ended, NotNow, Run
-from emq.scheduling.hosting.scheduler import Scheduler
-from emq.scheduling.hosting.viewing import Viewer
-from emq.scheduling.model import Limit, Pool, Resource, TaskType
-from emq.scheduling.outcomes import ResourceFailed
-from emq.scheduling.tasks import Task
 
 
 async def nothing(_: Ended) -> None:

@@ -7,16 +7,16 @@ import time
 from pathlib import Path
 
 import pytest
+from emq_scheduling.records.cancels import Cancels
+from emq_scheduling.records.ends import End, EndLog
+from emq_scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
+from emq_scheduling.records.snapshots import Snapshots
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.submitting import Receipt
 from support.emq_shell import Shell, shell
 
 from emq.cli import exit_codes
 from emq.database import Database
-from emq.scheduling.records.cancels import Cancels
-from emq.scheduling.records.ends import End, EndLog
-from emq.scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
-from emq.scheduling.records.snapshots import Snapshots
-from emq.scheduling.scheduling import Scheduling
-from emq.scheduling.submitting import Receipt
 
 POOL = """
 name = "sms"
@@ -258,7 +258,7 @@ def test_a_task_that_comes_during_a_deletion_keeps_the_pool(emq: Shell, monkeypa
     async def nothing(*_: object) -> dict[str, int]:
         return {}
 
-    from emq.scheduling import administering
+    from emq_scheduling import administering
 
     with monkeypatch.context() as patch:
         patch.setattr(administering, "waiting", nothing)

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-
-from emq.scheduling.limits.accounts import Accounts, Charge
-from emq.scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
-from emq.scheduling.records.proof import LimitProof, Recount
-from emq.scheduling.records.records import Attempt
+from emq_scheduling.limits.accounts import Accounts, Charge
+from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
+from emq_scheduling.records.proof import LimitProof, Recount
+from emq_scheduling.records.records import Attempt
 
 T0 = 1_700_000_000
 """14 November 2023, 22:13:20 UTC, a Tuesday."""

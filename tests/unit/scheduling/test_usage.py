@@ -2,11 +2,10 @@
 
 import msgspec
 import pytest
-
-from emq.scheduling.limits.accounts import Accounts
-from emq.scheduling.limits.reserve import AGAIN_S
-from emq.scheduling.limits.usage import AT_ONCE, SavedUse, Usage
-from emq.scheduling.model import Limit, Pool, Resource
+from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.limits.reserve import AGAIN_S
+from emq_scheduling.limits.usage import AT_ONCE, SavedUse, Usage
+from emq_scheduling.model import Limit, Pool, Resource
 
 NOW = 1_000_000.0
 

@@ -1,0 +1,64 @@
+"""Takes messages back before they start: from lanes, and from the slots of sorted topics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from emq import message
+from emq.clock import Clock, SystemClock
+from emq.observe import planned
+from emq.storage.answers import served
+from emq.storage.slot_store import SlotSettle, SlotVerdict
+from emq.storage.store import Store
+from emq.topics.model import Topic
+from emq.trail import events
+from emq.trail.sink import NullTrail, TrailSink
+
+PAGE = 1_000
+
+
+async def recall(
+    store: Store, topic: Topic, ids: Collection[str], trail: TrailSink | None = None, clock: Clock | None = None
+) -> set[str]:
+    """Take back waiting messages; returns the ids of those that were still there.
+
+    Messages that a host has claimed already are not taken back: they have started, or are about to. Neither are
+    messages in the queues of a log topic. Atomic for each message. For a sorted topic, the function searches the slot
+    that an id names, so the time grows with the number of messages in the slot.
+    """
+    clock = clock or SystemClock()
+    taken = await planned.recall(store.lanes, topic, ids, trail=trail, clock=clock)
+    if topic.is_sorted:
+        taken |= await _from_slots(store, topic, set(ids) - taken, trail or NullTrail(), clock)
+    return taken
+
+
+async def _from_slots(store: Store, topic: Topic, ids: set[str], trail: TrailSink, clock: Clock) -> set[str]:
+    by_slot: dict[int, set[str]] = {}
+    for id_ in ids:
+        index, mark, _ = id_.partition("-")
+        if mark and index.isdecimal() and int(index) < topic.slots:
+            by_slot.setdefault(int(index), set()).add(id_)
+    taken: set[str] = set()
+    for place, wanted in by_slot.items():
+        found = await _members(store, topic, place, wanted)
+        slot = topic.slot(place)
+        settles = [SlotSettle(slot, member, SlotVerdict.RECALL) for member in found.values()]
+        answers = await store.sorted.settle(settles)
+        mine = [id_ for id_, done in zip(found, answers, strict=True) if done is True]
+        taken.update(mine)
+        for id_ in mine:
+            trail.record(events.Recalled(clock.now_us(), topic.name, place, 0, id_))
+        served(answers)
+    return taken
+
+
+async def _members(store: Store, topic: Topic, index: int, wanted: Collection[str]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    skip, slot = 0, topic.slot(index)
+    while len(found) < len(wanted) and (page := await store.sorted.waiting(slot, skip, PAGE)):
+        for waiting in page:
+            if (id_ := message.slot_id(index, waiting.member)) in wanted:
+                found[id_] = waiting.member
+        skip += len(page)
+    return found

@@ -1,0 +1,370 @@
+"""The firing loop: publishes due occurrences of the schedules of this host's groups."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from emq import errors, message
+from emq.groups.context import HostContext
+from emq.groups.owned import OwnedGroup
+from emq.loops.aside import Asides, Call
+from emq.loops.troubles import Troubles
+from emq.message import Message
+from emq.storage.answers import FAILURES, Failure, of_each, unexpected
+from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
+from emq.storage.slot_store import SortedStore
+from emq.timetable import merged_occurrences
+from emq.timetable import occurrences as course
+from emq.timetable import schedule as spec
+from emq.trail import events
+
+log = logging.getLogger(__name__)
+
+BATCH = 1000
+"""Approximate number of occurrences added in one call; also the most occurrences of one schedule in its turn."""
+BATCH_BYTES = 8 << 20
+"""Approximate bytes of messages in one call."""
+
+UNREACHABLE_S = 1.0
+
+
+class _Turn(NamedTuple):
+    """One schedule's turn.
+
+    Attributes:
+        entry: the schedule's message, with the schedule's state after this turn.
+        occurrences: (number, due time in ms) of each occurrence that is due now.
+        due_ms: next due time of the schedule; None when it has ended.
+        proven: ids of the entry or of occurrences that were claimed after they were sent. So the store carried out
+            these calls. A repeat would act on the new claim, or deliver a handled occurrence again.
+        sent_ms: id of each occurrence whose add was sent -> when it was sent first.
+        reason: why the schedule can never be fired; empty if it can.
+    """
+
+    group: OwnedGroup
+    entry: Message
+    occurrences: Sequence[tuple[int, int]]
+    due_ms: int | None
+    proven: set[str]
+    sent_ms: dict[str, int]
+    reason: str = ""
+
+    @property
+    def adds(self) -> list[LaneAdd]:
+        group, m = self.group, self.entry
+        if merged_occurrences.merges(group.owner.topic):
+            return []
+        return [
+            LaneAdd(
+                group.name,
+                f"{m.uid}.{number}",
+                _occurrence(group, m, number, due_ms),
+                due_ms,
+                epoch=group.epoch,
+                priority=m.priority,
+                since_ms=self.sent_ms.get(f"{m.uid}.{number}"),
+            )
+            for number, due_ms in self.occurrences
+            if f"{m.uid}.{number}" not in self.proven
+        ]
+
+    @property
+    def placed(self) -> list[merged_occurrences.Placed]:
+        """The occurrences that wait in slots instead of lanes, because the topic merges within a time range."""
+        topic, m = self.group.owner.topic, self.entry
+        if not merged_occurrences.merges(topic):
+            return []
+        return [merged_occurrences.placed(topic, m, due_ms, m.expires_us) for _, due_ms in self.occurrences]
+
+    @property
+    def stays(self) -> bool:
+        """True if the schedule goes on after this turn."""
+        return not self.reason and self.due_ms is not None
+
+    @property
+    def entry_add(self) -> LaneAdd:
+        """The add of a forgotten entry with its new state; only for a schedule that `stays`."""
+        group, m = self.group, self.entry
+        assert self.due_ms is not None
+        body, priority, claimed_ms = message.encode_retry(m), m.priority, m.ready_us // 1000
+        return LaneAdd(group.name, m.uid, body, self.due_ms, epoch=group.epoch, priority=priority, since_ms=claimed_ms)
+
+    @property
+    def verdict(self) -> LaneSettle:
+        group, m = self.group, self.entry
+        if self.reason:
+            return LaneSettle(group.name, m.uid, LaneVerdict.DEAD, group.epoch, 0, message.encode_retry(m), self.reason)
+        if self.due_ms is None:
+            return LaneSettle(group.name, m.uid, LaneVerdict.ACK, group.epoch)
+        body = message.encode_retry(m)
+        return LaneSettle(group.name, m.uid, LaneVerdict.RETRY, group.epoch, self.due_ms, body, priority=m.priority)
+
+
+class Firing:
+    """Takes schedules that the lane claimer found due, and adds their occurrences to their group's lane.
+
+    In a topic that merges within a time range, the occurrences are added to slots instead, as if they were published at
+    their due time.
+
+    An occurrence is a message of its own, `<schedule's id>.<number>`, so its failures are retried apart from the
+    schedule and add nothing to it. The loop first adds the occurrences to the lane. Then it settles the schedule's
+    entry: it puts the entry back with the next due time, or acknowledges the entry when the schedule has ended. A crash
+    in between repeats the adds. A repeated add changes nothing for an occurrence that is still there; an occurrence
+    that was handled meanwhile is delivered again. After a lost answer, the host does not repeat calls for entries that
+    it has claimed since (`claimed`).
+
+    Both steps carry the group's epoch. If a group stops before the first step, the loop drops its schedules; if a group
+    is lost, the loop drops its schedules at any time. The store still holds dropped schedules as claimed, and the next
+    owner recovers them. After the first step, the loop settles the schedules of a stopping group, or the next owner
+    would publish the same occurrences again.
+
+    A schedule that the store cannot serve now rests for a second and then goes on with its present step; schedules of
+    other groups do not wait for it.
+    """
+
+    def __init__(
+        self,
+        lanes: LaneStore,
+        slots: SortedStore,
+        context: HostContext,
+    ) -> None:
+        self._clock = context.clock
+        self._events = context.events
+        self._trail = context.trail
+        self._lanes = lanes
+        self._slots = slots
+        self._pending: deque[tuple[OwnedGroup, Message]] = deque()
+        self._turns: dict[int, _Turn] = {}
+        self._sent: dict[tuple[str, str], _Turn] = {}
+        self._to_add: list[_Turn] = []
+        self._to_settle: list[_Turn] = []
+        self._resting = False
+        self._troubles = Troubles("schedules wait")
+        self._asides = Asides()
+        self._something = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.fired = 0
+
+    def put(self, group: OwnedGroup, m: Message) -> None:
+        """Fire a schedule's entry, which was claimed from the group's lane. Returns at once."""
+        self._pending.append((group, m))
+        self._something.set()
+        self._idle.clear()
+
+    def claimed(self, group: OwnedGroup, id_: str) -> None:
+        """An entry of the group's lane was claimed.
+
+        If a call that put the entry there is under way, or its answer was lost, the claim proves that the store carried
+        the call out.
+        """
+        if self._sent and (turn := self._sent.pop((group.name, id_), None)) is not None:
+            turn.proven.add(id_)
+
+    async def idle(self) -> None:
+        """Return once no schedule is being fired."""
+        await self._idle.wait()
+
+    def unsettled(self, group: OwnedGroup) -> int:
+        """Return the number of the group's unsettled schedules; the number falls to 0 once the group stops."""
+        waiting = sum(1 for of, _ in self._pending if of is group)
+        return waiting + sum(1 for turn in self._turns.values() if turn.group is group)
+
+    async def run(self) -> None:
+        """Fire the schedules that wait, a batch at a time. Ends by cancellation."""
+        await self._asides.run(self._calls)
+
+    async def _calls(self) -> list[Call]:
+        await self._something.wait()
+        taken = self._take()
+        self._turns.update((id(turn), turn) for turn in taken)
+        adding, self._to_add = [*self._to_add, *taken], []
+        settling, self._to_settle = self._to_settle, []
+        if not self._pending:
+            self._something.clear()
+        return [partial(self._fire, adding, settling)]
+
+    # ------------------------------------------------------------------------------------------------------- details
+
+    def _take(self) -> list[_Turn]:
+        now_ms = self._clock.now_us() // 1000
+        turns: list[_Turn] = []
+        count = size = 0
+        while self._pending and len(turns) < BATCH and count < BATCH and size < BATCH_BYTES:
+            turn = _turn(*self._pending.popleft(), now_ms)
+            turns.append(turn)
+            count += len(turn.occurrences)
+            size += len(turn.occurrences) * message.size_of(turn.entry)
+        return turns
+
+    async def _fire(self, adding: Sequence[_Turn], settling: Sequence[_Turn]) -> None:
+        added: Sequence[_Turn] | None = None
+        try:
+            added = await self._add(adding)
+            await self._settle([*added, *settling])
+        except BaseException as exc:  # each goes on with the step that broke
+            waiting = {id(turn) for turn in (*self._to_add, *self._to_settle)}
+            for turn in [turn for turn in (*adding, *settling) if id(turn) in self._turns.keys() - waiting]:
+                again = added is None and turn in adding
+                self._rest(self._to_add if again else self._to_settle, turn, unexpected(exc))
+            raise
+        if not self._pending and not self._turns:
+            self._idle.set()
+
+    async def _add(self, turns: Sequence[_Turn]) -> list[_Turn]:
+        """Add occurrences; return the turns that may be settled."""
+        turns = self._kept(turns, lambda group: group.stopping or group.lost)
+        adds_of = [turn.adds for turn in turns]
+        adds = [add for each in adds_of for add in each]
+        now_ms = self._clock.now_us() // 1000
+        for turn, each in zip(turns, adds_of, strict=True):
+            for add in each:
+                self._sent[add.lane, add.id] = turn
+                turn.sent_ms.setdefault(add.id, now_ms)
+        answers = iter(await of_each(self._lanes.add(adds), len(adds)) if adds else ())
+        placed = [each.add for turn in turns for each in turn.placed]
+        places = iter(await of_each(self._slots.add(placed), len(placed)) if placed else ())
+        added = []
+        for turn, mine in zip(turns, adds_of, strict=True):
+            of_turn: list[object] = [next(answers) for _ in mine]
+            of_turn += [next(places) for _ in turn.placed]
+            if failures := [answer for answer in of_turn if isinstance(answer, FAILURES)]:
+                self._rest(self._to_add, turn, failures[0])
+            elif any(isinstance(answer, errors.NotOwner) for answer in of_turn):
+                self._ended(turn)
+                self._events.lost(turn.group)
+            else:
+                added.append(turn)
+                self.fired += len(turn.occurrences)
+                if turn.placed:
+                    self._record_placed(turn, of_turn)
+                elif turn.occurrences:
+                    self._record(turn)
+                    self._events.due(turn.group.name, turn.occurrences[0][1])
+        return added
+
+    async def _settle(self, turns: Sequence[_Turn]) -> None:
+        turns = self._kept(turns, lambda group: group.lost)
+        for turn in [turn for turn in turns if turn.entry.uid in turn.proven]:
+            self._ended(turn)
+            turn.group.lane_settled()
+        turns = [turn for turn in turns if turn.entry.uid not in turn.proven]
+        self._sent.update(((turn.group.name, turn.entry.uid), turn) for turn in turns)
+        answers = await of_each(self._lanes.settle([turn.verdict for turn in turns]), len(turns)) if turns else ()
+        # A store that came back from a crash may have forgotten an entry. The add leaves an existing entry as it is. If
+        # an unanswered call had put the entry there, and an operator has taken it back since, the add changes nothing.
+        vanished = [
+            turn
+            for turn, answer in zip(turns, answers, strict=True)
+            if answer is False and turn.stays and turn.entry.uid not in turn.proven
+        ]
+        again = [turn.entry_add for turn in vanished]
+        added = await of_each(self._lanes.add(again), len(again)) if again else ()
+        unadded = {id(turn): a for turn, a in zip(vanished, added, strict=True) if isinstance(a, FAILURES)}
+        for turn, answer in zip(turns, answers, strict=True):
+            answer = unadded.get(id(turn), answer)
+            if isinstance(answer, FAILURES):
+                self._rest(self._to_settle, turn, answer)
+                continue
+            self._ended(turn)
+            turn.group.lane_settled()
+            if isinstance(answer, errors.NotOwner):
+                self._events.lost(turn.group)
+            elif turn.reason:
+                log.error("schedule %s of topic %s is a dead letter: %s", turn.entry.uid, turn.entry.topic, turn.reason)
+            elif turn.due_ms is not None:
+                self._events.due(turn.group.name, turn.due_ms)
+
+    def _kept(self, turns: Iterable[_Turn], is_dropped: Callable[[OwnedGroup], bool]) -> list[_Turn]:
+        kept = []
+        for turn in turns:
+            if is_dropped(turn.group):
+                self._ended(turn)
+            else:
+                kept.append(turn)
+        return kept
+
+    def _ended(self, turn: _Turn) -> None:
+        self._turns.pop(id(turn), None)
+        for id_ in (turn.entry.uid, *(f"{turn.entry.uid}.{number}" for number, _ in turn.occurrences)):
+            if self._sent.get((turn.group.name, id_)) is turn:
+                del self._sent[turn.group.name, id_]
+        self._troubles.well(turn.group.name)
+
+    def _rest(self, where: list[_Turn], turn: _Turn, failure: Failure) -> None:
+        self._troubles.failed(turn.group.name, failure)
+        where.append(turn)
+        if not self._resting:
+            self._resting = True
+            asyncio.get_running_loop().call_later(UNREACHABLE_S, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._something.set()
+
+    def _record_placed(self, turn: _Turn, answers: Sequence[object]) -> None:
+        """Record occurrences in slots. A repeated add merges with the first add, unless its message was started."""
+        name, now_us = turn.group.owner.topic.name, self._clock.now_us()
+        for each, answer in zip(turn.placed, answers, strict=True):
+            published_us, due_ms = each.due_ms * 1000, [int(each.add.score)]
+            if isinstance(answer, errors.EMQError):
+                log.error("schedule %s of topic %s: an occurrence was dropped: %s", turn.entry.uid, name, answer)
+            elif self._trail.enabled and answer:
+                published = events.Published(now_us, name, each.group, [each.id], 0, published_us, due_ms=due_ms)
+                self._trail.record(published)
+            elif self._trail.enabled:
+                self._trail.record(events.Merged(now_us, name, each.group, [each.id], published_us))
+
+    def _record(self, turn: _Turn) -> None:
+        """Record all occurrences, also if the lane had them before: the host that added them may have crashed."""
+        if not self._trail.enabled:
+            return
+        group, m, now_us = turn.group, turn.entry, self._clock.now_us()
+        topic = group.owner.topic.name
+        keys = None if m.key is None else [m.key]
+        for number, due_ms in turn.occurrences:
+            ids = [f"{m.uid}.{number}"]
+            published = events.Published(now_us, topic, group.index, ids, m.priority, due_ms * 1000, keys=keys)
+            self._trail.record(published)
+
+
+def _turn(group: OwnedGroup, m: Message, now_ms: int) -> _Turn:
+    try:
+        schedule = spec.decode(m.schedule or b"")
+        limit = max(1, min(BATCH, BATCH_BYTES // (message.size_of(m) + 1)))
+        occurrences, following = course.fire(schedule, now_ms, limit)
+    except Exception as exc:  # a schedule that cannot be fired must not keep others from firing
+        return _Turn(group, m, (), None, set(), {}, str(exc) or repr(exc))
+    if following is None:
+        return _Turn(group, m, occurrences, None, set(), {})
+    m.schedule = following.encode()
+    return _Turn(group, m, occurrences, following.due_ms, set(), {})
+
+
+def _occurrence(group: OwnedGroup, m: Message, number: int, due_ms: int) -> bytes:
+    return message.encode_retry(
+        Message(
+            uid=f"{m.uid}.{number}",
+            payload=m.payload,
+            key=m.key,
+            published_us=due_ms * 1000,
+            headers=m.headers,
+            priority=m.priority,
+            topic=group.owner.topic.name,
+            group=group.index,
+            expires_us=_expires_us(group, m, due_ms),
+            score=m.score,
+        )
+    )
+
+
+def _expires_us(group: OwnedGroup, m: Message, due_ms: int) -> int:
+    """Return when an occurrence expires, by the shorter one of the schedule's and the topic's time to live."""
+    of_topic = group.owner.topic.options.ttl_s
+    spans_us = [span_us for span_us in (m.expires_us, int((of_topic or 0) * 1e6)) if span_us > 0]
+    return due_ms * 1000 + min(spans_us) if spans_us else 0

@@ -1,0 +1,302 @@
+"""What the operations of pools return. A field that a newer service adds is left out."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import msgspec
+
+
+class PoolSummary(msgspec.Struct, frozen=True):
+    """A pool of a list, and how it does.
+
+    Attributes:
+        state: "flowing"; "trouble": it flows, and somebody should look; "stopped"; "unknown" while no host schedules
+            the pool.
+        verdict: the state in one line for people.
+        waiting: tasks that have not started; None while unknown, as `started_per_s`.
+    """
+
+    name: str
+    version: int
+    changed: datetime.datetime
+    resources: int
+    types: int
+    state: str
+    verdict: str
+    waiting: int | None = None
+    started_per_s: int | None = None
+
+
+class StoredPool(msgspec.Struct, frozen=True):
+    """A pool as it is stored.
+
+    Attributes:
+        version: grows with each change.
+        warnings: what is legal, but odd.
+        pool: what `put_pool` takes, without values at their defaults. `msgspec.convert(pool, emq_scheduling.Pool)`
+            makes a typed one of it.
+    """
+
+    name: str
+    version: int
+    changed: datetime.datetime
+    pool: dict[str, Any]
+    warnings: list[str] = []
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A resource, task type, calendar or tenant of a pool.
+
+    Attributes:
+        version: of the pool.
+        value: what `put_entry` takes, without values at their defaults.
+        warnings: after a change, what is legal, but odd, of the pool.
+    """
+
+    name: str
+    version: int
+    value: dict[str, Any]
+    warnings: list[str] = []
+
+
+class EntryDeleted(msgspec.Struct, frozen=True):
+    """The pool without an entry; fields as in `Entry`."""
+
+    version: int
+    warnings: list[str] = []
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a task was refused; fields as those of `emq_clients.ApiError`."""
+
+    status: int
+    code: str
+    detail: str
+
+
+class TaskReceipt(msgspec.Struct, frozen=True):
+    """A task that was accepted: it is stored.
+
+    Attributes:
+        wait_s: predicted seconds until it starts; None if it would not within a day, or no host schedules it.
+    """
+
+    id: str
+    wait_s: float | None = None
+
+
+class TaskOutcome(msgspec.Struct, frozen=True):
+    """What became of one of several tasks.
+
+    Attributes:
+        id: None if it was refused.
+        problem: why; None if it was accepted.
+    """
+
+    id: str | None = None
+    wait_s: float | None = None
+    problem: Problem | None = None
+
+
+class TaskOutcomes(msgspec.Struct, frozen=True):
+    """Tasks in the order of the request."""
+
+    accepted: int
+    refused: int
+    data: list[TaskOutcome]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """An attempt, or the end of a task that never started.
+
+    Attributes:
+        attempt: from 1; 0 if the task never started, and `resource` is None.
+        outcome: "running", "done", "dead", "expired", "cancelled", "failed" or "lost".
+        costs: units charged at the start, by limit.
+        actual: units really used; None if as charged.
+        result: the first 4 KiB of what the performer gave back.
+    """
+
+    task: str
+    type: str
+    attempt: int
+    outcome: str
+    submitted: datetime.datetime
+    started: datetime.datetime
+    wait_s: float
+    tenant: str = ""
+    key: str | None = None
+    resource: str | None = None
+    ended: datetime.datetime | None = None
+    deadline: datetime.datetime | None = None
+    took_s: float | None = None
+    costs: dict[str, float] = {}
+    actual: dict[str, float] | None = None
+    error: str | None = None
+    result: str | None = None
+    host: str = ""
+
+
+class TaskStatus(msgspec.Struct, frozen=True):
+    """What is known of a task.
+
+    Attributes:
+        state: "waiting", also for another attempt; "running", "done", "dead", "expired", "cancelled"; "unknown" if
+            somebody asked to cancel it, and it is not found.
+        result: of the attempt that did it.
+        attempts: the first one first.
+    """
+
+    id: str
+    state: str
+    cancel_asked: bool = False
+    result: str | None = None
+    attempts: list[Attempt] = []
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done, dead, expired or cancelled, and not tried again."""
+        return self.state in ("done", "dead", "expired", "cancelled")
+
+
+class CancelAsked(msgspec.Struct, frozen=True):
+    """A task that somebody wants cancelled; if it waits, it ends as cancelled within about a second."""
+
+    id: str
+    cancel_asked: bool
+
+
+class LimitNow(msgspec.Struct, frozen=True):
+    """A limit of a resource.
+
+    Attributes:
+        amount: units that hold now, by calendar and health.
+        configured: units as the pool has them.
+        used: units in the present period.
+    """
+
+    name: str
+    per: str
+    amount: float
+    configured: float
+    used: float
+
+
+class ResourceNow(msgspec.Struct, frozen=True):
+    """A resource, or a parent with what is below it.
+
+    Attributes:
+        binds: the limit that holds it back now, and whose; None for none.
+        closed: why it starts nothing; None if it is open.
+        factor: the part of its limits that its health leaves; 1 for all.
+        slowed: why its factor is below 1; None if it is not, or if it is closed.
+        done, failed: tasks done and attempts that failed since the host took the pool over.
+    """
+
+    limits: list[LimitNow]
+    running: int
+    started_per_s: float
+    binds: str | None = None
+    closed: str | None = None
+    closed_until: datetime.datetime | None = None
+    factor: float = 1.0
+    slowed: str | None = None
+    done: int = 0
+    failed: int = 0
+
+
+class WaitsNow(msgspec.Struct, frozen=True):
+    """Waits of the tasks that started in the last `over_s` seconds; `late` ones started after their deadline."""
+
+    over_s: float
+    count: int
+    mean_s: float
+    p50_s: float
+    p99_s: float
+    longest_s: float
+    late: int
+
+
+class TypeNow(msgspec.Struct, frozen=True):
+    """A task type.
+
+    Attributes:
+        arrivals_per_s: tasks submitted; None while not measured.
+        predicted_wait_s: of a task submitted now; None if it would not start within a day.
+        tenants: waiting tasks of the tenants with the most of them.
+    """
+
+    waiting: int
+    running: int
+    waits: WaitsNow
+    arrivals_per_s: float | None = None
+    predicted_wait_s: float | None = None
+    done: int = 0
+    dead: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    tenants: dict[str, int] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A pool as its owner sees it; `state` and `verdict` as in `PoolSummary`.
+
+    Attributes:
+        live: False if no host has told anything for 10 seconds.
+        at: when it told this; None if no host ever scheduled the pool.
+        since: when the host took the pool over.
+        version: of the pool that the host follows.
+    """
+
+    pool: str
+    state: str
+    verdict: str
+    live: bool
+    at: datetime.datetime | None = None
+    host: str | None = None
+    since: datetime.datetime | None = None
+    version: int | None = None
+    resources: dict[str, ResourceNow] = {}
+    types: dict[str, TypeNow] = {}
+
+
+class TypeForecast(msgspec.Struct, frozen=True):
+    """What becomes of the tasks of one type; `left` ones still wait when the forecast ends."""
+
+    started: float
+    left: float
+    expired: float
+    mean_s: float | None = None
+    p50_s: float | None = None
+    p99_s: float | None = None
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """What becomes of a pool.
+
+    Attributes:
+        drained_s: seconds until nothing waits; None if something is left.
+        starts: by resource.
+        utilisation: of its tightest limit, by resource, 0 to 1.
+    """
+
+    over_s: float
+    types: dict[str, TypeForecast]
+    starts: dict[str, float]
+    utilisation: dict[str, float]
+    drained_s: float | None = None
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """Two forecasts from the same state.
+
+    Attributes:
+        live: False if no host has told for 10 seconds what waits.
+    """
+
+    live: bool
+    before: Forecast
+    after: Forecast
+    warnings: list[str] = []

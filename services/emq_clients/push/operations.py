@@ -1,0 +1,550 @@
+"""The operations of the API as plain functions that build requests; both clients have them as methods.
+
+Arguments that are None are left out, so that the service's default or present value counts. Times need a time zone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Required, TypedDict, Unpack
+
+import msgspec
+
+from emq_clients.push import answers
+from emq_clients.requests import Page, Request, body, path
+
+Role = Literal["admin", "submit", "read", "send", "manage"]
+Signature = Literal["hmac", "ed25519"]
+
+
+class Auth(TypedDict, total=False):
+    """How requests to an endpoint authenticate.
+
+    Attributes:
+        type: "none"; "bearer" with `token`; "basic" with `username` and `password`; "header" with `name` and `value`;
+            "oauth2" (by client credentials) with `token_url`, `client_id`, `client_secret`, and `scope` or none.
+    """
+
+    type: Required[Literal["none", "bearer", "basic", "header", "oauth2"]]
+    token: str
+    username: str
+    password: str
+    name: str
+    value: str
+    token_url: str
+    client_id: str
+    client_secret: str
+    scope: str
+
+
+class Batch(TypedDict, total=False):
+    """How messages share a request.
+
+    Attributes:
+        most: most messages of one request, 2 to 1,000.
+        wait_s: seconds that a message waits for others, at most; left out, 0.1.
+        format: "json" for an array of the payloads, "lines" for one payload a line.
+    """
+
+    most: Required[int]
+    wait_s: float
+    format: Literal["json", "lines"]
+
+
+# ------------------------------------------------------------------------------------------------------------- tenants
+
+
+def put_tenant(
+    tenant: str,
+    *,
+    qps: float,
+    name: str | None = None,
+    payload_retention_s: int | None = None,
+    log_retention_s: int | None = None,
+    delete_on_success: bool | None = None,
+) -> Request[answers.Tenant]:
+    """Create a tenant, or change it; what is left out keeps its value, or gets its default in a new tenant.
+
+    Args:
+        tenant: an id of your own.
+        qps: most deliveries started in a second, over all endpoints of the tenant.
+    """
+    content = body(
+        qps=qps,
+        name=name,
+        payload_retention_s=payload_retention_s,
+        log_retention_s=log_retention_s,
+        delete_on_success=delete_on_success,
+    )
+    return Request("PUT", path("tenants", tenant), answers.Tenant, content)
+
+
+def change_tenant(
+    tenant: str,
+    *,
+    qps: float | None = None,
+    name: str | None = None,
+    payload_retention_s: int | None = None,
+    log_retention_s: int | None = None,
+    delete_on_success: bool | None = None,
+) -> Request[answers.Tenant]:
+    """Change settings of a tenant that exists; what is left out keeps its value."""
+    content = body(
+        qps=qps,
+        name=name,
+        payload_retention_s=payload_retention_s,
+        log_retention_s=log_retention_s,
+        delete_on_success=delete_on_success,
+    )
+    return Request("PATCH", path("tenants", tenant), answers.Tenant, content)
+
+
+def tenant(tenant: str) -> Request[answers.Tenant]:
+    """Return a tenant."""
+    return Request("GET", path("tenants", tenant), answers.Tenant)
+
+
+def tenants(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Tenant]]:
+    """Return a page of tenants, by id."""
+    return Request("GET", path("tenants", limit=limit, cursor=cursor), Page[answers.Tenant])
+
+
+def delete_tenant(tenant: str) -> Request[None]:
+    """Delete a tenant with its endpoints, messages, deliveries and keys. Safe to repeat."""
+    return Request("DELETE", path("tenants", tenant), type(None))
+
+
+def pause_tenant(tenant: str) -> Request[answers.Tenant]:
+    """Deliver nothing to any endpoint of a tenant until it is resumed; its messages are taken, and wait."""
+    return Request("POST", path("tenants", f"{tenant}:pause"), answers.Tenant)
+
+
+def resume_tenant(tenant: str) -> Request[answers.Tenant]:
+    """Resume a paused tenant; endpoints that are paused or disabled themselves stay so."""
+    return Request("POST", path("tenants", f"{tenant}:resume"), answers.Tenant)
+
+
+# ----------------------------------------------------------------------------------------------------------- endpoints
+
+
+def create_endpoint(
+    tenant: str,
+    *,
+    url: str,
+    event_types: Sequence[str] | None = None,
+    qps: float | None = None,
+    auth: Auth | None = None,
+    batch: Batch | None = None,
+    signature: Signature | None = None,
+    **settings: Any,
+) -> Request[answers.Endpoint]:
+    """Create an endpoint; the answer alone has its secret.
+
+    Args:
+        event_types: such as `order.created`, or `order.*`; left out, all.
+        qps: most deliveries started in a second, below the tenant's.
+        auth: left out, none.
+        batch: left out, each message has a request of its own.
+        signature: left out, "hmac" with a secret; with "ed25519" the answer has `public_key`.
+        settings: other fields of the API's endpoint, such as `timeout_s`, `headers` or `retry_schedule_s`.
+    """
+    content = body(url=url, event_types=event_types, qps=qps, auth=auth, batch=batch, signature=signature, **settings)
+    return Request("POST", path("tenants", tenant, "endpoints"), answers.Endpoint, content, repeatable=False)
+
+
+def change_endpoint(tenant: str, endpoint: str, **settings: Any) -> Request[answers.Endpoint]:
+    """Change the given fields of an endpoint; None sets `qps` and `ttl_s` to no limit, and ends `batch`.
+
+    Another `signature` makes a new secret or key, which the answer has; so a change of it is sent once.
+    """
+    content = msgspec.json.encode(settings)
+    where = path("tenants", tenant, "endpoints", endpoint)
+    return Request("PATCH", where, answers.Endpoint, content, repeatable="signature" not in settings)
+
+
+def endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
+    """Return an endpoint."""
+    return Request("GET", path("tenants", tenant, "endpoints", endpoint), answers.Endpoint)
+
+
+def endpoints(tenant: str, *, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Endpoint]]:
+    """Return a page of a tenant's endpoints."""
+    where = path("tenants", tenant, "endpoints", limit=limit, cursor=cursor)
+    return Request("GET", where, Page[answers.Endpoint])
+
+
+def delete_endpoint(tenant: str, endpoint: str) -> Request[None]:
+    """Delete an endpoint with what waits for it. Safe to repeat."""
+    return Request("DELETE", path("tenants", tenant, "endpoints", endpoint), type(None))
+
+
+def _do(tenant: str, endpoint: str, action: str, content: bytes | None = None) -> Request[answers.Endpoint]:
+    where = path("tenants", tenant, "endpoints", f"{endpoint}:{action}")
+    return Request("POST", where, answers.Endpoint, content, repeatable=action != "rotate-secret")
+
+
+def rotate_secret(tenant: str, endpoint: str, *, overlap_s: float | None = None) -> Request[answers.Endpoint]:
+    """Give the endpoint a new secret; for `overlap_s` seconds, deliveries are signed with both."""
+    return _do(tenant, endpoint, "rotate-secret", body(overlap_s=overlap_s))
+
+
+def disable_endpoint(tenant: str, endpoint: str, *, reason: str | None = None) -> Request[answers.Endpoint]:
+    """Disable an endpoint: its messages are kept, in their order."""
+    return _do(tenant, endpoint, "disable", body(reason=reason))
+
+
+def enable_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
+    """Enable an endpoint again, and deliver what was kept."""
+    return _do(tenant, endpoint, "enable")
+
+
+def pause_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
+    """Start nothing for an endpoint until it is resumed."""
+    return _do(tenant, endpoint, "pause")
+
+
+def resume_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
+    """Resume a paused endpoint."""
+    return _do(tenant, endpoint, "resume")
+
+
+def start_handshake(tenant: str, endpoint: str, origin: str) -> Request[answers.Handshake]:
+    """Have a host ask an endpoint whether it wants deliveries from this origin; `handshake` has the answer."""
+    where = path("tenants", tenant, "endpoints", f"{endpoint}:handshake")
+    return Request("POST", where, answers.Handshake, body(origin=origin))
+
+
+def handshake(tenant: str, endpoint: str) -> Request[answers.Handshake]:
+    """Return the last handshake with an endpoint."""
+    return Request("GET", path("tenants", tenant, "endpoints", endpoint, "handshake"), answers.Handshake)
+
+
+def send_example(
+    tenant: str, endpoint: str, *, event_type: str | None = None, payload: Mapping[str, Any] | None = None
+) -> Request[answers.Example]:
+    """Send one signed example to an endpoint, in its queue and under its limits."""
+    where = path("tenants", tenant, "endpoints", f"{endpoint}:send-example")
+    content = body(event_type=event_type, payload=payload)
+    return Request("POST", where, answers.Example, content, repeatable=False)
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+
+
+class MessageFields(TypedDict, total=False):
+    """What a message may have besides its type and its payload.
+
+    Attributes:
+        id: your own; left out, the service makes one.
+        key: messages of one key are delivered one at a time, in order.
+        priority: a name; left out, the middle one.
+        headers: small texts that travel with the payload.
+        delay_s, at: when the first attempt may be made; left out, at once.
+        ttl_s: seconds after which an undelivered message is dead.
+    """
+
+    id: str | None
+    key: str | None
+    priority: str | None
+    headers: Mapping[str, str] | None
+    delay_s: float | None
+    at: datetime.datetime | None
+    ttl_s: float | None
+
+
+def message(event_type: str, payload: Any, **fields: Unpack[MessageFields]) -> dict[str, Any]:
+    """Return a message for `publish_many`; see `MessageFields`."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    return {"event_type": event_type, "payload": payload, **given}
+
+
+def publish(
+    tenant: str,
+    event_type: str,
+    payload: Any,
+    *,
+    idempotency_key: str | None = None,
+    **fields: Unpack[MessageFields],
+) -> Request[answers.Receipt]:
+    """Publish a message to the tenant's endpoints that take its type. It is queued when the answer comes.
+
+    Args:
+        payload: anything that JSON has.
+        idempotency_key: of a publish that you may repeat for 24 hours; left out, the client makes one for its own
+            repeats.
+        fields: see `MessageFields`.
+    """
+    content = msgspec.json.encode(message(event_type, payload, **fields))
+    where = path("tenants", tenant, "messages")
+    return Request("POST", where, answers.Receipt, content, _idempotency(idempotency_key))
+
+
+def publish_many(
+    tenant: str, messages: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+) -> Request[answers.Receipts]:
+    """Publish up to 500 messages, as `message` returns them: all of them, or none if one is refused."""
+    content = msgspec.json.encode({"messages": messages})
+    where = path("tenants", tenant, "messages")
+    return Request("POST", where, answers.Receipts, content, _idempotency(idempotency_key))
+
+
+def _idempotency(key: str | None) -> Mapping[str, str]:
+    return {"Idempotency-Key": key or uuid.uuid4().hex}
+
+
+def stored_message(tenant: str, message: str) -> Request[answers.StoredMessage]:
+    """Return a message with its payload and the ids of its deliveries."""
+    return Request("GET", path("tenants", tenant, "messages", message), answers.StoredMessage)
+
+
+def stored_messages(
+    tenant: str,
+    *,
+    event_type: str | None = None,
+    key: str | None = None,
+    created_gte: datetime.datetime | None = None,
+    created_lt: datetime.datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Request[Page[answers.StoredMessage]]:
+    """Return a page of messages, the latest first."""
+    where = path(
+        *("tenants", tenant, "messages"),
+        event_type=event_type,
+        key=key,
+        created_gte=created_gte,
+        created_lt=created_lt,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Request("GET", where, Page[answers.StoredMessage])
+
+
+def erase(tenant: str, *, key: str) -> Request[answers.Erased]:
+    """Delete the payloads of all messages of a key. Safe to repeat."""
+    return Request("POST", path("tenants", tenant, "messages:erase"), answers.Erased, body(key=key))
+
+
+# ---------------------------------------------------------------------------------------------------------- deliveries
+
+
+def deliveries(
+    tenant: str,
+    *,
+    state: str | None = None,
+    endpoint: str | None = None,
+    event_type: str | None = None,
+    message: str | None = None,
+    created_gte: datetime.datetime | None = None,
+    created_lt: datetime.datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Request[Page[answers.Delivery]]:
+    """Return a page of deliveries, the latest first."""
+    where = path(
+        *("tenants", tenant, "deliveries"),
+        state=state,
+        endpoint=endpoint,
+        event_type=event_type,
+        message=message,
+        created_gte=created_gte,
+        created_lt=created_lt,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Request("GET", where, Page[answers.Delivery])
+
+
+def delivery(tenant: str, delivery: str) -> Request[answers.Delivery]:
+    """Return a delivery with its latest attempts."""
+    return Request("GET", path("tenants", tenant, "deliveries", delivery), answers.Delivery)
+
+
+def attempts(
+    tenant: str, delivery: str, *, limit: int | None = None, cursor: str | None = None
+) -> Request[Page[answers.Attempt]]:
+    """Return a page of a delivery's attempts, the latest first."""
+    where = path("tenants", tenant, "deliveries", delivery, "attempts", limit=limit, cursor=cursor)
+    return Request("GET", where, Page[answers.Attempt])
+
+
+def endpoint_attempts(
+    tenant: str, endpoint: str, *, limit: int | None = None, cursor: str | None = None
+) -> Request[Page[answers.Attempt]]:
+    """Return a page of the attempts at an endpoint, the latest first."""
+    where = path("tenants", tenant, "endpoints", endpoint, "attempts", limit=limit, cursor=cursor)
+    return Request("GET", where, Page[answers.Attempt])
+
+
+def resend(tenant: str, delivery: str, *, priority: str | None = None) -> Request[answers.Delivery]:
+    """Deliver a message to its endpoint once more, as a first attempt."""
+    where = path("tenants", tenant, "deliveries", f"{delivery}:resend")
+    return Request("POST", where, answers.Delivery, body(priority=priority), repeatable=False)
+
+
+def cancel(tenant: str, delivery: str) -> Request[answers.Delivery]:
+    """Cancel a delivery that waits for a later time."""
+    return Request("POST", path("tenants", tenant, "deliveries", f"{delivery}:cancel"), answers.Delivery)
+
+
+# ------------------------------------------------------------------------------------------------------------- replays
+
+
+def count_replay(tenant: str, filter: Mapping[str, Any]) -> Request[answers.Counted]:
+    """Count what a replay would deliver; deliver nothing."""
+    content = body(filter=filter, dry_run=True)
+    return Request("POST", path("tenants", tenant, "replays"), answers.Counted, content)
+
+
+def start_replay(
+    tenant: str, filter: Mapping[str, Any], *, rate_per_s: float | None = None, priority: str | None = None
+) -> Request[answers.Replay]:
+    """Deliver messages once more, in the background.
+
+    Args:
+        filter: any of `endpoint`, `states`, `event_types`, `created_gte`, `created_lt`.
+        rate_per_s: most messages put back in a second, below the tenant's rate.
+        priority: of the replayed messages; left out, each one's own.
+    """
+    content = body(filter=filter, rate_per_s=rate_per_s, priority=priority)
+    return Request("POST", path("tenants", tenant, "replays"), answers.Replay, content, repeatable=False)
+
+
+def replay(tenant: str, replay: str) -> Request[answers.Replay]:
+    """Return a replay with its progress."""
+    return Request("GET", path("tenants", tenant, "replays", replay), answers.Replay)
+
+
+def replays(tenant: str, *, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Replay]]:
+    """Return a page of a tenant's replays, the latest first."""
+    where = path("tenants", tenant, "replays", limit=limit, cursor=cursor)
+    return Request("GET", where, Page[answers.Replay])
+
+
+def pause_replay(tenant: str, replay: str) -> Request[answers.Replay]:
+    """Pause a replay."""
+    return Request("POST", path("tenants", tenant, "replays", f"{replay}:pause"), answers.Replay)
+
+
+def resume_replay(tenant: str, replay: str) -> Request[answers.Replay]:
+    """Go on with a paused replay."""
+    return Request("POST", path("tenants", tenant, "replays", f"{replay}:resume"), answers.Replay)
+
+
+def cancel_replay(tenant: str, replay: str) -> Request[answers.Replay]:
+    """End a replay; what it has put back stays."""
+    return Request("POST", path("tenants", tenant, "replays", f"{replay}:cancel"), answers.Replay)
+
+
+# -------------------------------------------------------------------------------------------------------- dead letters
+
+
+def dead_letters(
+    tenant: str,
+    *,
+    endpoint: str | None = None,
+    reason: str | None = None,
+    died_gte: datetime.datetime | None = None,
+    died_lt: datetime.datetime | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Request[Page[answers.DeadLetter]]:
+    """Return a page of dead letters by endpoint.
+
+    Args:
+        reason: part of the reason, in upper or lower case.
+    """
+    where = path(
+        *("tenants", tenant, "dead-letters"),
+        endpoint=endpoint,
+        reason=reason,
+        died_gte=died_gte,
+        died_lt=died_lt,
+        limit=limit,
+        cursor=cursor,
+    )
+    return Request("GET", where, Page[answers.DeadLetter])
+
+
+def count_dead_letters(tenant: str, *, endpoint: str | None = None) -> Request[answers.DeadLetterCount]:
+    """Count dead letters, together and by endpoint."""
+    where = path("tenants", tenant, "dead-letters", "count", endpoint=endpoint)
+    return Request("GET", where, answers.DeadLetterCount)
+
+
+def replay_dead_letters(tenant: str, ids: Sequence[str]) -> Request[answers.ReplayedLetters]:
+    """Put dead letters back, 500 at most, by the ids of their deliveries. For more, start a replay."""
+    where = path("tenants", tenant, "dead-letters:replay")
+    return Request("POST", where, answers.ReplayedLetters, body(ids=ids), repeatable=False)
+
+
+def purge_dead_letters(
+    tenant: str,
+    *,
+    ids: Sequence[str] | None = None,
+    endpoint: str | None = None,
+    reason: str | None = None,
+    died_gte: datetime.datetime | None = None,
+    died_lt: datetime.datetime | None = None,
+) -> Request[answers.Purged]:
+    """Throw dead letters away for good; all conditions must hold, and one must be given. Safe to repeat."""
+    content = body(ids=ids, endpoint=endpoint, reason=reason, died_gte=died_gte, died_lt=died_lt)
+    return Request("POST", path("tenants", tenant, "dead-letters:purge"), answers.Purged, content)
+
+
+# ------------------------------------------------------------------------------------------------------------ watching
+
+
+def audit_log(
+    tenant: str | None = None, *, limit: int | None = None, cursor: str | None = None
+) -> Request[Page[answers.AuditEntry]]:
+    """Return a page of changes, the latest first: of a tenant, or all."""
+    parts = ("audit-log",) if tenant is None else ("tenants", tenant, "audit-log")
+    return Request("GET", path(*parts, limit=limit, cursor=cursor), Page[answers.AuditEntry])
+
+
+def lag(
+    tenant: str, *, endpoint: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Request[Page[answers.EndpointLag]]:
+    """Return a page of endpoints with what waits for each."""
+    where = path("tenants", tenant, "lag", endpoint=endpoint, limit=limit, cursor=cursor)
+    return Request("GET", where, Page[answers.EndpointLag])
+
+
+def rates(
+    tenant: str, *, endpoint: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Request[Page[answers.Rate]]:
+    """Return a page of caps with their use: the tenant's, then its endpoints'."""
+    where = path("tenants", tenant, "rate-limit-status", endpoint=endpoint, limit=limit, cursor=cursor)
+    return Request("GET", where, Page[answers.Rate])
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+def create_key(
+    role: Role, *, tenant: str | None = None, name: str | None = None, lifetime_s: int | None = None
+) -> Request[answers.Key]:
+    """Make a key; the answer alone has it."""
+    content = body(role=role, tenant=tenant, name=name, lifetime_s=lifetime_s)
+    return Request("POST", path("keys"), answers.Key, content, repeatable=False)
+
+
+def create_token(
+    tenant: str, *, role: Role | None = None, name: str | None = None, lifetime_s: int | None = None
+) -> Request[answers.Key]:
+    """Make a short-lived key for a tenant, such as for its portal."""
+    content = body(role=role, name=name, lifetime_s=lifetime_s)
+    return Request("POST", path("tenants", tenant, "tokens"), answers.Key, content, repeatable=False)
+
+
+def keys(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Key]]:
+    """Return a page of keys, without the keys themselves."""
+    return Request("GET", path("keys", limit=limit, cursor=cursor), Page[answers.Key])
+
+
+def delete_key(key: str, *, keep_made: bool = False) -> Request[None]:
+    """Delete a key by its id, with all keys that it made unless these are kept. Safe to repeat."""
+    return Request("DELETE", path("keys", key, keep_made="true" if keep_made else None), type(None))

@@ -1,0 +1,158 @@
+"""Batched delivery: messages of one endpoint that share a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from emq.calls import content_types
+from emq.message import Message
+from emq_push.endpoint import Endpoint
+from emq_push.outcome import Outcome
+
+MOST_BYTES = 1 << 19
+"""A batch is sent once it has so many bytes. A larger payload goes alone."""
+
+Send = Callable[[Endpoint, Sequence[Message]], Awaitable[Outcome]]
+
+
+class _Batch:
+    """Attributes:
+    most: messages that it may have.
+    """
+
+    __slots__ = ("endpoint", "messages", "most", "size", "task", "timer", "waiting")
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        assert endpoint.batching is not None
+        self.endpoint = endpoint
+        self.most = endpoint.batching.most
+        self.messages: dict[int, Message] = {}
+        self.waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self.size = 0
+        self.timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class Batches:
+    """Collects messages until a batch is full, or its first message has waited long enough, and sends them together.
+
+    The messages of a batch have one outcome: the endpoint takes all of them, or all are tried again, each on its own
+    schedule. An endpoint that refuses one payload refuses its batch, so each attempt halves the batches that a message
+    joins, and its last attempt is alone: nobody dies of another's payload. Two messages of one key are never in one
+    batch, since the host starts the second when the first is done.
+
+    Args:
+        send: sends messages in one request.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._open: dict[str, _Batch] = {}
+        self._sent: set[asyncio.Task[None]] = set()
+
+    async def join(self, endpoint: Endpoint, message: Message) -> Outcome:
+        """Send a message with others; return what came of the request. Cancelling takes the message out if it waits."""
+        assert endpoint.batching is not None
+        most = most_of(endpoint, message)
+        batch = self._open.get(endpoint.topic)
+        if batch is not None and (
+            batch.endpoint is not endpoint
+            or batch.size + len(message.payload) > MOST_BYTES
+            or len(batch.messages) >= most
+        ):
+            self._close_batch(batch)
+            batch = None
+        if batch is None:
+            batch = self._open[endpoint.topic] = _Batch(endpoint)
+            loop = asyncio.get_running_loop()
+            batch.timer = loop.call_later(endpoint.batching.wait_s, self._close_batch, batch)
+        batch.most = min(batch.most, most)
+        place = id(message)
+        batch.messages[place] = message
+        batch.size += len(message.payload)
+        future = batch.waiting[place] = asyncio.get_running_loop().create_future()
+        if len(batch.messages) >= batch.most:
+            self._close_batch(batch)
+        try:
+            outcome: Outcome = await future
+            return outcome
+        finally:
+            if batch.waiting.pop(place, None) is not None and batch.task is None:
+                del batch.messages[place]
+            if not batch.waiting and batch.task is not None:
+                batch.task.cancel()  # nobody waits for it any more
+
+    async def close(self) -> None:
+        """End requests under way."""
+        for batch in list(self._open.values()):
+            self._close_batch(batch)
+        tasks = list(self._sent)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _close_batch(self, batch: _Batch) -> None:
+        """Send a batch: no message joins it any more."""
+        if batch.timer is not None:
+            batch.timer.cancel()
+        if self._open.get(batch.endpoint.topic) is batch:
+            del self._open[batch.endpoint.topic]
+        if batch.messages:
+            batch.task = asyncio.get_running_loop().create_task(self._run(batch), name="emq batch")
+            self._sent.add(batch.task)
+            batch.task.add_done_callback(self._sent.discard)
+
+    async def _run(self, batch: _Batch) -> None:
+        try:
+            outcome = await self._send(batch.endpoint, list(batch.messages.values()))
+        except asyncio.CancelledError:
+            for future in batch.waiting.values():
+                future.cancel()
+            raise
+        except Exception as exc:
+            for future in batch.waiting.values():
+                if not future.done():
+                    future.set_exception(exc)
+        else:
+            for future in batch.waiting.values():
+                if not future.done():
+                    future.set_result(outcome)
+
+
+def most_of(endpoint: Endpoint, message: Message) -> int:
+    """Return the most messages of a batch with this one: half as many after each failed attempt, 1 for its last one."""
+    assert endpoint.batching is not None
+    if endpoint.schedule.is_last(message.attempt):
+        return 1
+    return max(1, endpoint.batching.most >> min(message.attempt - 1, 30))
+
+
+def fits(endpoint: Endpoint, message: Message) -> bool:
+    """Return True if a message may share a request: its payload is JSON, and of the endpoint's content type."""
+    own = content_types.given(message.headers)
+    if len(message.payload) > MOST_BYTES or (own is not None and own != endpoint.content_type):
+        return False
+    try:
+        _check(message.payload)
+        message.payload.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False  # not JSON, or nested more deeply than the interpreter lets it be checked
+    return True
+
+
+def body_of(endpoint: Endpoint, messages: Sequence[Message]) -> bytes:
+    """Return the body of a batch: a JSON array of payloads, or one payload a line."""
+    assert endpoint.batching is not None
+    if endpoint.batching.is_array:
+        return b"[" + b",".join([m.payload for m in messages]) + b"]"
+    return b"".join([_line(m.payload) + b"\n" for m in messages])
+
+
+def _line(payload: bytes) -> bytes:
+    return payload if b"\n" not in payload else msgspec.json.format(payload, indent=-1)
+
+
+_check = msgspec.json.Decoder(msgspec.Raw).decode

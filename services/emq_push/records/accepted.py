@@ -1,0 +1,263 @@
+"""The rows that accepting messages writes: messages, deliveries, idempotency keys, and what is not sent yet.
+
+All statements take many rows at once, since a transaction gathers the messages of many requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from emq_push.records import tables
+
+_messages, _deliveries = tables.messages, tables.deliveries
+_idempotency, _unsent = tables.idempotency, tables.unsent
+
+IDS_AT_ONCE = 500
+"""Most ids in one statement."""
+
+MessageRow = tuple[str, str, str, str | None, int, int, bytes, str]
+"""Tenant, message, event type, key, created_us, expires_us, payload, body."""
+DeliveryRow = tuple[str, str, str, int, int]
+"""Topic, message, tenant, created_us, next_us."""
+
+
+EVENT_TYPE = "event-type"
+"""The header of a message in which endpoints find its event type."""
+
+
+def headers_of(event_type: str, own: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the headers of a message as it is sent."""
+    return {EVENT_TYPE: event_type, **own} if own else {EVENT_TYPE: event_type}
+
+
+class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a message's row has in its body.
+
+    Attributes:
+        priority: a name; None for the middle one of each endpoint.
+        headers: travel with the payload.
+        due_us: when its deliveries may start; 0 for at once.
+        ttl_s: seconds after which an undelivered message is dead.
+    """
+
+    content_type: str = ""
+    key: str | None = None
+    priority: str | None = None
+    headers: dict[str, str] | None = None
+    due_us: int = 0
+    ttl_s: float | None = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message as it was accepted.
+
+    Attributes:
+        payload: None once it was erased.
+        topics: of the endpoints that get it.
+    """
+
+    tenant: str
+    id: str
+    event_type: str
+    created_us: int
+    expires_us: int
+    payload: bytes | None
+    rest: Rest
+    topics: tuple[str, ...] = ()
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """What a caller's Idempotency-Key stands for.
+
+    Attributes:
+        digest: of the request.
+        answer: as it was given, JSON.
+    """
+
+    digest: str
+    answer: str
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Messages that were accepted together, and perhaps not sent.
+
+    Attributes:
+        claimed_us: when a process last began to send them; 0 if it has given up.
+        messages: ids by tenant.
+    """
+
+    id: str
+    claimed_us: int
+    messages: dict[str, list[str]]
+
+
+_rest = msgspec.json.Decoder(Rest).decode
+_ids = msgspec.json.Decoder(dict[str, list[str]]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _insert(table: sa.Table, columns: Sequence[str]) -> Mapping[str, str]:
+    """Return the text of an insert for each driver, which skips what SQLAlchemy does with each row."""
+    names = ", ".join(("environment", *columns))
+    return {
+        dialect: f"INSERT INTO {table.name} ({names}) VALUES ({', '.join([mark] * (len(columns) + 1))})"
+        for dialect, mark in (("sqlite", "?"), ("postgresql", "%s"))
+    }
+
+
+_ADD_MESSAGES = _insert(
+    _messages, ("tenant", "message", "event_type", "key", "created_us", "expires_us", "payload", "body")
+)
+_ADD_DELIVERIES = _insert(
+    _deliveries,
+    (
+        *("topic", "message", "tenant", "created_us", "next_us"),
+        *("state", "attempts", "status", "reason", "settled_us"),
+    ),
+)
+
+
+class Accepted:
+    """Reads and writes within the caller's transaction.
+
+    Args:
+        environment: "online" or "sandbox".
+    """
+
+    def __init__(self, environment: str) -> None:
+        self._environment = str(environment)
+
+    # ------------------------------------------------------------------------------------------------------- messages
+
+    def add_messages(self, connection: sa.Connection, rows: Sequence[MessageRow]) -> None:
+        """Write new messages. Raises `IntegrityError` if one exists."""
+        if rows:
+            own = [(self._environment, *row) for row in rows]
+            connection.exec_driver_sql(_ADD_MESSAGES[connection.dialect.name], own)
+
+    def add_deliveries(self, connection: sa.Connection, rows: Sequence[DeliveryRow]) -> None:
+        """Write new deliveries, which are pending."""
+        if rows:
+            own = [(self._environment, *row, "pending", 0, 0, "", 0) for row in rows]
+            connection.exec_driver_sql(_ADD_DELIVERIES[connection.dialect.name], own)
+
+    def find(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> dict[str, Message]:
+        """Return those of a tenant's messages that exist, with the topics of all their deliveries."""
+        return self._messages(connection, tenant, ids, ())
+
+    def find_untried(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> dict[str, Message]:
+        """As `find`, with the topics of the pending deliveries that no host has tried yet."""
+        untried = (_deliveries.c.state == "pending", _deliveries.c.attempts == 0)
+        return self._messages(connection, tenant, ids, untried)
+
+    def _messages(
+        self, connection: sa.Connection, tenant: str, ids: Sequence[str], conditions: Sequence[sa.ColumnElement[bool]]
+    ) -> dict[str, Message]:
+        found: dict[str, Message] = {}
+        for start in range(0, len(ids), IDS_AT_ONCE):
+            some = ids[start : start + IDS_AT_ONCE]
+            topics: dict[str, list[str]] = {}
+            mine = (_deliveries.c.environment == self._environment, _deliveries.c.tenant == tenant)
+            where = (*mine, _deliveries.c.message.in_(some), *conditions)
+            pairs = sa.select(_deliveries.c.message, _deliveries.c.topic).where(*where)
+            for message, topic in connection.execute(pairs.order_by(_deliveries.c.topic)):
+                topics.setdefault(message, []).append(topic)
+            own = (_messages.c.environment == self._environment, _messages.c.tenant == tenant)
+            for row in connection.execute(sa.select(_messages).where(*own, _messages.c.message.in_(some))):
+                found[row.message] = _message(row, topics.get(row.message, []))
+        return found
+
+    def cancel(
+        self,
+        connection: sa.Connection,
+        topic: str,
+        reason: str,
+        now_us: int,
+        messages: Sequence[str] | None = None,
+    ) -> None:
+        """Cancel the pending deliveries to an endpoint.
+
+        Args:
+            messages: of these messages alone; None for all.
+        """
+        where = [_deliveries.c.environment == self._environment, _deliveries.c.topic == topic]
+        where.append(_deliveries.c.state == "pending")
+        change = sa.update(_deliveries).values(state="cancelled", reason=reason, settled_us=now_us, next_us=0)
+        if messages is None:
+            connection.execute(change.where(*where))
+            return
+        for start in range(0, len(messages), IDS_AT_ONCE):
+            some = messages[start : start + IDS_AT_ONCE]
+            connection.execute(change.where(*where, _deliveries.c.message.in_(some)))
+
+    # ---------------------------------------------------------------------------------------------------- idempotency
+
+    def repeats(self, connection: sa.Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Repeat]:
+        """Return what Idempotency-Keys stand for, each a pair of tenant and key."""
+        found: dict[tuple[str, str], Repeat] = {}
+        for start in range(0, len(keys), IDS_AT_ONCE):
+            pairs = sa.tuple_(_idempotency.c.tenant, _idempotency.c.key).in_(keys[start : start + IDS_AT_ONCE])
+            query = sa.select(_idempotency).where(_idempotency.c.environment == self._environment, pairs)
+            for row in connection.execute(query):
+                found[row.tenant, row.key] = Repeat(row.digest, row.answer)
+        return found
+
+    def add_repeats(
+        self, connection: sa.Connection, repeats: Mapping[tuple[str, str], Repeat], created_us: int
+    ) -> None:
+        """Write what Idempotency-Keys stand for. Raises `IntegrityError` if one exists."""
+        if repeats:
+            rows = [
+                {"environment": self._environment, "tenant": tenant, "key": key, "created_us": created_us}
+                | {"digest": repeat.digest, "answer": repeat.answer}
+                for (tenant, key), repeat in repeats.items()
+            ]
+            connection.execute(sa.insert(_idempotency), rows)
+
+    def forget_repeats(self, connection: sa.Connection, before_us: int) -> int:
+        """Delete Idempotency-Keys that are older; return how many they were."""
+        where = (_idempotency.c.environment == self._environment, _idempotency.c.created_us < before_us)
+        return connection.execute(sa.delete(_idempotency).where(*where)).rowcount
+
+    # --------------------------------------------------------------------------------------------------------- unsent
+
+    def add_batch(self, connection: sa.Connection, batch: Batch) -> None:
+        """Note that messages are accepted and not sent yet."""
+        values = {"id": batch.id, "claimed_us": batch.claimed_us, "body": _encode(batch.messages).decode()}
+        connection.execute(sa.insert(_unsent).values(environment=self._environment, **values))
+
+    def batches(self, connection: sa.Connection, claimed_before_us: int | None = None) -> Sequence[Batch]:
+        """Return batches that may not be sent; only those claimed before a time, if it is given."""
+        query = sa.select(_unsent).where(_unsent.c.environment == self._environment).order_by(_unsent.c.id)
+        if claimed_before_us is not None:
+            query = query.where(_unsent.c.claimed_us < claimed_before_us)
+        return [Batch(row.id, row.claimed_us, _ids(row.body)) for row in connection.execute(query)]
+
+    def claim(self, connection: sa.Connection, batch: Batch, now_us: int) -> bool:
+        """Take over the sending of a batch; return False if somebody else was quicker."""
+        where = (_unsent.c.environment == self._environment, _unsent.c.id == batch.id)
+        change = sa.update(_unsent).where(*where, _unsent.c.claimed_us == batch.claimed_us).values(claimed_us=now_us)
+        return connection.execute(change).rowcount == 1
+
+    def give_up(self, connection: sa.Connection, batch: Batch) -> None:
+        """Leave these messages of a batch to whoever claims it next."""
+        where = (_unsent.c.environment == self._environment, _unsent.c.id == batch.id)
+        values = {"claimed_us": 0, "body": _encode(batch.messages).decode()}
+        connection.execute(sa.update(_unsent).where(*where).values(**values))
+
+    def forget_batches(self, connection: sa.Connection, ids: Sequence[str]) -> None:
+        """Delete batches that were sent."""
+        if ids:
+            mine = _unsent.c.environment == self._environment
+            connection.execute(sa.delete(_unsent).where(mine, _unsent.c.id.in_(ids)))
+
+
+def _message(row: sa.Row[tuple[object, ...]], topics: Sequence[str]) -> Message:
+    payload = None if row.payload is None else bytes(row.payload)
+    rest = _rest(row.body)
+    return Message(
+        row.tenant, row.message, row.event_type, row.created_us, row.expires_us, payload, rest, tuple(topics)
+    )

@@ -1,0 +1,220 @@
+"""The rows of endpoints. Secrets and the values of headers are in the attributes of an endpoint's topic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+import sqlalchemy as sa
+
+from emq.topics.model import DEFAULT_PRIORITIES
+from emq_push.records import cursors, rows
+from emq_push.records.cursors import Page
+from emq_push.records.tables import endpoints as table
+from emq_push.schedule import RECOMMENDED_JITTER, RECOMMENDED_S
+from emq_push.signature import Kind
+
+Scalar: TypeAlias = str | int | float | bool | None
+Operator = Literal["eq", "ne", "in", "gt", "gte", "lt", "lte", "prefix", "exists"]
+
+
+class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A condition on one field of a JSON payload.
+
+    Attributes:
+        field: names from the outside in, with dots between them, such as `data.amount`.
+        value: a list for "in", a text for "prefix", true or false for "exists".
+    """
+
+    field: str
+    op: Operator
+    value: Scalar | tuple[Scalar, ...]
+
+
+class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a caller says of an endpoint, without secrets.
+
+    Attributes:
+        event_types: which messages it gets: names, `order.*` for all below `order`, or `*` for all.
+        filters: all of them must hold for a message.
+        qps: most deliveries started in a second; None for as many as the tenant has. Never above the tenant's.
+        priorities: names, highest first; they never change.
+        retry_schedule_s: seconds to wait after the first, second ... failed attempt. One attempt more, then the message
+            is dead.
+        jitter: each wait is shortened by a random part of up to this fraction.
+        timeout_s: for each attempt.
+        ttl_s: seconds after which an undelivered message is dead; None for never.
+        durability: the state of a message in the store for which a POST of messages waits.
+    """
+
+    url: str
+    description: str = ""
+    event_types: tuple[str, ...] = ("*",)
+    filters: tuple[Filter, ...] = ()
+    qps: float | None = None
+    priorities: tuple[str, ...] = DEFAULT_PRIORITIES
+    retry_schedule_s: tuple[float, ...] = RECOMMENDED_S
+    jitter: float = RECOMMENDED_JITTER
+    timeout_s: float = 10.0
+    ttl_s: float | None = None
+    durability: Literal["accepted", "replicated", "fsynced"] = "accepted"
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """How messages share a request.
+
+    Attributes:
+        most: most messages of one request.
+        wait_s: seconds that a message waits for others, at most.
+        format: "json" for an array of the payloads, "lines" for one payload a line.
+    """
+
+    most: int
+    wait_s: float
+    format: Literal["json", "lines"]
+
+
+class Handshake(msgspec.Struct, frozen=True):
+    """The last handshake of CloudEvents webhooks with an endpoint.
+
+    Attributes:
+        origin: the sender for whom it asked.
+        state: "asked" until a host has asked; "agreed"; "refused", also for no answer; "outdated" once the endpoint has
+            another URL.
+        rate_per_min: most deliveries a minute that the endpoint allows; None for any number, and if it refused.
+        reason: why it refused.
+    """
+
+    origin: str
+    state: Literal["asked", "agreed", "refused", "outdated"]
+    at_us: int
+    rate_per_min: int | None = None
+    reason: str = ""
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint.
+
+    Attributes:
+        header_names: headers that each request carries besides those of EMQ.
+        auth: the kind of authentication: "none", "bearer", "basic", "header" or "oauth2".
+        disabled: why it gets nothing until somebody enables it; empty if it is enabled. Its topic knows, not its row.
+        is_paused: deliveries wait until somebody resumes them. Its topic knows, not its row.
+        old_secret_until_us: when the secret before the last rotation ends; 0 if there is none.
+        is_going: it is being deleted; it gets no messages.
+        handshake: None if nobody asked the endpoint.
+        batch: how messages share a request; None if each has its own. Its topic knows, not its row.
+        signature: the kind of its signatures; None for none, or if this process cannot decrypt their secret. Its topic
+            knows, not its row.
+        public_key: checks signatures of ed25519; empty for others. Its topic knows, not its row.
+    """
+
+    id: str
+    tenant: str
+    settings: EndpointSettings
+    header_names: tuple[str, ...] = ()
+    auth: str = "none"
+    disabled: str = ""
+    is_paused: bool = False
+    old_secret_until_us: int = 0
+    is_going: bool = False
+    handshake: Handshake | None = None
+    batch: Batch | None = None
+    signature: Kind | None = None
+    public_key: str = ""
+    created_us: int = 0
+    changed_us: int = 0
+
+    @property
+    def topic(self) -> str:
+        return topic_of(self.tenant, self.id)
+
+    def at(self, now_us: int) -> Endpoint:
+        """Return the endpoint as changed now."""
+        return msgspec.structs.replace(self, changed_us=max(now_us, self.changed_us + 1))
+
+
+def topic_of(tenant: str, endpoint: str) -> str:
+    """Return the name of an endpoint's topic."""
+    return f"{tenant}.{endpoint}"
+
+
+def endpoint_of(topic: str) -> str:
+    """Return the id of the endpoint that has this topic."""
+    return topic.rpartition(".")[2]
+
+
+class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
+    settings: EndpointSettings
+    header_names: tuple[str, ...] = ()
+    auth: str = "none"
+    old_secret_until_us: int = 0
+    is_going: bool = False
+    handshake: Handshake | None = None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+class Endpoints:
+    """Reads and writes within the caller's transaction.
+
+    Args:
+        environment: "online" or "sandbox".
+    """
+
+    def __init__(self, environment: str) -> None:
+        self._environment = str(environment)
+        self._mine = table.c.environment == self._environment
+
+    def find(self, connection: sa.Connection, tenant: str, endpoint: str) -> Endpoint | None:
+        query = sa.select(table).where(self._mine, table.c.topic == topic_of(tenant, endpoint))
+        row = connection.execute(query).one_or_none()
+        return None if row is None else _endpoint(row)
+
+    def of(self, connection: sa.Connection, tenant: str) -> Sequence[Endpoint]:
+        """Return all endpoints of a tenant, by id; also those that are being deleted."""
+        query = sa.select(table).where(self._mine, table.c.tenant == tenant).order_by(table.c.endpoint)
+        return [_endpoint(row) for row in connection.execute(query)]
+
+    def of_tenants(self, connection: sa.Connection, tenants: Sequence[str]) -> Sequence[Endpoint]:
+        """Return all endpoints of some tenants, at most 500 of them."""
+        query = sa.select(table).where(self._mine, table.c.tenant.in_(tenants))
+        return [_endpoint(row) for row in connection.execute(query)]
+
+    def save(self, connection: sa.Connection, endpoint: Endpoint) -> None:
+        """Write an endpoint, new or changed."""
+        values = msgspec.structs.asdict(endpoint)
+        body = _Body(**{name: values[name] for name in _Body.__struct_fields__})
+        row = {
+            "environment": self._environment,
+            "topic": endpoint.topic,
+            "tenant": endpoint.tenant,
+            "endpoint": endpoint.id,
+            "body": msgspec.json.encode(body).decode(),
+            "created_us": endpoint.created_us,
+            "changed_us": endpoint.changed_us,
+        }
+        rows.upsert(connection, table, [row])
+
+    def page(self, connection: sa.Connection, tenant: str, limit: int, cursor: str) -> Page[Endpoint]:
+        """Return endpoints of a tenant by id, so in the order of their making. Raises `InvalidCursor`."""
+        query = sa.select(table).where(self._mine, table.c.tenant == tenant).order_by(table.c.endpoint)
+        if cursor:
+            query = query.where(cursors.after([table.c.endpoint], cursors.decode(cursor, str)))
+        found = [_endpoint(row) for row in connection.execute(query.limit(limit + 1))]
+        return cursors.page(found, limit, lambda endpoint: (endpoint.id,))
+
+    def delete(self, connection: sa.Connection, tenant: str, endpoint: str) -> None:
+        connection.execute(sa.delete(table).where(self._mine, table.c.topic == topic_of(tenant, endpoint)))
+
+    def delete_of(self, connection: sa.Connection, tenant: str) -> None:
+        """Delete all endpoints of a tenant."""
+        connection.execute(sa.delete(table).where(self._mine, table.c.tenant == tenant))
+
+
+def _endpoint(row: sa.Row[tuple[object, ...]]) -> Endpoint:
+    body = _decode(row.body)
+    rest = {name: getattr(body, name) for name in _Body.__struct_fields__}
+    return Endpoint(id=row.endpoint, tenant=row.tenant, created_us=row.created_us, changed_us=row.changed_us, **rest)

@@ -1,0 +1,132 @@
+"""The rows of bearer keys. A row has the digest of its key, never the key."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, Literal
+
+import msgspec
+import sqlalchemy as sa
+
+from emq_push.records import cursors
+from emq_push.records.cursors import Page
+from emq_push.records.tables import keys as table
+
+Role = Literal["admin", "submit", "read", "send", "manage"]
+Kind = Literal["key", "session"]
+
+WITHOUT_TENANT: Final = frozenset(("admin", "submit"))
+"""Roles of keys that belong to no tenant."""
+
+AT_ONCE = 500
+"""Most keys in one statement."""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """Attributes:
+    digest: SHA-256 of the key, in hex.
+    role: "admin" for everything; "submit" for the tasks of all pools of resources; of one tenant, "read" reads, "send"
+        publishes, "manage" does all.
+    tenant: empty for a role without one.
+    name: for people.
+    expires_us: 0 for never. Never later than that of its parent.
+    parent: id of the key that made this one, and with which this one ends; empty for none.
+    kind: "key" for requests to the API; "session" for a browser on the pages, and for nothing else.
+    """
+
+    digest: str
+    id: str
+    role: Role
+    tenant: str
+    name: str
+    created_us: int
+    expires_us: int
+    parent: str = ""
+    kind: Kind = "key"
+
+
+def digest_of(key: str) -> str:
+    """Return the digest by which a key is found. The keys are random, so a slow hash would protect nothing more."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+class Keys:
+    """Reads and writes within the caller's transaction.
+
+    Args:
+        environment: "online" or "sandbox".
+    """
+
+    def __init__(self, environment: str) -> None:
+        self._environment = str(environment)
+        self._mine = table.c.environment == self._environment
+
+    def find(self, connection: sa.Connection, digest: str) -> Key | None:
+        row = connection.execute(sa.select(table).where(self._mine, table.c.digest == digest)).one_or_none()
+        return None if row is None else _key(row)
+
+    def by_id(self, connection: sa.Connection, id_: str) -> Key | None:
+        row = connection.execute(sa.select(table).where(self._mine, table.c.id == id_)).one_or_none()
+        return None if row is None else _key(row)
+
+    def add(self, connection: sa.Connection, key: Key) -> None:
+        connection.execute(sa.insert(table).values(environment=self._environment, **msgspec.structs.asdict(key)))
+
+    def page(self, connection: sa.Connection, limit: int, cursor: str, tenant: str | None = None) -> Page[Key]:
+        """Return keys by id, so in the order of their making. Raises `InvalidCursor`."""
+        query = sa.select(table).where(self._mine).order_by(table.c.id).limit(limit + 1)
+        if tenant is not None:
+            query = query.where(table.c.tenant == tenant)
+        if cursor:
+            query = query.where(cursors.after([table.c.id], cursors.decode(cursor, str)))
+        return cursors.page([_key(row) for row in connection.execute(query)], limit, lambda key: (key.id,))
+
+    def hold(self, connection: sa.Connection, id_: str) -> bool:
+        """Return whether there is a key of this id; nobody deletes it before the end of the transaction."""
+        query = sa.select(table.c.id).where(self._mine, table.c.id == id_).with_for_update(read=True)
+        return connection.execute(query).first() is not None
+
+    def delete(self, connection: sa.Connection, id_: str, *, keep_made: bool = False) -> list[Key]:
+        """Delete a key with all that it made, and these made, and so on; return them, itself first.
+
+        Each generation is deleted before the next one is read. So whoever makes a key meanwhile (`hold`) is either
+        waited for, and the new key is found, or finds that its maker is gone.
+
+        Args:
+            keep_made: what the key made belongs to its own maker from now on.
+        """
+        found = self.by_id(connection, id_)
+        if found is None:
+            return []
+        connection.execute(sa.delete(table).where(self._mine, table.c.id == id_))
+        if keep_made:
+            made = sa.update(table).where(self._mine, table.c.parent == id_, table.c.kind == "key")
+            connection.execute(made.values(parent=found.parent))
+        gone, generation = [found], [id_]
+        while generation:
+            made_by = table.c.parent.in_(generation[:AT_ONCE])
+            rows = [_key(row) for row in connection.execute(sa.select(table).where(self._mine, made_by).limit(AT_ONCE))]
+            if rows:
+                connection.execute(sa.delete(table).where(self._mine, table.c.digest.in_([key.digest for key in rows])))
+                generation += [key.id for key in rows]
+                gone += rows
+            else:
+                generation = generation[AT_ONCE:]
+        return gone
+
+    def sessions(self, connection: sa.Connection, parent: str) -> list[Key]:
+        """Return the sessions that a key made, the oldest first."""
+        mine = (self._mine, table.c.parent == parent, table.c.kind == "session")
+        return [_key(row) for row in connection.execute(sa.select(table).where(*mine).order_by(table.c.id))]
+
+    def delete_of(self, connection: sa.Connection, tenant: str) -> None:
+        """Delete all keys of a tenant."""
+        connection.execute(sa.delete(table).where(self._mine, table.c.tenant == tenant))
+
+    def delete_expired(self, connection: sa.Connection, now_us: int) -> None:
+        gone = (table.c.expires_us > 0) & (table.c.expires_us < now_us)
+        connection.execute(sa.delete(table).where(self._mine, gone))
+
+
+def _key(row: sa.Row[tuple[object, ...]]) -> Key:
+    return Key(**{name: getattr(row, name) for name in Key.__struct_fields__})

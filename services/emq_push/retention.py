@@ -1,0 +1,164 @@
+"""Deletes attempts and settled deliveries that are older than their tenant keeps them.
+
+Of a message that still waits for one of its endpoints, delayed or parked, everything stays. Hosts do this, also for
+topics without a tenant and where no process serves the API. The rest of what is old belongs to the service, which alone
+accepts messages: see `emq_push.service.upkeep`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from emq import errors
+from emq.clock import Clock
+from emq.database import Database, database, schema
+from emq_push.records import tables
+from emq_push.records.deliveries import PENDING
+from emq_push.records.schema import PUSH
+from emq_push.records.tenants import Tenants
+
+log = logging.getLogger(__name__)
+
+DEFAULT_S = 30 * 86_400.0
+"""Thirty days, in seconds: for topics of no tenant, and tenants that say nothing."""
+
+EVERY_S = 600.0
+"""Seconds between two looks of all hosts together."""
+
+ROWS = 1_000
+"""Most rows that one statement deletes, so that no write waits long for the database."""
+
+TOPICS = 200
+"""Topics that are looked at in one transaction."""
+
+PAUSE_S = 0.05
+_KEY = "push_trimmed"
+
+
+class Deleted(NamedTuple):
+    """Attributes:
+    is_full: as many rows as one statement may delete; there may be more.
+    """
+
+    rows: int
+    is_full: bool
+
+
+class Retention:
+    """Looks at the tables once in `EVERY_S`, on one host at a time: the one that takes the turn in the database.
+
+    Args:
+        database: returns the database.
+        environment: the environment of the topics.
+        topics: returns the names of the topics that may have rows.
+    """
+
+    def __init__(
+        self,
+        database: Callable[[], Database],
+        environment: str,
+        topics: Callable[[], Iterable[str]],
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._environment = environment
+        self._tenants = Tenants(environment)
+        self._topics = topics
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Delete what is too old, again and again. Ends by cancellation."""
+        while True:
+            try:
+                if await self.has_turn():
+                    await self.trim()
+            except errors.EMQError as exc:
+                log.debug("old records of attempts stay for now: %s", exc)  # the database has logged its failure
+            except Exception:
+                log.exception("old records of attempts stay for now")
+            await asyncio.sleep(EVERY_S / 10)
+
+    async def has_turn(self) -> bool:
+        """Take the turn; return False if a host had it within `EVERY_S`, or there are no tables."""
+        now_s = int(self._clock.now())
+
+        def take(connection: sa.Connection) -> bool:
+            if schema.revision(connection, PUSH) is None:
+                return False
+            if database.read_value(connection, self._environment, _KEY) > now_s - EVERY_S:
+                return False
+            # Of two hosts that come here at once, one gets a number above its own.
+            return database.next_value(connection, self._environment, _KEY, now_s) == now_s
+
+        return await self._database().run(take, deadline_s=database.QUICK_S)
+
+    async def trim(self) -> int:
+        """Delete all rows that are too old, in small steps; return their number."""
+        kept_s = await self._database().run(self._tenants.log_retentions_s, read_only=True)
+        now, deleted = self._clock.now(), 0
+        topics = list(self._topics())
+        for start in range(0, len(topics), TOPICS):
+            left = dict.fromkeys(topics[start : start + TOPICS])
+            while left:
+                cutoffs = {name: _us(now - kept_s.get(name.partition(".")[0], DEFAULT_S)) for name in left}
+                found = await self._database().run(functools.partial(self._deleted, cutoffs=cutoffs))
+                deleted += sum(one.rows for one in found.values())
+                left = {name: None for name, one in found.items() if one.is_full}
+                await asyncio.sleep(PAUSE_S)
+        return deleted + await self._orphans(_us(now - max([DEFAULT_S, *kept_s.values()])))
+
+    async def _orphans(self, cutoff_us: int) -> int:
+        """Delete attempts that are older than anybody keeps them, also of topics that are gone."""
+        deleted, mine = 0, tables.attempts.c.environment == self._environment
+        while True:
+            one = await self._database().run(
+                lambda c: _delete(
+                    c, tables.attempts, mine & (tables.attempts.c.started_us < cutoff_us) & ~_waits(tables.attempts)
+                )
+            )
+            deleted += one.rows
+            if not one.is_full:
+                return deleted
+            await asyncio.sleep(PAUSE_S)
+
+    def _deleted(self, connection: sa.Connection, cutoffs: Mapping[str, int]) -> Mapping[str, Deleted]:
+        a, d = tables.attempts.c, tables.deliveries.c
+        found: dict[str, Deleted] = {}
+        for topic, cutoff_us in cutoffs.items():
+            old = (
+                (a.environment == self._environment)
+                & (a.topic == topic)
+                & (a.started_us < cutoff_us)
+                & ~_waits(tables.attempts)
+            )
+            settled = (d.environment == self._environment) & (d.topic == topic) & (d.state != PENDING)
+            settled &= (d.created_us < cutoff_us) & (d.settled_us < cutoff_us) & ~_waits(tables.deliveries)
+            both = _delete(connection, tables.attempts, old), _delete(connection, tables.deliveries, settled)
+            found[topic] = Deleted(sum(one.rows for one in both), any(one.is_full for one in both))
+        return found
+
+
+def _delete(connection: sa.Connection, table: sa.Table, where: sa.ColumnElement[bool]) -> Deleted:
+    key = sa.tuple_(*table.primary_key.columns)
+    some = sa.select(*table.primary_key.columns).where(where).limit(ROWS)
+    rows = connection.execute(sa.delete(table).where(key.in_(some))).rowcount
+    return Deleted(rows, rows >= ROWS)
+
+
+def _waits(table: sa.Table) -> sa.ColumnElement[bool]:
+    """Whether the message of an attempt or a delivery still waits for one of its tenant's endpoints."""
+    own, other = tables.deliveries.alias("own"), tables.deliveries.alias("other")
+    its = [own.c[name] == table.c[name] for name in ("environment", "topic", "message")]
+    same = [other.c[name] == own.c[name] for name in ("environment", "tenant", "message")]
+    found = sa.select(sa.literal(1)).select_from(own, other).where(*its, *same, other.c.state == PENDING)
+    return sa.exists(found.correlate(table))
+
+
+def _us(seconds: float) -> int:
+    return int(seconds * 1_000_000)

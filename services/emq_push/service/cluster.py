@@ -1,0 +1,142 @@
+"""What operators see of the cluster: hosts, the plan, and the life of one message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from emq import errors
+from emq.allocation import cluster_view
+from emq.allocation.cluster_view import View
+from emq.allocation.plan.drafting import NOBODY
+from emq.observe.snapshots import AgedSnapshot
+from emq.observe.trace import lookup
+from emq.observe.trace.lookup import Trace
+from emq_push.records import deliveries, endpoints
+from emq_push.service import scope
+from emq_push.service.host_facts import HostView
+from emq_push.service.parts import Parts
+from emq_push.service.refusals import Conflict, NotFound, TryAgain
+
+OPEN_S = 5.0
+"""Most seconds that a look at the plan waits for the servers of the cluster."""
+
+ALONE = ("memory", "sqlite")
+"""Schemes of stores from which one host alone consumes."""
+
+
+class PlannedHost(NamedTuple):
+    """Attributes:
+    groups: number of groups that the plan gives the host.
+    member: True if the host is in the cluster now.
+    drained: True if an operator has ordered the host to hold no groups.
+    """
+
+    host: str
+    groups: int
+    member: bool
+    drained: bool
+
+
+class PlanSummary(NamedTuple):
+    """The plan in force.
+
+    Attributes:
+        generation: its number; 0 before the first plan.
+        planned_by, leader: the host that made it, and the one that leads now; empty for none.
+        groups: number of groups.
+        holding: number of groups by their progress, see `emq.allocation.cluster_view.Holding`.
+    """
+
+    generation: int
+    planned_s: float
+    planned_by: str
+    leader: str
+    groups: int
+    holding: dict[str, int]
+    hosts: Sequence[PlannedHost]
+
+
+class ClusterService:
+    """Looks at hosts, the plan and messages. Changes nothing."""
+
+    def __init__(self, parts: Parts, hosts: HostView) -> None:
+        self._parts = parts
+        self._hosts = hosts
+
+    async def hosts(self) -> list[AgedSnapshot]:
+        """Return the hosts heard of within the last hour, by name. Raises `DatabaseUnavailable`."""
+        return (await self._hosts.now()).seen
+
+    async def plan(self) -> PlanSummary:
+        """Return the plan.
+
+        Raises:
+            Conflict: one host alone consumes from this store, so there is no plan.
+            TryAgain: no server of the cluster answers.
+        """
+        app = self._parts.app
+        options = app.settings
+        alone = options.database_is_private or options.store.partition(":")[0] in ALONE
+        if not options.cluster and alone:
+            raise Conflict("no_plan", "one host alone consumes from this store, so there is no plan")
+        try:
+            async with cluster_view.opened(app.coordination(), "no server of the cluster", OPEN_S) as tree:
+                return _summary(await cluster_view.read(tree, options.environment))
+        except errors.ClusterUnavailable as exc:
+            raise TryAgain("unavailable", "the servers of the cluster do not answer") from exc
+
+    async def trace(self, message: str, topic: str = "") -> Trace:
+        """Return the life of a message, its place and why it waits.
+
+        Args:
+            message: its id.
+            topic: needed if no trail is kept.
+
+        Raises:
+            NotFound: there is no such topic, nothing is known of the message, or the message is in several topics.
+        """
+        app = self._parts.app
+        if not topic and not app.settings.trail:
+            raise NotFound("no_trail", "no trail is kept, so the search needs a topic: add it", "topic")
+        hosts = [seen.host for seen in await self.hosts() if seen.live]
+        try:
+            found = await lookup.look_up(app, message, topic or None, hosts)
+        except errors.UnknownTopic as exc:
+            raise NotFound("unknown_topic", f"there is no topic {topic[:128]!r}", "topic") from exc
+        except errors.EMQError as exc:
+            if type(exc) is not errors.EMQError:
+                raise
+            # The search found the id in no topic, or in several.
+            raise NotFound("unknown_message", str(exc).replace("--topic", "topic")) from exc
+        if found.is_unknown:
+            raise NotFound("unknown_message", f"nothing is known of message {message[:200]!r}")
+        return found
+
+    async def trace_delivery(self, tenant: str, id_: str) -> Trace:
+        """Return the life of a delivery. Raises `NotFound`."""
+        endpoint, message = scope.delivery_id(id_)
+        rows = deliveries.Deliveries(self._parts.environment)
+        if await self._parts.read(lambda c: rows.get(c, tenant, endpoint, message)) is None:
+            raise scope.unknown_delivery(id_)
+        return await self.trace(message, endpoints.topic_of(tenant, endpoint))
+
+
+def _summary(view: View) -> PlanSummary:
+    record = view.record
+    counts = Counter(view.holding(group).value for group in view.groups)
+    hosts = [
+        PlannedHost(host, len(view.of(host)), host in view.members, host in view.orders and view.orders[host].drain)
+        for host in view.hosts
+        if host != NOBODY
+    ]
+    return PlanSummary(
+        view.generation,
+        0.0 if record is None else record.planned_s,
+        "" if record is None else record.leader,
+        view.leader,
+        len(view.groups),
+        dict(counts),
+        hosts,
+    )

@@ -1,0 +1,139 @@
+"""An endpoint's topic: what its settings are as options and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from emq import errors
+from emq.topics import allowed_rates, model
+from emq_push import endpoint as delivered
+from emq_push import signature
+from emq_push.records.endpoints import Endpoint, EndpointSettings
+from emq_push.records.tenants import Tenant
+from emq_push.secrets import Secrets
+from emq_push.service import topic_fields
+from emq_push.service.refusals import Invalid
+from emq_push.service.topic_fields import TopicFields
+
+TENANT = "tenant"
+"""The attribute that names the tenant of a topic."""
+SECRET = "push.secret"
+_POINTERS = {
+    "push.url": "/url",
+    "push.timeout_s": "/timeout_s",
+    "push.headers": "/headers",
+    delivered.OAUTH2[0]: "/auth/token_url",
+}
+"""Where a request has what hosts read from an attribute."""
+
+
+def attributes(
+    endpoint: Endpoint, signing: str, fields: TopicFields, before: Mapping[str, str], secrets: Secrets
+) -> dict[str, str]:
+    """Return the attributes of an endpoint's topic. Those that are not of the settings stay as they are.
+
+    Args:
+        signing: secrets of the signatures, the newest first, with spaces between them.
+        fields: what is given of that which only the topic knows.
+        before: the attributes that the topic has now.
+
+    Raises:
+        Invalid: a header or the authentication is wrong.
+    """
+    found = fields.attributes(before, secrets)
+    for name in topic_fields.auth_headers(found):
+        _check_apart(name, endpoint)
+    return found | {
+        TENANT: endpoint.tenant,
+        "push.url": endpoint.settings.url,
+        "push.timeout_s": f"{endpoint.settings.timeout_s:g}",
+        SECRET: secrets.encrypt(signing),
+    }
+
+
+def _check_apart(auth_name: str, endpoint: Endpoint) -> None:
+    if auth_name.lower() in (name.lower() for name in endpoint.header_names):
+        raise Invalid("invalid_request", f"header {auth_name} is that of auth; give one of the two", "/headers")
+
+
+def live(endpoint: Endpoint, topic: model.Topic | None, secrets: Secrets) -> Endpoint:
+    """Return an endpoint with what its topic alone knows."""
+    if topic is None:
+        return endpoint
+    there = topic.options.attributes
+    try:
+        signing = secrets.decrypt(there.get(SECRET, ""))
+        kind, public_key = signature.kind_of(signing), signature.public_key(signing)
+    except ValueError:  # this process lacks the key, or the secret is damaged
+        kind, public_key = None, ""
+    return msgspec.structs.replace(
+        endpoint,
+        auth=topic_fields.auth_in(there, endpoint.auth),
+        disabled=there.get(delivered.DISABLED, ""),
+        is_paused=topic.state is model.State.PAUSED,
+        batch=topic_fields.batch_in(there),
+        signature=kind,
+        public_key=public_key,
+    )
+
+
+def qps_of(settings: EndpointSettings, tenant: Tenant, attributes: Mapping[str, str]) -> float:
+    """Return the endpoint's own cap, which is never above the tenant's, nor above what a handshake allowed."""
+    return min(settings.qps or tenant.settings.qps, tenant.settings.qps, allowed_rates.most_qps(attributes))
+
+
+def pause_of(*, is_paused: bool) -> dict[str, str]:
+    """Return the attribute that holds a topic while its tenant is paused; with an empty value while it is not."""
+    return {delivered.PAUSED: "the tenant is paused" if is_paused else ""}
+
+
+def follows(topic: model.Topic, endpoint: Endpoint, tenant: Tenant) -> bool:
+    """Return True if an endpoint's topic has the cap and the pause that the rows of endpoint and tenant say."""
+    there = topic.options.attributes
+    is_held = all(there.get(name, "") == value for name, value in pause_of(is_paused=tenant.is_paused).items())
+    return is_held and topic.qps == qps_of(endpoint.settings, tenant, there)
+
+
+def following(topic: model.Topic, endpoint: Endpoint, tenant: Tenant) -> dict[str, Any]:
+    """Return the changes of an endpoint's topic by which it follows the rows; none if it does."""
+    if follows(topic, endpoint, tenant):
+        return {}
+    there = topic.options.attributes
+    attributes = {name: value for name, value in {**there, **pause_of(is_paused=tenant.is_paused)}.items() if value}
+    return {"qps": qps_of(endpoint.settings, tenant, there), "attributes": attributes}
+
+
+def options(endpoint: Endpoint, attributes: dict[str, str]) -> dict[str, Any]:
+    """Return the options of an endpoint's topic."""
+    settings = endpoint.settings
+    return {
+        "backoff_s": settings.retry_schedule_s or (0.0,),
+        "max_attempts": len(settings.retry_schedule_s) + 1,
+        "jitter": settings.jitter,
+        "ttl_s": settings.ttl_s,
+        "durability": settings.durability,
+        "attributes": attributes,
+    }
+
+
+def check(endpoint: Endpoint, attributes: dict[str, str], secrets: Secrets) -> delivered.Endpoint:
+    """Return the endpoint as a host will read it.
+
+    Raises:
+        Invalid: an attribute is wrong; the text never shows a secret.
+    """
+    topic = model.Topic(endpoint.topic, 1.0, options=model.TopicOptions(attributes=attributes))
+    try:
+        found = delivered.Endpoint.from_topic(topic, secrets)
+    except errors.InvalidTopic as exc:
+        text = str(exc).partition(": ")[2]
+        pointer = next((pointer for name, pointer in _POINTERS.items() if name in text), "")
+        remedy = "client_id and client_secret" if delivered.OAUTH2[0] in text else "auth"
+        text = text.replace(f"use {delivered.BASIC}", f"use {remedy}")
+        text = text.replace(delivered.OAUTH2[0], "token_url").replace("push.", "")
+        raise Invalid("invalid_request", text, pointer) from None
+    assert found is not None, "it has a URL"
+    return found

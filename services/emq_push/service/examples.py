@@ -1,0 +1,54 @@
+"""A signed example of an event type for one endpoint: whoever sets an endpoint up sees that it works.
+
+An example is a delivery as every other: it waits in the endpoint's queue, starts under the caps of endpoint and tenant,
+and has a record. So nobody makes the API wait for a slow endpoint, or gets past a limit.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from emq_push.records.endpoints import topic_of
+from emq_push.service.endpoints import EndpointService
+from emq_push.service.incoming import Incoming, Receipt
+from emq_push.service.parts import Parts
+from emq_push.service.publishing import Publishing
+
+HEADER = "emq-example"
+"""The header of the message that tells an example from an event."""
+
+
+class ExampleService:
+    """Sends examples."""
+
+    def __init__(self, parts: Parts, endpoints: EndpointService, publishing: Publishing) -> None:
+        self._parts = parts
+        self._endpoints = endpoints
+        self._publishing = publishing
+
+    async def send(
+        self, tenant: str, endpoint: str, event_type: str, payload: bytes | None = None
+    ) -> tuple[Receipt, bytes]:
+        """Send one example to an endpoint, whatever its event types and filters; return its delivery and its payload.
+
+        It waits at the endpoint's highest priority.
+
+        Args:
+            payload: JSON; None for one that the service makes up.
+
+        Raises:
+            NotFound: there is no such endpoint.
+            TryAgain, DatabaseUnavailable: as `Publishing.publish`.
+        """
+        found = await self._endpoints.get(tenant, endpoint)
+        if payload is None:
+            data = {"example": True, "message": "an example, sent to see that the endpoint works"}
+            moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._parts.now_us() / 1e6))
+            payload = msgspec.json.encode({"type": event_type, "timestamp": moment, "data": data})
+        priority = found.settings.priorities[0]
+        example = Incoming(event_type, msgspec.Raw(payload), priority=priority, headers={HEADER: "true"})
+        to = topic_of(tenant, endpoint)
+        [receipt] = await self._publishing.publish(tenant, [example], is_single=True, only=to)
+        return receipt, payload

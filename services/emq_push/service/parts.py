@@ -1,0 +1,72 @@
+"""What every part of the push service works with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from emq.app import App
+from emq.topics.model import Topic
+from emq_push.records.audit_log import AuditLog, Entry
+from emq_push.records.ids import Ids, Kind
+from emq_push.secrets import Secrets
+
+T = TypeVar("T")
+
+
+class Parts:
+    """An open app, its database, ids and the audit log.
+
+    Args:
+        app: open, and open for as long as this is used.
+
+    Attributes:
+        secrets: encrypts what only hosts may read.
+    """
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.environment = str(app.settings.environment)
+        self.secrets = Secrets.of_setting(app.settings)
+        self._ids = Ids()
+        self._audit_log = AuditLog(self.environment)
+
+    def now_us(self) -> int:
+        return self.app.clock.now_us()
+
+    def new_id(self, kind: Kind) -> str:
+        return self._ids.next(kind, self.now_us())
+
+    def new_ids(self, kind: Kind) -> Callable[[int], str]:
+        """Return what makes ids of a kind, given the microseconds since the epoch."""
+        return functools.partial(self._ids.next, kind)
+
+    async def read(self, fn: Callable[[sa.Connection], T]) -> T:
+        """Run a transaction that writes nothing. Raises `DatabaseUnavailable`."""
+        return await self.app.database.run(fn, read_only=True)
+
+    async def write(self, fn: Callable[[sa.Connection], T]) -> T:
+        """Run a transaction. Raises `DatabaseUnavailable`; then nothing was changed."""
+        return await self.app.database.run(fn)
+
+    async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return those of the topics that exist, by name. Raises `DatabaseUnavailable`."""
+        return await self.app.catalog.some(names)
+
+    def audit(
+        self,
+        connection: sa.Connection,
+        actor: str,
+        action: str,
+        target: str,
+        *,
+        tenant: str = "",
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write an entry of the audit log in the transaction of the change."""
+        now_us = self.now_us()
+        entry = Entry(now_us, self._ids.next("aud", now_us), tenant, actor, action, target, dict(changes or {}))
+        self._audit_log.add(connection, entry)

@@ -1,0 +1,229 @@
+"""Publishing: accepts messages in a transaction, sends them to the endpoints' topics, and only then says so.
+
+Requests that come while an earlier transaction is under way share the next one, since what a transaction costs hardly
+depends on the number of its messages. Between the transaction and the sending, a row of `emq_push_unsent` names the
+messages. If the process ends there, another one finds the row and sends them (`send_left`); if the caller repeats the
+request, the repeat does. So what was accepted is sent, at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from emq import errors
+from emq.producer.batcher import Batcher
+from emq.producer.outcomes import Outcome
+from emq.storage.durability import Durability
+from emq_push.records.accepted import Batch
+from emq_push.service import incoming
+from emq_push.service.accepting import IN_PROGRESS, LEASE_US, Accepting, Answer, Sending, Taken
+from emq_push.service.incoming import Incoming, Receipt, Request
+from emq_push.service.parts import Parts
+from emq_push.service.refusals import Conflict, Refused, TryAgain
+
+log = logging.getLogger(__name__)
+
+MESSAGE_COST = 1_000
+"""Bytes that a message counts besides its own, so that a transaction has at most some thousand messages."""
+TRIES = 4
+"""Most times that a transaction begins again because another process has written the same rows."""
+FORGET_S = 0.05
+"""Seconds after which what was sent is forgotten, if no transaction has done so by the way."""
+PATIENCE = 20
+"""Most times that a request waits for `FORGET_S`, while an earlier one of the same messages is under way."""
+LOOK_S = 5.0
+"""Seconds between two looks for messages that another process has left unsent."""
+
+
+class Publishing:
+    """Publishes messages of tenants. Belongs to one event loop.
+
+    Args:
+        parts: of the service.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._accepting = Accepting(parts)
+        self._batcher: Batcher[Request, Sequence[Receipt]] = Batcher(self._call, lambda request: request.size)
+        self._sent: set[str] = set()
+        self._forgetting: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def publish(
+        self,
+        tenant: str,
+        messages: Sequence[Incoming],
+        *,
+        key: str = "",
+        digest: str = "",
+        is_single: bool = False,
+        only: str = "",
+    ) -> Sequence[Receipt]:
+        """Accept messages, all or none; return once they are in the topics of their endpoints.
+
+        Args:
+            key: the caller's Idempotency-Key; a repeat of the same request gets the same answer.
+            digest: of the request, to tell another request with the same key.
+            is_single: the caller gave one message, not a list; for the pointers of errors.
+            only: the topic of the only endpoint that gets the messages; empty for those that want them.
+
+        Raises:
+            NotFound: there is no such tenant, or not the only endpoint.
+            Invalid: a message is wrong, or the key came with another request before.
+            Conflict: a message exists with other contents, or an earlier request is still under way.
+            TryAgain: messages were accepted, but the store failed; a repeat with the same ids or key sends them.
+            DatabaseUnavailable: nothing was accepted, or that is unknown; a repeat with own ids or a key is safe.
+        """
+        incoming.check(messages, self._parts.now_us(), is_single=is_single)
+        size = sum(message.size for message in messages) + MESSAGE_COST * len(messages)
+        request = Request(tenant, messages, key, digest, size, only)
+        for _ in range(PATIENCE):
+            try:
+                return await self._batcher.send(request, Durability.ACCEPTED)
+            except Conflict as exc:
+                if exc.code != IN_PROGRESS:
+                    raise
+            await asyncio.sleep(FORGET_S)
+        return await self._batcher.send(request, Durability.ACCEPTED)
+
+    async def _call(self, requests: Sequence[Request], _: Durability) -> Sequence[Sequence[Receipt] | Exception]:
+        sent = list(self._sent)
+        taken = await self._accept(requests, sent)
+        self._sent.difference_update(sent)
+        failed: set[tuple[str, str]] = set()
+        for sending in taken.sendings:
+            failed |= await self._send(sending)
+        return [self._outcome(request, answer, failed) for request, answer in zip(requests, taken.answers, strict=True)]
+
+    async def _accept(self, requests: Sequence[Request], sent: Sequence[str]) -> Taken:
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                return await self._parts.write(lambda c: self._accepting.accept(c, requests, sent))
+            except sa.exc.IntegrityError:
+                if not left:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    def _outcome(self, request: Request, answer: Answer, failed: set[tuple[str, str]]) -> Sequence[Receipt] | Exception:
+        if not failed or isinstance(answer, Refused):
+            return answer
+        if not any((request.tenant, receipt.id) in failed for receipt in answer):
+            return answer
+        text = "the messages are accepted, but the store failed; repeat the request with the same ids or "
+        return TryAgain("not_sent", f"{text}Idempotency-Key, which is safe. Otherwise they are sent later")
+
+    async def _send(self, sending: Sending) -> set[tuple[str, str]]:
+        """Send a batch; return those messages that are left to be sent."""
+        try:
+            outcomes = await self._parts.app.send(sending.outgoing)
+        except errors.EMQError as exc:
+            outcomes = [exc] * len(sending.outgoing)
+        failed: set[tuple[str, str]] = set()
+        gone: dict[tuple[str, str], list[str]] = {}
+        if not all(isinstance(outcome, str) for outcome in outcomes):
+            failed, gone = self._failures(sending, outcomes)
+        if gone:
+            await self._cancel(gone)
+        if failed:
+            await self._give_up(sending.batch, failed)
+        else:
+            self._sent.add(sending.batch.id)
+            self._forget_soon()
+        return failed
+
+    def _failures(
+        self, sending: Sending, outcomes: Sequence[Outcome]
+    ) -> tuple[set[tuple[str, str]], dict[tuple[str, str], list[str]]]:
+        """Return the messages to be sent again, and by topic and reason those whose endpoint does not take them."""
+        failed: set[tuple[str, str]] = set()
+        gone: dict[tuple[str, str], list[str]] = {}
+        for outgoing, place, outcome in zip(sending.outgoing, sending.whose, outcomes, strict=True):
+            if isinstance(outcome, str):
+                continue
+            if incoming.is_permanent(outcome):
+                gone.setdefault((outgoing.topic, str(outcome)), []).append(place[1])
+            else:
+                failed.add(place)
+                reason = outcome
+        if failed:
+            log.warning("%d messages are accepted but not sent: %s", len(failed), reason)
+        return failed, gone
+
+    async def _cancel(self, gone: dict[tuple[str, str], list[str]]) -> None:
+        rows, now_us = self._accepting.rows, self._parts.now_us()
+
+        def cancel(connection: sa.Connection) -> None:
+            for (topic, reason), ids in gone.items():
+                rows.cancel(connection, topic, reason, now_us, ids)
+
+        await self._parts.write(cancel)
+
+    async def _give_up(self, batch: Batch, failed: set[tuple[str, str]]) -> None:
+        """Leave what was not sent to the next request or look. If the database fails, too, the lease ends by itself."""
+        left: dict[str, list[str]] = {}
+        for tenant, message in sorted(failed):
+            left.setdefault(tenant, []).append(message)
+        try:
+            await self._parts.write(
+                lambda c: self._accepting.rows.give_up(c, msgspec.structs.replace(batch, messages=left))
+            )
+        except errors.DatabaseUnavailable as exc:
+            log.warning("messages that were not sent wait for %d s: %s", LEASE_US // 1_000_000, exc)
+
+    def _forget_soon(self) -> None:
+        if self._forgetting is None:
+            self._forgetting = asyncio.get_running_loop().call_later(FORGET_S, self._start_forgetting)
+
+    def _start_forgetting(self) -> None:
+        self._forgetting = None
+        if self._sent:
+            task = asyncio.get_running_loop().create_task(self.forget_sent())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def forget_sent(self) -> None:
+        """Delete the rows of batches that were sent. If that fails, somebody sends again what no host has tried yet."""
+        sent = list(self._sent)
+        if not sent:
+            return
+        try:
+            await self._parts.write(lambda c: self._accepting.rows.forget_batches(c, sent))
+            self._sent.difference_update(sent)
+        except errors.DatabaseUnavailable as exc:
+            log.warning("batches that were sent are still noted as unsent: %s", exc)
+
+    async def send_left(self) -> int:
+        """Send what another process, or a failure, has left unsent; return how many messages that was."""
+        now_us = self._parts.now_us()
+
+        def claim(connection: sa.Connection) -> list[Sending]:
+            rows = self._accepting.rows
+            left = [batch for batch in rows.batches(connection, now_us - LEASE_US) if batch.id not in self._sent]
+            mine = [
+                msgspec.structs.replace(batch, claimed_us=now_us)
+                for batch in left
+                if rows.claim(connection, batch, now_us)
+            ]
+            return [self._accepting.sending(connection, batch) for batch in mine]
+
+        if not await self._parts.read(lambda c: bool(self._accepting.rows.batches(c, now_us - LEASE_US))):
+            return 0
+        sendings = await self._parts.write(claim)
+        for sending in sendings:
+            await self._send(sending)
+        return sum(len(set(sending.whose)) for sending in sendings)
+
+    async def close(self) -> None:
+        """Write down what was sent. Safe to repeat."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            self._forgetting = None
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.forget_sent()

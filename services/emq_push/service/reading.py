@@ -1,0 +1,183 @@
+"""Deliveries and their attempts, as the service shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from emq_push.records import cursors, deliveries, endpoints
+from emq_push.records.attempts import Attempt, Attempts
+from emq_push.records.attempts import Place as AttemptPlace
+from emq_push.records.cursors import Page
+from emq_push.records.deliveries import Deliveries, Delivery, Place, Selection
+from emq_push.service import scope, states
+from emq_push.service.host_facts import HostView
+from emq_push.service.parts import Parts
+from emq_push.service.scope import Scope
+from emq_push.service.states import Hold, State
+
+LOOKED_AT = 2_000
+"""Most rows that one page of a filtered list looks at; then the page ends, even if it is not full."""
+
+CHUNK = 500
+"""Most rows read at a time."""
+
+MOST_IN_FLIGHT = 500
+"""Most deliveries of one endpoint that a list takes for those in flight."""
+
+
+class DeliveryFilter(msgspec.Struct, frozen=True):
+    """The deliveries to list; all given conditions hold.
+
+    Attributes:
+        state: as shown; None for all.
+        endpoint: its id; empty for all endpoints.
+        event_types: as for `emq_push.records.deliveries.fits`.
+        since_us, until_us: accepted in [since_us, until_us), microseconds since the epoch.
+        message: id of a message; empty for all.
+    """
+
+    state: State | None = None
+    endpoint: str = ""
+    event_types: tuple[str, ...] = ()
+    since_us: int = 0
+    until_us: int = 1 << 62
+    message: str = ""
+
+    @property
+    def selection(self) -> Selection:
+        """The part of the filter that an index serves."""
+        state = () if self.state is None else (self.state.of_row,)
+        return Selection(self.endpoint, state, self.since_us, self.until_us)
+
+    def fits(self, shown: ShownDelivery) -> bool:
+        d = shown.delivery
+        return (
+            (self.state is None or shown.state is self.state)
+            and deliveries.fits(d.event_type, self.event_types)
+            and (not self.endpoint or d.endpoint == self.endpoint)
+            and self.since_us <= d.created_us < self.until_us
+        )
+
+
+class ShownDelivery(NamedTuple):
+    """A delivery, its state now, and what holds its endpoint."""
+
+    delivery: Delivery
+    state: State
+    hold: Hold
+
+
+class ReadingService:
+    """Lists deliveries and attempts. All methods raise `DatabaseUnavailable`."""
+
+    def __init__(self, parts: Parts, hosts: HostView) -> None:
+        self._parts = parts
+        self._hosts = hosts
+        self._scope = Scope(parts)
+        self._rows = Deliveries(parts.environment)
+        self._attempts = Attempts(parts.environment)
+
+    async def deliveries(
+        self, tenant: str, wanted: DeliveryFilter, limit: int, cursor: str = ""
+    ) -> Page[ShownDelivery]:
+        """Return deliveries, the newest first; those of one message by endpoint.
+
+        A page may hold fewer than `limit`, although more follow.
+
+        Raises:
+            InvalidCursor: the cursor is not one of this list with this filter.
+        """
+        of = f"deliveries {tenant} {msgspec.json.encode(wanted).decode()}"
+        place = _place(of, cursor)
+        if wanted.message:
+            return await self._of_message(tenant, wanted, of, place, limit)
+        found: list[ShownDelivery] = []
+        looked = 0
+        while len(found) < limit and looked < LOOKED_AT:
+            chunk = min(CHUNK, limit + 1 if looked == 0 else CHUNK, LOOKED_AT - looked)
+            rows = await self._parts.read(
+                lambda c, after=place, n=chunk: self._rows.read(c, tenant, wanted.selection, after=after, limit=n)  # type: ignore[misc]
+            )
+            for shown in await self.shown(tenant, rows):
+                if len(found) == limit:
+                    return Page(found, _cursor(of, place))
+                looked, place = looked + 1, shown.delivery.place
+                if wanted.fits(shown):
+                    found.append(shown)
+            if len(rows) < chunk:
+                return Page(found, "")
+        return Page(found, _cursor(of, place))
+
+    async def _of_message(
+        self, tenant: str, wanted: DeliveryFilter, of: str, place: Place | None, limit: int
+    ) -> Page[ShownDelivery]:
+        after = "" if place is None else place.topic
+        rows = await self._parts.read(
+            lambda c: self._rows.of_message(c, tenant, wanted.message, after=after, limit=limit + 1)
+        )
+        following = _cursor(of, rows[limit - 1].place) if len(rows) > limit else ""
+        return Page([s for s in await self.shown(tenant, rows[:limit]) if wanted.fits(s)], following)
+
+    async def delivery(self, tenant: str, id_: str) -> ShownDelivery:
+        """Return one delivery. Raises `NotFound`."""
+        endpoint, message = scope.delivery_id(id_)
+        row = await self._parts.read(lambda c: self._rows.get(c, tenant, endpoint, message))
+        if row is None:
+            raise scope.unknown_delivery(id_)
+        [shown] = await self.shown(tenant, [row])
+        return shown
+
+    async def attempts(self, tenant: str, id_: str, limit: int, cursor: str = "") -> Page[Attempt]:
+        """Return the attempts of one delivery, the newest first. Raises `NotFound`, `InvalidCursor`."""
+        row = (await self.delivery(tenant, id_)).delivery
+        of = f"attempts {row.topic} {row.message}"
+        before_us = int(cursors.decode_marked(of, cursor, int)[0]) if cursor else None
+        found = await self._parts.read(
+            lambda c: self._attempts.of_delivery(c, row.topic, row.message, before_us=before_us, limit=limit + 1)
+        )
+        return cursors.page(found, limit, lambda a: (cursors.mark(of), a.started_us))
+
+    async def attempts_at(self, tenant: str, endpoint: str, limit: int, cursor: str = "") -> Page[Attempt]:
+        """Return the attempts at one endpoint, the newest first. Raises `NotFound`, `InvalidCursor`."""
+        await self._scope.check_endpoint(tenant, endpoint)
+        topic = endpoints.topic_of(tenant, endpoint)
+        of, before = f"attempts {topic}", None
+        if cursor:
+            started_us, message = cursors.decode_marked(of, cursor, int, str)
+            before = AttemptPlace(int(started_us), str(message))
+        found = await self._parts.read(lambda c: self._attempts.of_topic(c, topic, before=before, limit=limit + 1))
+        return cursors.page(found, limit, lambda a: (cursors.mark(of), a.started_us, a.message))
+
+    async def shown(self, tenant: str, rows: Sequence[Delivery]) -> list[ShownDelivery]:
+        """Return the rows with their states."""
+        pending = {row.topic for row in rows if row.state == deliveries.PENDING}
+        if not pending:
+            return [ShownDelivery(row, State(row.state), Hold("none")) for row in rows]
+        facts, now_us = await self._hosts.now(), self._parts.now_us()
+        topics = await self._scope.topics({tenant, *pending})
+        holds = {name: states.hold_of(topics.get(name), topics.get(tenant), facts) for name in pending}
+        flying = {name: min(n, MOST_IN_FLIGHT) for name in pending if (n := facts.in_flight(name))}
+        last = await self._parts.read(lambda c: self._rows.last_due(c, flying, now_us)) if flying else {}
+
+        def shown(row: Delivery) -> ShownDelivery:
+            hold = holds.get(row.topic, Hold("none"))
+            place = last.get(row.topic)
+            # Hosts count the messages in flight, and name none. They start the oldest first.
+            in_flight = place is not None and row.next_us <= now_us and row.place <= place
+            return ShownDelivery(row, states.state_of(row, hold, now_us, in_flight=in_flight), hold)
+
+        return [shown(row) for row in rows]
+
+
+def _place(of: str, cursor: str) -> Place | None:
+    if not cursor:
+        return None
+    created_us, topic, message = cursors.decode_marked(of, cursor, int, str, str)
+    return Place(int(created_us), str(topic), str(message))
+
+
+def _cursor(of: str, place: Place | None) -> str:
+    return "" if place is None else cursors.encode((cursors.mark(of), *place))

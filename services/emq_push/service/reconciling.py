@@ -1,0 +1,291 @@
+"""Finds deliveries that are shown as pending although the store has ended them, and says so in their rows.
+
+Hosts write what each attempt does to a delivery, and that a message has expired, before they save that the message is
+finished (`emq.groups.records`). Some ends come without a record: an operator recalls a message or purges its dead
+letter, its endpoint is deleted, or the store loses its last second. The sweep finds such deliveries slowly and cheaply:
+every `PERIOD_S`, it looks at the next `TOPICS_AT_ONCE` topics that have deliveries, and asks the store only about
+topics whose oldest pending delivery is older than `OLD_S`.
+
+A pending delivery that is not waiting for its time is, in this order,
+
+1. cancelled, if its endpoint is gone;
+2. dead, if the store has its dead letter;
+3. left alone, if it may be in a queue: some message that is not older than the delivery is not finished there;
+4. left alone, if it waits in a lane, or if any message of the lane is claimed, because claimed ones have no names;
+5. cancelled, if a second look `CONFIRM_S` later finds the same. The delivery is in no part of the store.
+
+Every write names what the sweep has seen of the row, so that a row that changes meanwhile stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from emq import errors, message
+from emq.offsets.checkpoints import Checkpoint
+from emq.storage.answers import served
+from emq.topics.model import Topic
+from emq_push.records import deliveries
+from emq_push.records.accepted import Accepted
+from emq_push.records.deliveries import Deliveries, Delivery, Place
+from emq_push.service.parts import Parts
+
+log = logging.getLogger(__name__)
+
+PERIOD_S = 10.0
+"""Seconds between two looks."""
+
+TOPICS_AT_ONCE = 100
+"""Topics of a look. With 40,000 topics a round takes somewhat more than an hour."""
+
+ROWS_AT_ONCE = 500
+"""Most pending deliveries of a topic in a look; the next look at the topic goes on behind them."""
+
+OLD_S = 600.0
+"""Seconds for which a pending delivery is not doubted: messages are sent within them even after a crash."""
+
+CONFIRM_S = 60.0
+"""Seconds between the two looks that agree that a delivery is gone."""
+
+MOST_LETTERS = 5_000
+MOST_WAITING = 5_000
+"""Most dead letters and waiting entries of a group that a look reads. A group with more is left for later."""
+
+HOLES = 50
+"""Most offsets without a message that a look skips in search of the oldest message of a queue."""
+
+MOST_TOPICS = 1_000
+"""Most topics whose suspects a sweep remembers, 500 each."""
+
+PAGE = 500
+
+GONE = "the store has it no more: recalled or purged there, or lost in a crash of the store"
+NO_ENDPOINT = "its endpoint was deleted"
+
+
+class Verdict(NamedTuple):
+    """What a row is to become."""
+
+    row: Delivery
+    state: str
+    reason: str
+
+
+class Sweep:
+    """Looks at old pending deliveries, some at a time.
+
+    Attributes:
+        settled: number of deliveries that the sweep has ended.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._rows = Deliveries(parts.environment)
+        self._accepted = Accepted(parts.environment)
+        self._last = ""
+        self._after: dict[str, Place] = {}
+        self._suspects: dict[str, dict[str, tuple[Delivery, int]]] = {}
+        self._again: dict[str, int] = {}
+        self.settled = 0
+
+    async def run(self) -> None:
+        """Look again and again. Ends by cancellation."""
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            try:
+                await self.look()
+            except errors.EMQError as exc:
+                log.info("the sweep of old deliveries looks again later: %s", exc)
+            except Exception:
+                log.exception("the sweep of old deliveries failed; it looks again later")
+
+    async def look(self) -> None:
+        """Look at the next topics, and once more at those with suspects.
+
+        Raises:
+            DatabaseUnavailable, StoreUnavailable: look again later.
+        """
+        now_us = self._parts.now_us()
+        topics = await self._parts.read(lambda c: self._rows.topics_after(c, self._last, TOPICS_AT_ONCE))
+        self._last = topics[-1] if len(topics) == TOPICS_AT_ONCE else ""
+        due = [topic for topic, at_us in self._again.items() if at_us <= now_us][:TOPICS_AT_ONCE]
+        for topic in due:
+            del self._again[topic]
+        names = sorted({*topics, *due})
+        oldest = await self._parts.read(lambda c: self._rows.oldest_pending(c, names))
+        old = [name for name in names if oldest.get(name, now_us) < now_us - OLD_S * 1e6]
+        known = await self._parts.app.catalog.some(old)
+        for name in old:
+            await self._topic(name, known.get(name), now_us)
+
+    async def _topic(self, name: str, topic: Topic | None, now_us: int) -> None:
+        rows = await self._doubtful(name, now_us)
+        if not rows:
+            return
+        if topic is None:
+            if await self._is_gone(name):
+                await self._settle([Verdict(row, deliveries.CANCELLED, NO_ENDPOINT) for row in rows], now_us)
+            return
+        dead, saw_all = await self._dead(topic, rows)
+        await self._settle(dead, now_us)
+        if not saw_all:
+            return  # a delivery without a letter so far may have one among those that were not read
+        ended = {verdict.row.message for verdict in dead}
+        absent = await self._absent(topic, [row for row in rows if row.message not in ended])
+        await self._settle(self._confirmed(absent, now_us), now_us)
+
+    async def _is_gone(self, name: str) -> bool:
+        """Return whether a topic was deleted; False for one that a newer version has written."""
+        try:
+            await self._parts.app.catalog.get(name)
+        except errors.UnknownTopic:
+            return True
+        except errors.InvalidTopic:
+            return False
+        return False
+
+    async def _doubtful(self, name: str, now_us: int) -> list[Delivery]:
+        """Return the next old pending deliveries that do not wait for their time."""
+        before_us = now_us - round(OLD_S * 1e6)
+        rows = await self._parts.read(
+            lambda c: self._rows.pending_of(c, name, before_us, after=self._after.get(name), limit=ROWS_AT_ONCE)
+        )
+        if len(rows) == ROWS_AT_ONCE:
+            self._after[name] = rows[-1].place
+        else:
+            self._after.pop(name, None)
+        known = {row.message for row in rows}
+        suspects = [id_ for id_ in self._suspects.get(name, ()) if id_ not in known][: deliveries.IDS_AT_ONCE]
+        if suspects:
+            rows += await self._parts.read(lambda c: self._rows.some(c, name, suspects))
+        rows = [row for row in rows if row.state == deliveries.PENDING]
+        unsent = await self._unsent()
+        return [row for row in rows if row.next_us < before_us and (row.tenant, row.message) not in unsent]
+
+    async def _unsent(self) -> Collection[tuple[str, str]]:
+        """Return the messages that a process is still to send, as tenant and id."""
+        batches = await self._parts.read(lambda c: self._accepted.batches(c))
+        return {(tenant, id_) for batch in batches for tenant, ids in batch.messages.items() for id_ in ids}
+
+    # ----------------------------------------------------------------------------------------------- what the store has
+
+    async def _dead(self, topic: Topic, rows: Sequence[Delivery]) -> tuple[list[Verdict], bool]:
+        """Return verdicts on deliveries whose letters are dead, and whether all letters were read."""
+        if not rows:
+            return [], True
+        by_message = {row.message: row for row in rows}
+        since_ms = min(row.created_us for row in rows) // 1000
+        found, saw_all = [], True
+        for group in range(topic.groups):
+            after, seen = (since_ms - 1, ""), 0
+            while seen < MOST_LETTERS and (
+                page := await self._parts.app.store.lanes.dead(topic.group(group), after, PAGE)
+            ):
+                after, seen = (page[-1].dead_ms, page[-1].id), seen + len(page)
+                found += [
+                    Verdict(by_message[id_], deliveries.DEAD, d.reason[:200])
+                    for d in page
+                    if (id_ := message.label(d.id)) in by_message
+                ]
+            saw_all = saw_all and seen < MOST_LETTERS
+        return found, saw_all
+
+    async def _absent(self, topic: Topic, rows: Sequence[Delivery]) -> list[Delivery]:
+        """Return the deliveries that no queue and no lane of the topic can have.
+
+        Queues come first: messages move from queues to lanes.
+        """
+        if not rows:
+            return []
+        oldest_us = await self._oldest_in_queues(topic)
+        rows = [row for row in rows if row.created_us < oldest_us - OLD_S * 1e6]
+        waiting: set[str] = set()
+        for group in range(topic.groups if rows else 0):
+            ids = await self._waiting(topic.group(group))
+            if ids is None:
+                return []
+            waiting |= ids
+        return [row for row in rows if row.message not in waiting]
+
+    async def _oldest_in_queues(self, topic: Topic) -> float:
+        """Return when the oldest unfinished message of the topic's queues was published; infinity if there is none.
+
+        Zero if that is not known. Each queue has its messages in the order of their publishing.
+        """
+        oldest_us = float("inf")
+        for checkpoint, head, tail in await self._parts.app.admin.offsets(topic):
+            start = _unfinished_from(checkpoint, head, tail)
+            if start < tail:
+                oldest_us = min(oldest_us, await self._published_us(checkpoint.queue, start, tail))
+        return oldest_us
+
+    async def _published_us(self, queue: str, start: int, tail: int) -> float:
+        for offset in range(start, min(tail, start + HOLES)):
+            body = await self._parts.app.store.log.get(queue, offset)
+            if body is not None:
+                try:
+                    return message.decode(body).published_us
+                except message.UNREADABLE:
+                    return 0.0
+        return 0.0
+
+    async def _waiting(self, lane: str) -> set[str] | None:
+        """Return the ids that wait in a lane; None if some are claimed, or if there are too many to read."""
+        lanes = self._parts.app.store.lanes
+        [state] = served(await lanes.inspect([lane]))
+        if state.prepared or state.waiting > MOST_WAITING:
+            return None
+        found: set[str] = set()
+        seen = 0
+        while seen <= MOST_WAITING and (page := await lanes.waiting(lane, seen, PAGE)):
+            found.update(message.label(entry.id) for entry in page)
+            seen += len(page)
+        # Entries that were claimed while the pages were read are in none of them.
+        [after] = served(await lanes.inspect([lane]))
+        return None if after.prepared or seen > MOST_WAITING else found
+
+    # -------------------------------------------------------------------------------------------------- what is written
+
+    def _confirmed(self, absent: Sequence[Delivery], now_us: int) -> list[Verdict]:
+        """Return verdicts on deliveries that were absent before, too; remember the others."""
+        found: list[Verdict] = []
+        before = self._suspects.pop(absent[0].topic, {}) if absent else {}
+        now: dict[str, tuple[Delivery, int]] = {}
+        for row in absent:
+            first = before.get(row.message)
+            if first is not None and first[0] == row and now_us - first[1] >= CONFIRM_S * 1e6:
+                found.append(Verdict(row, deliveries.CANCELLED, GONE))
+            elif len(now) < deliveries.IDS_AT_ONCE:
+                now[row.message] = first if first is not None and first[0] == row else (row, now_us)
+        if now and len(self._suspects) < MOST_TOPICS:
+            topic = absent[0].topic
+            self._suspects[topic] = now
+            self._again[topic] = now_us + round(CONFIRM_S * 1e6)
+        return found
+
+    async def _settle(self, verdicts: Sequence[Verdict], now_us: int) -> None:
+        if not verdicts:
+            return
+
+        def write(c: sa.Connection) -> int:
+            return sum(self._rows.move(c, v.row, v.state, v.reason, now_us) for v in verdicts)
+
+        n = await self._parts.write(write)
+        self.settled += n
+        log.info("%d old deliveries of %s were over without a record", n, verdicts[0].row.topic)
+
+
+def _unfinished_from(checkpoint: Checkpoint, head: int, tail: int) -> int:
+    """Return the first offset of a queue that may not be finished."""
+    if checkpoint.watermark > tail:
+        return head  # the store came back without its last messages
+    start = max(head, checkpoint.watermark)
+    for begin, end in checkpoint.finished:
+        if begin <= start < end:
+            start = end
+    return start

@@ -1,0 +1,67 @@
+"""Secrets of an endpoint's signatures: new ones, those of another kind, and for a while two at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from emq import extras
+from emq_push import signature
+from emq_push.service.refusals import Invalid
+from emq_push.signature import Kind
+
+
+class Signing(NamedTuple):
+    """Attributes:
+    secrets: of the signatures, the newest first, with spaces between them.
+    old_until_us: when the secret before the newest ends, 0 if there is none; None to keep that time as it is.
+    made: the new secret among them; empty if there is none.
+    """
+
+    secrets: str
+    old_until_us: int | None = None
+    made: str = ""
+
+
+class Rotation:
+    """Replaces the secret of an endpoint. Where the change begins again, the new secret is the same one.
+
+    Args:
+        until_us: until then, deliveries are signed with the old secret, too; 0 for not at all.
+        kind: of the new secret; None for the kind of the old one.
+        always: False to keep the secret if it has that kind already.
+    """
+
+    def __init__(self, until_us: int, kind: Kind | None = None, *, always: bool = True) -> None:
+        self._until_us = until_us
+        self._kind = kind
+        self._always = always
+        self._made: dict[Kind, str] = {}
+
+    def __call__(self, now: str) -> Signing:
+        """Return what follows on the secrets that there are now. Raises `Invalid`: ed25519 lacks its package."""
+        there = signature.kind_of(now)
+        if not self._always and there == self._kind:
+            return Signing(now)
+        kind = self._kind or there or "hmac"
+        if kind not in self._made:
+            self._made[kind] = new_secret(kind)
+        secret = self._made[kind]
+        before = [each for each in now.split() if each != secret]
+        is_both = bool(self._until_us and before)
+        return Signing(f"{secret} {before[0]}" if is_both else secret, self._until_us if is_both else 0, secret)
+
+
+def new_secret(kind: Kind) -> str:
+    """Return a secret by Standard Webhooks. Raises `Invalid`: ed25519 lacks its package."""
+    try:
+        return signature.new_secret(kind)
+    except ValueError as exc:
+        text = (
+            f"this service lacks the package for ed25519; use hmac, or ask its operator for: {extras.remedy('ed25519')}"
+        )
+        raise Invalid("invalid_request", text, "/signature") from exc
+
+
+def shown(secret: str) -> str:
+    """Return a new secret as its maker gets it: nothing of ed25519, whose private key only hosts need."""
+    return secret if signature.kind_of(secret) == "hmac" else ""

@@ -1,0 +1,188 @@
+"""What a request says of an endpoint that its topic alone keeps, as attributes: credentials, batches, signatures."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from emq_push import endpoint as delivered
+from emq_push.endpoint_values import HEADER_PREFIX
+from emq_push.records.endpoints import Batch, Endpoint
+from emq_push.secrets import Secrets
+from emq_push.service.refusals import Invalid
+from emq_push.signature import Kind
+
+AUTH = "push-auth"
+"""The attribute that tells which header authenticates, so that a change of the others leaves it alone."""
+AUTHORIZATION = "Authorization"
+
+_NEEDED = {
+    "bearer": ("token",),
+    "basic": ("username", "password"),
+    "header": ("name", "value"),
+    "oauth2": ("token_url", "client_id", "client_secret"),
+}
+_OPTIONAL = {"oauth2": ("scope",)}
+
+
+class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How requests authenticate.
+
+    Attributes:
+        type: "bearer" needs `token`, "basic" needs `username` and `password`, "header" needs `name` and `value`,
+            "oauth2" needs `token_url`, `client_id` and `client_secret`, and takes `scope`.
+    """
+
+    type: Literal["none", "bearer", "basic", "header", "oauth2"]
+    token: str = ""
+    username: str = ""
+    password: str = ""
+    name: str = ""
+    value: str = ""
+    token_url: str = ""
+    client_id: str = ""
+    client_secret: str = ""
+    scope: str = ""
+
+    def __repr__(self) -> str:
+        """Show the type alone: a repr gets into logs and error reports."""
+        return f"Auth(type={self.type!r})"
+
+    def attributes(self, secrets: Secrets) -> dict[str, str]:
+        """Return the attributes of the topic. Raises `Invalid`."""
+        needed, optional = _NEEDED.get(self.type, ()), _OPTIONAL.get(self.type, ())
+        for field in self.__struct_fields__[1:]:
+            if field not in optional and bool(getattr(self, field)) != (field in needed):
+                what = f"needs {field}" if field in needed else f"takes no {field}"
+                raise Invalid("invalid_request", f"auth of type {self.type!r} {what}", f"/auth/{field}")
+        if self.type == "oauth2":
+            values = (self.token_url, self.client_id, secrets.encrypt(self.client_secret), self.scope)
+            return {name: value for name, value in zip(delivered.OAUTH2, values, strict=True) if value}
+        header = self._header()
+        return {} if header is None else {HEADER_PREFIX + header[0]: secrets.encrypt(header[1]), AUTH: header[0]}
+
+    def _header(self) -> tuple[str, str] | None:
+        match self.type:
+            case "bearer":
+                return AUTHORIZATION, f"Bearer {self.token}"
+            case "basic":
+                if ":" in self.username:
+                    raise Invalid("invalid_request", "a username must not contain a colon", "/auth/username")
+                pair = f"{self.username}:{self.password}".encode()
+                return AUTHORIZATION, f"Basic {base64.b64encode(pair).decode()}"
+            case "header":
+                return self.name, self.value
+        return None
+
+
+class TopicFields(msgspec.Struct, frozen=True):
+    """Fields of a request; what is not given stays as it is.
+
+    Attributes:
+        headers: all of them, without the one that authenticates; None if not given.
+        auth: None if not given.
+        batch: None for a request of its own for each message; `UNSET` if not given.
+        signature: the kind of signatures; None if not given.
+    """
+
+    headers: Mapping[str, str] | None = None
+    auth: Auth | None = None
+    batch: Batch | UnsetType | None = UNSET
+    signature: Kind | None = None
+
+    def __repr__(self) -> str:
+        return f"TopicFields({self.shown()})"
+
+    def shown(self) -> dict[str, Any]:
+        """Return the given fields as the audit log has them: names and kinds, and no secret."""
+        found: dict[str, Any] = {} if self.headers is None else {"header_names": list(self.headers)}
+        if self.auth is not None:
+            found["auth"] = self.auth.type
+        if self.batch is not UNSET:
+            found["batch"] = msgspec.to_builtins(self.batch)
+        if self.signature is not None:
+            found["signature"] = self.signature
+        return found
+
+    def named(self, endpoint: Endpoint) -> Endpoint:
+        """Return the row of an endpoint with the headers' names and the kind of authentication, if they are given."""
+        if self.headers is not None:
+            endpoint = msgspec.structs.replace(endpoint, header_names=tuple(self.headers))
+        if self.auth is not None:
+            endpoint = msgspec.structs.replace(endpoint, auth=self.auth.type)
+        return endpoint
+
+    def attributes(self, before: Mapping[str, str], secrets: Secrets) -> dict[str, str]:
+        """Return the attributes of a topic with the given fields, except `signature`.
+
+        Args:
+            before: the attributes that the topic has now.
+
+        Raises:
+            Invalid: the authentication is wrong.
+        """
+        found = dict(before)
+        if self.auth is not None:
+            _drop_auth(found)
+        auth_name = found.get(AUTH, "")
+        if self.headers is not None:
+            for name in [name for name in found if name.startswith(HEADER_PREFIX)]:
+                if name != HEADER_PREFIX + auth_name:
+                    del found[name]
+            found |= {HEADER_PREFIX + name: secrets.encrypt(value) for name, value in self.headers.items()}
+        if self.auth is not None:
+            found |= self.auth.attributes(secrets)
+        if self.batch is not UNSET:
+            for name in delivered.BATCH:
+                found.pop(name, None)
+            found |= {} if self.batch is None else _of_batch(self.batch)
+        return found
+
+
+def _drop_auth(attributes: dict[str, str]) -> None:
+    """Take away all that authenticates, whoever has set it: the API, or an operator by hand."""
+    attributes.pop(HEADER_PREFIX + attributes.pop(AUTH, ""), None)
+    for name in (delivered.BASIC, *delivered.OAUTH2):
+        attributes.pop(name, None)
+
+
+def batch_of(most: int) -> Batch:
+    """Return batches of at most so many messages, which wait for each other as long as usual."""
+    return Batch(most, delivered.DEFAULT_BATCH_MS / 1000, "json")
+
+
+def _of_batch(batch: Batch) -> dict[str, str]:
+    values = (str(batch.most), f"{batch.wait_s * 1000:.10g}", batch.format)
+    return dict(zip(delivered.BATCH, values, strict=True))
+
+
+def auth_headers(attributes: Mapping[str, str]) -> list[str]:
+    """Return the header that authenticates, which no other may set; empty for none."""
+    found = [attributes[AUTH]] if attributes.get(AUTH) else []
+    return found + [AUTHORIZATION] * bool(attributes.get(delivered.BASIC) or attributes.get(delivered.OAUTH2[0]))
+
+
+def batch_in(attributes: Mapping[str, str]) -> Batch | None:
+    """Return how messages share a request; None if each has its own, or hosts cannot read the attributes."""
+    try:
+        found = delivered.batching_of(attributes)
+    except ValueError:
+        return None
+    return None if found is None else Batch(found.most, found.wait_s, "json" if found.is_array else "lines")
+
+
+def auth_in(attributes: Mapping[str, str], kept: str) -> str:
+    """Return the kind of authentication.
+
+    Args:
+        kept: the kind that the API has set; an operator may have set another one by hand.
+    """
+    if attributes.get(delivered.OAUTH2[0]):
+        return "oauth2"
+    if attributes.get(delivered.BASIC):
+        return "basic"
+    return "none" if kept == "oauth2" else kept

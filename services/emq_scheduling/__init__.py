@@ -1,0 +1,54 @@
+"""Resource scheduling: tasks of many types on resources with limits of their own, the urgent first.
+
+A user of the public API of `emq`. `docs/scheduling.md` is its page.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emq_scheduling.hosting.attempts import Run
+    from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
+    from emq_scheduling.outcomes import Overloaded, ResourceFailed
+    from emq_scheduling.records.records import TaskStatus
+    from emq_scheduling.scheduling import Scheduling
+    from emq_scheduling.submitting import Receipt, Submission
+    from emq_scheduling.tasks import Task
+
+__all__ = [
+    "Calendar",
+    "Hours",
+    "Limit",
+    "Overloaded",
+    "Pool",
+    "Receipt",
+    "Resource",
+    "ResourceFailed",
+    "Run",
+    "Scheduling",
+    "Submission",
+    "Task",
+    "TaskStatus",
+    "TaskType",
+    "Tenant",
+]
+
+_HOMES = {
+    "hosting.attempts": ("Run",),
+    "model": ("Calendar", "Hours", "Limit", "Pool", "Resource", "TaskType", "Tenant"),
+    "outcomes": ("Overloaded", "ResourceFailed"),
+    "records.records": ("TaskStatus",),
+    "scheduling": ("Scheduling",),
+    "submitting": ("Receipt", "Submission"),
+    "tasks": ("Task",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: the command line starts without loading SQLAlchemy."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,87 @@
+"""What operators do with whole pools: count what waits, delete."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from emq import errors, plurals
+from emq_scheduling import topics
+from emq_scheduling.limits.usage_keeper import UsageTable
+from emq_scheduling.pools.catalog import PoolCatalog
+from emq_scheduling.records.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from emq.app import App
+    from emq.topics.model import Topic
+
+
+async def waiting(app: App, pool: str) -> dict[str, int]:
+    """Return the number of tasks that are not done, by type, of types that have some.
+
+    Tasks that run count, too, and those that wait for another attempt.
+    """
+    found: Counter[str] = Counter()
+    known = await _topics(app, pool)
+    for lag in await app.admin.lag(known):
+        found[topics.parsed(lag.topic)[1]] += lag.unfinished
+    for lanes in await app.admin.slot_lag(known):
+        found[topics.parsed(lanes.topic)[1]] += lanes.ready + lanes.delayed + lanes.claimed
+    return {kind: n for kind, n in found.items() if n}
+
+
+async def delete(app: App, name: str, *, force: bool = False) -> int:
+    """Delete a pool, with the topics in which its tasks wait; return how many tasks went with it.
+
+    Its records stay until they are too old.
+
+    Raises:
+        UnknownPool: there is no such pool.
+        TasksWaiting: tasks of it wait or run, and `force` is not set. The pool is as it was.
+    """
+    catalog = PoolCatalog(app.database, app.settings.environment)
+    stored = await catalog.get(name)
+    counts = await waiting(app, name)
+    if counts and not force:
+        raise refused(name, counts)
+    await catalog.delete(name)  # so that nothing more is submitted
+    deleted = 0
+    try:
+        for topic in await _topics(app, name):
+            deleted += await app.admin.delete(topic.name, force=force)
+    except errors.StillConsumed:  # somebody submitted a task meanwhile
+        await catalog.put(stored.pool, 0)
+        raise refused(name, await waiting(app, name)) from None
+    await _delete_root(app, name)
+    await forget(app, name)
+    return deleted
+
+
+async def forget(app: App, name: str) -> None:
+    """Forget what a deleted pool has used of its limits, and what its owner told last. Safe to repeat."""
+    environment = app.settings.environment
+    await UsageTable(app.database, environment).drop(name)
+    await Snapshots(app.database, environment).drop(name)
+
+
+async def _delete_root(app: App, name: str) -> None:
+    """Delete the topic that the pool's other topics named as their budget, unless something else lies in it."""
+    try:
+        await app.admin.delete(name)
+    except (errors.UnknownTopic, errors.StillConsumed, errors.StillNamed):
+        return
+
+
+async def _topics(app: App, pool: str) -> list[Topic]:
+    """Return the topics in which tasks of the pool wait."""
+    return [topic for topic in await app.catalog.list(f"{pool}.*") if topic.options.budget == pool]
+
+
+def refused(name: str, counts: dict[str, int]) -> errors.TasksWaiting:
+    """Return the error for a pool that is not deleted because of its tasks, by type."""
+    by_type = ", ".join(f"{kind} {n:,}" for kind, n in counts.items())
+    n = sum(counts.values())
+    return errors.TasksWaiting(
+        f"{plurals.count(n, 'task')} of pool {name!r} {'waits or runs' if n == 1 else 'wait or run'} ({by_type}); let "
+        "them end, or delete the pool with force"
+    )

@@ -1,0 +1,426 @@
+"""The tasks that wait in the window, in the order in which resources take them.
+
+A *level* holds the tasks of one priority. Within a level, tasks whose deadline is near go first, the nearest first.
+Then tenants take turns by weight, by stride scheduling (Waldspurger and Weihl, 1995): each start moves its tenant's
+*turn* on by its units divided by the tenant's weight of that moment, and the tenant with the lowest turn is next. As
+with deficit round robin, tenants with a backlog get their parts within one task at all times. Of one tenant, the task
+goes first that was submitted first.
+
+A level has a *line* for each task type, and one more for each resource to which tasks of the type keep by their key.
+Tasks with costs of their own have lines apart, by *size*: powers of two of what their type costs. So small ones are
+found behind any number of large ones.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterator, Set
+from typing import Any
+
+from emq_scheduling.model import DEFAULT_COST, Costs, TaskType
+from emq_scheduling.tasks import Task
+
+NEAR = 0.25
+"""A deadline is near when this part of the time from submission to deadline is left, or less than the task takes."""
+
+MOST_SIZE = 32
+"""Largest size: tasks that cost more than 2 ** MOST_SIZE times as much as their type wait in one line."""
+
+BACKLOG = 8
+"""A tenant with so many waiting tasks in the window has a backlog."""
+
+REMEMBERED = 1_000
+"""Tenants without a waiting task whose turns are remembered: those that are ahead of the others."""
+
+
+class Waiting:
+    """A task in the window.
+
+    Attributes:
+        task: the task.
+        costs: its own costs, which go before those of its type; None for none.
+        level: the priority at which it competes now.
+        keeps_to: the resource to which it keeps for a while, because of its key; None for any.
+        size: of its own costs, see `size_of`; None without such.
+        deadline: seconds since the epoch; None for none.
+        is_near: the deadline is near.
+        near_level: the priority at which it competes once its deadline is near.
+        is_gone: it has been started, or taken out of the window.
+        order: tasks of a tenant and line go in this order, microseconds since the epoch.
+        line: where it waits now; entries for it elsewhere are stale.
+        promised: when it was first expected to have room in flight, by resource on which it was next and had none.
+        holder: what the caller wants to find again, such as a future.
+    """
+
+    __slots__ = (
+        *("costs", "deadline", "holder", "is_gone", "is_near", "keeps_to", "level", "line", "near_level"),
+        *("order", "promised", "size", "task"),
+    )
+
+    def __init__(self, task: Task, level: int, holder: Any = None) -> None:
+        self.task = task
+        self.costs: Costs | None = task.costs
+        self.level = self.near_level = level
+        self.keeps_to: str | None = None
+        self.size: int | None = None
+        self.deadline = task.deadline
+        self.is_near = False
+        self.is_gone = False
+        self.order = task.submitted_us
+        self.line: Line | None = None
+        self.holder = holder
+        self.promised: dict[str, float] = {}
+
+
+class Turn:
+    """When a tenant is next in a level: the units that it started, divided by its weights."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+
+class Line:
+    """Tasks of one type and size in one level, for any resource or for one.
+
+    Attributes:
+        size: of its tasks; None for those without costs of their own.
+        count: how many there are.
+    """
+
+    __slots__ = ("_count", "_entries", "_level", "_near", "_tasks", "_turns", "count", "size")
+
+    def __init__(self, level: Level, counter: Iterator[int], size: int | None) -> None:
+        self._level = level
+        self.size = size
+        self._count = counter
+        self._near: list[tuple[float, int, Waiting]] = []
+        self._tasks: dict[str, list[tuple[int, int, Waiting]]] = {}
+        self._turns: list[tuple[float, int, str]] = []
+        self._entries = 0  # in `_near` and `_tasks`, with those of tasks that are not here any more
+        self.count = 0
+
+    def add(self, waiting: Waiting) -> None:
+        self.count += 1
+        waiting.line = self
+        self._entries += 1
+        if self._entries > 2 * self.count + 64:
+            self._forget()
+        if waiting.is_near and waiting.deadline is not None:
+            heapq.heappush(self._near, (waiting.deadline, next(self._count), waiting))
+            return
+        tenant = waiting.task.tenant
+        tasks = self._tasks.get(tenant)
+        if tasks is None:
+            tasks = self._tasks[tenant] = []
+            heapq.heappush(self._turns, (self._level.turn(tenant).at, next(self._count), tenant))
+        heapq.heappush(tasks, (waiting.order, next(self._count), waiting))
+
+    def head(self) -> tuple[tuple[float, float, int], Waiting] | None:
+        """Return the task that is next and its place in the order among the heads of all lines; None without tasks."""
+        near = self._near
+        while near and self._is_stale(near[0][2]):
+            heapq.heappop(near)
+            self._entries -= 1
+        if near:
+            return (-1.0, near[0][0], near[0][1]), near[0][2]
+        turns = self._turns
+        while turns:
+            at, _, tenant = turns[0]
+            tasks = self._fresh(tenant)
+            if not tasks:
+                heapq.heappop(turns)
+                del self._tasks[tenant]
+                continue
+            now_at = self._level.turn(tenant).at
+            if now_at != at:  # it has started tasks of another type meanwhile
+                heapq.heapreplace(turns, (now_at, next(self._count), tenant))
+                continue
+            return (now_at, float(tasks[0][0]), tasks[0][1]), tasks[0][2]
+        return None
+
+    def behind(self, most: int) -> Iterator[Waiting]:
+        """Yield up to `most` tasks of those that are soon next, in no exact order: they are to fill a gap.
+
+        They are of as many tenants as possible, since room may be kept from some of these. Of tasks that cost the same,
+        one of each tenant is enough.
+        """
+        self.head()  # brings the tenant in front up to date
+        each = 1 if self.size is None else most // min(most, max(1, len(self._turns)))
+        for _, _, tenant in self._turns[:most]:
+            for _, _, waiting in self._fresh(tenant)[:each]:  # a heap begins with its smallest items
+                if not self._is_stale(waiting):
+                    yield waiting
+
+    def _fresh(self, tenant: str) -> list[tuple[int, int, Waiting]]:
+        """Return the tasks of a tenant, a heap, without those in front that are not here any more."""
+        tasks = self._tasks[tenant]
+        while tasks and (self._is_stale(tasks[0][2]) or tasks[0][2].is_near):
+            heapq.heappop(tasks)
+            self._entries -= 1
+        return tasks
+
+    def reorder(self) -> None:
+        """Order the tenants again, after their turns have changed."""
+        self._forget()
+        self._turns = [(self._level.turn(tenant).at, next(self._count), tenant) for _, _, tenant in self._turns]
+        heapq.heapify(self._turns)
+
+    def waiting(self) -> Iterator[Waiting]:
+        """Yield the tasks, in no order."""
+        for _, _, waiting in self._near:
+            if not self._is_stale(waiting):
+                yield waiting
+        for tasks in self._tasks.values():
+            for _, _, waiting in tasks:
+                if not self._is_stale(waiting) and not waiting.is_near:
+                    yield waiting
+
+    def _forget(self) -> None:
+        """Drop the entries of tasks that are not here any more; `head` drops only those that come to the front."""
+        self._near = [entry for entry in self._near if not self._is_stale(entry[2])]
+        heapq.heapify(self._near)
+        kept: dict[str, list[tuple[int, int, Waiting]]] = {}
+        for tenant, tasks in self._tasks.items():
+            if left := [entry for entry in tasks if not self._is_stale(entry[2]) and not entry[2].is_near]:
+                heapq.heapify(left)
+                kept[tenant] = left
+        self._tasks = kept
+        self._turns = [entry for entry in self._turns if entry[2] in kept]
+        heapq.heapify(self._turns)
+        self._entries = 1 + len(self._near) + sum(map(len, kept.values()))
+
+    def _is_stale(self, waiting: Waiting) -> bool:
+        return waiting.is_gone or waiting.line is not self
+
+
+class Level:
+    """The tasks of one priority.
+
+    Args:
+        weight: returns the weight of a tenant now.
+    """
+
+    def __init__(self, weight: Callable[[str], float], counter: Iterator[int]) -> None:
+        self._weight = weight
+        self._counter = counter
+        self._turns: dict[str, Turn] = {}
+        self._reached = 0.0
+        self._tenants: dict[str, int] = {}
+        self.lines: dict[tuple[str, str | None], dict[int | None, Line]] = {}  # by size
+        self.count = 0
+
+    def add(self, waiting: Waiting) -> None:
+        tenant = waiting.task.tenant
+        held = self._tenants.get(tenant, 0)
+        self._tenants[tenant] = held + 1
+        if not held:  # one that comes back gets no credit for the time in which it had nothing to do
+            at = math.nextafter(self._reached, -math.inf)  # but goes before those whose turn it is, too
+            turn = self._turns.get(tenant)
+            if turn is None:
+                self._turns[tenant] = Turn(at)
+            else:
+                turn.at = max(turn.at, at)
+        lines = self.lines.setdefault((waiting.task.type, waiting.keeps_to), {})
+        line = lines.get(waiting.size)
+        if line is None:
+            line = lines[waiting.size] = Line(self, self._counter, waiting.size)
+        line.add(waiting)
+        self.count += 1
+
+    def lines_for(self, types: Set[str], resource: str | None) -> Iterator[tuple[Line, str]]:
+        """Yield the lines of these types whose tasks may start on a resource, with their types; None for any."""
+        if len(self.lines) < len(types):
+            for (kind, keeps_to), lines in self.lines.items():
+                if kind in types and (keeps_to is None or keeps_to == resource):
+                    for line in lines.values():
+                        yield line, kind
+            return
+        for kind in types:
+            for keeps_to in (None, resource) if resource is not None else (None,):
+                if (found := self.lines.get((kind, keeps_to))) is not None:
+                    for line in found.values():
+                        yield line, kind
+
+    def next_for(self, types: Set[str], resource: str | None) -> Waiting | None:
+        """Return the task of these types that is next on a resource; None if there is no such task."""
+        best: tuple[tuple[float, float, int], Waiting] | None = None
+        for line, _ in self.lines_for(types, resource):
+            head = line.head()
+            if head is not None and (best is None or head[0] < best[0]):
+                best = head
+        return None if best is None else best[1]
+
+    def take(self, waiting: Waiting, units: float | None) -> None:
+        """Take a task out; `units`: those that its start uses, or None if it does not start."""
+        key, tenant = (waiting.task.type, waiting.keeps_to), waiting.task.tenant
+        lines = self.lines[key]
+        line = lines[waiting.size]
+        line.count -= 1
+        self.count -= 1
+        if not line.count:
+            del lines[waiting.size]
+            if not lines:
+                del self.lines[key]
+        turn = self._turns[tenant]
+        if units is not None:
+            self._reached = max(self._reached, turn.at)
+            turn.at += units / self._weight(tenant)
+        left = self._tenants[tenant] - 1
+        if left:
+            self._tenants[tenant] = left
+            return
+        del self._tenants[tenant]
+        if turn.at <= self._reached or not self._tenants:
+            del self._turns[tenant]
+        if len(self._turns) > 2 * len(self._tenants) + REMEMBERED:
+            self._turns = {t: turn for t, turn in self._turns.items() if t in self._tenants or turn.at > self._reached}
+
+    def turn(self, tenant: str) -> Turn:
+        return self._turns[tenant]
+
+    def reweigh(self, grown: dict[str, float]) -> None:
+        """Let turns that are ahead come sooner or later, as if the tenants' weights had always been those of now.
+
+        Args:
+            grown: by tenant, how many times its weight is what it was.
+        """
+        for tenant, times in grown.items():
+            turn = self._turns.get(tenant)
+            if turn is not None and turn.at > self._reached:
+                turn.at = self._reached + (turn.at - self._reached) / times
+        for lines in self.lines.values():
+            for line in lines.values():
+                line.reorder()
+
+    def backlog(self, tenant: str) -> int:
+        """Return how many tasks of a tenant wait."""
+        return self._tenants.get(tenant, 0)
+
+
+class Window:
+    """All tasks that wait for a resource on this host.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    def __init__(self, weight: Callable[[str], float]) -> None:
+        """Args:
+        weight: returns the weight of a tenant now, so that a change counts for the backlog, too.
+        """
+        self._weight = weight
+        self._counter = itertools.count()
+        self._levels: dict[int, Level] = {}
+        self._nearing: list[tuple[float, int, Waiting]] = []
+        self.count = 0
+        self.by_type: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, waiting: Waiting, near_level: int, duration_s: float) -> None:
+        """Add a task.
+
+        Args:
+            near_level: the level at which it competes once its deadline is near.
+            duration_s: time that it will take.
+        """
+        self.count += 1
+        waiting.near_level = near_level
+        self.by_type[waiting.task.type] = self.by_type.get(waiting.task.type, 0) + 1
+        self._level(waiting.level).add(waiting)
+        if waiting.deadline is not None:
+            left_s = waiting.deadline - waiting.task.submitted_us / 1e6
+            at = waiting.deadline - max(duration_s, NEAR * left_s)
+            heapq.heappush(self._nearing, (at, next(self._counter), waiting))
+
+    def take(self, waiting: Waiting, units: float | None = None) -> None:
+        """Take a task out of the window; `units` as for `Level.take`."""
+        level = self._levels[waiting.level]
+        waiting.is_gone = True
+        level.take(waiting, units)
+        self.count -= 1
+        left = self.by_type[waiting.task.type] - 1
+        if left:
+            self.by_type[waiting.task.type] = left
+        else:
+            del self.by_type[waiting.task.type]
+        if len(self._nearing) > 2 * self.count + 64:  # most of them have started
+            self._nearing = [entry for entry in self._nearing if not entry[2].is_gone]
+            heapq.heapify(self._nearing)
+
+    def raised(self, now: float) -> list[Waiting]:
+        """Raise the tasks whose deadline has become near; return them."""
+        found = []
+        while self._nearing and (self._nearing[0][2].is_gone or self._nearing[0][0] <= now):
+            waiting = heapq.heappop(self._nearing)[2]
+            if not waiting.is_gone:
+                self._levels[waiting.level].take(waiting, None)
+                waiting.is_near, waiting.level = True, min(waiting.near_level, waiting.level)
+                self._level(waiting.level).add(waiting)
+                found.append(waiting)
+        return found
+
+    def release(self, waiting: Waiting) -> None:
+        """Let a task that kept to a resource go to any."""
+        self._levels[waiting.level].take(waiting, None)
+        waiting.keeps_to = None
+        self._level(waiting.level).add(waiting)
+
+    def move(self, waiting: Waiting, level: int) -> None:
+        """Let a task compete at another priority."""
+        self._levels[waiting.level].take(waiting, None)
+        waiting.level = level
+        self._level(level).add(waiting)
+
+    def reweigh(self, grown: dict[str, float]) -> None:
+        """Let changed weights of tenants count at once; `grown` as for `Level.reweigh`."""
+        for level in self._levels.values():
+            level.reweigh(grown)
+
+    def all(self) -> list[Waiting]:
+        """Return all tasks, in no order."""
+        lines = [line for level in self._levels.values() for of in level.lines.values() for line in of.values()]
+        return [each for line in lines for each in line.waiting()]
+
+    def standing(self, waiting: Waiting) -> float:
+        """Return the level at which room is kept from a task, or for it.
+
+        A tenant with a backlog leaves room to those of the same level that have none, as to more urgent tasks. So what
+        others wait for does not make a tenant wait that asks for little.
+        """
+        tenant = waiting.task.tenant
+        if tenant and self._levels[waiting.level].backlog(tenant) >= BACKLOG:
+            return waiting.level + 0.5
+        return waiting.level
+
+    def next_raise(self) -> float | None:
+        """Return when the next deadline becomes near; None if none does."""
+        while self._nearing and self._nearing[0][2].is_gone:
+            heapq.heappop(self._nearing)
+        return self._nearing[0][0] if self._nearing else None
+
+    def levels(self) -> list[tuple[int, Level]]:
+        """Return the levels that have tasks, the most urgent first."""
+        return sorted((number, level) for number, level in self._levels.items() if level.count)
+
+    def level(self, number: int) -> Level | None:
+        """Return a level; None if it never had a task."""
+        return self._levels.get(number)
+
+    def _level(self, number: int) -> Level:
+        level = self._levels.get(number)
+        if level is None:
+            level = self._levels[number] = Level(self._weight, self._counter)
+        return level
+
+
+def size_of(costs: Costs, kind: TaskType) -> int:
+    """Return the size of a task by its own costs: 0 for those of its type, 1 up to twice as much, and so on."""
+    parts = (own / usual for name, own in costs.items() if (usual := kind.costs.get(name, DEFAULT_COST)) > 0)
+    largest = max(2.0**-MOST_SIZE, min(2.0**MOST_SIZE, max(parts, default=1.0)))
+    return math.ceil(math.log2(largest))

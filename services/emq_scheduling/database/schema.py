@@ -1,0 +1,64 @@
+"""Sets up the tables of resource scheduling in the database of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from emq.database import Database, Schema
+from emq.database import schema as schemas
+from emq.database.database import ANSWER_S, LONG_S, QUICK_S
+from emq_scheduling.database import tables
+
+SCHEDULING = Schema(tables.metadata, "emq_scheduling_revision", "s0001", "emq_scheduling.database:migrations")
+
+T = TypeVar("T")
+
+
+async def ensure(database: Database) -> None:
+    """Create or upgrade the tables, if needed.
+
+    Raises:
+        InvalidSettings: a newer EMQ wrote the tables; upgrade this installation.
+        DatabaseUnavailable: there is no connection; try again.
+    """
+    found = await database.run(lambda c: schemas.revision(c, SCHEDULING), read_only=True, deadline_s=QUICK_S)
+    if found != SCHEDULING.head:
+        await database.run(lambda c: schemas.ensure(c, SCHEDULING), deadline_s=LONG_S)
+
+
+class Tables:
+    """A database in which the tables are set up before the first call.
+
+    Attributes:
+        environment: "online" or "sandbox".
+    """
+
+    def __init__(self, database: Database, environment: str) -> None:
+        self.environment = str(environment)
+        self._database = database
+        self._are_there = False
+
+    async def run(
+        self, fn: Callable[[sa.Connection], T], *, read_only: bool = False, deadline_s: float = ANSWER_S
+    ) -> T:
+        """Run `fn` in one transaction; see `Database.run`.
+
+        Raises:
+            DatabaseUnavailable: the database cannot be reached; try again.
+            InvalidSettings: a newer EMQ wrote the tables; upgrade this installation.
+        """
+        await self.ready()
+        return await self._database.run(fn, read_only=read_only, deadline_s=deadline_s)
+
+    async def ready(self) -> None:
+        """Set the tables up, if nobody has; raises as `run`."""
+        if not self._are_there:
+            await ensure(self._database)
+            self._are_there = True
+
+    def clock_us(self, connection: sa.Connection) -> int:
+        """Microseconds since the epoch by the database's clock."""
+        return self._database.clock_us(connection)

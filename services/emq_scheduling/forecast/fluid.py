@@ -1,0 +1,226 @@
+"""A fluid simulation of a pool: it counts tasks instead of running each.
+
+A step of the simulation goes through the types in the order of the real matching (`emq_scheduling.choice.matching`):
+guaranteed shares first; then by priority, and within a priority tasks whose deadline is near first, then the task that
+was submitted first. Each type starts on the resources that have room (`emq_scheduling.forecast.fluid_dealing`), as far
+as all limits allow (`emq_scheduling.forecast.fluid_budgets`).
+
+Times are seconds from the beginning of the simulation, which is the time of the state that it begins with. Resources
+that are closed then stay closed, arrivals go on at their rates.
+"""
+
+from __future__ import annotations
+
+import math
+
+from emq_scheduling.choice.waiting import NEAR
+from emq_scheduling.forecast import fluid_times
+from emq_scheduling.forecast.fluid_budgets import Budget, DayBudget, FlightBudget
+from emq_scheduling.forecast.fluid_dealing import LITTLE, MOST, Books, Dealing
+from emq_scheduling.forecast.fluid_plan import Group, Plan, Spec
+from emq_scheduling.model import PERIODS_S, TaskType
+from emq_scheduling.records.snapshot import PoolState
+
+UNKNOWN_S = 1.0
+"""Seconds in which the first tasks of a type are taken to have come if no others come."""
+
+
+class Backlog:
+    """The waiting tasks of one type, the oldest first.
+
+    Attributes:
+        first: tasks that waited at the beginning.
+        gone: tasks that have started or expired since.
+        waiting: tasks that wait now.
+    """
+
+    __slots__ = ("_age_s", "duration_s", "expired", "first", "gone", "kind", "rate", "waiting")
+
+    def __init__(self, kind: TaskType, waiting: float, rate: float, duration_s: float) -> None:
+        self.kind = kind
+        self.first = self.waiting = waiting
+        self.rate = rate
+        self.duration_s = max(duration_s, 1e-6)
+        self.gone = self.expired = 0.0
+        # Nobody knows how old the first tasks are: they are taken to have come at the rate at which others come now.
+        self._age_s = waiting / rate if rate > 0 else UNKNOWN_S
+
+    def submitted(self, number: float) -> float:
+        """Return when the task of that number was submitted: below 0 for those that waited at the beginning."""
+        if number < self.first:
+            return -self._age_s * (1.0 - number / self.first)
+        return (number - self.first) / self.rate if self.rate > 0 else math.inf
+
+    def order(self, now: float) -> tuple[float, int, float]:
+        """Return the place of the oldest task among those of other types."""
+        head = self.submitted(self.gone)
+        kind = self.kind
+        if kind.longest_wait_s is not None:
+            deadline = head + kind.longest_wait_s
+            if now >= deadline - max(self.duration_s, NEAR * kind.longest_wait_s):
+                near = kind.priority if kind.near_priority is None else min(kind.priority, kind.near_priority)
+                return near, 0, deadline
+        return kind.priority, 1, head
+
+    def go(self, tasks: float) -> None:
+        """Let the oldest tasks go, because they start or expire."""
+        self.gone += tasks
+        self.waiting = max(0.0, self.waiting - tasks)
+
+    def expire(self, now: float) -> None:
+        """Let the tasks go that have waited for longer than their time to live, from the beginning on."""
+        ttl_s = self.kind.ttl_s
+        if ttl_s is None or now < ttl_s:
+            return
+        late = self.first + self.rate * (now - ttl_s) - self.gone
+        if late > 0:
+            late = min(late, self.waiting)
+            self.expired += late
+            self.go(late)
+
+
+class Step:
+    """What a step did, by the index of the type.
+
+    Attributes:
+        starts: tasks that started.
+        possible: tasks that could have started had there been more of them.
+    """
+
+    __slots__ = ("dt", "possible", "starts")
+
+    def __init__(self, dt: float, books: Books) -> None:
+        self.dt = dt
+        self.starts = books.starts
+        self.possible = books.possible
+
+
+class Fluid:
+    """A simulation of one pool.
+
+    Args:
+        state: what waits, runs and was used at the beginning.
+        now: the beginning; seconds since the epoch.
+
+    Attributes:
+        now: seconds since the beginning.
+        backlogs: by the index of the type.
+        groups: those with a resource that is open.
+        starts: tasks started by each group.
+    """
+
+    def __init__(self, plan: Plan, state: PoolState, now: float) -> None:
+        pool = plan.pool
+        self.plan = plan
+        self.now = 0.0
+        self._at = now
+        self._durations = {name: state.durations.get(name, kind.duration_s) for name, kind in pool.types.items()}
+        self.backlogs = [
+            Backlog(kind, state.waiting.get(name, 0), state.arrivals.get(name, 0.0), self._durations[name])
+            for name, kind in pool.types.items()
+        ]
+        closed = {name for name in pool.resources if any(up in state.closed for up in _with_parents(plan, name))}
+        self._active = {name: state.factors.get(name, 1.0) for name in pool.resources if name not in closed}
+        self.groups = [group for group in plan.groups if any(name in self._active for name in group.names)]
+        self.starts = [0.0] * len(self.groups)
+        self.budgets = [self._budget(spec, state) for spec in plan.limits]
+        in_flight = frozenset(i for i, each in enumerate(self.budgets) if isinstance(each, FlightBudget))
+        self._dealing = Dealing(self.groups, len(self.backlogs), plan.parents, in_flight)
+        self._calendar = fluid_times.Changes(pool)
+        self._look_at_calendars()
+
+    def parts(self, group: Group) -> dict[str, float]:
+        """Return the part of the starts of a group that each of its resources has."""
+        sizes = {name: self._active[name] for name in group.names if name in self._active}
+        for index in group.own[:1]:
+            amounts = {name: limit.amount for name, limit in self.plan.limits[index].members}
+            sizes = {name: size * amounts[name] for name, size in sizes.items()}
+        total = sum(sizes.values())
+        return {name: size / total if total > 0 else 1.0 / len(sizes) for name, size in sizes.items()}
+
+    def next_change(self) -> float:
+        """Return when amounts or hours change next; a step must not go beyond it."""
+        return self._change - self._at
+
+    def step(self, dt: float) -> Step:
+        """Go on by `dt` seconds, which must not go beyond `next_change`."""
+        before = self._left(dt)
+        books = self._dealt(dt, [each.waiting + each.rate * dt for each in self.backlogs], before)
+        for (index, kind), units in books.flights.items():
+            flight = self.budgets[index]
+            assert isinstance(flight, FlightBudget)
+            flight.start(self.now, dt, units, self.backlogs[kind].duration_s)
+        for budget, had, has in zip(self.budgets, before, books.left, strict=True):
+            budget.use(self.now, dt, had - has)
+        for index, tasks in enumerate(books.started):
+            self.starts[index] += tasks
+        self.now += dt
+        for backlog, tasks in zip(self.backlogs, books.starts, strict=True):
+            backlog.waiting += backlog.rate * dt
+            backlog.go(min(tasks, backlog.waiting))
+            backlog.expire(self.now)
+        if self._at + self.now >= self._change - fluid_times.MARGIN_S:
+            self._look_at_calendars()
+        return Step(dt, books)
+
+    def trial(self, dt: float) -> Step:
+        """Tell what a step would start if the backlogs were endless; nothing changes."""
+        wants = [MOST if each.waiting > LITTLE else each.rate * dt for each in self.backlogs]
+        return Step(dt, self._dealt(dt, wants, self._left(dt)))
+
+    def _left(self, dt: float) -> list[float]:
+        return [budget.left(self.now, dt) for budget in self.budgets]
+
+    def _dealt(self, dt: float, wants: list[float], before: list[float]) -> Books:
+        books = Books(before.copy(), [min(1.0, each.duration_s / dt) for each in self.backlogs], len(self.groups))
+        order = sorted(
+            (kind for kind, want in enumerate(wants) if want > 0 and self._allowed[kind]),
+            key=lambda kind: self.backlogs[kind].order(self.now),
+        )
+        for kind in order:
+            if (share := self.backlogs[kind].kind.share) > 0:
+                left, part = books.left, [each * share for each in before]
+                books.left = part.copy()
+                self._dealing.fill(kind, wants[kind], books)
+                used = zip(left, part, books.left, strict=True)
+                books.left = [max(0.0, each - (had - has)) for each, had, has in used]
+        for kind in order:
+            self._dealing.fill(kind, wants[kind] - books.starts[kind], books)
+        return books
+
+    # ------------------------------------------------------------------------------------------------- beginning
+
+    def _budget(self, spec: Spec, state: PoolState) -> Budget:
+        key = f"{spec.name}/{spec.per}"
+        used = sum(state.used.get(name, {}).get(key, 0.0) for name, _ in spec.members if name in self._active)
+        if spec.per == "day":
+            return DayBudget(0.0, used)
+        if spec.per != "in_flight":
+            return Budget(PERIODS_S[spec.per], 0.0, used)
+        kinds = {kind for name, _ in spec.members for kind in self.plan.pool.resources[name].takes} or self._durations
+        usual_s = sum(self._durations[kind] for kind in kinds) / len(kinds)
+        return FlightBudget(0.0, used, usual_s)
+
+    def _look_at_calendars(self) -> None:
+        """Take over the amounts and hours of this moment, and start another day for limits per day at midnight."""
+        now = self._at + self.now
+        for spec, budget in zip(self.plan.limits, self.budgets, strict=True):
+            amounts = (
+                self._calendar.amount(name, limit, now) * (1.0 if limit.per == "day" else self._active[name])
+                for name, limit in spec.members
+                if name in self._active
+            )
+            budget.amount = sum(amounts)
+            if isinstance(budget, DayBudget) and self.now > 0 and self._calendar.is_midnight(spec.members[0][0], now):
+                budget.midnight()
+        self._allowed = [self._calendar.allows(name, now) for name in self.plan.types]
+        self._change = self._calendar.next_at(now)
+
+
+def _with_parents(plan: Plan, name: str) -> list[str]:
+    found = []
+    at: str | None = name
+    while at is not None:
+        found.append(at)
+        at = plan.pool.resources[at].parent
+    return found

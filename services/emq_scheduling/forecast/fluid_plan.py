@@ -1,0 +1,192 @@
+"""A pool as a fluid simulation sees it: groups of alike resources, their limits, and the costs of each type there.
+
+Resources of one group are simulated as one whose limits are the sum of theirs. Equal resources give the same result
+so. If more than `MOST_GROUPS` groups would be left, resources of one parent are put together that differ in amounts,
+weights and prices alone, and then also parents. That makes a forecast of a thousand resources cheap, and a little too
+good: what one of them cannot use, another one of the group seems to use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+from emq_scheduling.model import DEFAULT_COST, Limit, Pool, Resource
+
+MOST_GROUPS = 60
+"""Groups above which resources are put together that are alike, but not equal."""
+
+EQUAL, ALIKE, ALIKE_PARENTS = range(3)
+"""How much the resources of a group have in common; see above."""
+
+
+class Spec:
+    """One limit of a group of resources.
+
+    Attributes:
+        members: the resources whose limits are added up, each with its own limit.
+    """
+
+    __slots__ = ("members", "name", "per")
+
+    def __init__(self, limit: Limit) -> None:
+        self.name, self.per = limit.name, limit.per
+        self.members: list[tuple[str, Limit]] = []
+
+
+class Group:
+    """Resources that are simulated as one.
+
+    Attributes:
+        names: of its resources.
+        price: of the cheapest.
+        weight: of all together.
+        takes: by the index of the type: (index of the limit, units of it) for each limit of the group and its parents.
+        own: indices of its own limits, without those of its parents.
+    """
+
+    __slots__ = ("names", "own", "price", "takes", "weight")
+
+    def __init__(self, names: list[str], resources: list[Resource]) -> None:
+        self.names = names
+        self.price = min(each.price for each in resources)
+        self.weight = sum(each.weight for each in resources)
+        self.takes: dict[int, list[tuple[int, float]]] = {}
+        self.own: list[int] = []
+
+
+class Plan:
+    """The groups of a pool. It depends on the pool alone, so it serves until the pool is changed.
+
+    Args:
+        pool: has passed `emq_scheduling.pools.rules.check`.
+        most_groups: see the beginning of this file.
+
+    Attributes:
+        types: names of the types, in the order of their indices.
+        groups: those that take something and are not paused.
+        limits: of all groups and parents.
+        parents: indices of the limits that several groups share, the lowest parents first.
+    """
+
+    def __init__(self, pool: Pool, most_groups: int = MOST_GROUPS) -> None:
+        self.pool = pool
+        self.types = list(pool.types)
+        self.groups: list[Group] = []
+        self.limits: list[Spec] = []
+        self._least = _least_costs(pool)
+        for alike in (EQUAL, ALIKE, ALIKE_PARENTS):
+            classes = _classes(pool, alike)
+            takers = {key: names for key, names in classes.items() if pool.resources[names[0]].takes}
+            if len(takers) <= most_groups:
+                break
+        self._build(classes, takers)
+
+    def _build(self, classes: dict[Hashable, list[str]], takers: dict[Hashable, list[str]]) -> None:
+        pool = self.pool
+        limits_of = {name: key for key, names in classes.items() for name in names}
+        own: dict[Hashable, list[int]] = {}
+        users: dict[int, int] = {}
+        depth: dict[int, int] = {}
+        for names in takers.values():
+            resources = [pool.resources[name] for name in names]
+            if any(each.paused for each in pool.chain(names[0])):
+                continue
+            group = Group(names, resources)
+            chain = _chain(pool, names[0])
+            found = []
+            for level, name in enumerate(chain):
+                key = limits_of[name]
+                if key not in own:
+                    own[key] = self._limits_of(classes[key])
+                found += own[key]
+                for index in own[key]:
+                    users[index] = users.get(index, 0) + 1
+                    depth[index] = max(depth.get(index, 0), level)
+            group.own = own[limits_of[names[0]]]
+            for kind in pool.resources[names[0]].takes:
+                costs = pool.costs(kind, names[0])
+                group.takes[self.types.index(kind)] = [
+                    (index, cost)
+                    for index in found
+                    if (cost := self._rounded(self.limits[index], costs.get(self.limits[index].name, DEFAULT_COST))) > 0
+                ]
+            self.groups.append(group)
+        self.parents = sorted((index for index, count in users.items() if count > 1), key=lambda i: depth[i])
+
+    def _limits_of(self, names: list[str]) -> list[int]:
+        first = len(self.limits)
+        specs: dict[tuple[str, str], Spec] = {}
+        for name in names:
+            for limit in self.pool.resources[name].limits:
+                key = (limit.name, limit.per)
+                if key not in specs:
+                    specs[key] = Spec(limit)
+                    self.limits.append(specs[key])
+                specs[key].members.append((name, limit))
+        return list(range(first, len(self.limits)))
+
+    def _rounded(self, spec: Spec, cost: float) -> float:
+        """Return what each task takes of a limit that whole tasks cannot fill: 5 a second at a cost of 2 is 2 tasks.
+
+        Where smaller tasks may fill the rest, the cost stays.
+        """
+        amount = min(limit.amount for _, limit in spec.members)
+        if (
+            spec.per not in ("second", "in_flight")
+            or cost <= 0
+            or amount < cost
+            or cost > self._least.get(spec.name, DEFAULT_COST)
+        ):
+            return cost
+        return amount / math.floor(amount / cost + 1e-9)
+
+
+def _least_costs(pool: Pool) -> dict[str, float]:
+    """Return the least that a task of any type costs, by the name of the limit."""
+    named = [kind.costs for kind in pool.types.values()]
+    named += [own for each in pool.resources.values() for own in each.takes.values()]
+    found: dict[str, float] = {}
+    for costs in named:
+        for name, cost in costs.items():
+            found[name] = min(cost, found.get(name, cost))
+    for name in found:
+        if any(name not in kind.costs for kind in pool.types.values()):
+            found[name] = min(DEFAULT_COST, found[name])
+    return found
+
+
+def _chain(pool: Pool, name: str) -> list[str]:
+    found = []
+    at: str | None = name
+    while at is not None:
+        found.append(at)
+        at = pool.resources[at].parent
+    return found
+
+
+def _classes(pool: Pool, alike: int) -> dict[Hashable, list[str]]:
+    """Return the names of the resources by what they have in common."""
+    parents = {each.parent for each in pool.resources.values()}
+    found: dict[Hashable, list[str]] = {}
+    keys: dict[str, Hashable] = {}
+
+    def key_of(name: str) -> Hashable:
+        if name not in keys:
+            resource = pool.resources[name]
+            above = None if resource.parent is None else key_of(resource.parent)
+            takes = tuple(sorted((kind, tuple(sorted(costs.items()))) for kind, costs in resource.takes.items()))
+            if name in parents and alike < ALIKE_PARENTS:
+                keys[name] = name
+            elif alike == EQUAL:
+                amounts = tuple((each.name, each.amount, each.per) for each in resource.limits)
+                rest = (resource.weight, resource.price, resource.calendar, resource.paused)
+                keys[name] = (above, takes, amounts, *rest)
+            else:
+                shape = tuple((each.name, each.per) for each in resource.limits)
+                keys[name] = (above, name in parents, takes, shape, resource.calendar, resource.paused)
+        return keys[name]
+
+    for name in pool.resources:
+        found.setdefault(key_of(name), []).append(name)
+    return found

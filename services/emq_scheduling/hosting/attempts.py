@@ -1,0 +1,142 @@
+"""One attempt of a task: where it runs, what its performer knows and tells, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from emq import errors
+from emq_scheduling.limits.accounts import Charge
+from emq_scheduling.model import Costs
+from emq_scheduling.outcomes import Overloaded, ResourceFailed
+from emq_scheduling.tasks import NOT_NOW, Task
+
+
+class NotNow(errors.Retry):
+    """The task goes back to the store for a while, without an attempt."""
+
+    def __init__(self, reason: str, after_s: float) -> None:
+        super().__init__(NOT_NOW + reason, after_s=after_s)
+        errors.tell_attempt(self, 0)
+
+
+class Stopped(errors.GiveBack):
+    """The host cancelled the task, since it lets go of the pool; the next owner runs it again, uncounted."""
+
+
+class Dropped(Exception):
+    """A task ends without having started: its `outcome` is "cancelled", "expired" or "dead"."""
+
+    def __init__(self, outcome: str, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+
+
+class Placement(NamedTuple):
+    """Where and when a task started, in seconds since the epoch, and what it was charged, by limit.
+
+    Attributes:
+        version: of the pool by which it was charged.
+    """
+
+    resource: str
+    charge: Charge
+    costs: Costs
+    at: float
+    version: int
+
+
+class Run:
+    """What a performer knows and tells of the attempt.
+
+    Attributes:
+        resource: name of the resource on which the task runs.
+        attributes: those of the resource.
+        charged: units charged at the start, by limit.
+        at: when it started, in seconds since the epoch; limits count it in the second of this time.
+        actual: units that the attempt really used, as far as `used` has told.
+    """
+
+    __slots__ = ("actual", "at", "attributes", "charged", "resource")
+
+    def __init__(self, resource: str, attributes: dict[str, str], charged: Costs, at: float) -> None:
+        self.resource = resource
+        self.at = at
+        self.attributes = attributes
+        self.charged = charged
+        self.actual: Costs = {}
+
+    def used(self, **units: float) -> None:
+        """Tell what the attempt really used, by limit name, in all: `run.used(tokens=812)`.
+
+        The difference to what was charged is settled when the attempt ends, also if it fails.
+
+        Raises:
+            ValueError: a number is negative or not finite.
+        """
+        for name, number in units.items():
+            if not (number >= 0 and math.isfinite(number)):
+                raise ValueError(f"used {name}={number!r}: give a finite number of units, 0 or more")
+        self.actual.update(units)
+
+
+Performer = Callable[[Task, Run], Awaitable[object]]
+
+
+class Ended(NamedTuple):
+    """An attempt that ran on a resource.
+
+    Attributes:
+        at: when it ended, in seconds since the epoch.
+        outcome: "done"; "failed" (it is tried again), "dead" (it is not), "moved" (it goes to another resource at
+            once), "stopped" (the host stopped, and another one tries it again).
+        error: of an attempt that is not done.
+        actual: units that it used, as far as it told.
+        result: what the performer returned.
+    """
+
+    task: Task
+    placement: Placement
+    at: float
+    outcome: str
+    error: str | None
+    actual: Costs
+    result: object
+
+
+def outcome_of(failure: BaseException | None, attempt: int, max_attempts: int | None) -> tuple[str, str | None]:
+    """Return the outcome and the error of an attempt; see `Ended`."""
+    if failure is None:
+        return "done", None
+    if isinstance(failure, asyncio.CancelledError | Stopped):
+        return "stopped", "the host stopped"
+    if isinstance(failure, Overloaded | ResourceFailed):
+        return "moved", describe(failure)
+    is_last = isinstance(failure, errors.Reject) or (max_attempts is not None and attempt >= max_attempts)
+    return "dead" if is_last else "failed", describe(failure)
+
+
+def describe(failure: BaseException | None) -> str:
+    """Return one line that says what failed."""
+    if isinstance(failure, TimeoutError) and not str(failure):
+        return "it took longer than its type's timeout_s"
+    if isinstance(failure, errors.Retry | errors.Reject | Overloaded | ResourceFailed):
+        return str(failure.reason)
+    try:
+        return f"{type(failure).__name__}: {failure}"[:500]
+    except Exception:  # the performer's own class, which fails once more
+        return f"{type(failure).__name__}, which cannot tell its text"
+
+
+def told_by(failure: BaseException) -> BaseException:
+    """Return what a performer raised; as a failed attempt, unless the host stops it or Python is interrupted."""
+    if isinstance(failure, Exception | KeyboardInterrupt):
+        return failure
+    task = asyncio.current_task()
+    if isinstance(failure, asyncio.CancelledError) and task is not None and task.cancelling():
+        return failure
+    failed = RuntimeError(f"the performer raised {describe(failure)}")
+    failed.__cause__ = failure
+    return failed

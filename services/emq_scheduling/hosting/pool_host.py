@@ -1,0 +1,400 @@
+"""A pool on one host: takes the pool over and lets go of it, follows the catalog, tells once a second what it sees."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from emq import errors
+from emq.message import Message
+from emq.topics.model import Topic
+from emq_scheduling import topics
+from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Performer, describe
+from emq_scheduling.hosting.replies import Replies
+from emq_scheduling.hosting.scheduler import Scheduler
+from emq_scheduling.hosting.unstarted import Unstarted
+from emq_scheduling.hosting.viewing import Viewer
+from emq_scheduling.limits.usage_keeper import Saving, UsageTable
+from emq_scheduling.model import TaskType
+from emq_scheduling.pools.catalog import PoolCatalog, Stored
+from emq_scheduling.records.cancels import Cancels
+from emq_scheduling.records.ends import CANCELLED, DEAD, DONE, EXPIRED, RUNNING, End, EndLog, us
+from emq_scheduling.records.records import Records
+from emq_scheduling.records.snapshots import Snapshots
+from emq_scheduling.tasks import Task, task_of
+
+if TYPE_CHECKING:
+    from emq.app import App
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+"""Seconds between looks at the catalog, at cancellations, and the snapshots."""
+
+WATCH_S = 0.1
+"""Seconds between looks whether this host owns the pool."""
+
+COUNT_PART = 0.05
+"""The part of the time that counting the backlog may take; it is counted less often if it takes long."""
+
+PREPARE_S = 2.0
+"""Seconds between looks for a pool that does not exist yet."""
+
+TAKING_OVER_S = 0.2
+"""Pause of a topic whose tasks come before the pool is taken over."""
+
+LEAVE_S = 0.5
+"""What runs is cancelled so many seconds before the host must have let go, so that it is given back in time."""
+
+LEAVE_STEP_S = 0.02
+"""Seconds between looks whether what runs has ended."""
+
+LONG_S = 1.0
+"""Attempts that take longer are recorded as running."""
+
+
+class PoolHost:
+    """One pool on this host.
+
+    Args:
+        performer: returns the performer of a task type, or None.
+        ends: takes the records.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        name: str,
+        catalog: PoolCatalog,
+        ends: EndLog,
+        performer: Callable[[str], Performer | None],
+    ) -> None:
+        self.name = name
+        self.scheduler: Scheduler | None = None
+        self._app = app
+        self._catalog = catalog
+        self._ends = ends
+        self._performer = performer
+        self._stored: Stored | None = None
+        self._viewer: Viewer | None = None
+        self._epoch: int | None = None  # of the ownership in which the pool was taken over
+        self._leaving: Scheduler | None = None
+        self._is_missing = False
+        self._is_prepared = False
+        self._prepared_at = -math.inf
+        environment = app.settings.environment
+        self._replies = Replies(app, name)
+        self._unstarted = Unstarted(ends, self._replies)
+        self._cancels = Cancels(app.database, environment)
+        self._asked = self._cancels.reader(name)
+        self._records = Records(app.database, environment)
+        self._snapshots = Snapshots(app.database, environment)
+        self._saving = Saving(UsageTable(app.database, environment), name, app.clock)
+        self._backlog: dict[str, int] = {}
+        self._counted_at = -math.inf
+        self._count_every_s = TICK_S
+        self._running: dict[str, End] = {}
+
+    # --------------------------------------------------------------------------------------------------------- tasks
+
+    async def handle(self, message: Message) -> None:
+        """Handle a message of one of the pool's topics: the handler of the host."""
+        scheduler, stored = self.scheduler, self._stored
+        if scheduler is None or stored is None:
+            if self._is_missing:
+                raise errors.GiveBack(f"there is no pool {self.name!r} now", pause_s=TICK_S)
+            raise errors.GiveBack(f"pool {self.name!r} is being taken over", pause_s=TAKING_OVER_S)
+        _, kind, _ = topics.parsed(message.topic)
+        known = scheduler.pool.types.get(kind)
+        try:
+            task = task_of(message, None if known is None else known.longest_wait_s)
+        except ValueError as exc:
+            raise errors.Reject(f"its header is not that of a task: {exc}") from None
+        performer = self._performer(kind)
+        if performer is None:
+            raise errors.GiveBack(f"no performer of this host does tasks of type {kind!r}", pause_s=5.0)
+        await self._ends.room()
+        try:
+            result = await scheduler.perform(task, performer)
+        except Dropped as exc:
+            await self._dropped(task, exc, scheduler)
+        except errors.GiveBack:
+            raise
+        except NotNow as exc:
+            if known is not None and message.attempt >= known.max_attempts + topics.WAITS_FOR_HOURS:
+                await self._dropped(task, Dropped(DEAD, exc.reason), scheduler)
+            raise
+        except Exception as exc:
+            told = exc
+            if isinstance(exc, errors.Reject):
+                await self._replies.send(task, DEAD, error=exc.reason)
+            elif _is_last(task, known):
+                await self._replies.send(task, DEAD, error=describe(exc))
+                told = errors.Reject(describe(exc))
+            errors.tell_attempt(
+                told, task.attempt, None if known is None else known.max_attempts
+            )  # the topic's own numbers count waits, too
+            if told is exc:
+                raise
+            raise told from exc
+        else:
+            await self._replies.send(task, DONE, result)
+
+    def expired(self, message: Message) -> None:
+        """Take note of a message that expired before the scheduler had it: the `on_expired` of the host's handler."""
+        task, scheduler = task_of(message, None), self.scheduler
+        outcome = EXPIRED
+        if scheduler is not None:
+            outcome = CANCELLED if scheduler.is_cancelled(task) else EXPIRED
+            scheduler.measured.dropped(task.type, outcome)
+        version = 0 if self._stored is None else self._stored.version
+        self._unstarted.expired(task, outcome, us(self._app.clock.now()), version)
+
+    async def _dropped(self, task: Task, why: Dropped, scheduler: Scheduler) -> None:
+        scheduler.measured.dropped(task.type, why.outcome)
+        await self._unstarted.dropped(task, why, us(self._app.clock.now()), scheduler.version)
+
+    async def _on_ended(self, ended: Ended) -> None:
+        task, placement = ended.task, ended.placement
+        self._running.pop(task.id, None)
+        self._ends.add(
+            End(
+                task.pool,
+                task.id,
+                task.type,
+                task.tenant,
+                task.key or "",
+                task.submitted_us,
+                us(placement.at),
+                placement.resource,
+                placement.version,
+                placement.costs,
+                "failed" if ended.outcome in ("moved", "stopped") else ended.outcome,
+                us(ended.at),
+                task.attempt,
+                ended.actual or None,
+                ended.error or "",
+                _encoded(ended.result),
+                0 if task.deadline is None else us(task.deadline),
+            )
+        )
+        if self._ends.is_full:
+            await self._ends.room()
+
+    # ---------------------------------------------------------------------------------------------------------- loops
+
+    async def run(self) -> None:
+        """Own the pool whenever this host does. Ends by cancellation."""
+        try:
+            while True:
+                try:
+                    await self._look()
+                except errors.EMQError as exc:
+                    log.warning("pool %r: %s; trying again", self.name, exc)
+                    await asyncio.sleep(TICK_S)
+                except Exception:
+                    log.exception("pool %r: a look failed; trying again", self.name)
+                    await asyncio.sleep(TICK_S)
+        finally:
+            await self._let_go()
+
+    async def _look(self) -> None:
+        epoch = self._app.epoch_of(self.name)
+        if epoch != self._epoch:
+            await self._let_go()
+        if epoch is None:
+            await self._prepare()
+        if not self._app.owns(self.name):  # perhaps for a moment only, and under the same epoch
+            await asyncio.sleep(WATCH_S)
+            return
+        if self.scheduler is None:
+            await self._take_over(epoch)
+        else:
+            await self._tick(self.scheduler)
+        for _ in range(round(TICK_S / WATCH_S)):
+            if self._app.epoch_of(self.name) == epoch:
+                await asyncio.sleep(WATCH_S)
+
+    def is_busy(self) -> bool:
+        """Return whether the pool must stay here, since its limits in flight count what runs here."""
+        scheduler = self.scheduler or self._leaving
+        return scheduler is not None and scheduler.holds_units
+
+    async def _prepare(self) -> None:
+        """Create the topics of the pool once it is there, so that hosts can own it before the first task comes."""
+        now = time.monotonic()
+        if self._is_prepared or now < self._prepared_at + PREPARE_S:
+            return
+        self._prepared_at = now
+        try:
+            pool = (await self._catalog.get(self.name)).pool
+        except errors.UnknownPool:
+            if self._viewer is not None:  # it was deleted, and this host may have told of it since
+                await self._snapshots.drop(self.name)
+                self._viewer = None
+            return
+        await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
+        self._is_prepared = True
+
+    async def _take_over(self, epoch: int | None) -> None:
+        try:
+            self._stored = await self._catalog.get(self.name)
+        except errors.UnknownPool:
+            if not self._is_missing:
+                log.info("pool %r was deleted; tasks of it wait until there is a pool of this name", self.name)
+            self._is_missing = True
+            return
+        self._is_missing = False
+        await self._records.give_up_running(self.name, us(self._app.clock.now()))
+        self._asked = self._cancels.reader(self.name)
+        cancelled = await self._asked.new()
+        scheduler = Scheduler(
+            self._stored.pool,
+            self._app.clock,
+            lambda: self._app.epoch_of(self.name) == epoch and self._app.owns(self.name),
+            self._on_ended,
+            self._stored.version,
+            saves=True,
+        )
+        scheduler.cancel(cancelled)
+        await self._saving.begin(scheduler.accounts)
+        self.scheduler, self._epoch = scheduler, epoch
+        self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
+        self._running.clear()
+        log.info("pool %r is scheduled on this host", self.name)
+
+    async def _let_go(self) -> None:
+        """Start nothing more; save what was used, once the tasks that run have told what they used.
+
+        What runs longer than `drain_s` is cancelled, and so is all of it if the pool has gone already.
+        """
+        scheduler, self.scheduler = self.scheduler, None
+        if scheduler is None:
+            return
+        scheduler.close()
+        self._leaving, self._is_prepared = scheduler, False
+        try:
+            await self._ended_by(scheduler, self._app.settings.drain_s - LEAVE_S)
+            scheduler.stop()
+            await self._ended_by(scheduler, LEAVE_S)
+            await self._replies.sent(LEAVE_S)
+        finally:
+            self._leaving = None
+            await self._saving.end()
+
+    async def _ended_by(self, scheduler: Scheduler, within_s: float) -> None:
+        """Wait until nothing runs any more, or the time is over, or another host may have the pool."""
+        for _ in range(math.ceil(within_s / LEAVE_STEP_S)):
+            if not scheduler.running or not (self._is_here() or scheduler.stops):
+                return
+            await asyncio.sleep(LEAVE_STEP_S)
+
+    def _is_here(self) -> bool:
+        """Return whether no other host can have the pool: this host has it, or it was deleted."""
+        host = self._app.host
+        return self._is_missing or (host is not None and f"{self.name}/0" in host.ownership.groups)
+
+    async def _tick(self, scheduler: Scheduler) -> None:
+        assert self._stored is not None
+        version = await self._catalog.version(self.name)
+        if not version:
+            await self._deleted()
+            return
+        if self._saving.is_lost:
+            log.warning("pool %r: what it has used is not saved here any more; it is taken over again", self.name)
+            await self._let_go()
+            return
+        if version != self._stored.version:
+            self._stored = await self._catalog.get(self.name)
+            scheduler.follow(self._stored.pool, self._stored.version)
+            await self._adapt_topics(scheduler)
+        scheduler.cancel(await self._asked.new())
+        scheduler.sweep()
+        self._record_long(scheduler)
+        await self._count()
+        assert self._viewer is not None
+        await self._snapshots.save(self._viewer.look(self._backlog, self._app.clock.now()))
+
+    async def _deleted(self) -> None:
+        """Let go of a pool that was deleted. What runs may end, and what waits stays in its topics."""
+        log.info("pool %r was deleted; tasks of it wait until there is a pool of this name", self.name)
+        self._is_missing = True
+        await self._let_go()
+        await self._snapshots.drop(self.name)  # one may have been saved since
+
+    async def _adapt_topics(self, scheduler: Scheduler) -> None:
+        """Give the pool's topics what follows from its limits and types now."""
+        pool = scheduler.pool
+        with contextlib.suppress(errors.TopicExists):
+            await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
+        for topic in self._topics():
+            kind, tenant = topics.parsed(topic.name)[1:]
+            if kind in pool.types:
+                await topics.adapt(self._app, topic, topics.of_tasks(pool, kind, tenant))
+        root = await self._app.catalog.get(self.name)
+        await topics.adapt(self._app, root, topics.root_of(pool))
+
+    def _topics(self) -> list[Topic]:
+        host = self._app.host
+        known = {} if host is None else host.ownership.topics
+        return [topic for name, topic in known.items() if name.startswith(f"{self.name}.")]
+
+    async def _count(self) -> None:
+        """Count the tasks of each topic that are not done, less often if that takes long."""
+        began = time.monotonic()
+        if began < self._counted_at + self._count_every_s:
+            return
+        known = self._topics()
+        counts = dict.fromkeys((topic.name for topic in known), 0)
+        for lag in await self._app.admin.lag(known):
+            counts[lag.topic] += lag.unfinished
+        for slots in await self._app.admin.slot_lag(known):
+            counts[slots.topic] += slots.delayed
+        self._backlog = counts
+        self._counted_at = time.monotonic()
+        self._count_every_s = max(TICK_S, (self._counted_at - began) / COUNT_PART)
+
+    def _record_long(self, scheduler: Scheduler) -> None:
+        """Record attempts as running that have run for a while, so that their status can be seen."""
+        now = self._app.clock.now()
+        for task, placement in scheduler.long_running(now - LONG_S):
+            if task.id not in self._running:
+                end = End(
+                    task.pool,
+                    task.id,
+                    task.type,
+                    task.tenant,
+                    task.key or "",
+                    task.submitted_us,
+                    us(placement.at),
+                    placement.resource,
+                    placement.version,
+                    placement.costs,
+                    RUNNING,
+                    attempt=task.attempt,
+                )
+                self._running[task.id] = end
+                self._ends.add(end)
+
+
+def _is_last(task: Task, kind: TaskType | None) -> bool:
+    return kind is not None and task.attempt >= kind.max_attempts
+
+
+def _encoded(result: object) -> bytes:
+    if result is None:
+        return b""
+    if isinstance(result, bytes):
+        return result
+    with contextlib.suppress(Exception):
+        return msgspec.json.encode(result)
+    with contextlib.suppress(Exception):  # of the performer's own class
+        return repr(result).encode("utf-8", "replace")
+    return type(result).__name__.encode()

@@ -1,0 +1,114 @@
+"""Publishes how tasks have ended to the topics that their submitters named."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from emq import errors
+from emq_scheduling.tasks import Task
+
+if TYPE_CHECKING:
+    from emq.app import App
+
+log = logging.getLogger(__name__)
+
+MOST_LATER = 10_000
+"""Replies that wait to be sent for tasks which have expired in the store; more are not sent."""
+
+AT_ONCE = 100
+"""Of these, sent at one time."""
+
+AGAIN_S = 0.5
+"""Seconds between tries to send a reply."""
+
+TELL_S = 10.0
+"""Seconds between log lines about replies that wait."""
+
+_PASSING = (errors.StoreUnavailable, errors.StoreFull, errors.TopicFull, errors.DatabaseUnavailable)
+"""Why a reply is not sent now, though it may be later."""
+
+
+class Replies:
+    """The replies of one pool's tasks.
+
+    Args:
+        pool: its name.
+    """
+
+    def __init__(self, app: App, pool: str) -> None:
+        self._app = app
+        self._pool = pool
+        self._told_at = -math.inf
+        self._later: deque[tuple[Task, str, str]] = deque()
+        self._sender: asyncio.Task[None] | None = None
+
+    def send_later(self, task: Task, outcome: str, error: str) -> None:
+        """Publish how a task ended that nobody waits for here. If too many such replies wait, this one is not sent."""
+        if task.reply_to is None:
+            return
+        if len(self._later) >= MOST_LATER:
+            self._tell(f"{MOST_LATER} of expired tasks do already, so more are not sent")
+            return
+        self._later.append((task, outcome, error))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send_later())
+
+    async def sent(self, within_s: float) -> None:
+        """Wait until the replies are sent that were to be sent later, or the time is over."""
+        if self._sender is not None:
+            await asyncio.wait((self._sender,), timeout=within_s)
+
+    async def _send_later(self) -> None:
+        while self._later:
+            batch = [self._later.popleft() for _ in range(min(AT_ONCE, len(self._later)))]
+            sends = (self.send(task, outcome, error=error) for task, outcome, error in batch)
+            for found in await asyncio.gather(*sends, return_exceptions=True):
+                if isinstance(found, BaseException):
+                    self._tell(found)
+
+    async def send(self, task: Task, outcome: str, result: object = None, error: str = "") -> None:
+        """Publish how a task ended before it is settled, so that a crash repeats the reply rather than loses it."""
+        if task.reply_to is None:
+            return
+        body = {"task": task.id, "pool": task.pool, "type": task.type, "outcome": outcome, "result": _plain(result)}
+        if error:
+            body["error"] = error
+        try:
+            try:
+                await self._publish(task, outcome, body)
+            except errors.InvalidMessage as exc:  # the task is done, so what it returned must not repeat it
+                await self._publish(task, outcome, {**body, "result": None, "error": f"its result was not sent: {exc}"})
+        except (errors.UnknownTopic, errors.TopicClosed, errors.InvalidTopic, errors.InvalidMessage) as exc:
+            log.warning("task %s: nobody is told that it is %s: %s", task.id, outcome, exc)
+
+    async def _publish(self, task: Task, outcome: str, body: dict[str, object]) -> None:
+        """Publish a reply; while there is no way or no room for it, again and again, since the task has ended.
+
+        Raises:
+            GiveBack: the host lets go of the pool meanwhile, so that the next owner does the task again.
+        """
+        assert task.reply_to is not None
+        epoch = self._app.epoch_of(self._pool)
+        while True:
+            try:
+                await self._app.publish(task.reply_to, body, key=task.key, message_id=f"{task.id}:{outcome}")
+                return
+            except _PASSING as exc:
+                if epoch is None or self._app.epoch_of(self._pool) != epoch:
+                    raise errors.GiveBack(f"its reply was not sent: {exc}") from exc
+                self._tell(exc)
+            await asyncio.sleep(AGAIN_S)
+
+    def _tell(self, why: object) -> None:
+        if (now := time.monotonic()) >= self._told_at + TELL_S:
+            self._told_at = now
+            log.warning("pool %r: replies of its tasks wait: %s", self._pool, why)
+
+
+def _plain(result: object) -> object:
+    return result.decode("utf-8", "replace") if isinstance(result, bytes) else result

@@ -1,0 +1,447 @@
+"""The scheduler of one pool on the host that owns it: tasks wait here for a resource, and run on it.
+
+A task is a message in flight: EMQ's host delivers the first tasks of each topic of the pool, and each delivery waits in
+`perform` until `emq_scheduling.choice.matching` starts it on a resource. Nothing binds a task to a resource before. So
+a resource that fails leaves no tasks behind, and a host that stops gives all waiting ones back uncounted.
+
+All topics of a pool have the pool's topic as their budget, so one host owns them all. That host starts tasks only while
+it owns the first group of the pool's topic, and none in the second in which it first sees that: a former owner may have
+started tasks in this second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+from emq import errors
+from emq.clock import Clock
+from emq_scheduling.choice.health import Health
+from emq_scheduling.choice.keeping import Keeping
+from emq_scheduling.choice.matching import Matching, Start
+from emq_scheduling.choice.waiting import Waiting
+from emq_scheduling.hosting.attempts import (
+    Dropped,
+    Ended,
+    NotNow,
+    Performer,
+    Placement,
+    Run,
+    Stopped,
+    describe,
+    outcome_of,
+    told_by,
+)
+from emq_scheduling.hosting.measured import Measured
+from emq_scheduling.limits import calendars
+from emq_scheduling.limits.accounts import Accounts, Charge
+from emq_scheduling.model import Pool
+from emq_scheduling.outcomes import Overloaded, ResourceFailed
+from emq_scheduling.pools import rules
+from emq_scheduling.tasks import Task
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 32
+"""Most tasks started before the event loop runs other things."""
+
+LOOK_S = 0.05
+"""Seconds between looks whether the host still owns the pool, while tasks wait."""
+
+EARLY_S = 0.0005
+"""The event loop's timers may be early by about this, in seconds."""
+
+MOVES = 20
+"""Resources that one attempt of a task may find overloaded or failed, before the task is tried again later."""
+
+AGAIN_S = 0.1
+"""Pause of a topic whose tasks were given back."""
+
+
+MOST_CANCELLED = 200_000
+"""Ids of cancelled tasks that a host knows; beyond, the first asked for are forgotten."""
+
+CLOCKS_US = 5_000_000
+"""Microseconds by which the clocks of those who submit and cancel may differ."""
+
+NO_TYPE_S = 5.0
+"""The same for tasks of a type that the pool does not have now, in seconds."""
+
+
+NO_ROOM_S = 60.0
+"""Seconds after which a task comes back whose costs are above every limit now."""
+
+MOVED_S = 1.0
+"""Seconds after which a task comes back that `MOVES` resources did not take."""
+
+
+class Scheduler:
+    """The waiting and running tasks of one pool on this host.
+
+    Args:
+        owns: returns whether this host owns the pool now.
+        on_ended: called with each attempt that ran; it may wait to push back.
+        version: of the pool.
+        saves: True if a `UsageKeeper` saves what `accounts` count.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        clock: Clock,
+        owns: Callable[[], bool],
+        on_ended: Callable[[Ended], Awaitable[None]],
+        version: int = 0,
+        *,
+        saves: bool = False,
+    ) -> None:
+        now = clock.now()
+        self.pool = pool
+        self.version = version
+        self.accounts = Accounts(pool, now, saves=saves)
+        self.accounts.begin(now)
+        self.keeping = Keeping(pool, self.accounts, now)
+        self.matching = Matching(pool, self.keeping)
+        self.measured = Measured(now)
+        self.stops = False  # what runs is cancelled
+        self.healths: dict[str, Health] = {}
+        self.running: Counter[str] = Counter()
+        self.cancelled: dict[str, int] = {}
+        self._waiting: dict[Waiting, None] = {}  # two tasks may have the same id
+        self._placed_tasks: dict[Charge, tuple[Task, Placement]] = {}
+        self._timeouts: dict[Charge, asyncio.Timeout] = {}
+        self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
+        self._clock = clock
+        self._owns = owns
+        self._on_ended = on_ended
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+        self._look: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    # ------------------------------------------------------------------------------------------------- what hosts call
+
+    async def perform(self, task: Task, performer: Performer) -> object:
+        """Wait for a resource, run the task on it, and return the performer's result.
+
+        Raises:
+            GiveBack: the host lets go of the pool; another one will deliver the task.
+            Dropped: the task was cancelled or has expired, and did not start.
+            NotNow: no resource takes it for a while.
+            Exception: of the performer, when the attempt failed.
+        """
+        self._check(task, self._clock.now())
+        self.measured.arrived(task.type)
+        for _ in range(MOVES):
+            placement = await self._placed(task)
+            try:
+                return await self._run(task, placement, performer)
+            except (Overloaded, ResourceFailed) as exc:
+                log.debug("task %s leaves resource %s: %s", task.id, placement.resource, exc)
+        raise NotNow(f"{MOVES} resources were overloaded or out of order one after another", MOVED_S)
+
+    def follow(self, pool: Pool, version: int) -> None:
+        """Take over a changed pool; what waits and runs goes on."""
+        now = self._clock.now()
+        self.pool, self.version = pool, version
+        self.accounts.follow(pool, now)
+        self.keeping.follow(pool, now)
+        self.matching.follow(pool)
+        self._most.clear()
+        for name in list(self.healths):
+            resource = pool.resources.get(name)
+            if resource is None or not resource.adapts:
+                del self.healths[name]
+                if resource is not None:
+                    self.apply(name, Health(), now)
+        self._soon()
+
+    def cancel(self, asked: Mapping[str, int]) -> None:
+        """Take these tasks out of the window, and refuse them when they come. Those that run go on.
+
+        Args:
+            asked: when somebody asked for it, by id, in microseconds; a task of the id that is submitted later is
+                another one, and starts.
+        """
+        if not asked:
+            return
+        self.cancelled.update(asked)
+        while len(self.cancelled) > MOST_CANCELLED:
+            del self.cancelled[next(iter(self.cancelled))]
+        for waiting in self._waiting:
+            if waiting.task.id in asked and self.is_cancelled(waiting.task):
+                self._drop(waiting, Dropped("cancelled", "cancelled"))
+                self._soon()
+
+    def sweep(self) -> None:
+        """Drop waiting tasks that have expired, and let resources follow the time: call this about once a second."""
+        now = self._clock.now()
+        for waiting in self._waiting:
+            kind = self.pool.types.get(waiting.task.type)
+            if kind is None or kind.ttl_s is not None or kind.hours or waiting.costs is not None:
+                try:
+                    self._check(waiting.task, now)
+                except (Dropped, errors.GiveBack, NotNow) as exc:
+                    self._drop(waiting, exc)
+        for name, health in self.healths.items():
+            if name in self.pool.resources:
+                self.apply(name, health, now)
+        self.matching.look_again(now)
+        self._soon()
+
+    def waiting(self, task_type: str) -> int:
+        """Return how many tasks of a type wait here for a resource."""
+        return self.matching.window.by_type.get(task_type, 0)
+
+    def closed(self, now: float) -> dict[str, str]:
+        """Return why resources start nothing now, by resource; also those whose parent starts nothing."""
+        found = {}
+        for name in self.pool.resources:
+            for above in [name, *self.pool.parents(name)]:
+                health = self.healths.get(above)
+                if self.pool.resources[above].paused:
+                    found[name] = "paused" if above == name else f"{above} is paused"
+                elif health is not None and health.closed_until > now:
+                    found[name] = health.reason if above == name else f"{above}: {health.reason}"
+        return found
+
+    def slowed(self, now: float) -> dict[str, str]:
+        """Return why resources that are open get less than their limits, by resource."""
+        found = ((name, health) for name, health in self.healths.items() if health.closed_until <= now)
+        return {name: health.reason for name, health in found if health.factor(now) < 1}
+
+    def long_running(self, before: float) -> list[tuple[Task, Placement]]:
+        """Return the tasks that started before that time and still run."""
+        found = []
+        for task, placement in self._placed_tasks.values():  # in the order of their starts
+            if placement.at >= before:
+                break
+            found.append((task, placement))
+        return found
+
+    def close(self) -> None:
+        """Give all waiting tasks back, and start nothing any more."""
+        self._is_closed = True
+        for handle in (self._timer, self._look):
+            if handle is not None:
+                handle.cancel()
+        self._give_back()
+
+    def stop(self) -> None:
+        """Cancel what runs, for another host to run it again; after `close`."""
+        self.stops = True
+        for timeout in self._timeouts.values():
+            if not timeout.expired():
+                timeout.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def holds_units(self) -> bool:
+        """Whether tasks run here that a limit in flight counts."""
+        return bool(self.running) and any(
+            limit.per == "in_flight" for resource in self.pool.resources.values() for limit in resource.limits
+        )
+
+    # ------------------------------------------------------------------------------------------------------- one task
+
+    async def _placed(self, task: Task) -> Placement:
+        """Wait in the window until the task starts.
+
+        Raises:
+            GiveBack, Dropped: it does not start here.
+        """
+        now = self._clock.now()
+        self._check(task, now)
+        future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
+        waiting = Waiting(task, 0, future)
+        self._waiting[waiting] = None
+        self.matching.add(waiting, now)
+        self._soon()
+        self._look_again()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._undo(future.result())  # it was cancelled in the moment in which it started
+            raise
+        finally:
+            self.matching.remove(waiting)
+            del self._waiting[waiting]
+
+    def _check(self, task: Task, now: float) -> None:
+        """Raise unless the task may wait here."""
+        if self._is_closed or not self._owns():
+            raise errors.GiveBack("this host does not own the pool", pause_s=AGAIN_S)
+        if self.is_cancelled(task):
+            raise Dropped("cancelled", "cancelled")
+        kind = self.pool.types.get(task.type)
+        if kind is None:
+            raise errors.GiveBack(f"pool {self.pool.name!r} has no task type {task.type!r} now", pause_s=NO_TYPE_S)
+        if kind.ttl_s is not None and now > task.submitted_us / 1e6 + kind.ttl_s:
+            raise Dropped("expired", f"expired: it waited longer than its type's ttl_s {kind.ttl_s:g}")
+        if kind.hours and (at := calendars.allowed_at(kind.hours, task.zone or self.pool.zone, now)) > now:
+            raise NotNow("the hours of its type are over", at - now)
+        if task.costs is not None and not self._ever_fits(task):
+            raise NotNow("its costs are above what any able resource allows", NO_ROOM_S)
+
+    def is_cancelled(self, task: Task) -> bool:
+        """Return True if somebody has asked to cancel the task since it was submitted."""
+        asked_us = self.cancelled.get(task.id)
+        return asked_us is not None and task.submitted_us <= asked_us + CLOCKS_US
+
+    def _ever_fits(self, task: Task) -> bool:
+        """Return True if some able resource would take the task with nothing else running; also if none is able now."""
+        assert task.costs is not None
+        able = self._most.get(task.type)
+        if able is None:
+            able = self._most[task.type] = rules.most_on_able(self.pool, task.type)
+        costs = task.costs.get
+        return not able or any(all(costs(limit, 0.0) <= most for limit, most in amounts) for amounts in able)
+
+    def _undo(self, placement: Placement) -> None:
+        self._left(placement.resource)
+        placement.charge.undo(self._clock.now())
+        self.matching.freed(placement.resource, is_refund=True)
+
+    async def _run(self, task: Task, placement: Placement, performer: Performer) -> object:
+        resource = self.pool.resources.get(placement.resource)
+        kind = self.pool.types.get(task.type)
+        run = Run(placement.resource, {} if resource is None else resource.attributes, placement.costs, placement.at)
+        self._placed_tasks[placement.charge] = (task, placement)
+        result: object = None
+        failure: BaseException | None = None
+        timeout = self._timeouts[placement.charge] = asyncio.timeout(None if kind is None else kind.timeout_s)
+        try:
+            async with timeout:
+                result = await performer(task, run)
+        except BaseException as exc:
+            is_stopped = self.stops and timeout.expired() and isinstance(exc, TimeoutError)
+            failure = Stopped("the host lets go of the pool", pause_s=AGAIN_S) if is_stopped else told_by(exc)
+        del self._timeouts[placement.charge]
+        now = self._clock.now()
+        self._left(placement.resource)
+        self._placed_tasks.pop(placement.charge, None)
+        actual = dict(run.actual)  # what the performer tells from now on comes too late
+        placement.charge.end(now, actual)
+        outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
+        self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
+        self._note_health(task.type, placement, failure, now)
+        self.matching.freed(placement.resource, is_refund=bool(actual))
+        self._soon()
+        await self._on_ended(Ended(task, placement, now, outcome, error, actual, result))
+        if failure is not None:
+            raise failure
+        return result
+
+    def _left(self, resource: str) -> None:
+        self.running[resource] -= 1
+        if not self.running[resource]:
+            del self.running[resource]
+
+    def _note_health(self, kind: str, placement: Placement, failure: BaseException | None, now: float) -> None:
+        """Let the resource have less, or close it, by how the attempt ended."""
+        name = placement.resource
+        resource = self.pool.resources.get(name)
+        if resource is None or not resource.adapts or isinstance(failure, asyncio.CancelledError | Stopped):
+            return
+        health = self.healths.get(name)
+        if health is None:
+            health = self.healths[name] = Health()
+        if failure is None or isinstance(failure, errors.Reject):
+            health.succeeded(placement.at, now, kind)
+        elif isinstance(failure, Overloaded):
+            health.too_much(placement.at, now, failure.reason, failure.after_s)
+        elif isinstance(failure, ResourceFailed):
+            health.broken(placement.at, now, failure.reason)
+        else:
+            health.failed(placement.at, now, describe(failure))
+        self.apply(name, health, now)
+
+    def apply(self, name: str, health: Health, now: float) -> None:
+        """Let accounts and matching have what the health of a resource says now."""
+        factor = health.factor(now)
+        if factor != self.accounts.factor(name):
+            self.accounts.set_factor(name, factor, now)
+            self.matching.freed(name, is_refund=True)  # what sleeps until never may have room now
+            self._soon()
+        if health.closed_until != self.matching.closed_until(name):
+            self.matching.close(name, health.closed_until)
+            self._soon()
+
+    # --------------------------------------------------------------------------------------------------- the matching
+
+    def _soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._match)
+
+    def _match(self) -> None:
+        self._is_due = False
+        if self._is_closed or not self.matching.window.count:
+            return
+        if not self._owns():
+            self._give_back()
+            return
+        now = self._clock.now()
+        starts = self.matching.run(now, AT_ONCE)
+        for start in starts:
+            self._started(start, now)
+        if len(starts) >= AT_ONCE:
+            self._soon()
+        else:
+            self._sleep_until(self.matching.next_at(now), now)
+
+    def _started(self, start: Start, now: float) -> None:
+        task = start.waiting.task
+        future: asyncio.Future[Placement] = start.waiting.holder
+        placement = Placement(start.resource, start.charge, start.costs, now, self.version)
+        self.running[start.resource] += 1
+        try:
+            if future.done():  # cancelled, and not taken out of the window yet
+                raise Dropped("cancelled", "cancelled")
+            self._check(task, now)
+        except (Dropped, errors.GiveBack, NotNow) as exc:
+            self._undo(placement)
+            if not future.done():
+                future.set_exception(exc)
+            return
+        self.measured.started(task, start.resource, now)
+        future.set_result(placement)
+
+    def _sleep_until(self, at: float, now: float) -> None:
+        if at == self._timer_at and self._timer is not None and not self._timer.cancelled():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = at
+        if at < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, at - now) + EARLY_S, self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        self._match()
+
+    def _look_again(self) -> None:
+        """Look from time to time whether the host still owns the pool, as long as tasks wait."""
+        if self._look is None and not self._is_closed:
+            self._look = asyncio.get_running_loop().call_later(LOOK_S, self._looked)
+
+    def _looked(self) -> None:
+        self._look = None
+        if not self._owns():
+            self._give_back()
+        elif self.matching.window.count:
+            self._look_again()
+
+    def _give_back(self) -> None:
+        for waiting in self._waiting:
+            self._drop(waiting, errors.GiveBack("the host lets go of the pool", pause_s=AGAIN_S))
+
+    def _drop(self, waiting: Waiting, why: Exception) -> None:
+        self.matching.remove(waiting)
+        if not waiting.holder.done():
+            waiting.holder.set_exception(why)

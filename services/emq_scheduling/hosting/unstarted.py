@@ -1,0 +1,49 @@
+"""The ends of tasks that never start: who hears of them, and what records say."""
+
+from __future__ import annotations
+
+from emq import errors
+from emq_scheduling.hosting.attempts import Dropped
+from emq_scheduling.hosting.replies import Replies
+from emq_scheduling.records.ends import CANCELLED, End, EndLog
+from emq_scheduling.tasks import Task
+
+
+class Unstarted:
+    """Records the tasks of one pool that end without a start, and replies to their submitters."""
+
+    def __init__(self, ends: EndLog, replies: Replies) -> None:
+        self._ends = ends
+        self._replies = replies
+
+    async def dropped(self, task: Task, why: Dropped, now_us: int, version: int) -> None:
+        """The scheduler has dropped a task.
+
+        Raises:
+            Reject: the task becomes a dead letter, since it was not cancelled.
+        """
+        self._ends.add(_end(task, why.outcome, now_us, version, str(why)))
+        await self._replies.send(task, why.outcome, error=str(why))
+        if why.outcome != CANCELLED:
+            raise errors.Reject(str(why)) from None
+
+    def expired(self, task: Task, outcome: str, now_us: int, version: int) -> None:
+        """EMQ has made a task a dead letter that expired before the scheduler had it. Returns at once.
+
+        Args:
+            outcome: "expired"; or "cancelled" if somebody had asked for that.
+
+        A flood of such tasks must not grow without bound in memory. So where records wait for the database, or replies
+        for the store, in their thousands, the dead letter alone tells of the task.
+        """
+        why = "expired: its type's ttl_s was over before its turn came"
+        if not self._ends.is_full:
+            self._ends.add(_end(task, outcome, now_us, version, why))
+        self._replies.send_later(task, outcome, why)
+
+
+def _end(task: Task, outcome: str, now_us: int, version: int, why: str) -> End:
+    tenant, key = task.tenant, task.key or ""
+    return End(
+        task.pool, task.id, task.type, tenant, key, task.submitted_us, 0, "", version, {}, outcome, now_us, 0, error=why
+    )

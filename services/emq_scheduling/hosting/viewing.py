@@ -1,0 +1,156 @@
+"""Makes the snapshot of a pool from its scheduler."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from emq_scheduling import topics
+from emq_scheduling.forecast.prediction import Predictor
+from emq_scheduling.hosting.scheduler import Scheduler
+from emq_scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, limit_key
+
+Uses = Mapping[str, Mapping[str, float]]
+"""Units by resource and limit."""
+
+BINDS = 0.99
+"""The part of a limit from which it binds."""
+
+TENANTS = 10
+"""Tenants that a snapshot names for each type."""
+
+
+class Viewer:
+    """Looks at one scheduler again and again, so that it can tell how much changed between two looks.
+
+    Args:
+        since: when the host took the pool over, in seconds since the epoch.
+    """
+
+    def __init__(self, scheduler: Scheduler, host: str, since: float) -> None:
+        self._scheduler = scheduler
+        self._host = host
+        self._since = since
+        self._version = -1
+        self._predictor: Predictor | None = None
+        self._before: tuple[float, dict[str, int], dict[str, int]] | None = None
+        self._arrivals: dict[str, float] = {}
+
+    def look(self, backlog: Mapping[str, int], now: float) -> Snapshot:
+        """Return the snapshot of this moment.
+
+        Args:
+            backlog: tasks that are not done, by topic.
+        """
+        scheduler = self._scheduler
+        if self._predictor is None or scheduler.version != self._version:
+            self._predictor, self._version = Predictor(scheduler.pool), scheduler.version
+        tenants, unfinished = _by_type(backlog, scheduler.pool.types)
+        running = scheduler.measured.running
+        waiting = {kind: max(0, n - running[kind], scheduler.waiting(kind)) for kind, n in unfinished.items()}
+        self._note_arrivals(waiting, now)
+        state = self._state(waiting, now)
+        waits = self._predictor.waits(state, now)
+        return Snapshot(
+            scheduler.pool.name,
+            scheduler.version,
+            self._host,
+            state,
+            self._since,
+            self._resources(now),
+            {
+                kind: TypeView(
+                    waiting=waiting[kind],
+                    running=running[kind],
+                    predicted_wait_s=None if math.isinf(waits.get(kind, 0.0)) else waits.get(kind, 0.0),
+                    waits=scheduler.measured.waits(kind, now),
+                    tenants=dict(tenants[kind].most_common(TENANTS)),
+                    **{name: scheduler.measured.outcomes[kind, name] for name in _ENDS},
+                )
+                for kind in scheduler.pool.types
+            },
+        )
+
+    def _state(self, waiting: dict[str, int], now: float) -> PoolState:
+        scheduler, pool = self._scheduler, self._scheduler.pool
+        return PoolState(
+            now,
+            waiting,
+            dict(self._arrivals),
+            dict(scheduler.running),
+            {name: round(scheduler.measured.started_per_s(name, now, 1)) for name in pool.resources},
+            scheduler.closed(now),
+            {name: f for name in pool.resources if (f := scheduler.accounts.factor(name)) < 1},
+            dict(scheduler.measured.durations),
+            scheduler.accounts.used(now),
+        )
+
+    def _note_arrivals(self, waiting: dict[str, int], now: float) -> None:
+        """Estimate the tasks that come in a second: those that started or ended, and what the backlog grew by."""
+        left = {kind: self._scheduler.measured.left(kind) for kind in waiting}
+        if self._before is not None and now > self._before[0]:
+            at, waited, gone = self._before
+            for kind, count in waiting.items():
+                came = count - waited.get(kind, 0) + left[kind] - gone.get(kind, 0)
+                rate, weight = max(0.0, came / (now - at)), 0.2
+                self._arrivals[kind] = self._arrivals.get(kind, rate) * (1 - weight) + rate * weight
+        self._before = now, dict(waiting), left
+
+    def _resources(self, now: float) -> dict[str, ResourceView]:
+        scheduler, pool = self._scheduler, self._scheduler.pool
+        used, amounts = scheduler.accounts.used_lately(now), scheduler.accounts.amounts(now)
+        closed, slowed, until = scheduler.closed(now), scheduler.slowed(now), scheduler.matching.closed_until
+        below: dict[str, list[str]] = defaultdict(list)
+        for name in pool.resources:
+            at: str | None = name
+            while at is not None:
+                below[at].append(name)
+                at = pool.resources[at].parent
+        measured = scheduler.measured
+        found = {}
+        for name, resource in pool.resources.items():
+            limits = tuple(
+                LimitView(limit.name, limit.per, amounts[name][key], limit.amount, used[name][key])
+                for limit in resource.limits
+                for key in (limit_key(limit),)
+            )
+            closes_at = until(name)
+            found[name] = ResourceView(
+                limits,
+                sum(scheduler.running[each] for each in below[name]),
+                sum(measured.started_per_s(each, now) for each in below[name]),
+                self._binds(name, used, amounts),
+                closed.get(name, ""),
+                closes_at if name in closed and closes_at < math.inf else 0.0,
+                scheduler.accounts.factor(name),
+                sum(measured.done[each] for each in below[name]),
+                sum(measured.failed[each] for each in below[name]),
+                "" if name in closed else slowed.get(name, ""),
+            )
+        return found
+
+    def _binds(self, name: str, used: Uses, amounts: Uses) -> str:
+        """Return the limit, of the resource or of a parent, of which the least is left, if that is next to nothing."""
+        pool, found, most = self._scheduler.pool, "", BINDS
+        for each in (name, *pool.parents(name)):
+            for key, amount in amounts[each].items():
+                part = used[each][key] / amount if amount > 0 else 1.0
+                if part >= most and not (found and part == most):
+                    found, most = (key if each == name else f"{key} of {each}"), part
+        return found
+
+
+_ENDS = ("done", "dead", "expired", "cancelled")
+
+
+def _by_type(backlog: Mapping[str, int], types: Mapping[str, object]) -> tuple[dict[str, Counter[str]], dict[str, int]]:
+    tenants: dict[str, Counter[str]] = {kind: Counter() for kind in types}
+    counts = dict.fromkeys(types, 0)
+    for topic, count in backlog.items():
+        _, kind, tenant = topics.parsed(topic)
+        if kind in counts and count:
+            counts[kind] += count
+            if tenant:
+                tenants[kind][tenant] += count
+    return tenants, counts

@@ -1,0 +1,206 @@
+"""The meters of one resource, and all that a task on it is charged to; see `emq_scheduling.limits.accounts`."""
+
+from __future__ import annotations
+
+import math
+
+from emq_scheduling.limits import limits
+from emq_scheduling.limits.calendars import Timetable
+from emq_scheduling.limits.limits import DayMeter, InFlightMeter, Meter, Pace, WindowMeter
+from emq_scheduling.limits.reserve import Reserve
+from emq_scheduling.model import PERIODS_S, Calendar, Period, Resource
+
+Entry = tuple[Meter, str]
+"""A meter, and the name of its limit, by which costs are found."""
+
+GATE = ""
+"""Name by which a task is charged to a gate: no limit has it, so a task costs 1."""
+
+SAVED: tuple[Period, ...] = ("minute", "hour", "day")
+"""Periods that outlast the change of a pool's owner, which takes seconds."""
+
+PROBE_FACTOR = 1e-3
+"""The factor of a resource that is tried out again: it gets one task at a time."""
+
+Key = tuple[str, Period]
+"""The name of a limit and its period; a resource has each once."""
+
+
+class Account:
+    """The meters of one resource, without those of its parents.
+
+    Attributes:
+        meters: of its limits.
+        paces: of its health, by the name of the limit that they keep below.
+        gate: of its health: how many tasks run at a time; None for any number.
+        factor: the part of its limits that it gets.
+        reserves: of its limits per minute, hour and day, if what they use is saved (`emq_scheduling.limits.usage`).
+        changes_at: when its calendar changes its limits next.
+    """
+
+    __slots__ = (
+        "_amounts",
+        "_known",
+        "_ran",
+        "_table",
+        "changes_at",
+        "factor",
+        "gate",
+        "meters",
+        "name",
+        "paces",
+        "paused",
+        "reserves",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.meters: dict[Key, Meter] = {}
+        self.reserves: dict[Key, Reserve] = {}
+        self.paces: dict[str, Pace] = {}
+        self.gate: InFlightMeter | None = None
+        self.factor = 1.0
+        self.paused = False
+        self.changes_at = math.inf
+        self._known: dict[Key, Meter] = {}  # also those of limits that are gone, in case they come back
+        self._amounts: dict[Key, float] = {}
+        self._ran = 1.0  # number of its tasks in flight when its factor fell below 1
+        self._table: Timetable | None = None
+
+    def follow(self, resource: Resource, calendar: Calendar | None, now: float) -> None:
+        """Take over the limits of the resource; what was used under those that remain is kept."""
+        self.turn(now)
+        self.paused = resource.paused
+        zone = "UTC" if calendar is None else calendar.zone
+        self._table = None if calendar is None or not calendar.hours else Timetable(zone, calendar.hours)
+        self._amounts = {(limit.name, limit.per): limit.amount for limit in resource.limits}
+        amounts = self.amounts_at(now)
+        self.meters = {}
+        for limit in resource.limits:
+            key = (limit.name, limit.per)
+            if key not in self._known:
+                self._known[key] = limits.meter_of(limit, zone)
+            meter = self.meters[key] = self._known[key]
+            if isinstance(meter, DayMeter) and meter.zone != zone:
+                meter.set_zone(zone, now)
+            meter.set_amount(amounts[key], now)
+        self.changes_at = self.changes_after(now)
+        self.set_factor(self.factor, now)
+
+    def save(self) -> None:
+        """Let no more start under limits per minute, hour and day than what the database counts as used already."""
+        saved = [key for key in self.meters if key[1] in SAVED]
+        self.reserves = {key: self.reserves.get(key) or Reserve() for key in saved}
+
+    def turn(self, now: float) -> None:
+        """Let the calendar change the limits, if it is time."""
+        if now < self.changes_at:
+            return
+        owes = any(isinstance(meter, WindowMeter) and meter.debt > 0 for meter in self.meters.values())
+        while self.changes_at <= now:
+            at = self.changes_at if owes else now  # debt was paid by the amounts of the time
+            for key, amount in self.amounts_at(at).items():
+                self.meters[key].set_amount(amount, at)
+            self.changes_at = self.changes_after(at)
+        self.set_factor(self.factor, now)
+
+    def amounts_at(self, now: float) -> dict[Key, float]:
+        """Return the amounts that hold at a time."""
+        if self._table is None:
+            return self._amounts
+        changed = {name: amount for hours in self._table.active(now) for name, amount in hours.amounts.items()}
+        return {(name, per): changed.get(name, amount) for (name, per), amount in self._amounts.items()}
+
+    def is_changing(self, period: Period) -> bool:
+        """Return whether the calendar has amounts for limits of a period."""
+        names = {name for name, per in self._amounts if per == period}
+        return self._table is not None and any(names & each.amounts.keys() for each in self._table.hours)
+
+    def changes_after(self, now: float) -> float:
+        """Return when the calendar changes the amounts next after a time; infinity for never."""
+        return math.inf if self._table is None else self._table.changes_at(now)
+
+    def set_factor(self, factor: float, now: float, in_flight: int = 0) -> None:
+        """Let the resource have this part of its limits, 0 to 1, without changing what its limits count.
+
+        Args:
+            in_flight: number of its tasks that run now; needed where the factor was 1.
+        """
+        if self.factor >= 1:
+            self._ran = max(1.0, float(in_flight))
+        rates = self._rates() if PROBE_FACTOR < factor < 1 else {}
+        if factor >= 1 or (factor > PROBE_FACTOR and self.is_counted):
+            self.gate = None
+        elif factor <= PROBE_FACTOR:
+            self.gate = self.gate if self.factor <= PROBE_FACTOR and self.gate else InFlightMeter(1.0)
+        elif self.gate is None or self.factor <= PROBE_FACTOR:
+            self.gate = InFlightMeter(self._ran)
+        self.factor = factor
+        for meter in (*self.meters.values(), self.gate):
+            if isinstance(meter, InFlightMeter):
+                meter.set_factor(factor)
+        for name in [name for name in self.paces if name not in rates]:
+            del self.paces[name]
+        for name, rate in rates.items():
+            if name in self.paces:
+                self.paces[name].set_amount(rate * factor, now)
+            else:
+                self.paces[name] = Pace(rate * factor)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it has a limit that can be lowered for its health."""
+        return any(per != "day" for _, per in self.meters)
+
+    def entries(self) -> list[Entry]:
+        found: list[Entry] = [(meter, name) for (name, _), meter in self.meters.items()]
+        found += [(pace, name) for name, pace in self.paces.items()]
+        found += [(reserve, name) for (name, _), reserve in self.reserves.items()]
+        return found if self.gate is None else [*found, (self.gate, GATE)]
+
+    def _rates(self) -> dict[str, float]:
+        """Return units a second by limit name: of the limit with the shortest period, but not of a day."""
+        found: dict[str, tuple[float, float]] = {}
+        for (name, per), meter in self.meters.items():
+            if per in ("second", "minute", "hour"):
+                period_s = PERIODS_S[per]
+                if name not in found or period_s < found[name][0]:
+                    found[name] = (period_s, meter.amount / period_s)
+        return {name: rate for name, (_, rate) in found.items()}
+
+
+class Path:
+    """A resource and its parents: all meters that a task on it is charged to.
+
+    Attributes:
+        accounts: of the resource and its parents, the nearest first.
+        entries: their meters.
+        periods, in_flight: those of limits with periods, and those in flight.
+        paused: whether one of them is paused, or has the factor 0.
+        changes_at: when a calendar changes one of their limits next.
+    """
+
+    __slots__ = ("accounts", "changes_at", "entries", "in_flight", "paused", "periods")
+
+    def __init__(self, accounts: list[Account]) -> None:
+        self.accounts = accounts
+        self.entries: tuple[Entry, ...] = ()
+        self.periods: tuple[Entry, ...] = ()
+        self.in_flight: tuple[tuple[InFlightMeter, str], ...] = ()
+        self.paused = False
+        self.changes_at = math.inf
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take over changed meters of the accounts."""
+        self.entries = tuple(entry for account in self.accounts for entry in account.entries())
+        self.periods = tuple(entry for entry in self.entries if not isinstance(entry[0], InFlightMeter))
+        self.in_flight = tuple((meter, name) for meter, name in self.entries if isinstance(meter, InFlightMeter))
+        self.paused = any(account.paused or account.factor <= 0 for account in self.accounts)
+        self.changes_at = min(account.changes_at for account in self.accounts)
+
+    def turn(self, now: float) -> None:
+        """Let calendars change the limits, if it is time."""
+        for account in self.accounts:
+            account.turn(now)
+        self.refresh()

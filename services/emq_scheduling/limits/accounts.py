@@ -1,0 +1,440 @@
+"""The accounts of a pool: what each resource has used, and what fits under all limits of it and of its parents.
+
+A task is charged to every limit of its resource and of all parents above, or to none. Health lowers what a resource
+gets below its limits (`set_factor`): the task is then charged to a pace as well, which only slows starts down.
+
+Pure and synchronous; times are seconds since the epoch, passed in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from emq_scheduling.limits import ahead, limits
+from emq_scheduling.limits.account import GATE, PROBE_FACTOR, Account, Entry, Path
+from emq_scheduling.limits.limits import InFlightMeter, Meter
+from emq_scheduling.model import DEFAULT_COST, Costs, Period, Pool
+
+__all__ = ["PROBE_FACTOR", "Accounts", "Binding", "Charge"]
+
+
+class Binding(NamedTuple):
+    """The limit that lets the fewest tasks start.
+
+    Attributes:
+        resource: whose limit it is: the resource or one of its parents.
+        limit, per: the limit.
+        used, amount: units that count now, with debt; and the units allowed.
+    """
+
+    resource: str
+    limit: str
+    per: Period
+    used: float
+    amount: float
+
+
+class Charge:
+    """What a task was charged. End it, once; until then its units in flight are held.
+
+    Attributes:
+        resource: where it runs.
+        ends_at: when it will probably end; infinity if nobody knows.
+    """
+
+    __slots__ = ("_accounts", "_charged_at", "_entries", "_in_flight", "_units", "ends_at", "resource")
+
+    def __init__(self, accounts: Accounts, path: Path, units: list[float], now: float, ends_at: float) -> None:
+        self._accounts = accounts
+        self._entries = path.entries
+        self._in_flight = path.in_flight
+        self._units = units
+        self._charged_at = now
+        self.resource = path.accounts[0].name
+        self.ends_at = ends_at
+        for meter, _ in path.in_flight:
+            meter.holders[self] = None
+
+    def units_of(self, meter: Meter) -> float:
+        """Return what was charged to a meter."""
+        found = (units for (each, _), units in zip(self._entries, self._units, strict=True) if each is meter)
+        return next(found, 0.0)
+
+    def settle(self, actual: Costs, now: float) -> None:
+        """Charge what the task really used instead of its estimate.
+
+        A difference above the estimate is charged now, even above the limits, as debt; one below is given back to the
+        period in which the task started. May be called again with later figures.
+
+        Args:
+            actual: units by limit name, in all; limits that it does not name keep what was charged. A negative figure
+                counts as 0; one that is not finite is ignored.
+        """
+        for index, (meter, name) in enumerate(self._entries):
+            if name not in actual or not math.isfinite(actual[name]):
+                continue
+            units = max(0.0, actual[name])
+            more = units - self._units[index]
+            self._units[index] = units
+            if more > 0:
+                meter.owe(more, now)
+            elif more < 0:
+                meter.refund(-more, self._charged_at, now)
+
+    def end(self, now: float, actual: Costs | None = None) -> None:
+        """Give back what the task held in flight, and settle it if `actual` is given. A second call does nothing."""
+        if not self._accounts._forget(self):
+            return
+        if actual:
+            self.settle(actual, now)
+        for meter, _ in self._in_flight:
+            meter.refund(self.units_of(meter), self._charged_at, now)
+            meter.holders.pop(self, None)
+
+    def undo(self, now: float) -> None:
+        """Give back everything: the task did not start. After `end` or `undo` this does nothing."""
+        if not self._accounts._forget(self):
+            return
+        for (meter, _), units in zip(self._entries, self._units, strict=True):
+            meter.refund(units, self._charged_at, now)
+        for each, _ in self._in_flight:
+            each.holders.pop(self, None)
+
+    def rebind(self, path: Path, now: float) -> None:
+        """Hold the units in flight under changed limits: under new ones, too, and no longer under those that are gone.
+
+        Limits with periods that are new to the task do not count it: it started before them.
+        """
+        if self._in_flight == path.in_flight:
+            return
+        costs = {name: units for (_, name), units in zip(self._entries, self._units, strict=True)}
+        held = {id(meter) for meter, _ in self._in_flight}
+        in_flight = tuple((meter, name) for meter, name in path.in_flight if name != GATE or id(meter) in held)
+        for meter, _ in self._in_flight:
+            meter.refund(self.units_of(meter), self._charged_at, now)  # it may limit others still, as a former parent
+            meter.holders.pop(self, None)
+        kept = [
+            (entry, units)
+            for entry, units in zip(self._entries, self._units, strict=True)
+            if not isinstance(entry[0], InFlightMeter)
+        ]
+        for meter, name in in_flight:
+            units = costs.get(name, DEFAULT_COST)
+            meter.owe(units, now)
+            meter.holders[self] = None
+            kept.append(((meter, name), units))
+        self._in_flight = in_flight
+        self._entries = tuple(entry for entry, _ in kept)
+        self._units = [units for _, units in kept]
+
+
+class Accounts:
+    """What all resources of a pool have used. It starts empty.
+
+    Args:
+        pool: has passed `emq_scheduling.pools.rules.check`.
+        saves: True if `emq_scheduling.limits.usage` saves what it counts: under limits per minute, hour and day no more
+            starts than what is saved.
+    """
+
+    def __init__(self, pool: Pool, now: float, *, saves: bool = False) -> None:
+        self._accounts: dict[str, Account] = {}
+        self._former: dict[str, Account] = {}  # of resources that are gone, in case they come back
+        self._saves = saves
+        self._paths: dict[str, Path] = {}
+        self._below: dict[str, list[Path]] = {}  # the paths that a resource is part of
+        self._open: dict[Charge, None] = {}
+        self._begins_at = -math.inf
+        self.follow(pool, now)
+
+    def begin(self, now: float) -> None:
+        """Let nothing start in the second of `now`: a former owner of the pool may have used it."""
+        self._begins_at = math.floor(now) + 1.0
+
+    def follow(self, pool: Pool, now: float) -> None:
+        """Take over a changed pool. Lower amounts count at once; what was used is kept, and so is what is in flight."""
+        accounts: dict[str, Account] = {}
+        for name, resource in pool.resources.items():
+            account = accounts[name] = self._accounts.get(name) or self._former.pop(name, None) or Account(name)
+            account.follow(resource, None if resource.calendar is None else pool.calendars[resource.calendar], now)
+            if self._saves:
+                account.save()
+        for name in self._accounts.keys() - accounts.keys():
+            self._former[name] = self._accounts[name]
+            self._former[name].set_factor(1.0, now)
+        self._accounts = accounts
+        self._paths = {name: Path([accounts[each] for each in _names(pool, name)]) for name in accounts}
+        self._below = {name: [] for name in accounts}
+        for path in self._paths.values():
+            for account in path.accounts:
+                self._below[account.name].append(path)
+        for charge in self._open:
+            if charge.resource in self._paths:
+                charge.rebind(self._paths[charge.resource], now)
+
+    def fits(self, resource: str, costs: Costs, now: float) -> bool:
+        """Return True if a task with these costs may start on the resource now.
+
+        Args:
+            costs: units by limit name; 1 of each limit that is not named.
+        """
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        if now < self._begins_at or path.paused:
+            return False
+        cost = costs.get
+        for meter, name in path.entries:  # noqa: SIM110 - twice as fast as all(), and this is the inner loop
+            if not meter.fits(cost(name, DEFAULT_COST), now):
+                return False
+        return True
+
+    def charge(self, resource: str, costs: Costs, now: float, ends_at: float = math.inf) -> Charge | None:
+        """Charge a task that starts now to all limits; return None, and charge nothing, if it does not fit.
+
+        Args:
+            ends_at: when it will probably end, for `expected_at`; infinity if nobody knows.
+        """
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        if now < self._begins_at or path.paused:
+            return None
+        cost, entries = costs.get, path.entries
+        for meter, name in entries:
+            if not meter.fits(cost(name, DEFAULT_COST), now):
+                return None
+        units = []
+        for meter, name in entries:
+            each = cost(name, DEFAULT_COST)
+            meter.charge(each, now)
+            units.append(each)
+        made = Charge(self, path, units, now, ends_at)
+        self._open[made] = None
+        return made
+
+    def room(self, resource: str, costs: Costs, now: float) -> int:
+        """Return how many tasks with these costs may start now; `limits.UNLIMITED` if nothing limits them."""
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        if now < self._begins_at or path.paused:
+            return 0
+        found = limits.UNLIMITED
+        for meter, name in path.entries:
+            count = meter.count(costs.get(name, DEFAULT_COST), now)
+            if count < found:
+                if count <= 0:
+                    return 0
+                found = count
+        return found
+
+    def next_at(self, resource: str, costs: Costs, now: float) -> float:
+        """Return the earliest time from `now` on at which the task fits if nothing else is charged until then.
+
+        Returns:
+            infinity if it never fits, or if only the end of a task in flight, or a change of the pool or of a factor
+            makes room.
+        """
+        return self.earliest(resource, costs, now)
+
+    def earliest(
+        self, resource: str, costs: Costs, now: float, after: Costs | None = None, on: str | None = None
+    ) -> float:
+        """Return the earliest time at which a task fits if another one is charged first, now.
+
+        So if this is not later than `next_at`, the other task does not delay this one.
+
+        Args:
+            after: what the other task costs; None for no other.
+            on: the other task's resource, if not the same.
+        """
+        path = self._path(resource, now)
+        if path.paused:
+            return math.inf
+        others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
+        return self._earliest(path, path.entries, costs, now, after or {}, others)
+
+    def expected_at(
+        self,
+        resource: str,
+        costs: Costs,
+        now: float,
+        after: Costs | None = None,
+        after_ends_at: float = math.inf,
+        on: str | None = None,
+    ) -> float:
+        """Return when a task will probably fit: as `earliest`, but tasks in flight end when they are expected to.
+
+        So a task that waits for units in flight is not put off for ever by smaller ones: one of these may start if this
+        does not become later with it.
+
+        Args:
+            after_ends_at: when the other task will probably end.
+        """
+        path = self._path(resource, now)
+        if path.paused:
+            return math.inf
+        others = set() if after is None else {id(meter) for meter, _ in self._paths[on or resource].entries}
+        found = self._earliest(path, path.periods, costs, now, after or {}, others)
+        return max(found, self._in_flight_at(path, costs, now, after, after_ends_at, others))
+
+    def in_flight_at(
+        self, resource: str, costs: Costs, now: float, after: Costs | None = None, after_ends_at: float = math.inf
+    ) -> float:
+        """Return when a task will probably fit under the limits in flight alone; arguments as for `expected_at`.
+
+        `after` runs on the same resource. If it holds nothing in flight, it is left out.
+        """
+        path = self._path(resource, now)
+        others = set() if after is None else {id(meter) for meter, _ in path.in_flight}
+        return self._in_flight_at(path, costs, now, after, after_ends_at, others)
+
+    def holds_in_flight(self, resource: str, costs: Costs) -> bool:
+        """Return whether a task with these costs is counted by a limit in flight."""
+        return any(costs.get(name, DEFAULT_COST) > 0 for _, name in self._paths[resource].in_flight)
+
+    @staticmethod
+    def _in_flight_at(
+        path: Path, costs: Costs, now: float, after: Costs | None, after_ends_at: float, others: set[int]
+    ) -> float:
+        found = now
+        for meter, name in path.in_flight:
+            other = after.get(name, DEFAULT_COST) if after is not None and id(meter) in others else 0.0
+            found = max(found, meter.expected_at(costs.get(name, DEFAULT_COST), now, other, after_ends_at))
+        return found
+
+    def _earliest(
+        self, path: Path, entries: tuple[Entry, ...], costs: Costs, now: float, after: Costs, others: set[int]
+    ) -> float:
+        found = max(now, self._begins_at)
+        for meter, name in entries:
+            other = after.get(name, DEFAULT_COST) if id(meter) in others else 0.0
+            at = meter.next_at(costs.get(name, DEFAULT_COST), now, other)
+            if at > found:
+                found = at
+        if found < path.changes_at or path.changes_at == math.inf:
+            return found
+        return max(self._begins_at, ahead.earliest(path, entries, costs, now, after, others))
+
+    def _path(self, resource: str, now: float) -> Path:
+        path = self._paths[resource]
+        if now >= path.changes_at:
+            path.turn(now)
+        return path
+
+    def account(self, resource: str) -> Account:
+        """Return what the resource itself has used."""
+        return self._accounts[resource]
+
+    def names(self) -> list[str]:
+        """Return the names of all resources."""
+        return list(self._accounts)
+
+    def meters(self, resource: str) -> list[tuple[str, tuple[str, Period], Meter]]:
+        """Return whose limit, its name and period, and its meter, for all limits of the resource and its parents.
+
+        The meters of limits that remain stay the same when the pool changes; ask again then for new ones.
+        """
+        accounts = self._paths[resource].accounts
+        return [(account.name, key, meter) for account in accounts for key, meter in account.meters.items()]
+
+    def relatives(self, resource: str) -> list[str]:
+        """Return the resources whose room a task on this one takes, and itself: those that share a parent's limits."""
+        if resource not in self._paths:
+            return []
+        found = {resource: None}
+        for account in self._paths[resource].accounts:
+            if account.meters or account.name == resource:
+                found.update(dict.fromkeys(path.accounts[0].name for path in self._below[account.name]))
+        return list(found)
+
+    def binding(self, resource: str, now: float, costs: Costs | None = None) -> Binding | None:
+        """Return the limit, of the resource or of a parent, that lets the fewest tasks start now.
+
+        Args:
+            costs: of the task; None for the limit with the smallest part of its amount left.
+
+        Returns:
+            None if the resource has no limits.
+        """
+        found: Binding | None = None
+        least = math.inf
+        for account in self._path(resource, now).accounts:
+            for (name, per), meter in account.meters.items():
+                if costs is not None:
+                    left = meter.room(now) / cost if (cost := costs.get(name, DEFAULT_COST)) > 0 else math.inf
+                else:
+                    left = meter.room(now) / meter.amount if meter.amount > 0 else 0.0
+                if found is None or left < least:
+                    least = left
+                    found = Binding(account.name, name, per, meter.used(now), meter.amount)
+        return found
+
+    def set_factor(self, resource: str, factor: float, now: float) -> None:
+        """Let a resource, and what is below it, have only a part of its limits, for as long as its health asks for it.
+
+        Limits in flight are lowered to that part, but not below one task. Of limits with periods, the one with the
+        shortest period of each name gets a pace: that part of its amount, spread evenly over the seconds. Quotas of a
+        day stay as they are. A resource with neither gets that part of the tasks that run when it is lowered first.
+
+        Args:
+            factor: 0 to 1; 0 lets nothing start, and `PROBE_FACTOR` one task at a time.
+        """
+        account, below = self._accounts[resource], self._below[resource]
+        account.turn(now)
+        names = {path.accounts[0].name for path in below}
+        is_first = account.factor >= 1 > factor and not account.is_counted
+        in_flight = sum(charge.resource in names for charge in self._open) if is_first else 0
+        account.set_factor(factor, now, in_flight)
+        for path in below:
+            path.refresh()
+
+    def factor(self, resource: str) -> float:
+        """Return the factor of the resource itself."""
+        return self._accounts[resource].factor
+
+    def used(self, now: float) -> dict[str, dict[str, float]]:
+        """Return the units that count now, with debt, by resource and by limit, such as "requests/minute"."""
+        return {
+            account.name: {f"{name}/{per}": meter.used(now) for (name, per), meter in account.meters.items()}
+            for account in self._accounts.values()
+        }
+
+    def used_lately(self, now: float) -> dict[str, dict[str, float]]:
+        """Return the same to be shown: of limits a second, the units of the second before if they were more."""
+        return {
+            account.name: {f"{name}/{per}": meter.used_lately(now) for (name, per), meter in account.meters.items()}
+            for account in self._accounts.values()
+        }
+
+    def amounts(self, now: float) -> dict[str, dict[str, float]]:
+        """Return the units allowed now by resource and by limit, such as "requests/minute"."""
+        for account in self._accounts.values():
+            account.turn(now)
+        return {
+            account.name: {f"{name}/{per}": meter.amount for (name, per), meter in account.meters.items()}
+            for account in self._accounts.values()
+        }
+
+    @property
+    def in_flight(self) -> int:
+        """Number of charges that have not ended."""
+        return len(self._open)
+
+    def _forget(self, charge: Charge) -> bool:
+        if charge not in self._open:
+            return False
+        del self._open[charge]
+        return True
+
+
+def _names(pool: Pool, resource: str) -> list[str]:
+    """Return the names of the resource and of its parents, the nearest first."""
+    found: list[str] = []
+    at: str | None = resource
+    while at is not None:
+        found.append(at)
+        at = pool.resources[at].parent
+    return found

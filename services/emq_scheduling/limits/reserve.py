@@ -1,0 +1,81 @@
+"""A part of a limit that the database already counts as used; see `emq_scheduling.limits.usage`."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from emq_scheduling.limits.meter import TOLERANCE, UNLIMITED, Meter
+
+AGAIN_S = 0.1
+"""Time after which a task that the reserve has no room for looks again."""
+
+
+class Reserve(Meter):
+    """Lets no more start than what was saved as used. It is charged beside the meter of its limit.
+
+    Attributes:
+        left: units that may still be charged before the next save; below 0 after debt.
+        charged: units charged since `planned`.
+        asked: the most units that a task asked for in vain since `planned`; 0 if none did.
+        largest: the most units that a task was charged.
+    """
+
+    __slots__ = ("asked", "charged", "largest", "left")
+
+    def __init__(self, left: float = 0.0) -> None:
+        super().__init__(math.inf)
+        self.slack = TOLERANCE
+        self.left = left
+        self.charged = 0.0
+        self.asked = 0.0
+        self.largest = 0.0
+
+    def planned(self) -> None:
+        """The next save is being written: count what is charged from here on."""
+        self.charged = self.asked = 0.0
+
+    def saved(self, reserve: float) -> None:
+        """The save is in the database, with a reserve beyond what was used when it was planned."""
+        self.left = reserve - self.charged
+
+    def doubtful(self, reserve: float) -> None:
+        """Nobody knows whether the save is in the database: what both allow is left."""
+        self.left = min(self.left, reserve - self.charged)
+
+    def fits(self, units: float, now: float) -> bool:
+        if units <= 0 or units <= self.left + self.slack:
+            return True
+        self.asked = max(self.asked, units)
+        return False
+
+    def charge(self, units: float, now: float) -> None:
+        self.left -= units
+        self.charged += units
+        if units > self.largest:
+            self.largest = units
+
+    def owe(self, units: float, now: float) -> None:
+        self.left -= units
+        self.charged += units
+
+    def refund(self, units: float, charged_at: float, now: float) -> None:
+        """Nothing: what was saved as used then is not the same as what is used now."""
+
+    def used(self, now: float) -> float:
+        return 0.0
+
+    def room(self, now: float) -> float:
+        return max(0.0, self.left)
+
+    def count(self, units: float, now: float) -> int:
+        if units <= 0:
+            return UNLIMITED
+        return int((self.left + self.slack) / units) if self.fits(units, now) else 0
+
+    def next_at(self, units: float, now: float, after: float = 0.0) -> float:
+        return now if units <= 0 or units + after <= self.left + self.slack else now + AGAIN_S
+
+    def copy(self) -> Self:
+        """Return a reserve without limits: until a time to come, the next saves will have been made."""
+        return type(self)(math.inf)

@@ -1,0 +1,223 @@
+"""What limits per minute, hour and day have used, kept through a crash or a change of the pool's owner.
+
+**Reserve ahead.** A save holds what a limit has used and a reserve, a few seconds' use beyond. Only the reserve may be
+used until the next save. So whatever the owner uses before it crashes, the database counts as used already: the next
+owner charges the saved use, and the reserve as if it had been used just now, and no period is over its limit.
+In exchange, the rest of the reserve is lost at a crash, and a task that the reserve has no room for waits for the next
+save. Saves are made beside the starts, about once a second, and at once if a task waits for one.
+
+The reserve follows the use: `RESERVE_S` seconds of the latest rate or of the limit's average rate, two of the largest
+tasks, and twice as much as before if it was not enough.
+
+Of limits per second only debt is saved: a new owner starts nothing in the second of its beginning anyway.
+
+This is the pure part; `emq_scheduling.limits.usage_keeper` reads and writes the database.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from emq_scheduling.limits.account import Key
+from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.limits.reserve import Reserve
+from emq_scheduling.limits.windows import WindowMeter
+from emq_scheduling.model import PERIODS_S
+
+RESERVE_S = 3.0
+"""Seconds of use that a reserve lasts."""
+
+LARGEST = 2.0
+"""Of the largest tasks, so many fit into a reserve."""
+
+FADE_S = 10.0
+"""Time in which a former rate counts half."""
+
+REFRESH_S = 15.0
+"""Time after which a limit is saved whose reserve is large enough still, so that less of it is lost."""
+
+AT_ONCE = 100
+"""Resources that one save holds at most, so that planning it takes milliseconds."""
+
+DEBT_S = 1.0
+"""Debt of a limit per second is saved if it will be paid by so many seconds later than what was saved last."""
+
+BUCKET = 5
+"""Cells that are saved as one, which leaves the window with the last of them."""
+
+
+class SavedLimit(msgspec.Struct, frozen=True, array_like=True):
+    """One limit of a resource.
+
+    Attributes:
+        held: units in the window, each with the time at which they leave it; the first to leave first.
+        debt: units that are charged when there is room.
+        reserve: units that may have been used since.
+    """
+
+    held: tuple[tuple[float, float], ...]
+    debt: float
+    reserve: float
+
+
+class SavedUse(msgspec.Struct, frozen=True):
+    """What a resource had used at a time, in seconds since the epoch; limits by name and period ("tokens/minute")."""
+
+    at: float
+    limits: dict[str, SavedLimit]
+
+
+class _Course:
+    """How one limit is used, and when it was saved."""
+
+    __slots__ = ("chunk", "planned", "planned_at", "rate", "saved_at")
+
+    def __init__(self) -> None:
+        self.chunk = self.rate = 0.0  # units; units a second
+        self.planned = 0.0  # the reserve of the save that is being written
+        self.planned_at = self.saved_at = -math.inf
+
+
+class Usage:
+    """The use of the limits of a pool, as it is saved.
+
+    Args:
+        accounts: made with `saves=True`. Nothing starts under a limit per minute, hour or day before the first save.
+    """
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._courses: dict[tuple[str, Key], _Course] = {}
+        self._watched: list[Reserve] = []
+        self._paid_at: dict[tuple[str, str], float] = {}  # when the saved debt of a limit per second is paid
+
+    def restore(self, saved: dict[str, SavedUse], now: float) -> None:
+        """Charge what a former owner has saved, by resource, and its reserves; before anything starts."""
+        for name in self._accounts.names():
+            if name not in saved:
+                continue
+            for key, meter in self._accounts.account(name).meters.items():
+                limit = saved[name].limits.get(_written(key))
+                if limit is not None and isinstance(meter, WindowMeter):
+                    meter.restore(list(limit.held), limit.debt, saved[name].at, now)
+                    meter.charge(limit.reserve, now)
+
+    def is_short(self) -> bool:
+        """Return True if a task waits for a save."""
+        return any(reserve.asked for reserve in self._watched)
+
+    def plan(self, now: float) -> dict[str, SavedUse]:
+        """Return what to save now, by resource; only those of which a limit needs it.
+
+        At most `AT_ONCE`, those first for which tasks wait; if there are so many, save again soon. Call `saved` or
+        `doubtful` with it before the next `plan`.
+        """
+        due: dict[str, bool] = {}
+        self._watched = []
+        for name in self._accounts.names():
+            reserves = self._reserves(name)
+            self._watched += reserves.values()
+            if any(self._is_due(name, key, reserve, now) for key, reserve in reserves.items()) or any(
+                self._paid(name, key, limit.debt, now) > self._paid_at.get((name, key), now) + DEBT_S
+                for key, limit in self._debts(name, now).items()
+            ):
+                due[name] = any(reserve.asked for reserve in reserves.values())
+        chosen = sorted(due, key=due.__getitem__, reverse=True)[:AT_ONCE]
+        found = {}
+        for name in chosen:
+            limits = {_written(key): self._planned(name, key, now) for key in self._reserves(name)}
+            found[name] = SavedUse(now, limits | self._debts(name, now))
+        return found
+
+    def final(self, now: float) -> dict[str, SavedUse]:
+        """Return what to save when nothing starts any more: all of it, without reserves."""
+        found = {}
+        for name in self._accounts.names():
+            limits = {_written(key): self._saved_limit(name, key, 0.0, now) for key in self._reserves(name)}
+            limits |= self._debts(name, now)
+            if limits:
+                found[name] = SavedUse(now, limits)
+        return found
+
+    def saved(self, plan: dict[str, SavedUse]) -> None:
+        """The plan is in the database."""
+        for name, use in plan.items():
+            reserves = self._reserves(name)
+            for key, reserve in reserves.items():
+                if _written(key) in use.limits:
+                    course = self._courses[name, key]
+                    reserve.saved(course.planned)
+                    course.saved_at = use.at
+            for written in use.limits.keys() - {_written(key) for key in reserves}:
+                self._paid_at[name, written] = self._paid(name, written, use.limits[written].debt, use.at)
+
+    def doubtful(self, plan: dict[str, SavedUse]) -> None:
+        """Nobody knows whether the plan is in the database."""
+        for name, use in plan.items():
+            for key, reserve in self._reserves(name).items():
+                if _written(key) in use.limits:
+                    reserve.doubtful(self._courses[name, key].planned)
+
+    def _reserves(self, name: str) -> dict[Key, Reserve]:
+        try:
+            return self._accounts.account(name).reserves
+        except KeyError:  # the resource was removed since the plan
+            return {}
+
+    def _debts(self, name: str, now: float) -> dict[str, SavedLimit]:
+        """Return the resource's limits per second with debt, which may outlast a change of the owner, too."""
+        found = {}
+        for key, meter in self._accounts.account(name).meters.items():
+            if key[1] == "second" and isinstance(meter, WindowMeter) and meter.debt > 0:
+                meter.used(now)  # pays what has been paid until now
+                if meter.debt > 0:
+                    found[_written(key)] = SavedLimit(tuple(meter.held(now)), meter.debt, 0.0)
+        return found
+
+    def _paid(self, name: str, written: str, debt: float, now: float) -> float:
+        """Return when debt of a limit per second will be paid."""
+        try:
+            meters = self._accounts.account(name).meters
+        except KeyError:  # the resource was removed since the plan
+            return now
+        meter = next((meter for key, meter in meters.items() if _written(key) == written), None)
+        return now if meter is None else now + debt / max(meter.amount, 1e-9)
+
+    def _is_due(self, name: str, key: Key, reserve: Reserve, now: float) -> bool:
+        course = self._courses.get((name, key))
+        if course is None:
+            return True
+        if reserve.asked or course.saved_at == -math.inf:
+            return True
+        if not reserve.charged and reserve.left >= 0:
+            return False
+        return reserve.left < course.chunk / 2 or not course.saved_at <= now < course.saved_at + REFRESH_S
+
+    def _planned(self, name: str, key: Key, now: float) -> SavedLimit:
+        course, reserve = self._courses.setdefault((name, key), _Course()), self._reserves(name)[key]
+        amount = self._accounts.account(name).meters[key].amount
+        passed_s = now - course.planned_at
+        if 0 < passed_s < math.inf:
+            course.rate = max(reserve.charged / passed_s, course.rate * math.exp2(-passed_s / FADE_S))
+        usual = amount / PERIODS_S[key[1]]
+        largest = max(reserve.largest, reserve.asked, 1.0)
+        chunk = max(RESERVE_S * max(course.rate, usual), LARGEST * largest)
+        course.chunk = max(chunk, 2 * course.chunk) if reserve.asked else chunk
+        course.planned_at = now
+        limit = self._saved_limit(name, key, course.chunk, now)
+        course.planned = limit.reserve
+        reserve.planned()
+        return limit
+
+    def _saved_limit(self, name: str, key: Key, reserve: float, now: float) -> SavedLimit:
+        meter = self._accounts.account(name).meters[key]
+        if not isinstance(meter, WindowMeter):
+            return SavedLimit((), 0.0, reserve)
+        held = meter.held(now, BUCKET)
+        return SavedLimit(tuple(held), meter.debt, min(reserve, meter.room_by(now + RESERVE_S, now)))
+
+
+def _written(key: Key) -> str:
+    return f"{key[0]}/{key[1]}"

@@ -1,0 +1,204 @@
+"""Keeps what a pool's limits have used in the database, for as long as this host owns the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from emq import errors
+from emq.clock import Clock
+from emq.database import Database
+from emq.database.database import ANSWER_S, QUICK_S
+from emq_scheduling.database import schema, tables
+from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.limits.usage import AT_ONCE, SavedUse, Usage
+
+log = logging.getLogger(__name__)
+
+SAVE_S = 1.0
+"""Seconds between saves."""
+
+SHORT_S = 0.05
+"""Seconds between looks whether a task waits for a save."""
+
+_OWNER = ""
+"""The name of a resource that none has; its row names the owner."""
+
+_usage = tables.usage
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(SavedUse).decode
+
+
+class UsageTable:
+    """What the limits of pools have used. Each method is one transaction.
+
+    Args:
+        environment: "online" or "sandbox".
+
+    Every method raises `DatabaseUnavailable` if the database does not answer; the same call may work later.
+    """
+
+    def __init__(self, database: Database, environment: str) -> None:
+        self._tables = schema.Tables(database, environment)
+
+    async def claim(self, pool: str, owner: str) -> dict[str, SavedUse]:
+        """Let only this owner save from now on; return what was saved last, by resource."""
+
+        def claim(connection: sa.Connection) -> dict[str, SavedUse]:
+            self._write(connection, pool, {_OWNER: owner})  # waits for a save that is under way
+            query = sa.select(_usage.c.resource, _usage.c.body).where(*self._of(pool), _usage.c.resource != _OWNER)
+            return {row.resource: _decode(row.body) for row in connection.execute(query)}
+
+        return await self._tables.run(claim, deadline_s=ANSWER_S)
+
+    async def save(self, pool: str, owner: str, number: int, uses: dict[str, SavedUse]) -> bool:
+        """Save what resources have used; return False, and save nothing, if another owner has claimed the pool.
+
+        Args:
+            number: of the owner's saves, from 1. One that comes late, after one with a higher number, changes nothing.
+        """
+
+        def save(connection: sa.Connection) -> bool:
+            mine = (*self._of(pool), _usage.c.resource == _OWNER, _usage.c.body == owner, _usage.c.number < number)
+            if connection.execute(sa.update(_usage).where(*mine).values(number=number)).rowcount != 1:
+                return False
+            self._write(connection, pool, {name: _encode(use).decode() for name, use in uses.items()})
+            return True
+
+        return await self._tables.run(save, deadline_s=QUICK_S)
+
+    async def drop(self, pool: str) -> None:
+        """Forget what a pool has used. Safe to repeat."""
+        await self._tables.run(lambda c: c.execute(sa.delete(_usage).where(*self._of(pool))), deadline_s=QUICK_S)
+
+    def _of(self, pool: str) -> tuple[sa.ColumnElement[bool], ...]:
+        return (_usage.c.environment == self._tables.environment, _usage.c.pool == pool)
+
+    def _write(self, connection: sa.Connection, pool: str, bodies: dict[str, str]) -> None:
+        insert = (postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert)(_usage)
+        keys = ["environment", "pool", "resource"]
+        update = insert.on_conflict_do_update(index_elements=keys, set_={"body": insert.excluded.body, "number": 0})
+        own = {"environment": self._tables.environment, "pool": pool, "number": 0}
+        if bodies:
+            connection.execute(update, [{**own, "resource": name, "body": body} for name, body in bodies.items()])
+
+
+class UsageKeeper:
+    """Saves the use of one pool's limits, for one owner.
+
+    States: begun by `begin`; then `run` saves until it is cancelled; `end` saves the last time. Once another owner has
+    claimed the pool, nothing more is saved, and what was reserved is all that may still start here.
+
+    Args:
+        accounts: made with `saves=True`.
+    """
+
+    def __init__(self, table: UsageTable, pool: str, accounts: Accounts, clock: Clock) -> None:
+        self._table = table
+        self._pool = pool
+        self._usage = Usage(accounts)
+        self._clock = clock
+        self._owner = uuid.uuid4().hex
+        self._number = 0
+        self._is_owner = True
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another owner has claimed the pool, or what was saved is gone."""
+        return not self._is_owner
+
+    async def begin(self) -> None:
+        """Charge what the former owner has used, and make the first reserves.
+
+        Raises:
+            DatabaseUnavailable: nothing may start; make another keeper, and try again.
+        """
+        self._usage.restore(await self._table.claim(self._pool, self._owner), self._clock.now())
+        saved = AT_ONCE
+        while saved >= AT_ONCE:
+            saved = await self._save()
+
+    async def run(self) -> None:
+        """Save once a second, or as soon as a task waits for it. Ends by cancellation, or when the pool was claimed."""
+        last, has_more = self._clock.now(), False
+        while self._is_owner:
+            await asyncio.sleep(SHORT_S)
+            now = self._clock.now()
+            if last <= now < last + SAVE_S and not has_more and not self._usage.is_short():
+                continue
+            last = now
+            try:
+                has_more = await self._save() >= AT_ONCE
+            except errors.DatabaseUnavailable as exc:
+                log.warning("pool %r: its use was not saved (%s); starts wait when their reserve ends", self._pool, exc)
+                await asyncio.sleep(SAVE_S)
+            except Exception:
+                log.exception("pool %r: its use was not saved; starts wait when their reserve ends", self._pool)
+                await asyncio.sleep(SAVE_S)
+
+    async def end(self) -> None:
+        """Save without reserves, so that the next owner loses nothing. Call it when nothing starts any more."""
+        try:
+            if self._is_owner and (uses := self._usage.final(self._clock.now())):
+                await self._written(uses)
+        except errors.DatabaseUnavailable as exc:
+            log.debug("pool %r: its reserves count as used: %s", self._pool, exc)
+
+    async def _save(self) -> int:
+        """Save what is due; return the number of resources."""
+        plan = self._usage.plan(self._clock.now())
+        if not plan:
+            return 0
+        is_saved = False
+        try:
+            is_saved = self._is_owner = await self._written(plan)
+        finally:
+            if is_saved:
+                self._usage.saved(plan)
+            else:
+                self._usage.doubtful(plan)
+        return len(plan) if self._is_owner else 0
+
+    async def _written(self, uses: dict[str, SavedUse]) -> bool:
+        self._number += 1
+        return await self._table.save(self._pool, self._owner, self._number, uses)
+
+
+class Saving:
+    """Saves the use of one pool's limits whenever this host owns the pool."""
+
+    def __init__(self, table: UsageTable, pool: str, clock: Clock) -> None:
+        self._table = table
+        self._pool = pool
+        self._clock = clock
+        self._keeper: UsageKeeper | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing is saved any more, so that starts wait for ever: end it, and begin with new accounts."""
+        return self._keeper is not None and self._keeper.is_lost
+
+    async def begin(self, accounts: Accounts) -> None:
+        """Charge what the former owner has used, and save from now on what these accounts use.
+
+        Raises:
+            DatabaseUnavailable: nothing may start; try again with other accounts.
+        """
+        keeper = UsageKeeper(self._table, self._pool, accounts, self._clock)
+        await keeper.begin()
+        self._keeper = keeper
+        self._task = asyncio.create_task(keeper.run(), name=f"emq use of pool {self._pool}")
+
+    async def end(self) -> None:
+        """Save the last time. Call it when nothing starts any more; without `begin` it does nothing."""
+        keeper, task, self._keeper, self._task = self._keeper, self._task, None, None
+        if keeper is not None and task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+            await keeper.end()

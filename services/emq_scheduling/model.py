@@ -1,0 +1,175 @@
+"""What a pool is made of: resources with limits, task types, calendars, tenants. Immutable;
+`emq_scheduling.pools.rules` says which values go together, `emq_scheduling.pools.catalog` keeps pools and changes
+them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Period = Literal["second", "minute", "hour", "day", "in_flight"]
+"""Over what a limit counts; "in_flight" limits what runs at the same time."""
+
+PERIODS_S: dict[str, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86_400.0}
+
+Costs = dict[str, float]
+"""Units by the name of the limit. A task costs 1 of every limit that its costs do not name."""
+
+DEFAULT_COST = 1.0
+
+
+class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One limit of a resource.
+
+    Attributes:
+        name: what it counts, such as "requests" or "tokens"; costs refer to it. Limits of one name on a resource and on
+            its parents are charged together.
+        amount: most units in each period, 0 or more; 0 lets nothing start.
+        per: the period. "second": aligned seconds. "minute" and "hour": any 60 consecutive aligned cells (of a second,
+            of a minute). "day": from midnight to midnight in the zone of the resource's calendar, else UTC.
+    """
+
+    name: str
+    amount: float
+    per: Period
+
+
+class Hours(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Hours of the week, and what holds during them.
+
+    Attributes:
+        days: such as "mon-fri", "sat,sun"; empty for each day.
+        start, end: "HH:MM", the end excluded; "24:00" is the day's end. An end before the start is on the next day.
+        amounts: of a calendar: the amounts of limits, by limit name, that hold in these hours instead of the resource's
+            own. Not used in the hours of task types.
+    """
+
+    start: str = "00:00"
+    end: str = "24:00"
+    days: str = ""
+    amounts: dict[str, float] = {}
+
+
+class Calendar(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Amounts of limits by time of day. Where two hours of a calendar overlap, they must not set the same limit.
+
+    Attributes:
+        zone: an IANA name such as "Europe/Berlin".
+        hours: when which amounts hold; at other times the resource's own do.
+    """
+
+    zone: str = "UTC"
+    hours: tuple[Hours, ...] = ()
+
+
+class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What does tasks (a channel, a worker, an API), or a parent (an account, a provider) whose limits it shares.
+
+    Attributes:
+        parent: the name of the resource whose limits count, too; None for none. A task starts only if it has room under
+            the limits of its resource and of every parent above, and is charged to all of them or to none.
+        limits: its own limits; none means that only its parents limit it.
+        takes: the task types that it does, each with costs that differ from the type's own; {} for none that differ. A
+            resource that takes nothing is only a parent.
+        weight: among resources with room, tasks are shared out in proportion to the weights; above 0.
+        price: of two resources with room, the cheaper one is chosen first; 0 or more, in any unit.
+        calendar: the name of a calendar of the pool; None for none.
+        paused: True to start nothing on it, and on what is below it.
+        adapts: lower its limits for a while when it answers that it gets too much, or slowly
+            (`emq_scheduling.choice.health`).
+        attributes: free texts for performers, such as a URL.
+    """
+
+    parent: str | None = None
+    limits: tuple[Limit, ...] = ()
+    takes: dict[str, Costs] = {}
+    weight: float = 1.0
+    price: float = 0.0
+    calendar: str | None = None
+    paused: bool = False
+    adapts: bool = True
+    attributes: dict[str, str] = {}
+
+
+class TaskType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A kind of task.
+
+    Attributes:
+        priority: 0 is the most urgent. A type starts on a resource before all types of a higher number there.
+        near_priority: the priority at which a task competes once its deadline is near; None for its own. There it goes
+            before the tasks whose deadline is not near, or farther away.
+        longest_wait_s: the deadline of each task that does not bring its own, in seconds from when it is submitted, and
+            the target that waits are compared with; None for no deadline.
+        ttl_s: a task that has not started after so many seconds ends as expired; None for never.
+        costs: units that each task is charged at its start; an estimate, if tasks report what they really used.
+        duration_s: expected time that a task takes, in seconds; corrected by what is measured.
+        share: of the starts of each resource that takes it, the part that the type gets even if more urgent types have
+            a backlog; 0 to 1. The shares of all types add up to at most 1.
+        hours: when tasks may start, in the task's own zone, else the pool's; none means always. `amounts` are not used.
+        timeout_s: time after which a running task is cancelled and counts as failed; None for no limit.
+        max_attempts: attempts before a task ends as dead.
+        backoff_s: waits after failed attempts, in seconds; the last repeats.
+    """
+
+    priority: int = 1
+    near_priority: int | None = None
+    longest_wait_s: float | None = None
+    ttl_s: float | None = None
+    costs: Costs = {}
+    duration_s: float = 1.0
+    share: float = 0.0
+    hours: tuple[Hours, ...] = ()
+    timeout_s: float | None = 60.0
+    max_attempts: int = 5
+    backoff_s: tuple[float, ...] = (1.0, 5.0, 30.0, 60.0, 300.0)
+
+
+class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A tenant within the pool; one that the pool does not name has the defaults.
+
+    Attributes:
+        weight: its part, in proportion to the other tenants with waiting tasks of the same type; above 0.
+    """
+
+    weight: float = 1.0
+
+
+class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Resources that share task types, and which one host schedules together.
+
+    Attributes:
+        name: also the beginning of the names of its topics.
+        zone: of the hours of task types, for tasks that carry no zone.
+        resources, types, calendars, tenants: by name.
+    """
+
+    name: str
+    zone: str = "UTC"
+    resources: dict[str, Resource] = {}
+    types: dict[str, TaskType] = {}
+    calendars: dict[str, Calendar] = {}
+    tenants: dict[str, Tenant] = {}
+
+    def parents(self, resource: str) -> list[str]:
+        """Return the names of the parents of a resource, the nearest first. The pool must have passed `rules.check`."""
+        found = []
+        at = self.resources[resource].parent
+        while at is not None:
+            found.append(at)
+            at = self.resources[at].parent
+        return found
+
+    def chain(self, resource: str) -> list[Resource]:
+        """Return the resource and its parents, the nearest first. The pool must have passed `rules.check`."""
+        return [self.resources[name] for name in (resource, *self.parents(resource))]
+
+    def costs(self, task_type: str, resource: str) -> Costs:
+        """Return what a task of the type costs on the resource, by the names of all limits there and above it."""
+        kind, own = self.types[task_type], self.resources[resource].takes.get(task_type, {})
+        names = {limit.name for each in self.chain(resource) for limit in each.limits}
+        return {name: own.get(name, kind.costs.get(name, DEFAULT_COST)) for name in names}
+
+    def able(self, task_type: str) -> list[str]:
+        """Return the names of the resources that take the type."""
+        return [name for name, resource in self.resources.items() if task_type in resource.takes]

@@ -1,0 +1,376 @@
+"""The rules for pools: which names and values go together, and which are legal but odd."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from emq import errors, plurals
+from emq.topics.changing import alike
+from emq.topics.inputs import finite, shown
+from emq.topics.model import MAX_DELAY_S
+from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
+from emq_scheduling.pools import hours as weekly
+
+MAX_NAME_BYTES = 40
+"""Of pools and types: a topic's name holds both, with a tenant, in 128 bytes."""
+MAX_TENANT_BYTES = 46
+MAX_LABEL_BYTES = 100
+"""Of resources, limits and calendars, which are in no topic's name."""
+MAX_RESOURCES = 10_000
+MAX_TYPES = 1_000
+MAX_UNITS = 1e15
+"""Of amounts, costs and prices."""
+MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
+MAX_PRIORITY = MAX_ATTEMPTS = 1_000_000
+
+_UNFIT = re.compile(r"[\s{}/.*?\[\]!:\x00-\x1f\x7f]")
+"""In names of pools and types: what topics cannot have, what has a meaning in patterns, and the dot between them."""
+_UNFIT_IN_TENANTS = re.compile(r"[\s{}/*?\[\]!\x00-\x1f\x7f]")
+_SLACK = 1e-9
+
+
+def check(pool: Pool) -> None:
+    """Raise `InvalidPool` if a name or a value is wrong; the text names the first such value and the remedy."""
+    with _within(f"pool {shown(pool.name)}"):
+        check_name("name", pool.name)
+        check_zone(pool.zone)
+        _check_sizes(pool)
+    for name, calendar in pool.calendars.items():
+        with _within(f"pool {pool.name!r}: calendar {shown(name)}"):
+            _check_label("name", name)
+            _check_calendar(calendar)
+    for name, kind in pool.types.items():
+        with _within(f"pool {pool.name!r}: type {shown(name)}"):
+            check_name("name", name)
+            _check_type(pool, kind)
+    for name, resource in pool.resources.items():
+        with _within(f"pool {pool.name!r}: resource {shown(name)}"):
+            _check_label("name", name)
+            _check_resource(pool, name, resource)
+    for name, tenant in pool.tenants.items():
+        with _within(f"pool {pool.name!r}: tenant {shown(name)}"):
+            check_tenant(name)
+            _weight(tenant.weight)
+    _check_together(pool)
+
+
+@contextlib.contextmanager
+def _within(place: str) -> Iterator[None]:
+    """Put the place of a wrong value before the text of its error."""
+    try:
+        yield
+    except errors.InvalidPool as exc:
+        raise errors.InvalidPool(f"{place}: {exc}") from None
+
+
+# -------------------------------------------------------------------------------------------------------------- names
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise `InvalidPool` unless a pool or a type can have the name."""
+    _check_label(what, name, MAX_NAME_BYTES)
+    if found := _UNFIT.search(name):
+        raise errors.InvalidPool(
+            f"{what} {shown(name)} contains {found.group()!r}; leave out white space, dots, slashes, colons, braces, "
+            "brackets and *?!, since topics are named for it"
+        )
+
+
+def check_tenant(name: str) -> None:
+    """Raise `InvalidPool` unless a tenant can have the name."""
+    _check_label("name", name, MAX_TENANT_BYTES)
+    if found := _UNFIT_IN_TENANTS.search(name):
+        raise errors.InvalidPool(
+            f"tenant {shown(name)} contains {found.group()!r}; leave out white space, slashes, braces, brackets and "
+            "*?!, since topics are named for it"
+        )
+
+
+def _check_label(what: str, name: str, most: int = MAX_LABEL_BYTES) -> None:
+    if not isinstance(name, str):
+        raise errors.InvalidPool(f"{what} {shown(name)} is of type {type(name).__name__}; give text")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise errors.InvalidPool(f"{what} {shown(name)} is not valid UTF-8; correct the text") from None
+    if not 1 <= size <= most:
+        raise errors.InvalidPool(f"{what} {shown(name)} has {size} bytes; give 1 to {most}")
+    if name.lower() == "none":
+        raise errors.InvalidPool(f"{what} {shown(name)} means no value in files and commands; choose another one")
+    if not name.isprintable() or name != name.strip():
+        raise errors.InvalidPool(f"{what} {shown(name)} has control characters, or white space around it; drop them")
+
+
+def _known(what: str, name: str, names: Iterable[str]) -> None:
+    known = list(names)
+    if name not in known:
+        there = f"the pool has {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}" if known else "there is none"
+        raise errors.InvalidPool(f"{what} {shown(name)} is not known{alike(name, known) or ';'} {there}")
+
+
+# ------------------------------------------------------------------------------------------------------------- values
+
+
+def _number(
+    what: str, value: float, *, least: float = 0.0, above: float | None = None, most: float = MAX_UNITS
+) -> None:
+    if not finite(value):
+        raise errors.InvalidPool(f"{what} {shown(value)} must be a finite number")
+    if above is not None and value <= above:
+        raise errors.InvalidPool(f"{what} {value:g} must be above {above:g}")
+    if value < least:
+        raise errors.InvalidPool(f"{what} {value:g} must be {least:g} or more")
+    if value > most:
+        raise errors.InvalidPool(f"{what} {value:g} must be at most {most:,.0f}")
+
+
+def _weight(value: float) -> None:
+    _number("weight", value, above=0)
+    _number("weight", value, least=MIN_WEIGHT, most=MAX_WEIGHT)
+
+
+def check_zone(zone: str) -> None:
+    """Raise `InvalidPool` unless there is a time zone of the name."""
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise errors.InvalidPool(
+            f"zone {shown(zone)} is not known; give an IANA name such as Europe/Berlin, or UTC"
+        ) from None
+
+
+def _check_sizes(pool: Pool) -> None:
+    for what, found, most in (
+        ("resource", len(pool.resources), MAX_RESOURCES),
+        ("type", len(pool.types), MAX_TYPES),
+    ):
+        if found > most:
+            raise errors.InvalidPool(f"{plurals.count(found, what)} are too many; split the pool: at most {most:,}")
+
+
+def _check_calendar(calendar: Calendar) -> None:
+    check_zone(calendar.zone)
+    for number, each in enumerate(calendar.hours, 1):
+        with _within(f"hours {number}"):
+            weekly.spans(each)
+            for name, amount in each.amounts.items():
+                _number(f"amount of {shown(name)}", amount)
+    for (i, one), (j, other) in combinations(enumerate(calendar.hours, 1), 2):
+        both = [name for name in one.amounts if name in other.amounts]
+        if both and weekly.overlap(one, other):
+            raise errors.InvalidPool(
+                f"hours {i} ({_written(one)}) and hours {j} ({_written(other)}) overlap, and both set "
+                f"{shown(both[0])}; part them, or set it in one of them"
+            )
+
+
+def _written(hours: Hours) -> str:
+    return f"{hours.days or 'each day'} {hours.start} to {hours.end}"
+
+
+def _check_type(pool: Pool, kind: TaskType) -> None:
+    _number("priority", kind.priority, most=MAX_PRIORITY)
+    if kind.near_priority is not None and not 0 <= kind.near_priority <= kind.priority:
+        raise errors.InvalidPool(f"near_priority {kind.near_priority} must be from 0 to its priority, {kind.priority}")
+    for what, seconds in (
+        ("longest_wait_s", kind.longest_wait_s),
+        ("ttl_s", kind.ttl_s),
+        ("timeout_s", kind.timeout_s),
+        ("duration_s", kind.duration_s),
+    ):
+        if seconds is not None:
+            _number(what, seconds, above=0, most=MAX_DELAY_S)
+    _number("share", kind.share)
+    if kind.share > 1:
+        raise errors.InvalidPool(f"share {kind.share:g} must be from 0 to 1")
+    if kind.max_attempts < 1:
+        raise errors.InvalidPool(f"max_attempts {kind.max_attempts} must be at least 1")
+    _number("max_attempts", kind.max_attempts, most=MAX_ATTEMPTS)
+    if not kind.backoff_s:
+        raise errors.InvalidPool("backoff_s must list at least one number of seconds")
+    for seconds in kind.backoff_s:
+        _number("backoff_s", seconds, most=MAX_DELAY_S)
+    limits = dict.fromkeys(limit.name for resource in pool.resources.values() for limit in resource.limits)
+    for name, units in kind.costs.items():
+        _known("costs: limit", name, limits)
+        _number(f"cost of {shown(name)}", units)
+    for number, each in enumerate(kind.hours, 1):
+        with _within(f"hours {number}"):
+            weekly.spans(each)
+            if each.amounts:
+                raise errors.InvalidPool("amounts are for calendars; say in the calendar of a resource how much it may")
+
+
+def _check_resource(pool: Pool, name: str, resource: Resource) -> None:
+    _weight(resource.weight)
+    _number("price", resource.price)
+    if resource.parent is not None:
+        _known("parent", resource.parent, pool.resources)
+        _check_acyclic(pool, name)
+    if resource.calendar is not None:
+        _known("calendar", resource.calendar, pool.calendars)
+    seen = set[tuple[str, str]]()
+    for limit in resource.limits:
+        _check_label("limit", limit.name)
+        _number(f"amount of {shown(limit.name)} per {limit.per}", limit.amount)
+        if (limit.name, limit.per) in seen:
+            raise errors.InvalidPool(f"limit {shown(limit.name)} per {limit.per} is there twice; keep one")
+        seen.add((limit.name, limit.per))
+    for kind, costs in resource.takes.items():
+        _known("takes: type", kind, pool.types)
+        for limit_name, units in costs.items():
+            _number(f"cost of {shown(limit_name)} for {shown(kind)}", units)
+
+
+def _check_acyclic(pool: Pool, name: str) -> None:
+    path = [name]
+    at = pool.resources[name].parent
+    while at is not None and at in pool.resources:
+        path.append(at)
+        if at == name or len(path) > len(pool.resources):
+            shown_path = " > ".join(path[:8])
+            raise errors.InvalidPool(f"its parents lead back to it ({shown_path}); give one of them another parent")
+        at = pool.resources[at].parent
+
+
+# ----------------------------------------------------------------------------------------------------------- together
+
+
+def _check_together(pool: Pool) -> None:
+    shares = {name: kind.share for name, kind in pool.types.items() if kind.share}
+    if sum(shares.values()) > 1 + _SLACK:
+        given = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+        raise errors.InvalidPool(
+            f"pool {pool.name!r}: the shares of its types ({given}) add up to {sum(shares.values()):g}; lower them to "
+            "at most 1"
+        )
+    for name, resource in pool.resources.items():
+        with _within(f"pool {pool.name!r}: resource {shown(name)}"):
+            _check_amounts(pool, resource)
+            for kind in resource.takes:
+                _check_costs(pool, name, kind)
+    _check_calendars_used(pool)
+
+
+def _check_amounts(pool: Pool, resource: Resource) -> None:
+    """Refuse a calendar that does not say which of two limits of one name it means."""
+    for amount in _names_in(pool.calendars[resource.calendar]) if resource.calendar else ():
+        periods = [limit.per for limit in resource.limits if limit.name == amount]
+        if len(periods) > 1:
+            raise errors.InvalidPool(
+                f"calendar {resource.calendar!r} sets {shown(amount)}, of which there are limits per "
+                f"{' and per '.join(periods)}; give these limits different names"
+            )
+
+
+def _check_costs(pool: Pool, name: str, kind: str) -> None:
+    limits = [(each, limit) for each in _ancestry(pool, name) for limit in pool.resources[each].limits]
+    for limit_name in pool.resources[name].takes[kind]:
+        _known(f"takes {shown(kind)}: limit", limit_name, dict.fromkeys(limit.name for _, limit in limits))
+    costs = pool.costs(kind, name)
+    for owner, limit in limits:
+        most = most_of(pool, pool.resources[owner], limit)
+        if 0 < most < costs[limit.name]:
+            whose = "" if owner == name else f" of {shown(owner)}"
+            raise errors.InvalidPool(
+                f"a task of type {shown(kind)} costs {costs[limit.name]:g} of {shown(limit.name)}, but the limit"
+                f"{whose} is never above {most:g} per {limit.per.replace('_', ' ')}, so none could start; raise the "
+                "limit, lower the cost, or count over a longer period"
+            )
+
+
+def most_of(pool: Pool, resource: Resource, limit: Limit) -> float:
+    """Return the largest amount that a limit of the resource ever has, by its calendar."""
+    calendar = pool.calendars.get(resource.calendar or "")
+    by_hour = [
+        hours.amounts[limit.name] for hours in (calendar.hours if calendar else ()) if limit.name in hours.amounts
+    ]
+    return max([limit.amount, *by_hour])
+
+
+def most_on_able(pool: Pool, kind: str) -> list[tuple[tuple[str, float], ...]]:
+    """Return the largest amount of each limit, of the resource and its parents, by resource that takes the type.
+
+    Resources with the same amounts count once.
+    """
+    found: dict[tuple[tuple[str, float], ...], None] = {}
+    for name in pool.able(kind):
+        chain = pool.chain(name)
+        amounts = tuple((limit.name, most_of(pool, each, limit)) for each in chain for limit in each.limits)
+        found[amounts] = None
+    return list(found)
+
+
+def _check_calendars_used(pool: Pool) -> None:
+    for name, calendar in pool.calendars.items():
+        users = [resource for resource in pool.resources.values() if resource.calendar == name]
+        limits = dict.fromkeys(limit.name for resource in users for limit in resource.limits)
+        for amount in _names_in(calendar) if users else ():
+            with _within(f"pool {pool.name!r}: calendar {name!r}"):
+                _known("hours: limit", amount, limits)
+
+
+def _names_in(calendar: Calendar) -> Iterator[str]:
+    yield from dict.fromkeys(name for hours in calendar.hours for name in hours.amounts)
+
+
+def _ancestry(pool: Pool, name: str) -> Iterator[str]:
+    at: str | None = name
+    while at is not None:
+        yield at
+        at = pool.resources[at].parent
+
+
+# ----------------------------------------------------------------------------------------------------------- oddities
+
+
+def warnings(pool: Pool, waiting: Mapping[str, int] | None = None) -> list[str]:
+    """Return what is legal, but odd, one line each. The pool must have passed `check`.
+
+    Args:
+        waiting: number of waiting tasks by type; None if unknown.
+    """
+    found = []
+    for name, kind in pool.types.items():
+        able = pool.able(name)
+        if kind.longest_wait_s is not None and kind.longest_wait_s < kind.duration_s:
+            found.append(
+                f"type {name!r}: longest_wait_s {kind.longest_wait_s:g} is below duration_s {kind.duration_s:g}, so "
+                "each task is refused; give it more time, or say how long it really takes"
+            )
+        if not able:
+            found.append(f"no resource takes type {name!r}{_left(name, waiting)}")
+        elif closed := _closed(pool, able):
+            found.append(f"every resource that takes type {name!r} {closed}{_left(name, waiting)}")
+    for name in waiting or ():
+        if name not in pool.types and (waiting or {})[name]:
+            found.append(f"the pool has no type {name!r}{_left(name, waiting)}")
+    parents = {resource.parent for resource in pool.resources.values()}
+    for name, resource in pool.resources.items():
+        if not resource.takes and name not in parents:
+            found.append(f"resource {name!r} takes no type and is no parent, so nothing reaches it")
+        elif resource.takes and not any(each.limits for each in pool.chain(name)):
+            found.append(f"resource {name!r} and its parents have no limits; tasks start there without bound")
+    used = {resource.calendar for resource in pool.resources.values()}
+    found += [f"no resource uses calendar {name!r}" for name in pool.calendars if name not in used]
+    return found
+
+
+def _closed(pool: Pool, able: Iterable[str]) -> str:
+    """Return why none of the resources can start a task; empty if one can."""
+    chains = [pool.chain(name) for name in able]
+    if all(any(each.paused for each in chain) for chain in chains):
+        return "is paused"
+    never = [any(most_of(pool, each, limit) == 0 for each in chain for limit in each.limits) for chain in chains]
+    return "has a limit of 0" if all(never) else ""
+
+
+def _left(kind: str, waiting: Mapping[str, int] | None) -> str:
+    n = (waiting or {}).get(kind, 0)
+    if not n:
+        return "; tasks of it would wait"
+    return f"; {plurals.count(n, 'task')} of it {'waits' if n == 1 else 'wait'}, and nothing is lost"

@@ -1,0 +1,365 @@
+"""Counts starts and charges again, from the records alone, and compares them with the limits that held at each start.
+
+This shares no code with `limits` and `accounts`, which decided about the starts. A start must have found room under
+each limit of its resource and of all parents, by the version of the pool under which it was charged, at the amount of
+its calendar at that moment:
+
+- *Periods.* Aligned seconds; any 60 consecutive aligned seconds or minutes; days in the calendar's zone. Counted are
+  the units that the task really used, as far as it was charged for them at its start.
+- *Debt.* Units beyond the charge count from the end of the attempt on: in the present period as far as there is room,
+  then in the next ones. While some are left, nothing may start.
+- *In flight.* Units of the attempts that have started and not ended.
+
+Where the records do not tell when exactly an amount changed, the larger one counts for the debt.
+"""
+
+from __future__ import annotations
+
+import datetime
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from emq_scheduling.model import DEFAULT_COST, Limit, Pool
+from emq_scheduling.pools import hours as weekly
+from emq_scheduling.pools import rules
+from emq_scheduling.records.records import Attempt
+
+SLACK = 1e-6
+"""Part of an amount, of 1 if that is more, by which sums of fractions may differ from those of the meters."""
+
+_CELLS = {"second": (1, 1), "minute": (1, 60), "hour": (60, 60)}
+"""Length of a cell in seconds, and the cells that count together."""
+
+Key = tuple[str, str, str]
+"""Resource, name of the limit, period."""
+
+
+class LimitProof(msgspec.Struct):
+    """What the records tell of one limit.
+
+    Attributes:
+        starts: that were charged to it.
+        units: really used, by the tasks that have ended; charged, by the others.
+        peak: most units that counted at a start, compared with the amount that held then.
+        amount: the one that held at the peak.
+        most_debt: most units beyond their charges that waited for a later period.
+        over_s: seconds in which something started above the limit.
+        first_over_us: the first such start; 0 for none.
+    """
+
+    resource: str
+    limit: str
+    per: str
+    starts: int = 0
+    units: float = 0.0
+    peak: float = 0.0
+    amount: float = 0.0
+    most_debt: float = 0.0
+    over_s: int = 0
+    first_over_us: int = 0
+
+
+class _Count:
+    """What counts of one limit: in cells of a period, or in flight."""
+
+    def __init__(self, key: Key, zone: str) -> None:
+        self.told = LimitProof(*key)
+        self.zone = zone
+        self.held = 0.0  # in flight
+        self.debt = 0.0
+        self.most = 0.0  # the largest amount since the last look
+        self._cells: deque[list[float]] = deque()
+        self._total = 0.0
+        self._last_over_s = -1
+
+    def advance(self, now_us: int) -> None:
+        """Go to a time; pay debt in the cells before it, as far as the largest amount has room."""
+        cell, amount = self._cell(now_us), self.most
+        while self.debt > 0 and self._cells and self._cells[-1][0] < cell:
+            before = self.debt
+            following = int(self._cells[0][0]) + self._width if self._total >= amount else int(self._cells[-1][0]) + 1
+            self._forget(min(following, cell))
+            self._pay(min(following, cell), amount)
+            if following >= cell or (self.debt == before and not self._cells):
+                break
+        self._forget(cell)
+        self._pay(cell, amount)
+
+    def start(self, now_us: int, units: float, amount: float) -> None:
+        """Count a start, and whether it had room."""
+        told = self.told
+        told.starts += 1
+        told.units += units
+        if told.per == "in_flight":
+            self.held += units
+            used = self.held
+        else:
+            self._add(self._cell(now_us), units)
+            used = self._total + self.debt
+        if units <= 0:  # what costs nothing may always start
+            return
+        if used * max(told.amount, 1e-12) > told.peak * max(amount, 1e-12) or not told.peak:
+            told.peak, told.amount = used, amount
+        if used > amount + SLACK * max(1.0, amount):
+            told.first_over_us = told.first_over_us or now_us
+            if now_us // 1_000_000 != self._last_over_s:
+                self._last_over_s = now_us // 1_000_000
+                told.over_s += 1
+
+    def raise_to(self, amount: float, at_us: int) -> None:
+        """Let debt be paid up to a larger amount from a time on; a smaller one changes nothing yet."""
+        if amount > self.most:
+            if self.debt > 0:
+                self.advance(at_us)
+            self.most = amount
+            if self.debt > 0:
+                self._pay(self._cell(at_us), amount)
+
+    def owe(self, now_us: int, units: float) -> None:
+        """Count units beyond what a task was charged."""
+        self.advance(now_us)
+        self.told.units += units
+        self.debt += units
+        self._pay(self._cell(now_us), self.most)
+        self.told.most_debt = max(self.told.most_debt, self.debt)
+
+    def move_to(self, zone: str, now_us: int) -> None:
+        """Count days in another zone; what was used in the present day counts in the day that it is there."""
+        used, self.zone = self._total, zone
+        self._cells.clear()
+        self._total = 0.0
+        if used:
+            self._add(self._cell(now_us), used)
+
+    @property
+    def _width(self) -> int:
+        return _CELLS[self.told.per][1] if self.told.per in _CELLS else 1
+
+    def _cell(self, now_us: int) -> int:
+        if self.told.per in _CELLS:
+            return now_us // 1_000_000 // _CELLS[self.told.per][0]
+        return datetime.datetime.fromtimestamp(now_us / 1e6, ZoneInfo(self.zone)).toordinal()
+
+    def _add(self, cell: int, units: float) -> None:
+        if self._cells and self._cells[-1][0] >= cell:
+            self._cells[-1][1] += units
+        else:
+            self._cells.append([cell, units])
+        self._total += units
+
+    def _pay(self, cell: int, amount: float) -> None:
+        if self.debt > 0 and amount > self._total:
+            paid = min(self.debt, amount - self._total)
+            self.debt -= paid
+            self._add(cell, paid)
+
+    def _forget(self, cell: int) -> None:
+        while self._cells and self._cells[0][0] <= cell - self._width:
+            self._cells.popleft()
+            self._total = sum(units for _, units in self._cells)
+
+
+class _Charged(NamedTuple):
+    """A limit that a task is charged to.
+
+    Attributes:
+        owner: the resource, or its parent, whose limit it is.
+        most: the largest amount by the calendar.
+    """
+
+    owner: str
+    limit: Limit
+    most: float
+
+
+class _Running(NamedTuple):
+    """Attributes:
+    counts: of the limits by period that it was charged to.
+    held: of the limits in flight that it is held under now.
+    """
+
+    row: Attempt
+    counts: Sequence[_Count]
+    held: Sequence[_Count]
+
+
+class Recount:
+    """Counts the rows of a pool again. Add them in the order of their starts, then ask for the result.
+
+    Args:
+        versions: the versions of the pool, by number.
+
+    Attributes:
+        attempts: that started.
+        unproven: starts of which the version, or the resource in it, is not known any more.
+    """
+
+    def __init__(self, versions: Mapping[int, Pool]) -> None:
+        self._versions = versions
+        self._version = 0
+        self._at_us = 0  # the last start
+        self._counts: dict[Key, _Count] = {}
+        self._gone: list[_Count] = []
+        self._chains: dict[str, Sequence[_Charged]] = {}
+        self._running: dict[int, _Running] = {}
+        self._ends: list[tuple[int, int]] = []
+        self._amounts: dict[tuple[str, int], Mapping[str, float]] = {}
+        self.attempts = self.unproven = 0
+
+    def add(self, row: Attempt) -> None:
+        """Count a row."""
+        if not row.resource:
+            return
+        self.attempts += 1
+        pool = self._versions.get(row.version)
+        if pool is None or row.resource not in pool.resources:
+            self.unproven += 1
+            return
+        # The owner followed a change at some time since the last start; of two amounts the larger one counts.
+        for version in range(self._version + 1, row.version + 1):
+            if (followed := self._versions.get(version)) is not None:
+                self._follow(version, followed, row.started_us)
+        self._end_until(row.started_us)
+        self._start(pool, row)
+        self._at_us = row.started_us
+
+    def result(self) -> list[LimitProof]:
+        """Return what the rows tell, limit by limit, those of one resource together."""
+        self._end_until(1 << 62)
+        found: dict[Key, LimitProof] = {}
+        for count in (*self._gone, *self._counts.values()):
+            told, key = count.told, (count.told.resource, count.told.limit, count.told.per)
+            found[key] = told if key not in found else _joined(found[key], told)
+        return [found[key] for key in sorted(found)]
+
+    def _start(self, pool: Pool, row: Attempt) -> None:
+        counts: list[_Count] = []
+        held: list[_Count] = []
+        for owner, limit, most in self._chain(pool, row.resource):
+            count = self._count(pool, owner, limit)
+            if limit.per == "in_flight":
+                held.append(count)
+            else:
+                counts.append(count)
+                count.most = max(count.most, most)
+                count.advance(row.started_us)
+                count.most = most
+            count.start(row.started_us, _at_start(row, limit.name), self._amount(pool, owner, limit, row.started_us))
+        self._running[self.attempts] = _Running(row, counts, held)
+        if row.ended_us:
+            heapq.heappush(self._ends, (row.ended_us, self.attempts))
+
+    def _end_until(self, now_us: int) -> None:
+        while self._ends and self._ends[0][0] <= now_us:
+            ended_us, number = heapq.heappop(self._ends)
+            row, counts, held = self._running.pop(number)
+            for count in held:
+                count.held -= _at_start(row, count.told.limit)
+            for count in counts if row.actual else ():
+                name = count.told.limit
+                charged = row.costs.get(name, DEFAULT_COST)
+                more = (row.actual or {}).get(name, charged) - charged
+                if more > 0:
+                    count.owe(ended_us, more)
+
+    def _follow(self, version: int, pool: Pool, now_us: int) -> None:
+        """Take over a changed pool as its owner did: what was used under limits that remain is kept."""
+        self._version = version
+        self._chains, self._amounts = {}, {}
+        there: dict[Key, Limit] = {
+            (name, limit.name, limit.per): limit for name, each in pool.resources.items() for limit in each.limits
+        }
+        for key in [key for key in self._counts if key not in there]:
+            self._gone.append(self._counts.pop(key))
+        for key, count in self._counts.items():
+            owner, _, per = key
+            count.raise_to(rules.most_of(pool, pool.resources[owner], there[key]), self._at_us)
+            if per == "day" and (zone := _zone(pool, owner)) != count.zone:
+                count.move_to(zone, now_us)
+        for number, running in self._running.items():
+            if running.row.resource in pool.resources:
+                self._running[number] = self._rebound(pool, running)
+
+    def _rebound(self, pool: Pool, running: _Running) -> _Running:
+        """Hold an attempt that runs under the limits in flight of a changed pool."""
+        row = running.row
+        for count in running.held:
+            count.held -= _at_start(row, count.told.limit)
+        chain = self._chain(pool, row.resource)
+        held = [self._count(pool, owner, limit) for owner, limit, _ in chain if limit.per == "in_flight"]
+        for count in held:
+            count.held += _at_start(row, count.told.limit)
+        return running._replace(held=held)
+
+    def _chain(self, pool: Pool, resource: str) -> Sequence[_Charged]:
+        """Return the limits that a task on the resource is charged to."""
+        if pool is not self._versions.get(self._version):
+            return list(_limits(pool, resource))
+        found = self._chains.get(resource)
+        if found is None:
+            found = self._chains[resource] = list(_limits(pool, resource))
+        return found
+
+    def _count(self, pool: Pool, owner: str, limit: Limit) -> _Count:
+        key = (owner, limit.name, limit.per)
+        found = self._counts.get(key)
+        if found is None:
+            found = self._counts[key] = _Count(key, _zone(pool, owner))
+        return found
+
+    def _amount(self, pool: Pool, owner: str, limit: Limit, now_us: int) -> float:
+        name = pool.resources[owner].calendar
+        if name is None:
+            return limit.amount
+        place = (name, now_us // 60_000_000)
+        by_name = self._amounts.get(place) if pool is self._versions.get(self._version) else None
+        if by_name is None:
+            if len(self._amounts) > 10_000:
+                self._amounts = {}
+            by_name = self._amounts[place] = _amounts_at(pool, name, now_us)
+        return by_name.get(limit.name, limit.amount)
+
+
+def _at_start(row: Attempt, name: str) -> float:
+    """Return the units that count from the start on: those charged, less those that were given back."""
+    charged = row.costs.get(name, DEFAULT_COST)
+    return charged if row.actual is None else min(charged, row.actual.get(name, charged))
+
+
+def _limits(pool: Pool, resource: str) -> Iterable[_Charged]:
+    at: str | None = resource
+    while at is not None:
+        for limit in pool.resources[at].limits:
+            yield _Charged(at, limit, rules.most_of(pool, pool.resources[at], limit))
+        at = pool.resources[at].parent
+
+
+def _zone(pool: Pool, resource: str) -> str:
+    calendar = pool.resources[resource].calendar
+    return "UTC" if calendar is None else pool.calendars[calendar].zone
+
+
+def _amounts_at(pool: Pool, calendar: str, now_us: int) -> Mapping[str, float]:
+    """Return the amounts that a calendar sets at a time, by the clock on the wall."""
+    local = datetime.datetime.fromtimestamp(now_us / 1e6, ZoneInfo(pool.calendars[calendar].zone))
+    minute = local.weekday() * weekly.DAY_MIN + local.hour * 60 + local.minute
+    found: dict[str, float] = {}
+    for each in pool.calendars[calendar].hours:
+        if any(start <= at < end for start, end in weekly.spans(each) for at in (minute, minute + weekly.WEEK_MIN)):
+            found.update(each.amounts)
+    return found
+
+
+def _joined(one: LimitProof, other: LimitProof) -> LimitProof:
+    """Return what is told of a limit that was taken away and came back."""
+    high = max(one, other, key=lambda told: told.peak / told.amount if told.amount else told.peak)
+    return LimitProof(
+        *(one.resource, one.limit, one.per, one.starts + other.starts, one.units + other.units, high.peak, high.amount),
+        *(max(one.most_debt, other.most_debt), one.over_s + other.over_s),
+        min(filter(None, (one.first_over_us, other.first_over_us)), default=0),
+    )

@@ -1,0 +1,159 @@
+"""What the owner of a pool tells once a second; the API, the command line, the dashboard and `submit` read it.
+
+A new field needs a default, so that a process of another version reads the snapshot, too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from emq_scheduling.model import Limit
+
+STALE_S = 10.0
+"""A snapshot that is older, in seconds, says that no host schedules the pool now."""
+
+LOOK_AHEAD_S = 86_400.0
+"""Longest wait that is predicted, in seconds; a longer one counts as infinite."""
+
+
+def limit_key(limit: Limit) -> str:
+    """Return the name of a limit within its resource, such as "requests/second"."""
+    return f"{limit.name}/{limit.per}"
+
+
+class PoolState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a prediction begins with.
+
+    Attributes:
+        at: seconds since the epoch.
+        waiting: tasks that have not started, by type, in the store and on the host.
+        arrivals: tasks submitted in a second, by type; measured.
+        running: tasks, by resource.
+        started: tasks started in the last whole second, by resource.
+        closed: why a resource starts nothing, by resource; without those that are open.
+        factors: the part of its limits that a resource's health leaves, above 0 and below 1; without those at 1.
+        durations: seconds that a task takes, by type; measured.
+        used: units used in the present period by `limit_key`, by resource.
+    """
+
+    at: float
+    waiting: dict[str, int] = {}
+    arrivals: dict[str, float] = {}
+    running: dict[str, int] = {}
+    started: dict[str, int] = {}
+    closed: dict[str, str] = {}
+    factors: dict[str, float] = {}
+    durations: dict[str, float] = {}
+    used: dict[str, dict[str, float]] = {}
+
+
+class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Waits from submit to start, of tasks that started in the last minutes, in seconds.
+
+    Attributes:
+        over_s: length of the time that was measured.
+        late: tasks that started after their deadline.
+    """
+
+    over_s: float = 0.0
+    count: int = 0
+    mean_s: float = 0.0
+    p50_s: float = 0.0
+    p99_s: float = 0.0
+    longest_s: float = 0.0
+    late: int = 0
+
+
+class LimitView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One limit of a resource now.
+
+    Attributes:
+        amount: units that hold now, by calendar and health.
+        configured: units as the pool has them, without calendar and health.
+        used: units in the present period; of a second, those of the second before if they were more. Above the amount
+            if tasks cost more than was estimated.
+    """
+
+    name: str
+    per: str
+    amount: float
+    configured: float
+    used: float = 0.0
+
+
+class ResourceView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One resource, or parent, now.
+
+    Attributes:
+        running: tasks that run on it, or below it.
+        started_per_s: tasks started there, a second, over the last ten seconds.
+        binds: the limit that holds the resource back now, and whose it is, such as "requests/second of acme"; empty if
+            none does.
+        closed: why it starts nothing: paused, or its health; empty if it is open.
+        closed_until: seconds since the epoch; 0 if unknown or open.
+        factor: the part of its limits that its health leaves; 1 for all.
+        done, failed: tasks that ended, and attempts that failed, there, since the host took the pool over.
+        slowed: why its factor is below 1; empty if it is not, or if the resource is closed.
+    """
+
+    limits: tuple[LimitView, ...] = ()
+    running: int = 0
+    started_per_s: float = 0.0
+    binds: str = ""
+    closed: str = ""
+    closed_until: float = 0.0
+    factor: float = 1.0
+    done: int = 0
+    failed: int = 0
+    slowed: str = ""
+
+
+class TypeView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One task type now.
+
+    Attributes:
+        waiting: tasks that have not started, in the store and on the host.
+        running: tasks.
+        predicted_wait_s: seconds that a task submitted now would wait; None if it would not start within a day.
+        waits: of the tasks that started in the last minutes.
+        done, dead, expired, cancelled: tasks that ended, since the host took the pool over.
+        tenants: waiting tasks of the tenants with the most of them, by name; empty for a type without tenants.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    predicted_wait_s: float | None = None
+    waits: Waits = Waits()
+    done: int = 0
+    dead: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    tenants: dict[str, int] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pool as its owner sees it.
+
+    Attributes:
+        version: of the pool that the owner follows.
+        host: name of the owner.
+        since: seconds since the epoch; when the host took the pool over.
+        resources, types: by name.
+    """
+
+    pool: str
+    version: int
+    host: str
+    state: PoolState
+    since: float = 0.0
+    resources: dict[str, ResourceView] = {}
+    types: dict[str, TypeView] = {}
+
+    @property
+    def at(self) -> float:
+        """Seconds since the epoch."""
+        return self.state.at
+
+    def is_stale(self, now: float) -> bool:
+        """Return whether the snapshot is so old that its host no longer schedules the pool."""
+        return now - self.state.at > STALE_S

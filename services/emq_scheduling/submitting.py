@@ -1,0 +1,397 @@
+"""Submitting tasks: is there a resource for the task, can it be done in time, and where does it wait.
+
+A task is not bound to a resource when it is submitted; see `emq_scheduling.hosting.scheduler`. What is predicted here
+is when the pool will come to it: the owner of the pool tells once a second how long a task of each type would wait, and
+tasks that this process has submitted since then are counted on top.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from emq import durations, errors
+from emq.producer.outgoing import Outgoing
+from emq.topics.inputs import shown
+from emq_scheduling import given, topics
+from emq_scheduling.forecast.prediction import wait_if_raised
+from emq_scheduling.limits import calendars
+from emq_scheduling.model import Costs, Pool, TaskType
+from emq_scheduling.pools import rules
+from emq_scheduling.pools.catalog import PoolCatalog, Stored
+from emq_scheduling.records.snapshot import LOOK_AHEAD_S, Snapshot
+from emq_scheduling.records.snapshots import Snapshots
+from emq_scheduling.tasks import Carried, headers_of, topic_of
+
+if TYPE_CHECKING:
+    from emq.app import App
+
+REFRESH_S = 1.0
+"""Seconds for which what is known of a pool is used; then it is read again, while tasks go on with the former."""
+
+ADDED_S = 0.1
+"""Seconds after which it is read again before a task is refused whose type nothing takes."""
+
+OLD_S = 5.0
+"""Seconds after which a submit waits until it is read again: a program may submit once an hour."""
+
+MOST_REPLY_TOPICS = 10_000
+"""Topics for results that a process remembers; then it begins again."""
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """What `submit` returns.
+
+    Attributes:
+        id: of the task, for `status` and `cancel`.
+        wait_s: predicted seconds until it starts; infinity if not within a day, as while all that takes it is paused;
+            None while no host schedules the pool.
+    """
+
+    id: str
+    wait_s: float | None = None
+
+
+class Submission(msgspec.Struct, frozen=True, gc=False):
+    """One task to submit; fields as for `Scheduling.submit`."""
+
+    type: str
+    payload: bytes | str
+    tenant: str = ""
+    key: str | None = None
+    id: str | None = None
+    deadline_s: float | None = None
+    zone: str | None = None
+    costs: Costs | None = None
+    keep: bool = False
+    reply_to: str | None = None
+
+
+class Submitter:
+    """Submits tasks to one pool.
+
+    Raises, in `known` and `submit`:
+        UnknownPool: there is no such pool.
+    """
+
+    def __init__(self, app: App, name: str, catalog: PoolCatalog, snapshots: Snapshots) -> None:
+        self.name = name
+        self._app = app
+        self._catalog = catalog
+        self._snapshots = snapshots
+        self._stored: Stored | None = None
+        self._snapshot: Snapshot | None = None
+        self._read_at = -math.inf
+        self._reading: asyncio.Task[None] | None = None
+        self._topics: dict[tuple[str, str], str] = {}
+        self._since: Counter[str] = Counter()
+        self._rates: dict[str, float] = {}
+        self._reasons: dict[str, str] = {}  # why no resource takes a type
+        self._most: dict[str, list[tuple[tuple[str, float], ...]]] = {}
+        self._limits: set[str] = set()
+        self._raised: dict[tuple[str, float], float] = {}  # predicted waits of tasks with deadlines of their own
+        self._reply_topics: set[str] = set()  # those that are known to exist
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Receipt | errors.EMQError]:
+        """Submit tasks; return the receipt or the error of each, in order."""
+        pool = await self._with_types(await self.known(), submissions)
+        await self._look_for_replies(submissions)
+        outcomes: list[Receipt | errors.EMQError | None] = []
+        outgoing: list[Outgoing] = []
+        admitted: list[Submission] = []
+        now = self._app.clock.now()
+        for each in submissions:
+            try:
+                wait_s = self._admit(pool, each, now)
+                outgoing.append(self._outgoing(pool, each, now))
+                self._since[each.type] += 1
+            except (errors.TaskRefused, errors.InvalidMessage, errors.InvalidPool) as exc:
+                outcomes.append(exc)
+            else:
+                outcomes.append(Receipt("", wait_s))
+                admitted.append(each)
+        sent = iter(await self._sent(pool, admitted, outgoing))
+        found: list[Receipt | errors.EMQError] = []
+        for outcome in outcomes:
+            if isinstance(outcome, Receipt):
+                got = next(sent)
+                found.append(Receipt(got, outcome.wait_s) if isinstance(got, str) else got)
+            else:
+                assert outcome is not None
+                found.append(outcome)
+        return found
+
+    async def known(self) -> Pool:
+        """Return the pool as this process knows it; read it again in the background if that is old."""
+        now = time.monotonic()
+        if self._stored is None:
+            await self._read()
+        elif now > self._read_at + REFRESH_S:
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read_again(), name="emq scheduling refresh")
+            if now > self._read_at + OLD_S:
+                await asyncio.shield(self._reading)
+        if self._stored is None:  # it was deleted meanwhile
+            await self._read()
+        assert self._stored is not None
+        return self._stored.pool
+
+    async def _with_types(self, pool: Pool, submissions: Sequence[Submission]) -> Pool:
+        """Return the pool; read it again first if nothing takes some type by what is known: it may just have come."""
+        if time.monotonic() < self._read_at + ADDED_S or all(
+            not isinstance(each.type, str) or self._rates.get(each.type, 0.0) > 0 for each in submissions
+        ):
+            return pool
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_again(), name="emq scheduling refresh")
+        await asyncio.shield(self._reading)
+        return await self.known()
+
+    async def close(self) -> None:
+        """End reading in the background."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read_again(self) -> None:
+        try:
+            await self._read()
+        except errors.UnknownPool:
+            self._stored = None
+        except errors.EMQError:
+            self._read_at = time.monotonic()  # go on with what is known
+
+    async def _read(self) -> None:
+        if self._stored is None or await self._catalog.version(self.name) != self._stored.version:
+            self._stored = await self._catalog.get(self.name)
+            self._topics.clear()
+            self._rates = {kind: topics.rate(self._stored.pool, kind) for kind in self._stored.pool.types}
+            self._reasons = {}
+            self._most = {}
+            resources = self._stored.pool.resources.values()
+            self._limits = {limit.name for resource in resources for limit in resource.limits}
+        snapshot = await self._snapshots.load(self.name)
+        if snapshot is not None and snapshot.is_stale(self._app.clock.now()):
+            snapshot = None
+        if snapshot is None or self._snapshot is None or snapshot.at != self._snapshot.at:
+            self._since.clear()
+        self._snapshot = snapshot
+        self._raised.clear()
+        self._read_at = time.monotonic()
+
+    # ---------------------------------------------------------------------------------------------------- one task
+
+    def _admit(self, pool: Pool, each: Submission, now: float) -> float | None:
+        """Return the predicted wait; raise `TaskRefused` if the pool does not take the task."""
+        if not (
+            isinstance(each.type, str) and isinstance(each.tenant, str) and (each.type, each.tenant) in self._topics
+        ):
+            given.check_texts(each.type, each.tenant)
+        kind = pool.types.get(each.type)
+        if kind is None:
+            raise self._unknown(pool, each.type)
+        if each.deadline_s is not None:
+            given.check_deadline(each.deadline_s, each.type)
+        if each.id is not None:
+            given.check_ids((each.id,))
+        if each.costs is not None:
+            self._check_costs(pool, each, given.check_costs(each.costs, self._limits))
+        elif each.type not in self._rates or self._rates[each.type] <= 0:
+            raise self._no_resource(pool, each.type)
+        if each.zone:
+            given.check_zone(each.zone)
+        wait_s = self._predicted(each.type)
+        opens_s = 0.0
+        if kind.hours:
+            opens_s = _opens_s(kind, each.zone or pool.zone, now)
+            if wait_s is not None and each.zone and each.zone != pool.zone:
+                wait_s = _in_zone(wait_s, _opens_s(kind, pool.zone, now), opens_s)
+            if kind.ttl_s is not None and opens_s > kind.ttl_s:
+                raise self._too_short_lived(each.type, opens_s, kind.ttl_s)
+        allowed_s = kind.longest_wait_s if each.deadline_s is None else each.deadline_s
+        if allowed_s is not None:
+            latest_s = allowed_s - self._duration(kind, each.type)
+            if wait_s is not None and wait_s > latest_s >= opens_s and kind.near_priority is not None:
+                wait_s = min(wait_s, opens_s + self._if_raised(pool, each.type, allowed_s - opens_s))
+            least_s = opens_s if wait_s is None else max(wait_s, opens_s)
+            if least_s > latest_s:
+                raise self._too_late(each.type, least_s, self._duration(kind, each.type), allowed_s)
+        return wait_s
+
+    def _if_raised(self, pool: Pool, task_type: str, allowed_s: float) -> float:
+        """Return the predicted wait of a task whose deadline will raise it; infinity if too many wait before it."""
+        snapshot = self._snapshot
+        if snapshot is None or pool.types[task_type].longest_wait_s == allowed_s:
+            return math.inf  # the prediction of the pool's host knows the deadline of the type
+        waiting = snapshot.state.waiting.get(task_type, 0) + self._since[task_type]
+        if waiting >= topics.TENANT_WINDOW:
+            return math.inf  # only the first tasks of a topic are raised
+        steps = 10.0 ** (math.floor(math.log10(allowed_s)) - 1) if allowed_s > 0 else 1.0
+        allowed_s = math.floor(allowed_s / steps) * steps  # with two digits, so that few forecasts serve many tasks
+        found = self._raised.get((task_type, allowed_s))
+        if found is None:
+            now = self._app.clock.now()
+            found = self._raised[task_type, allowed_s] = wait_if_raised(pool, snapshot.state, now, task_type, allowed_s)
+        return found + self._since[task_type] / max(self._rates[task_type], 1e-9)
+
+    def _too_late(self, task_type: str, wait_s: float, duration_s: float, allowed_s: float) -> errors.TaskRefused:
+        starts = f"start in about {durations.brief(wait_s)} and take {durations.brief(duration_s)}"
+        if math.isinf(wait_s):
+            starts = (
+                "not start within a day, since what takes it is closed, has no quota left, or has more urgent tasks"
+            )
+        return errors.TaskRefused(
+            f"task type {task_type!r} of pool {self.name!r}: a task submitted now would {starts}, and its deadline "
+            f"is in {durations.brief(allowed_s)}; submit fewer, add a resource, or give it more time",
+            code="deadline",
+            wait_s=wait_s,
+        )
+
+    def _too_short_lived(self, task_type: str, opens_s: float, ttl_s: float) -> errors.TaskRefused:
+        return errors.TaskRefused(
+            f"task type {task_type!r} of pool {self.name!r}: its hours begin in {durations.brief(opens_s)}, and a task "
+            f"submitted now expires in {durations.brief(ttl_s)}, by the type's ttl_s; submit it later",
+            code="deadline",
+            wait_s=opens_s,
+        )
+
+    def _predicted(self, task_type: str) -> float | None:
+        """Return the predicted wait of a task that has the pool's zone; None while no host schedules the pool."""
+        snapshot = self._snapshot
+        view = None if snapshot is None else snapshot.types.get(task_type)
+        if view is None:
+            return None
+        base = math.inf if view.predicted_wait_s is None else view.predicted_wait_s
+        if base == 0.0 and self._since[task_type] <= self._rates[task_type]:
+            return 0.0
+        return base + self._since[task_type] / max(self._rates[task_type], 1e-9)
+
+    def _duration(self, kind: TaskType, name: str) -> float:
+        snapshot = self._snapshot
+        measured = None if snapshot is None else snapshot.state.durations.get(name)
+        return kind.duration_s if measured is None else measured
+
+    def _unknown(self, pool: Pool, task_type: str) -> errors.TaskRefused:
+        known = ", ".join(list(pool.types)[:8]) or "none"
+        return errors.TaskRefused(
+            f"pool {self.name!r} has no task type {shown(task_type)}; it has {known}", code="unknown_type"
+        )
+
+    def _no_resource(self, pool: Pool, task_type: str) -> errors.TaskRefused:
+        text = self._reasons.get(task_type)
+        if text is None:
+            able = pool.able(task_type)
+            why = f"of {', '.join(able[:4])} the limits are 0" if able else "no resource takes it"
+            text = self._reasons[task_type] = (
+                f"task type {task_type!r} of pool {self.name!r}: {why}; add it to `takes` of a resource, or raise a "
+                "limit"
+            )
+        return errors.TaskRefused(text, code="no_able_resource")
+
+    def _check_costs(self, pool: Pool, each: Submission, costs: Costs) -> None:
+        """Refuse a task that costs more than every able resource ever allows."""
+        able = self._most.get(each.type)
+        if able is None:
+            able = self._most[each.type] = rules.most_on_able(pool, each.type)
+        if not able:
+            raise self._no_resource(pool, each.type)
+        least: tuple[str, float, float] | None = None
+        for amounts in able:
+            over = [(name, costs[name], most) for name, most in amounts if costs.get(name, 0.0) > most]
+            if not over:
+                return
+            if least is None or over[0][2] > least[2]:
+                least = over[0]
+        assert least is not None
+        raise errors.TaskRefused(
+            f"task type {each.type!r} of pool {self.name!r}: costs {least[0]}={least[1]:g} are above {least[2]:g}, the "
+            "most that any able resource allows; split the task, or raise the limit",
+            code="cost_above_limit",
+        )
+
+    def _outgoing(self, pool: Pool, each: Submission, now: float) -> Outgoing:
+        carried: dict[str, str] | None = None
+        if each.deadline_s is not None or each.zone or each.costs is not None or each.keep or each.reply_to:
+            if each.reply_to:
+                given.check_reply_to(each.reply_to)
+                if each.reply_to not in self._reply_topics:
+                    raise errors.InvalidMessage(f"reply_to: there is no topic {shown(each.reply_to)}; create it first")
+            deadline = None if each.deadline_s is None else now + each.deadline_s
+            carried = headers_of(
+                Carried(deadline, each.zone or None, each.costs, bool(each.keep), each.reply_to or None)
+            )
+        at = None
+        kind = pool.types[each.type]
+        if kind.hours:
+            allowed = calendars.allowed_at(kind.hours, each.zone or pool.zone, now)
+            at = allowed if allowed > now else None
+        topic = topic_of(self.name, each.type, each.tenant)
+        return Outgoing(topic, each.payload, each.id, key=each.key, headers=carried, at=at)
+
+    async def _look_for_replies(self, submissions: Sequence[Submission]) -> None:
+        """Learn which of the topics exist that are to get results; wrong names are left for `_outgoing` to refuse."""
+        wanted = set[str]()
+        for each in submissions:
+            if each.reply_to and isinstance(each.reply_to, str) and each.reply_to not in self._reply_topics:
+                with contextlib.suppress(errors.InvalidMessage):
+                    given.check_reply_to(each.reply_to)
+                    wanted.add(each.reply_to)
+        if wanted:
+            if len(self._reply_topics) > MOST_REPLY_TOPICS:
+                self._reply_topics.clear()
+            with contextlib.suppress(errors.DatabaseUnavailable):
+                wanted &= (await self._app.catalog.some(wanted)).keys()
+            self._reply_topics |= wanted  # while the database is away, all are taken to exist
+
+    async def _sent(
+        self, pool: Pool, admitted: Sequence[Submission], outgoing: Sequence[Outgoing]
+    ) -> list[str | errors.EMQError]:
+        """Send tasks; those again, once, whose topics are not there any more: somebody made the pool anew."""
+        await self._ensure(pool, admitted)
+        sent = list(await self._app.send(outgoing))
+        if again := [i for i, outcome in enumerate(sent) if isinstance(outcome, errors.UnknownTopic)]:
+            await self._read_anew()
+            await self._ensure(pool, [admitted[i] for i in again])
+            for i, outcome in zip(again, await self._app.send([outgoing[i] for i in again]), strict=True):
+                sent[i] = outcome
+        return sent
+
+    async def _read_anew(self) -> None:
+        """Read the pool though it was read lately. Raises `UnknownPool` if it was deleted."""
+        self._stored = None
+        await self._read()
+
+    async def _ensure(self, pool: Pool, submissions: Iterable[Submission]) -> None:
+        """Create the topics that are not known to exist."""
+        known = self._topics
+        missing = {(s.type, s.tenant) for s in submissions if (s.type, s.tenant) not in known}
+        if missing:
+            if not await self._catalog.version(self.name):  # else topics of a deleted pool would be created
+                await self._read_anew()
+            missing.update((kind, "") for kind in pool.types)  # a topic starts nothing in the second of its creation
+            await topics.ensure(self._app, pool, sorted(missing))
+            known.update({pair: topic_of(self.name, *pair) for pair in missing})
+
+
+def _opens_s(kind: TaskType, zone: str, now: float) -> float:
+    """Return in how many seconds the hours of a type begin in a zone; 0 if they hold."""
+    return calendars.allowed_at(kind.hours, zone, now) - now
+
+
+def _in_zone(wait_s: float, pool_opens_s: float, opens_s: float) -> float:
+    """Return the predicted wait of a task with a zone of its own: until its hours begin, and then for its turn.
+
+    Args:
+        wait_s: of a task with the pool's zone, infinity beyond `LOOK_AHEAD_S`.
+        pool_opens_s, opens_s: seconds until the hours of the type begin in the pool's zone, and in the task's.
+    """
+    if math.isinf(wait_s):
+        return opens_s if pool_opens_s >= LOOK_AHEAD_S else wait_s  # nobody knows how long it would wait for its turn
+    return opens_s + max(0.0, wait_s - pool_opens_s)

@@ -1,0 +1,126 @@
+"""The topics of a pool: the pool's own, which makes all of them one unit on one host, and those in which tasks wait.
+
+EMQ's counters do not limit tasks: a topic's qps is far above what the pool's resources take. Its places in flight are
+the window from which the scheduler chooses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from emq import errors
+from emq.topics.model import Topic, TopicOptions
+from emq_scheduling.model import PERIODS_S, Pool
+from emq_scheduling.pools import rules
+from emq_scheduling.tasks import topic_of
+
+if TYPE_CHECKING:
+    from emq.app import App
+
+AMPLE = 2.0
+"""A topic's qps is this many times what the resources of its type take."""
+
+REFILL = 5.0
+"""The same of the pool's own topic, which bounds all of them together. The windows of many tenants fill up at what is
+above the rate of the resources, and until then tenants with little in their windows get less than their parts."""
+
+LEAST_QPS = 100.0
+MOST_QPS = 5_000.0
+"""Least and most qps of the topic of a type."""
+
+MOST_TENANT_QPS = 1_000.0
+"""The same for the topic of a tenant: each 150 starts a second are another group, and there may be many tenants."""
+
+GROUP_QPS = 150.0
+"""Starts a second of one group; the most that any store's queue takes."""
+
+WINDOW_S = 1.0
+LEAST_WINDOW = 64
+MOST_WINDOW = 2_000
+TENANT_WINDOW = 48
+"""Tasks of a topic that may wait for a resource or run: those of `WINDOW_S`, in these bounds. Of a tenant fewer, since
+the windows of hundreds of tenants together must stay below what a host lets be in flight (20,000): beyond, those whose
+window has run empty would get nothing."""
+
+WAITS_FOR_HOURS = 1_000
+"""Deliveries that a task may use up without an attempt: its type's hours were over, or no resource took it."""
+
+DEDUPE_S = 600.0
+"""Seconds for which a task that is submitted again with the same id is not stored again, as after `OutcomeUnknown`."""
+
+
+def rate(pool: Pool, task_type: str) -> float:
+    """Return about how many tasks of a type all resources together start in a second; infinity if nothing limits it.
+
+    Where a calendar changes limits, its largest amounts count.
+    """
+    return math.fsum(_rate_on(pool, task_type, name) for name in pool.able(task_type))
+
+
+def _rate_on(pool: Pool, task_type: str, resource: str) -> float:
+    """Return about how many tasks of a type a resource starts in a second, by its own limits and its parents'."""
+    costs, duration_s = pool.costs(task_type, resource), max(pool.types[task_type].duration_s, 1e-3)
+    rates = [math.inf]
+    for each in pool.chain(resource):
+        for limit in each.limits:
+            if cost := costs[limit.name]:
+                per_s = 1 / duration_s if limit.per == "in_flight" else 1 / PERIODS_S[limit.per]
+                rates.append(rules.most_of(pool, each, limit) * per_s / cost)
+    return min(rates)
+
+
+def root_of(pool: Pool) -> Topic:
+    """Return the topic of the pool, the budget of all others."""
+    total = math.fsum(min(rate(pool, kind), MOST_QPS) for kind in pool.types)
+    qps = float(math.ceil(min(max(REFILL * total, 2 * LEAST_QPS), 2 * MOST_QPS)))
+    return Topic(pool.name, qps, group_qps=GROUP_QPS, priorities=("task",))
+
+
+def of_tasks(pool: Pool, task_type: str, tenant: str) -> Topic:
+    """Return the topic in which tasks of a type, and of a tenant or none, wait."""
+    kind = pool.types[task_type]
+    qps = min(max(AMPLE * rate(pool, task_type), LEAST_QPS), MOST_TENANT_QPS if tenant else MOST_QPS)
+    window = TENANT_WINDOW if tenant else max(LEAST_WINDOW, min(MOST_WINDOW, math.ceil(qps * WINDOW_S)))
+    options = TopicOptions(
+        budget=pool.name,
+        max_in_flight=window,
+        dedupe_s=DEDUPE_S,
+        max_attempts=kind.max_attempts + WAITS_FOR_HOURS,
+        backoff_s=kind.backoff_s,
+        ttl_s=kind.ttl_s,  # EMQ drops what expired without a start, so that an expired backlog delays nothing behind it
+    )
+    name = topic_of(pool.name, task_type, tenant)
+    return Topic(name, float(math.ceil(qps)), group_qps=GROUP_QPS, priorities=("task",), options=options)
+
+
+def parsed(topic: str) -> tuple[str, str, str]:
+    """Return pool, type and tenant of a topic's name; the tenant is empty for none.
+
+    Raises:
+        InvalidTopic: it is not the name of a topic in which tasks wait.
+    """
+    pool, _, rest = topic.partition(".")
+    task_type, _, tenant = rest.partition(".")
+    if not task_type:
+        raise errors.InvalidTopic(f"topic {topic!r} holds no tasks; those of a pool do, such as {topic}.TYPE")
+    return pool, task_type, tenant
+
+
+async def ensure(app: App, pool: Pool, wanted: Sequence[tuple[str, str]]) -> None:
+    """Create the pool's topic, and those of the given types and tenants, where they are missing."""
+    made = [root_of(pool), *(of_tasks(pool, kind, tenant) for kind, tenant in wanted)]
+    await app.admin.create(made, exist_ok=True)
+
+
+async def adapt(app: App, topic: Topic, wanted: Topic) -> None:
+    """Give a topic the qps and options that it should have, if they differ by much."""
+    changes: dict[str, Any] = {}
+    if not 0.7 <= topic.qps / wanted.qps <= 1.5:
+        changes["qps"] = wanted.qps
+    for name in ("max_in_flight", "max_attempts", "backoff_s", "ttl_s", "dedupe_s"):
+        if (value := getattr(wanted.options, name)) != getattr(topic.options, name):
+            changes[name] = value
+    if changes:
+        await app.admin.update(topic.name, **changes)

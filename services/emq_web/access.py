@@ -1,0 +1,112 @@
+"""Who may do what: bearer keys and their roles."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal, NamedTuple, cast
+
+import fastapi
+from emq_push.records.keys import Key
+from emq_push.service.service import PushService
+from emq_push.service.tenancy import unknown
+from fastapi import security
+from starlette.types import Scope
+
+from emq_web.problems import Problem
+
+Right = Literal["read", "send", "manage", "submit", "admin"]
+
+_RIGHTS: dict[str, frozenset[Right]] = {
+    "read": frozenset(("read",)),
+    "send": frozenset(("send",)),
+    "manage": frozenset(("read", "send", "manage")),
+    "submit": frozenset(("submit",)),
+    "admin": frozenset(("read", "send", "manage", "submit", "admin")),
+}
+
+_bearer = security.HTTPBearer(auto_error=False, description="a key, such as emqk_...")
+Bearer = Annotated[None, fastapi.Security(_bearer)]
+"""Says in the OpenAPI document that an operation needs a key."""
+
+CALLER = "emq.caller"
+"""Where the scope of a request has its `Caller`, or the `Problem` of a request without a valid key."""
+
+
+class Caller(NamedTuple):
+    """Who sends a request."""
+
+    key: Key
+
+    @property
+    def actor(self) -> str:
+        """The caller as the audit log names it."""
+        return f"{self.key.id} {self.key.name}".rstrip()
+
+    def check(self, right: Right, tenant: str | None) -> None:
+        """Raise unless the caller may do this to a tenant.
+
+        Args:
+            tenant: None for what belongs to no tenant.
+
+        Raises:
+            NotFound: the key is of another tenant, whose existence it must not learn.
+            Problem: the key may not do this.
+        """
+        if self.key.tenant and tenant is not None and tenant != self.key.tenant:
+            raise unknown(tenant)
+        if right not in _RIGHTS[self.key.role] or (self.key.tenant and tenant is None):
+            raise Problem(403, "forbidden", f"a key of the role {self.key.role} may not do this; it needs {right}")
+
+
+async def service_of(request: fastapi.Request) -> PushService:
+    """Return the service behind the application."""
+    return cast("PushService", request.app.state.service)
+
+
+Service = Annotated[PushService, fastapi.Depends(service_of)]
+
+
+def no_key(token: str) -> Problem:
+    """Return the problem of a request without a valid key; `token` is what it has instead, perhaps nothing."""
+    text = "the key is unknown, was deleted or has expired" if token else "send a key: Authorization: Bearer emqk_..."
+    code = "invalid_key" if token else "no_key"
+    return Problem(401, code, text, headers={"WWW-Authenticate": 'Bearer realm="emq"'})
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request comes from: of IPv6 the network, since a machine has a whole one."""
+    client = scope.get("client")
+    try:
+        address = ipaddress.ip_address(client[0] if client else "")
+    except ValueError:
+        return ""
+    return str(ipaddress.ip_network(f"{address}/64", strict=False)) if address.version == 6 else str(address)
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Return who sends a request, as `emq_web.admission` has found. Raises `Problem` if it has no valid key."""
+    found: Caller | Problem = scope[CALLER]
+    if isinstance(found, Problem):
+        raise found
+    return found
+
+
+def _may(right: Right, *, of_tenant: bool) -> Callable[..., Awaitable[Caller]]:
+    async def check(request: fastapi.Request, _: Bearer) -> Caller:
+        caller = caller_of(request.scope)
+        caller.check(right, request.path_params["tenant"] if of_tenant else None)
+        return caller
+
+    return check
+
+
+Admin = Annotated[Caller, fastapi.Depends(_may("admin", of_tenant=False))]
+"""For paths without a tenant."""
+Submitter = Annotated[Caller, fastapi.Depends(_may("submit", of_tenant=False))]
+"""For tasks, and to look at pools, which belong to no tenant."""
+TenantAdmin = Annotated[Caller, fastapi.Depends(_may("admin", of_tenant=True))]
+"""For paths with `{tenant}`, as the following ones."""
+Reader = Annotated[Caller, fastapi.Depends(_may("read", of_tenant=True))]
+Sender = Annotated[Caller, fastapi.Depends(_may("send", of_tenant=True))]
+Manager = Annotated[Caller, fastapi.Depends(_may("manage", of_tenant=True))]

@@ -1,0 +1,242 @@
+"""Lets requests in: first the key, then a turn, then the body. So nobody without a key makes the API wait or keep much.
+
+A request is refused before its body is read if it has no valid key, if its account has too many requests, or if no turn
+comes for it. The forms of the pages are the exception: to sign in, one has no key yet. They are small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+import fastapi
+from emq_push.records.keys import Key
+from emq_push.service.service import PushService
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from emq_web import problems
+from emq_web.access import CALLER, Caller, address_of, no_key
+from emq_web.limits import STRANGERS, Limits, Rates, Room, Turns
+from emq_web.pages.gate import session_of
+from emq_web.pages.rendering import PREFIX
+from emq_web.problems import Problem
+
+ADMITTED = "emq.admitted"
+"""Extension of the scope: what a connection wants to be told once a request of it had a valid key, with the account."""
+
+DROPPED = 64 << 20
+"""Bytes up to which a body beyond the limit is read and dropped. A client that still sends would not see the answer."""
+STRANGERS_DROPPED = 256 << 10
+STRANGERS_DROPPED_S = 1.0
+"""Bytes and seconds of a body without a valid key that are read and dropped, for the same reason."""
+
+
+class Head(NamedTuple):
+    """What the head of a request says of its body.
+
+    Attributes:
+        is_there: the request has a body.
+        length: bytes that the head announces; 0 for a body in chunks.
+        waits: the sender waits for a sign before it sends, so that it sees a refusal without sending anything.
+    """
+
+    is_there: bool
+    length: int
+    waits: bool
+
+    @classmethod
+    def of(cls, headers: Mapping[bytes, bytes]) -> Head:
+        given = headers.get(b"content-length", b"")
+        length = int(given[:20]) if given.isdigit() else 0
+        return cls(length > 0 or b"transfer-encoding" in headers, length, b"expect" in headers)
+
+
+class Admission:
+    """An ASGI middleware that takes a request's body in before the application sees the request.
+
+    The scope that it hands on has the caller, or why there is none, as `emq_web.access.CALLER`.
+
+    Args:
+        app: gets each request with its whole body.
+        service: knows the keys.
+    """
+
+    def __init__(self, app: ASGIApp, service: PushService, limits: Limits) -> None:
+        self._application = app
+        self._service = service
+        self._limits = limits
+        self._rates = Rates(limits.requests_per_s)
+        self._unknown = Rates(limits.unknown_per_s)
+        self._strangers = Rates(limits.strangers_per_s)
+        self._turns = Turns(limits)
+        self._room = Room(limits.held_bytes)
+        self._forms = Room(limits.forms_held_bytes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        headers, incoming = dict(scope["headers"]), _Incoming(receive)
+        head, account = Head.of(headers), STRANGERS
+        try:
+            account = await self._account(scope, headers)
+            if account == STRANGERS and head.is_there and not scope["path"].startswith(f"{PREFIX}/"):
+                raise scope[CALLER]
+            taken_us = self._turns.take_at_once(account)
+            if taken_us is None:
+                taken_us = await self._turns.take(account)
+            try:
+                await self._serve(scope, incoming, send, head, account)
+            finally:
+                self._turns.free(account, taken_us)
+        except Problem as exc:
+            answer = await self._refusal(exc, head, account, incoming)
+            await answer(scope, receive, send)
+
+    async def _account(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
+        """Return whose request this is; note the caller in the scope.
+
+        Raises:
+            Problem: there are too many requests of the account, or with unknown keys from the address.
+        """
+        token, keys = _bearer(headers), self._service.keys
+        key = (keys.fresh(token) or await self._owner(keys.owner, token, scope)) if token else None
+        scope[CALLER] = no_key(token) if key is None else Caller(key)
+        if key is None and (session := session_of(scope["path"], headers)):
+            key = await self._owner(keys.session, session, scope)
+        if key is None:
+            self._strangers.take(address_of(scope))
+            return STRANGERS
+        account = key.tenant or (key.parent if key.kind == "session" else key.id)
+        if (told := _extension(scope)) is not None:
+            told(account)
+        self._rates.take(account)
+        return account
+
+    async def _owner(self, find: Callable[[str], Awaitable[Key | None]], token: str, scope: Scope) -> Key | None:
+        address = address_of(scope)
+        if not self._service.keys.is_known(token):
+            self._unknown.check(address)  # before the look in the database
+        key = await find(token)
+        if key is None:
+            self._unknown.take(address)
+        return key
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, head: Head, account: str) -> None:
+        if not head.is_there:
+            await self._application(scope, receive, send)
+            return
+        is_stranger = account == STRANGERS
+        most = self._limits.form_bytes if is_stranger else self._limits.body_bytes
+        room = self._forms if is_stranger else self._room
+        with _Body(room, account) as body:
+            if not await self._take_in(body, receive, head, most):
+                return  # the sender has gone
+            content, is_given = body.whole(), False
+
+            async def given() -> Message:
+                nonlocal is_given
+                if is_given:
+                    return await receive()
+                is_given = True
+                return {"type": "http.request", "body": content, "more_body": False}
+
+            await self._application(scope, given, send)
+
+    async def _take_in(self, body: _Body, receive: Receive, head: Head, most: int) -> bool:
+        """Take the body in; return False if the sender has gone. Raises `Problem`."""
+        if head.length > most:
+            raise _too_large(most)
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return False
+                    body.add(message.get("body", b""))
+                    if body.size > most:
+                        raise _too_large(most)
+                    if not message.get("more_body"):
+                        return True
+        except TimeoutError:
+            text = f"the body did not come within {self._limits.body_s:g} s"
+            raise Problem(408, "too_slow", text) from None
+
+    async def _refusal(self, problem: Problem, head: Head, account: str, incoming: _Incoming) -> fastapi.Response:
+        """Return the answer for a problem, after what is left of the body; it ends the connection if there is more."""
+        if head.is_there and not incoming.has_ended:
+            is_at_end = not head.waits and problem.status != 408 and await self._drop(head, account, incoming)
+            if not is_at_end:
+                problem = problem.with_headers({"Connection": "close"})
+        return problems.answer(problem)
+
+    async def _drop(self, head: Head, account: str, receive: _Incoming) -> bool:
+        """Read the rest of a body and drop it; return whether it has come to its end."""
+        most, within_s = DROPPED, self._limits.body_s
+        if account == STRANGERS:
+            most, within_s = STRANGERS_DROPPED, STRANGERS_DROPPED_S
+        if head.length > most:
+            return False
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while size <= most:
+                    message = await receive()
+                    if receive.has_ended:
+                        return True
+                    size += len(message.get("body", b""))
+        return False
+
+
+class _Incoming:
+    """Hands on what comes, and knows whether the body has come to its end, or its sender has gone."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.has_ended = False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self.has_ended = not message.get("more_body", False)
+        return message
+
+
+class _Body:
+    """A body in memory, for the length of a block."""
+
+    def __init__(self, room: Room, account: str) -> None:
+        self._room, self._account = room, account
+        self._parts: list[bytes] = []
+        self.size = 0
+
+    def __enter__(self) -> _Body:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._room.free(self._account, self.size)
+
+    def add(self, part: bytes) -> None:
+        self._room.take(self._account, len(part))
+        self.size += len(part)
+        self._parts.append(part)
+
+    def whole(self) -> bytes:
+        content = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        return content
+
+
+def _bearer(headers: Mapping[bytes, bytes]) -> str:
+    scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _extension(scope: Scope) -> Callable[[str], None] | None:
+    found: Callable[[str], None] | None = (scope.get("extensions") or {}).get(ADMITTED)
+    return found
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, "too_large", f"the body has more than {most:,} bytes", headers={"Connection": "close"})

@@ -1,0 +1,67 @@
+"""The API as one ASGI application over an open app."""
+
+from __future__ import annotations
+
+import fastapi
+from emq_push.service.service import PushService
+
+from emq_web import (
+    cluster,
+    dead_letters,
+    deliveries,
+    endpoints,
+    keys,
+    lag,
+    messages,
+    parameters,
+    problems,
+    replays,
+    tenants,
+)
+from emq_web.admission import Admission
+from emq_web.fast_lane import FastLane
+from emq_web.limits import Limits, Rates
+from emq_web.pages import router as pages
+from emq_web.scheduling import catalog, now, parts, tasks
+from emq_web.scheduling.desk import PoolDesk
+
+TITLE = "EMQ push service"
+DESCRIPTION = """Delivers messages to the HTTP endpoints of many tenants, each at its own rate. Takes tasks for pools of
+resources.
+
+Errors are problems by RFC 9457 with a stable `code`. Times are by RFC 3339. Lists have `limit`, `cursor` and `next`.
+"""
+
+
+def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI:
+    """Return the application.
+
+    Args:
+        service: over an app that stays open for as long as the application runs.
+        limits: None for those of the settings.
+    """
+    limits = limits or Limits(requests_per_s=service.parts.app.settings.api_requests_per_s)
+    application = fastapi.FastAPI(
+        title=TITLE,
+        description=DESCRIPTION,
+        version="1",
+        responses=problems.RESPONSES,
+        # Their pages load scripts from other servers.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+        redirect_slashes=False,
+    )
+    application.state.service = service
+    application.state.desk = PoolDesk(service)
+    application.state.sign_ins = Rates(limits.sign_ins_per_s, at_once=limits.sign_ins_at_once)
+    application.add_middleware(FastLane, service=service)  # within `Admission`
+    application.add_middleware(Admission, service=service, limits=limits)
+    problems.install(application)
+    for part in (tenants, endpoints, messages, keys, catalog, tasks, parts, now):
+        application.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
+    for part in (deliveries, replays, dead_letters, lag, cluster):  # these refuse them by their models
+        application.include_router(part.router)
+    application.include_router(dead_letters.actions)
+    pages.install(application, service)
+    return application

@@ -1,0 +1,93 @@
+"""Forms that all resources share: bodies, times, pages."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Annotated, Any, NamedTuple
+
+import fastapi
+import msgspec
+import pydantic
+from emq_push.records import cursors
+
+from emq_web.problems import Problem
+
+MAX_CURSOR = 2_000
+DEFAULT_LIMIT = 50
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class Body(pydantic.BaseModel):
+    """A request's body: unknown fields are refused, and texts are not taken for numbers."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Shown(pydantic.BaseModel):
+    """A part of an answer."""
+
+
+Limit = Annotated[int, fastapi.Query(ge=1, le=cursors.MOST, description="most entries on the page")]
+Cursor = Annotated[str, fastapi.Query(max_length=MAX_CURSOR, description="`next` of the page before")]
+
+
+Plain = Annotated[str, pydantic.Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""Text without control characters."""
+
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
+
+
+def _is_moment(value: Any) -> Any:
+    # pydantic takes numbers for seconds or milliseconds since the epoch, also in quotes: "1" would select everything.
+    if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):
+        raise ValueError("must be a time by RFC 3339, such as 2026-11-26T07:30:00Z")
+    return value
+
+
+Moment = Annotated[pydantic.AwareDatetime, pydantic.Field(strict=False), pydantic.BeforeValidator(_is_moment)]
+"""A time of a request."""
+
+
+class SpanOfTime(NamedTuple):
+    """Made at or after `since_us` and before `until_us`, in microseconds since the epoch."""
+
+    since_us: int
+    until_us: int
+
+
+def _span(
+    gte: Annotated[Moment | None, fastapi.Query(alias="created[gte]", description="made then or later")] = None,
+    lt: Annotated[Moment | None, fastapi.Query(alias="created[lt]", description="made before then")] = None,
+) -> SpanOfTime:
+    return SpanOfTime(0 if gte is None else us_of(gte), 1 << 62 if lt is None else us_of(lt))
+
+
+Span = Annotated[SpanOfTime, fastapi.Depends(_span)]
+
+
+def us_of(moment: datetime.datetime) -> int:
+    """Return a time with a zone as microseconds since the epoch."""
+    return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value of a body as JSON again.
+
+    Raises:
+        Problem: it has texts or numbers that JSON cannot carry.
+    """
+    try:
+        return msgspec.json.encode(value)
+    except (ValueError, OverflowError) as exc:
+        raise Problem(422, "invalid_request", f"a value cannot be sent as JSON: {exc}") from None
+
+
+def time(us: int) -> datetime.datetime:
+    """Return microseconds since the epoch as a time, which answers show by RFC 3339."""
+    return datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC).replace(microsecond=us % 1_000_000)
+
+
+def time_or_none(us: int) -> datetime.datetime | None:
+    """As `time`; None for 0."""
+    return time(us) if us else None

@@ -1,0 +1,165 @@
+"""What the API itself puts up with, and how callers share it: requests a second, requests at once, bytes of bodies.
+
+A caller's *account* is the tenant of the key, so that a tenant gets no more by making more keys. A key without a tenant
+is an account of its own. All requests without a valid key are one account, `STRANGERS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from emq.quota.places import sharing
+from emq.quota.places.places import Places
+from emq_web.problems import Problem
+
+STRANGERS = ""
+"""The account of everybody without a valid key."""
+
+
+class Limits(NamedTuple):
+    """Attributes:
+    body_bytes: most bytes of a body.
+    held_bytes: most bytes of all bodies that are in memory at the same time; one account gets four fifths at most.
+    body_s: seconds within which a body must be here.
+    at_once: most requests at the same time; see `emq.quota.places.sharing` for what one account gets.
+    waiting: most requests of one account that wait for their turn.
+    wait_s: seconds for which a request waits for its turn.
+    requests_per_s: most requests of one account a second, on the average; as many more may come at once.
+    unknown_per_s: most requests a second of one address with a key that nobody has.
+    strangers_per_s: most requests a second of one address without a valid key.
+    sign_ins_per_s, sign_ins_at_once: most tries of one address to sign in to the pages, on the average and at once.
+    form_bytes: most bytes of a body without a key, which only the forms of the pages have.
+    forms_held_bytes: most bytes of all bodies without a key at the same time.
+    """
+
+    body_bytes: int = 8 << 20
+    held_bytes: int = 128 << 20
+    body_s: float = 15.0
+    at_once: int = 64
+    waiting: int = 1_000
+    wait_s: float = 5.0
+    requests_per_s: float = 1_000.0
+    unknown_per_s: float = 50.0
+    strangers_per_s: float = 100.0
+    sign_ins_per_s: float = 1.0
+    sign_ins_at_once: float = 20.0
+    form_bytes: int = 64 << 10
+    forms_held_bytes: int = 2 << 20
+
+
+class Rates:
+    """Counts what happens by names: a token bucket for each.
+
+    Args:
+        per_s: tokens a second.
+        at_once: tokens of a full bucket; 0 for those of one second. One at least.
+        now_s: monotonic.
+    """
+
+    MOST = 10_000
+    """Most names in memory; a name that is forgotten begins with a full bucket."""
+
+    def __init__(self, per_s: float, now_s: Callable[[], float] = time.monotonic, *, at_once: float = 0.0) -> None:
+        self._per_s = per_s
+        self._most = max(at_once or per_s, 1.0)
+        self._now_s = now_s
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, name: str) -> None:
+        """Count once.
+
+        Raises:
+            Problem: there is too much of it.
+        """
+        left, now_s = self._check(name)
+        if len(self._left) >= self.MOST and name not in self._left:
+            self._left.clear()
+        self._left[name] = left - 1, now_s
+
+    def check(self, name: str) -> None:
+        """Raise as `take`; count nothing."""
+        self._check(name)
+
+    def _check(self, name: str) -> tuple[float, float]:
+        rate, now_s, most = self._per_s, self._now_s(), self._most
+        left, at_s = self._left.get(name, (most, now_s))
+        left = min(most, left + (now_s - at_s) * rate)
+        if left < 1:
+            wait_s = math.ceil((1 - left) / rate)
+            text = f"at most {rate:g} requests a second; try again in {wait_s} s"
+            raise Problem(429, "too_many_requests", text, headers={"Retry-After": str(wait_s)})
+        return left, now_s
+
+
+class Turns:
+    """Requests at once, shared by accounts as places in flight are: who holds them longest is held back first."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._places = Places(limits.at_once)
+        self._waiting: Counter[str] = Counter()
+        self._most_waiting = limits.waiting
+        self._wait_s = limits.wait_s
+
+    def take_at_once(self, account: str) -> int | None:
+        """Take a turn if the request need not wait; as `take`."""
+        return self._places.take_at_once(account)
+
+    def free(self, account: str, taken_us: int) -> None:
+        """Give back a turn, with what `take` returned."""
+        self._places.free(account, taken_us)
+
+    async def take(self, account: str) -> int:
+        """Wait for the turn of a request; give it back with `free`.
+
+        Raises:
+            Problem: it did not come in time, or too many of the account wait already.
+        """
+        if self._waiting[account] >= self._most_waiting:
+            raise busy("too many of your requests wait for their turn")
+        self._waiting[account] += 1
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return await self._places.take(account)
+        except TimeoutError:
+            raise busy(f"no turn came within {self._wait_s:g} s, since many requests are slow") from None
+        finally:
+            self._waiting[account] -= 1
+            if not self._waiting[account]:
+                del self._waiting[account]
+
+
+class Room:
+    """Bytes of bodies in memory, shared by accounts: one may have four times as many as are free.
+
+    Attributes:
+        used: bytes taken.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: Counter[str] = Counter()
+        self.used = 0
+
+    def take(self, account: str, size: int) -> None:
+        """Take bytes; give them back with `free`. Raises `Problem` if the account has its share."""
+        if sharing.room(self._most, self.used, self._held[account]) < size:
+            raise busy("the bodies of all your requests together are too large")
+        self.used += size
+        self._held[account] += size
+
+    def free(self, account: str, size: int) -> None:
+        """Give bytes back."""
+        self.used -= size
+        self._held[account] -= size
+        if not self._held[account]:
+            del self._held[account]
+
+
+def busy(what: str) -> Problem:
+    """Return the refusal of a request that may be repeated in a second."""
+    return Problem(503, "busy", f"{what}; try again in a second", headers={"Retry-After": "1"})

@@ -1,0 +1,65 @@
+"""What somebody may change from the pages, in two steps.
+
+The first step is a page that says what is, and asks for what is missing. The second says what the change would do; its
+form carries the proof that the page was ours, and changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from emq_web.pages.rendering import segment
+from emq_web.pages.routing import Screen
+
+DONE = {
+    "rate": "The rate is changed; all hosts follow within seconds.",
+    "paused": "Paused. What is in flight ends; nothing more starts.",
+    "resumed": "Resumed.",
+    "resent": "The delivery waits again, as a first attempt.",
+    "replay": "The replay begins within seconds.",
+    "asked": "Done: the replay follows within seconds.",
+    "limit": "The limit is changed; the host of the pool follows within about a second.",
+    "resource_paused": "Paused. What runs there ends; nothing more starts there.",
+    "resource_resumed": "Resumed: it starts tasks again within about a second.",
+}
+"""What a page says after a change."""
+
+
+class Field(NamedTuple):
+    """A field of a form; with `choices` (value, text) a list to choose from."""
+
+    name: str
+    label: str
+    value: str = ""
+    type: str = "text"
+    hint: str = ""
+    required: bool = False
+    choices: Sequence[tuple[str, str]] = ()
+
+
+class Change(NamedTuple):
+    """A step of a change.
+
+    Attributes:
+        action: the path below that of the tenant or pool.
+        lines: what is, or what would be.
+        confirms: True for the second step, whose button does it.
+    """
+
+    title: str
+    action: str
+    lines: Sequence[str]
+    button: str
+    hidden: Mapping[str, str] = {}
+    fields: Sequence[Field] = ()
+    confirms: bool = False
+    grave: bool = False
+    wrong: str = ""
+
+
+def back(screen: Screen, tenant: str, done: str) -> Response:
+    """Send the browser to the tenant's page, which says what was done: a key of `DONE`."""
+    return screen.go(f"/tenants/{segment(tenant)}?done={done}")

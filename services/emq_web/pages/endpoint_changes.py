@@ -1,0 +1,150 @@
+"""Changes of rates, and pauses: of an endpoint; pauses of a tenant; for an operator also rates of a tenant or topic."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from emq_push.service.refusals import Invalid
+from emq_push.service.scope import unknown_endpoint
+from emq_push.service.service import PushService
+from starlette.responses import Response
+
+from emq.topics.model import State, Topic
+from emq_web.pages import tenant_screen
+from emq_web.pages.changes import Change, Field, back
+from emq_web.pages.gate import Visitor
+from emq_web.pages.rendering import number
+from emq_web.pages.routing import Screen, View, new_router
+from emq_web.pages.tenant_screen import Subject
+
+router = new_router()
+
+
+class Target(NamedTuple):
+    """What a rate or a pause is of: an endpoint of a tenant; with an empty `endpoint` the tenant or topic itself.
+
+    Attributes:
+        endpoint: its id.
+        name: what people call it.
+    """
+
+    of: Subject
+    endpoint: str
+    name: str
+    topic: Topic
+
+
+async def _target(
+    service: PushService, visitor: Visitor, tenant: str, endpoint: str, *, only_admin: bool = True
+) -> Target:
+    """Return what somebody wants to change. Raises unless he may.
+
+    Args:
+        only_admin: an admin alone may do this to a whole tenant.
+    """
+    visitor.check_manages(tenant)
+    of = await tenant_screen.subject(service, tenant, any_topic=visitor.sees_all)
+    if not endpoint:
+        if only_admin or not of.is_tenant:
+            visitor.check_admin()
+        return Target(of, "", of.title or of.name, of.topic)
+    found = await service.endpoints.get(tenant, endpoint)
+    topic = (await service.parts.app.catalog.some([found.topic])).get(found.topic)
+    if topic is None:
+        raise unknown_endpoint(endpoint)
+    return Target(of, endpoint, found.settings.description or endpoint, topic)
+
+
+@router.get("/tenants/{tenant}/rate")
+async def ask_rate(
+    tenant: str,
+    screen: View,
+    endpoint: str = "",
+    qps: str = "",
+) -> Response:
+    target = await _target(screen.service, screen.visitor, tenant, endpoint)
+    before, wrong = target.topic.qps, ""
+    lines = [f"Now: at most {number(before)} a second."]
+    if endpoint:
+        lines.append(f"The tenant's own rate of {number(target.of.topic.qps)} a second holds, too.")
+    try:
+        after = _qps(qps) if qps else None
+    except Invalid as exc:
+        after, wrong = None, str(exc)
+    title = f"Rate of {target.name}"
+    if after is None:
+        field = Field("qps", "New rate, a second", qps or f"{before:g}", "number", required=True)
+        change = Change(title, "rate", lines, "Go on", {"endpoint": endpoint}, [field], wrong=wrong)
+    else:
+        lines = [f"From {number(before)} to {number(after)} a second, on all hosts, within seconds."]
+        hidden = {"endpoint": endpoint, "qps": f"{after:.15g}"}
+        change = Change(title, "rate", lines, "Change the rate", hidden, confirms=True)
+    return screen.answer("change.html", of=target.of, change=change)
+
+
+@router.post("/tenants/{tenant}/rate")
+async def set_rate(tenant: str, screen: View) -> Response:
+    form = await screen.form()
+    target = await _target(screen.service, screen.visitor, tenant, form.get("endpoint", ""))
+    qps = _qps(form.get("qps", ""))
+    if target.endpoint:
+        await screen.service.endpoints.change(tenant, target.endpoint, {"qps": qps}, screen.visitor.actor)
+    elif target.of.is_tenant:
+        await screen.service.tenants.change(tenant, {"qps": qps}, screen.visitor.actor)
+    else:
+        await _change_topic(screen, tenant, "topic.changed", qps=qps)
+    return back(screen, tenant, "rate")
+
+
+def _qps(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= 1e6:
+        raise Invalid("invalid_request", f"A rate is a number above 0 and at most 1,000,000, not {text[:40]!r}.")
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- pause
+
+
+@router.get("/tenants/{tenant}/pause")
+async def ask_pause(tenant: str, screen: View, endpoint: str = "") -> Response:
+    target = await _target(screen.service, screen.visitor, tenant, endpoint, only_admin=False)
+    if target.topic.state is State.PAUSED if endpoint else target.of.paused:
+        title, button = f"Resume {target.name}", "Resume"
+        lines = [f"What waits starts again, at most {number(target.topic.qps)} a second."]
+    else:
+        title, button = f"Pause {target.name}", "Pause"
+        lines = ["What is in flight ends; nothing more starts until somebody resumes it.", "New messages wait."]
+    if target.of.is_tenant and not endpoint:
+        lines.append("This is for all its endpoints. Those that are paused or disabled by themselves stay so.")
+    hidden = {"endpoint": endpoint, "to": button.lower()}
+    change = Change(title, "pause", lines, button, hidden, confirms=True, grave=button == "Pause")
+    return screen.answer("change.html", of=target.of, change=change)
+
+
+@router.post("/tenants/{tenant}/pause")
+async def set_paused(tenant: str, screen: View) -> Response:
+    form = await screen.form()
+    target = await _target(screen.service, screen.visitor, tenant, form.get("endpoint", ""), only_admin=False)
+    to = form.get("to")
+    if to not in ("pause", "resume"):
+        raise Invalid("invalid_request", "Say whether to pause or to resume.")
+    paused = to == "pause"
+    if target.endpoint:
+        await screen.service.endpoints.set_paused(tenant, target.endpoint, paused, screen.visitor.actor)
+    elif target.of.is_tenant:
+        await screen.service.tenants.set_paused(tenant, paused, screen.visitor.actor)
+    else:
+        action, state = ("topic.paused", State.PAUSED) if paused else ("topic.resumed", State.ACTIVE)
+        await _change_topic(screen, tenant, action, state=state)
+    return back(screen, tenant, "paused" if paused else "resumed")
+
+
+async def _change_topic(screen: Screen, topic: str, action: str, **changes: Any) -> None:
+    """Change a topic that belongs to no tenant."""
+    parts, actor = screen.service.parts, screen.visitor.actor
+    await parts.app.admin.update(topic, also=lambda c: parts.audit(c, actor, action, topic, changes=changes), **changes)

@@ -1,0 +1,84 @@
+"""The hosts: how the load is shared, how each one does, and which groups have moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from emq.host.statistics import Move
+from emq.observe.snapshots import AgedSnapshot
+
+SHOWN_MOVES = 20
+"""Most moves on the page."""
+
+
+class Row(NamedTuple):
+    """A host.
+
+    Attributes:
+        share: its part of all starts a second that live hosts may make, 0 to 1; None if it is not known.
+        load: its share over an equal share; 1.0 is exactly that. None as `share`.
+        behind: True if it follows an older plan than another host.
+        troubles: what is wrong with it, in words.
+    """
+
+    host: str
+    live: bool
+    age_s: float
+    groups: int
+    quota: float
+    share: float | None
+    load: float | None
+    started_per_s: float
+    in_flight: int
+    buffered: int
+    loop_lag_s: float
+    uptime_s: float
+    behind: bool
+    troubles: list[str]
+
+
+class HostMove(NamedTuple):
+    """Groups that came to a host and left it."""
+
+    host: str
+    move: Move
+
+
+class Hosts(NamedTuple):
+    """The data of the page, hosts by name and the latest move first."""
+
+    rows: list[Row]
+    moves: list[HostMove]
+
+
+def of(seen: Sequence[AgedSnapshot]) -> Hosts:
+    """Put the snapshots of all hosts together."""
+    live = [s.host for s in seen if s.live]
+    total = sum(host.quota for host in live)
+    plan = max((host.plan for host in live), default=0)
+    rows = []
+    for s in seen:
+        host = s.host
+        share = host.quota / total if s.live and total else None
+        clock = host.clock.trouble if host.clock is not None else None
+        rows.append(
+            Row(
+                host.host,
+                s.live,
+                s.age_s,
+                host.groups,
+                host.quota,
+                share,
+                None if share is None else share * len(live),
+                host.rates.started,
+                host.in_flight,
+                host.buffered_messages,
+                host.loop_lag_s,
+                host.uptime_s,
+                s.live and host.plan < plan,
+                [text for text in (host.store_unreachable, host.database_unreachable, clock) if text],
+            )
+        )
+    moves = sorted((HostMove(s.host.host, m) for s in seen for m in s.host.moves), key=lambda m: -m.move.time)
+    return Hosts(rows, moves[:SHOWN_MOVES])

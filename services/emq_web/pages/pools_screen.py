@@ -1,0 +1,243 @@
+"""A pool of resources: what each resource may, uses and does, and how long the tasks of each type wait.
+
+All of it comes from the pool and from the snapshot that its owner writes once a second, so the page costs the same
+whatever the number of tasks. No figure of a snapshot that is too old is shown as that of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from emq_scheduling.model import Limit, Pool, Resource
+from emq_scheduling.pools.catalog import Stored
+from emq_scheduling.records.snapshot import LimitView, ResourceView, Snapshot, TypeView, limit_key
+
+from emq_web.pages.rendering import number
+from emq_web.scheduling import verdicts
+from emq_web.scheduling.verdicts import Verdict
+
+SHOWN = 100
+"""Most resources on a page."""
+
+DEEPEST = 6
+"""Steps by which a resource below others is moved in."""
+
+FULL = 0.99
+"""The part of a limit from which it counts as used up."""
+
+PERIODS = {
+    "second": "a second",
+    "minute": "a minute",
+    "hour": "an hour",
+    "day": "a day",
+    "in_flight": "at the same time",
+}
+"""Over what a limit counts, as people read it."""
+
+
+class LimitRow(NamedTuple):
+    """Attributes:
+    key: of the limit, such as "requests/second".
+    amount: units that hold now; of the pool, if nobody tells.
+    configured: units as the pool has them.
+    used: units in the present period; None if nobody tells.
+    """
+
+    key: str
+    name: str
+    per: str
+    amount: float
+    configured: float
+    used: float | None
+
+    @property
+    def part(self) -> float:
+        """The part of the amount that is used, 0 to 1."""
+        return min(1.0, (self.used or 0.0) / self.amount) if self.amount else 1.0
+
+    @property
+    def is_full(self) -> bool:
+        return self.used is not None and self.part >= FULL
+
+
+class ResourceRow(NamedTuple):
+    """Attributes:
+    depth: number of its parents, at most `DEEPEST`.
+    running, started_per_s: None if nobody tells.
+    closed: why it starts nothing; empty if it is open.
+    until: when it may be open again, in seconds since the epoch; 0 if unknown.
+    paused: by its own setting, so that somebody can resume it.
+    slowed: why its factor is below 1; empty if it is not.
+    """
+
+    name: str
+    depth: int
+    limits: list[LimitRow]
+    takes: list[str]
+    running: int | None
+    started_per_s: float | None
+    binds: str
+    closed: str
+    until: float
+    factor: float
+    paused: bool
+    slowed: str = ""
+
+
+class TypeRow(NamedTuple):
+    """Attributes:
+    view: None if nobody tells.
+    arrivals: tasks submitted in a second; None if nobody tells.
+    target_s: its longest wait; None without one.
+    is_late: its tasks wait for longer than they should.
+    """
+
+    name: str
+    priority: int
+    view: TypeView | None
+    arrivals: float | None
+    target_s: float | None
+    is_late: bool
+
+    @property
+    def tenants(self) -> list[tuple[str, int]]:
+        """The tenants with the most waiting tasks."""
+        found = {} if self.view is None else self.view.tenants
+        return sorted(found.items(), key=lambda item: -item[1])[:3]
+
+
+class PoolNow(NamedTuple):
+    """The data of a pool's page.
+
+    Attributes:
+        told: the snapshot if it is of now, else None.
+        last_at: seconds since the epoch of a snapshot that is too old to be shown; 0 for none.
+        behind: the owner follows an older version of the pool.
+        start, next: number of the first resource on the page, and of the one after its last; 0 if there is none.
+    """
+
+    name: str
+    verdict: Verdict
+    told: Snapshot | None
+    last_at: float
+    behind: bool
+    types: list[TypeRow]
+    resources: list[ResourceRow]
+    start: int
+    next: int
+    total: int
+
+
+def of(stored: Stored, snapshot: Snapshot | None, now: float, start: int = 0) -> PoolNow:
+    """Put a pool and what its owner tells together.
+
+    Args:
+        now: seconds since the epoch.
+        start: number of the first resource to show.
+    """
+    pool, verdict = stored.pool, verdicts.of(stored.pool, snapshot, now)
+    told = snapshot if snapshot is not None and not snapshot.is_stale(now) else None
+    views = {} if told is None else told.resources
+    ordered = list(tree(pool))
+    rows = [_resource(pool.resources[name], name, depth, views.get(name)) for name, depth in ordered[start:][:SHOWN]]
+    after = start + SHOWN
+    return PoolNow(
+        pool.name,
+        verdict,
+        told,
+        snapshot.at if snapshot is not None and told is None else 0.0,
+        told is not None and told.version < stored.version,
+        _types(pool, told),
+        rows,
+        start,
+        after if after < len(ordered) else 0,
+        len(ordered),
+    )
+
+
+def tree(pool: Pool) -> Iterator[tuple[str, int]]:
+    """Yield the names of all resources, each one below its parent, with the number of its parents."""
+    below: dict[str | None, list[str]] = {}
+    for name, resource in pool.resources.items():
+        below.setdefault(resource.parent, []).append(name)
+    left = [(name, 0) for name in reversed(below.get(None, []))]
+    while left:
+        name, depth = left.pop()
+        yield name, min(depth, DEEPEST)
+        left += [(each, depth + 1) for each in reversed(below.get(name, []))]
+
+
+def limits_of(resource: Resource, view: ResourceView | None) -> list[LimitRow]:
+    """Return the limits of a resource with what is used of them."""
+    seen = {} if view is None else {(each.name, each.per): each for each in view.limits}
+    return [_limit(each, seen.get((each.name, each.per))) for each in resource.limits]
+
+
+def _limit(limit: Limit, view: LimitView | None) -> LimitRow:
+    amount, used = (limit.amount, None) if view is None else (view.amount, view.used)
+    return LimitRow(limit_key(limit), limit.name, PERIODS[limit.per], amount, limit.amount, used)
+
+
+def _resource(resource: Resource, name: str, depth: int, view: ResourceView | None) -> ResourceRow:
+    limits, takes = limits_of(resource, view), list(resource.takes)
+    if view is None:
+        closed = "paused" if resource.paused else ""
+        return ResourceRow(name, depth, limits, takes, None, None, "", closed, 0.0, 1.0, resource.paused)
+    return ResourceRow(
+        name,
+        depth,
+        limits,
+        takes,
+        view.running,
+        view.started_per_s,
+        _binding(view.binds),
+        view.closed or ("paused" if resource.paused else ""),
+        view.closed_until,
+        view.factor,
+        resource.paused,
+        view.slowed,
+    )
+
+
+def _binding(text: str) -> str:
+    """Return what binds as people read it: of "requests/second of acme", "requests a second of acme"."""
+    for per, words in PERIODS.items():
+        name, mark, rest = text.partition(f"/{per}")
+        if mark:
+            return f"{name} {words}{rest}"
+    return text
+
+
+def _types(pool: Pool, told: Snapshot | None) -> list[TypeRow]:
+    views: Mapping[str, TypeView] = {} if told is None else told.types
+    arrivals = {} if told is None else told.state.arrivals
+    rows = []
+    for name, kind in sorted(pool.types.items(), key=lambda item: item[1].priority):
+        view = views.get(name)
+        late = view is not None and verdicts.is_late(kind, view)
+        come = arrivals.get(name)
+        come = None if come is None else round(come, 3)  # an average, which never quite comes down to 0
+        rows.append(TypeRow(name, kind.priority, view, come, kind.longest_wait_s, late))
+    return rows
+
+
+class Choice(NamedTuple):
+    """A limit of a resource, to choose from."""
+
+    resource: str
+    limit: Limit
+
+    @property
+    def key(self) -> str:
+        return limit_key(self.limit)
+
+    @property
+    def in_words(self) -> str:
+        return f"{self.resource}: {number(self.limit.amount)} {self.limit.name} {PERIODS[self.limit.per]}"
+
+
+def choices(pool: Pool, most: int) -> Sequence[Choice]:
+    """Return the limits of the pool's resources, in the order of the page."""
+    found = (Choice(name, limit) for name, _ in tree(pool) for limit in pool.resources[name].limits)
+    return [choice for choice, _ in zip(found, range(most), strict=False)]

@@ -1,0 +1,116 @@
+"""The paths of the pages. Each renders what a module named for its screen has put together."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import cast
+
+import fastapi
+from emq_push.service.keys import SESSION_S
+from emq_push.service.service import PushService
+from starlette.responses import Response
+
+from emq_web import problems
+from emq_web.access import Service, address_of
+from emq_web.limits import Rates
+from emq_web.pages import (
+    again,
+    endpoint_changes,
+    first_screen,
+    gate,
+    hosts_screen,
+    pool_changes,
+    pool_pages,
+    pool_topics,
+    pool_what_if,
+    tenant_pages,
+)
+from emq_web.pages.rendering import PREFIX, Files, Pages, redirect, segment
+from emq_web.pages.routing import AdminView, Rendering, View, new_router
+
+router = new_router()
+unknown = new_router()
+"""Comes last: all other paths."""
+
+
+def install(application: fastapi.FastAPI, service: PushService) -> None:
+    """Add the pages to the API's application."""
+    files = Files()
+    application.state.files = files
+    application.state.pages = Pages(service.parts.environment, files)
+    parts = (tenant_pages, endpoint_changes, again, pool_pages, pool_changes, pool_what_if)
+    for each in (router, *(part.router for part in parts), unknown):
+        application.include_router(each)
+
+    @application.get("/", include_in_schema=False)
+    async def begin(request: fastapi.Request) -> Response:
+        return redirect(request, f"{PREFIX}/")
+
+
+@router.get("/static/{name}")
+async def static(name: str, request: fastapi.Request) -> Response:
+    return cast("Files", request.app.state.files).answer(name)
+
+
+@router.get("/sign-in")
+async def sign_in_page(request: fastapi.Request, pages: Rendering, service: Service, next: str = "") -> Response:
+    with contextlib.suppress(gate.NotSignedIn):
+        await gate.visitor_of(request, service)
+        return redirect(request, gate.inner_path(next))
+    return _sign_in_page(request, pages, next)
+
+
+@router.post("/sign-in")
+async def sign_in(request: fastapi.Request, pages: Rendering, service: Service) -> Response:
+    form = await gate.form_of(request, None)
+    await gate.check_signed_out(request, service)
+    cast("Rates", request.app.state.sign_ins).take(address_of(request.scope))
+    try:
+        session = await gate.sign_in(service, form.get("key", ""))
+    except problems.Problem as exc:
+        return _sign_in_page(request, pages, form.get("next", ""), exc.detail, exc.status)
+    answer = redirect(request, gate.inner_path(form.get("next", "")))
+    answer.set_cookie(
+        gate.COOKIE,
+        session,
+        max_age=round(SESSION_S),
+        path=PREFIX,
+        secure=gate.is_secure(request),
+        httponly=True,
+        samesite="lax",
+    )
+    return answer
+
+
+def _sign_in_page(request: fastapi.Request, pages: Pages, after: str, wrong: str = "", status: int = 200) -> Response:
+    hours = round(SESSION_S / 3600)
+    return pages.answer(request, "sign_in.html", status, visitor=None, place="", next=after, wrong=wrong, hours=hours)
+
+
+@router.post("/sign-out")
+async def sign_out(screen: View) -> Response:
+    await screen.form()
+    await screen.service.keys.delete(screen.visitor.key.id, screen.visitor.actor)
+    answer = redirect(screen.request, f"{PREFIX}/sign-in")
+    answer.delete_cookie(gate.COOKIE, path=PREFIX)
+    return answer
+
+
+@router.get("/")
+async def now(screen: View) -> Response:
+    if not screen.visitor.sees_all:
+        return redirect(screen.request, f"{PREFIX}/tenants/{segment(screen.visitor.tenant)}")
+    seen = (await screen.service.hosts.now()).seen
+    of_pools = await pool_topics.pools_of(screen, first_screen.named(seen))
+    return screen.answer_either("first_screen", now=first_screen.of(seen, of_pools))
+
+
+@router.get("/hosts")
+async def hosts(screen: AdminView) -> Response:
+    found = hosts_screen.of((await screen.service.hosts.now()).seen)
+    return screen.answer_either("hosts", hosts=found)
+
+
+@unknown.get("{path:path}")
+async def no_page(path: str) -> Response:
+    raise problems.Problem(404, "", f"There is no page {PREFIX}{path[:100]}.")

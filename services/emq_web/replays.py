@@ -1,0 +1,190 @@
+"""`/v1/tenants/{tenant}/replays`: deliveries of the past that are sent again, at a rate of their own."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Literal
+
+import fastapi
+import pydantic
+from emq_push.records.replays import Replay, ReplayFilter
+from emq_push.service import replaying
+from emq_push.service.replaying import MAX_RATE_PER_S, MIN_RATE_PER_S, NewReplay
+
+from emq_web import access, forms, queries
+from emq_web.queries import Existing
+from emq_web.tenants import TenantId
+
+router = fastapi.APIRouter(prefix="/v1/tenants/{tenant}/replays", tags=["replays"])
+
+DEFAULT_RATE_PER_S = 10.0
+
+_End = Literal["dead", "delivered", "cancelled"]
+
+
+class FilterBody(forms.Body):
+    """The deliveries to take; all given conditions must hold."""
+
+    endpoint: queries.EndpointId = pydantic.Field("", description="id; empty for all endpoints of the tenant")
+    states: list[_End] = pydantic.Field(["dead"], min_length=1, max_length=3)
+    event_types: list[queries.EventType] = pydantic.Field([], max_length=20, description="a trailing * fits any ending")
+    created_gte: forms.Moment | None = None
+    created_lt: forms.Moment | None = None
+
+
+class ReplayBody(forms.Body):
+    """A replay to create."""
+
+    filter: FilterBody
+    rate_per_s: float = pydantic.Field(
+        DEFAULT_RATE_PER_S, ge=MIN_RATE_PER_S, le=MAX_RATE_PER_S, description="most deliveries put back in a second"
+    )
+    priority: str = pydantic.Field(
+        "", max_length=32, pattern=r"^[!-~]*$", description="one of the endpoint's; empty for their own"
+    )
+    dry_run: bool = pydantic.Field(False, description="count only, and create nothing")
+
+    @property
+    def wanted(self) -> NewReplay:
+        since, until = queries.us(self.filter.created_gte, 0), queries.us(self.filter.created_lt, 1 << 62)
+        states, types = tuple(self.filter.states), tuple(self.filter.event_types)
+        return NewReplay(
+            ReplayFilter(self.filter.endpoint, states, types, since, until), self.rate_per_s, self.priority
+        )
+
+
+class FilterShown(forms.Shown):
+    """The deliveries that a replay takes."""
+
+    endpoint: str
+    states: list[str]
+    event_types: list[str]
+    created_gte: datetime.datetime | None
+    created_lt: datetime.datetime | None
+
+
+class ReplayShown(forms.Shown):
+    """A replay and its progress."""
+
+    id: str
+    state: Literal["running", "paused", "cancelled", "done"]
+    filter: FilterShown
+    rate_per_s: float
+    priority: str
+    total: int = pydantic.Field(description="deliveries that it had to take at its start")
+    total_is_exact: bool = pydantic.Field(description="false if there were more than `total`")
+    replayed: int = pydantic.Field(description="deliveries put back so far")
+    left_out: int = pydantic.Field(
+        description="deliveries whose payload or endpoint is gone, or that changed meanwhile"
+    )
+    trouble: str = pydantic.Field(description="why it does not go on; empty if it does")
+    created: datetime.datetime
+    changed: datetime.datetime
+
+
+class ReplayPage(forms.Shown):
+    """Replays, the newest first."""
+
+    data: list[ReplayShown]
+    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
+
+
+class Counted(forms.Shown):
+    """What a replay would take now."""
+
+    total: int
+    total_is_exact: bool = pydantic.Field(description="false if there are more than `total`")
+
+
+def shown(replay: Replay) -> ReplayShown:
+    body = replay.body
+    chosen = body.filter
+    filter_ = FilterShown(
+        endpoint=chosen.endpoint,
+        states=list(chosen.states),
+        event_types=list(chosen.event_types),
+        created_gte=forms.time_or_none(chosen.since_us),
+        created_lt=forms.time(chosen.until_us),
+    )
+    state = replaying.shown_state(replay)
+    return ReplayShown.model_validate(
+        {
+            "id": replay.id,
+            "state": state,
+            "filter": filter_,
+            "rate_per_s": body.rate_per_s,
+            "priority": body.priority,
+            "total": body.total,
+            "total_is_exact": body.is_total_exact,
+            "replayed": body.replayed,
+            "left_out": body.left_out,
+            "trouble": body.trouble if state == "running" else "",
+            "created": forms.time(replay.created_us),
+            "changed": forms.time(replay.changed_us),
+        }
+    )
+
+
+@router.post("", status_code=202, responses={200: {"model": Counted, "description": "dry run"}})
+async def create_replay(
+    tenant: TenantId,
+    caller: access.Manager,
+    __: Existing,
+    service: access.Service,
+    body: ReplayBody,
+    response: fastapi.Response,
+) -> ReplayShown | Counted:
+    """Send deliveries of the past again. With `dry_run`, count them and create nothing."""
+    if body.dry_run:
+        response.status_code = 200
+        counted = await service.replays.count(tenant, body.wanted)
+        return Counted(total=counted.n, total_is_exact=counted.exact)
+    return shown(await service.replays.create(tenant, body.wanted, caller.actor))
+
+
+@router.get("")
+async def list_replays(
+    tenant: TenantId,
+    _: access.Reader,
+    __: Existing,
+    service: access.Service,
+    query: Annotated[queries.ListQuery, fastapi.Query()],
+) -> ReplayPage:
+    """List replays, the newest first."""
+    page = await service.replays.page(tenant, query.limit, query.cursor)
+    return ReplayPage(data=[shown(each) for each in page.rows], next=page.next or None)
+
+
+ReplayId = Annotated[str, fastapi.Path(max_length=80)]
+
+
+@router.get("/{replay}")
+async def get_replay(
+    tenant: TenantId, replay: ReplayId, _: access.Reader, __: Existing, service: access.Service
+) -> ReplayShown:
+    """Show a replay and its progress."""
+    return shown(await service.replays.get(tenant, replay))
+
+
+@router.post("/{replay}:pause")
+async def pause_replay(
+    tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
+) -> ReplayShown:
+    """Let a replay rest. What it has put back so far is sent."""
+    return shown(await service.replays.pause(tenant, replay, caller.actor))
+
+
+@router.post("/{replay}:resume")
+async def resume_replay(
+    tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
+) -> ReplayShown:
+    """Let a paused replay go on where it was."""
+    return shown(await service.replays.resume(tenant, replay, caller.actor))
+
+
+@router.post("/{replay}:cancel")
+async def cancel_replay(
+    tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
+) -> ReplayShown:
+    """End a replay. What it has put back so far is sent."""
+    return shown(await service.replays.cancel(tenant, replay, caller.actor))

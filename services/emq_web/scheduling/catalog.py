@@ -1,0 +1,166 @@
+"""`/v1/pools` and `/v1/pools/{pool}`."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Any, NamedTuple
+
+import fastapi
+import msgspec
+import pydantic
+from emq_push.records import cursors
+from emq_scheduling.model import Pool
+from emq_scheduling.pools import documents
+from emq_scheduling.pools.catalog import Stored
+
+from emq import errors
+from emq.topics.inputs import shown as in_text
+from emq_web import forms, versions
+from emq_web.scheduling import access, schemas, verdicts
+from emq_web.scheduling.desk import Changed, PoolDesk
+
+router = fastapi.APIRouter(prefix="/v1/pools", tags=["pools"])
+
+OTHER_VERSION: dict[int | str, dict[str, Any]] = {412: {"description": "the pool has another version"}}
+
+
+class PoolSummary(forms.Shown):
+    """A pool, and how it does."""
+
+    name: str
+    version: int
+    changed: datetime.datetime
+    resources: int
+    types: int
+    state: verdicts.State = pydantic.Field(description='"unknown" while no host schedules the pool')
+    verdict: str = pydantic.Field(description="one line for people")
+    waiting: int | None = pydantic.Field(description="tasks that have not started; null while unknown")
+    started_per_s: int | None = pydantic.Field(description="in the last second; null while unknown")
+
+
+class PoolPage(forms.Shown):
+    """Pools by name."""
+
+    data: list[PoolSummary]
+    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
+
+
+class PoolShown(forms.Shown):
+    """A pool as it is stored."""
+
+    name: str
+    version: int = pydantic.Field(description="grows with each change; the ETag")
+    changed: datetime.datetime
+    warnings: list[str] = pydantic.Field(description="what is legal, but odd")
+    pool: dict[str, Any] = pydantic.Field(description="what a PUT takes; values at their defaults are left out")
+
+
+class Summaries(NamedTuple):
+    """A page of pools; `next` is empty on the last one."""
+
+    rows: list[PoolSummary]
+    next: str
+
+
+async def summaries(desk: PoolDesk, limit: int, after: str) -> Summaries:
+    """Return pools by name, each with one line that says how it does."""
+    found = await desk.catalog.list(after, limit + 1)
+    page, more = found[:limit], found[limit:]
+    snapshots = await desk.snapshots.some([each.pool.name for each in page])
+    now, rows = desk.now(), []
+    for stored in page:
+        pool, snapshot = stored.pool, snapshots.get(stored.pool.name)
+        verdict = verdicts.of(pool, snapshot, now)
+        state = None if snapshot is None or snapshot.is_stale(now) else snapshot.state
+        rows.append(
+            PoolSummary(
+                name=pool.name,
+                version=stored.version,
+                changed=forms.time(stored.changed_us),
+                resources=len(pool.resources),
+                types=len(pool.types),
+                state=verdict.state,
+                verdict=verdict.text,
+                waiting=None if state is None else sum(state.waiting.values()),
+                started_per_s=None if state is None else sum(state.started.values()),
+            )
+        )
+    return Summaries(rows, page[-1].pool.name if more else "")
+
+
+def shown(stored: Stored, warnings: list[str]) -> PoolShown:
+    """Return a pool as answers show it."""
+    return PoolShown(
+        name=stored.pool.name,
+        version=stored.version,
+        changed=forms.time(stored.changed_us),
+        warnings=warnings,
+        pool=msgspec.to_builtins(stored.pool),
+    )
+
+
+def answer(changed: Changed, response: fastapi.Response) -> PoolShown:
+    """Return the answer to a change, and note version and status in the response."""
+    response.status_code = 201 if changed.is_new else 200
+    response.headers["ETag"] = versions.etag(changed.stored.version)
+    return shown(changed.stored, [*changed.warnings])
+
+
+@router.get("")
+async def list_pools(
+    desk: access.Desk,
+    _: access.Submitter,
+    limit: forms.Limit = forms.DEFAULT_LIMIT,
+    cursor: forms.Cursor = "",
+) -> PoolPage:
+    """List pools by name, each with one line that says how it does."""
+    after = str(cursors.decode_marked("pools", cursor, str)[0]) if cursor else ""
+    page = await summaries(desk, limit, after)
+    return PoolPage(data=page.rows, next=cursors.encode((cursors.mark("pools"), page.next)) if page.next else None)
+
+
+@router.put(
+    "/{pool}",
+    responses={201: {"model": PoolShown, "description": "created"}, **OTHER_VERSION},
+    openapi_extra=schemas.body(schemas.of(Pool)),
+)
+async def put_pool(
+    pool: access.PoolName,
+    request: fastapi.Request,
+    response: fastapi.Response,
+    desk: access.Desk,
+    caller: access.Admin,
+    match: versions.Match = "",
+    none_match: versions.NoneMatch = "",
+) -> PoolShown:
+    """Create a pool, or change it as a whole: what the body leaves out gets its default.
+
+    The owner of the pool follows within about a second. Use the counts that it has kept: a lower limit holds at once.
+    """
+    version, source = versions.wanted(match, none_match), f"pool {in_text(pool)}"
+    wanted = documents.read(await schemas.read(request), source)
+    if wanted.name != pool:
+        raise errors.InvalidPool(f"{source}: the body has the name {in_text(wanted.name)}; make it that of the path")
+    return answer(await desk.put(wanted, version, caller.actor), response)
+
+
+@router.get("/{pool}")
+async def get_pool(
+    pool: access.PoolName, response: fastapi.Response, desk: access.Desk, _: access.Submitter
+) -> PoolShown:
+    """Show a pool as it is stored. The ETag of the answer is for `If-Match`."""
+    stored = await desk.catalog.get(pool)
+    response.headers["ETag"] = versions.etag(stored.version)
+    return shown(stored, await desk.warnings(stored.pool))
+
+
+@router.delete("/{pool}", status_code=204, response_model=None, responses=OTHER_VERSION)
+async def delete_pool(
+    pool: access.PoolName,
+    desk: access.Desk,
+    caller: access.Admin,
+    version: versions.Version,
+    force: Annotated[bool, fastapi.Query(description="also if tasks wait; they wait on")] = False,
+) -> None:
+    """Delete a pool. Tasks that wait are not lost: they go on if a pool of the name is created again."""
+    await desk.delete(pool, version, caller.actor, force=force)

@@ -1,0 +1,246 @@
+"""`/v1/pools/{pool}/resources`, `types`, `calendars`, `tenants`: live changes of one entry, by name.
+
+A change of an entry is a change of its pool: the answer shows the pool's new version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import fastapi
+import msgspec
+import pydantic
+from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
+from emq_scheduling.pools import documents
+
+from emq import errors
+from emq.topics.inputs import shown as in_text
+from emq_web import forms, versions
+from emq_web.problems import Problem
+from emq_web.scheduling import access, schemas
+from emq_web.scheduling.catalog import OTHER_VERSION
+from emq_web.scheduling.desk import Changed, PoolDesk
+
+router = fastapi.APIRouter(prefix="/v1/pools/{pool}", tags=["pools"])
+
+Name = Annotated[str, fastapi.Path(max_length=100, description="the entry's name")]
+
+
+class PartShown(forms.Shown):
+    """An entry of a pool."""
+
+    name: str
+    version: int = pydantic.Field(description="of the pool; the ETag")
+    value: dict[str, Any] = pydantic.Field(description="what a PUT takes; values at their defaults are left out")
+
+
+class PartChanged(PartShown):
+    """An entry of a pool after a change."""
+
+    warnings: list[str] = pydantic.Field(description="what is legal, but odd, of the pool")
+
+
+class PartDeleted(forms.Shown):
+    """The pool without an entry."""
+
+    version: int = pydantic.Field(description="of the pool; the ETag")
+    warnings: list[str] = pydantic.Field(description="what is legal, but odd, of the pool")
+
+
+class Table:
+    """The entries of one kind.
+
+    Args:
+        field: of the pool.
+        what: an entry in words.
+        kind: its struct.
+    """
+
+    def __init__(self, field: str, what: str, kind: type[msgspec.Struct]) -> None:
+        self.field = field
+        self.what = what
+        self.kind = kind
+
+    def entry(self, pool: Pool, name: str) -> msgspec.Struct:
+        """Return an entry. Raises `Problem` if there is none of the name."""
+        found: msgspec.Struct | None = getattr(pool, self.field).get(name)
+        if found is None:
+            known = list(getattr(pool, self.field))
+            there = f"it has {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}" if known else "it has none"
+            text = f"pool {pool.name!r} has no {self.what} {in_text(name)}; {there}"
+            raise Problem(404, f"unknown_{self.what}", text)
+        return found
+
+    def source(self, pool: str, name: str) -> str:
+        """Return how errors begin that are about an entry."""
+        return f"pool {in_text(pool)}: {self.what} {in_text(name)}"
+
+    def read(self, values: object, pool: str, name: str) -> msgspec.Struct:
+        """Return the values of a body as an entry. Raises `InvalidPool`."""
+        return schemas.converted(documents.expanded_entry(self.field, values), self.kind, self.source(pool, name))
+
+    def with_entry(self, pool: Pool, name: str, entry: msgspec.Struct) -> Pool:
+        """Return the pool with an entry added or replaced."""
+        return msgspec.structs.replace(pool, **{self.field: {**getattr(pool, self.field), name: entry}})
+
+    def without(self, pool: Pool, name: str) -> Pool:
+        """Return the pool without an entry. Raises `Problem` if there is none of the name, or others need it."""
+        self.entry(pool, name)
+        if users := self._users(pool, name):
+            listed = f"{', '.join(users[:8])}{', ...' if len(users) > 8 else ''}"
+            raise Problem(409, "in_use", f"{self.source(pool.name, name)} is used by {listed}; change these first")
+        left = {key: value for key, value in getattr(pool, self.field).items() if key != name}
+        return msgspec.structs.replace(pool, **{self.field: left})
+
+    def _users(self, pool: Pool, name: str) -> list[str]:
+        uses: dict[str, Callable[[Resource], bool]] = {
+            "resources": lambda each: each.parent == name,
+            "types": lambda each: name in each.takes,
+            "calendars": lambda each: each.calendar == name,
+        }
+        used = uses.get(self.field)
+        return [] if used is None else [key for key, each in pool.resources.items() if used(each)]
+
+
+RESOURCES = Table("resources", "resource", Resource)
+TABLES = (
+    RESOURCES,
+    Table("types", "type", TaskType),
+    Table("calendars", "calendar", Calendar),
+    Table("tenants", "tenant", Tenant),
+)
+
+
+def _answer(table: Table, name: str, changed: Changed, response: fastapi.Response) -> PartChanged:
+    response.headers["ETag"] = versions.etag(changed.stored.version)
+    value = msgspec.to_builtins(table.entry(changed.stored.pool, name))
+    return PartChanged(name=name, version=changed.stored.version, value=value, warnings=[*changed.warnings])
+
+
+async def set_paused(
+    desk: PoolDesk, pool: str, resource: str, paused: bool, actor: str, version: int | None = None
+) -> Changed:
+    """Pause or resume a resource, and what is below it."""
+
+    def change(found: Pool) -> Pool:
+        entry = RESOURCES.entry(found, resource)
+        return RESOURCES.with_entry(found, resource, msgspec.structs.replace(entry, paused=paused))
+
+    return await desk.change(pool, change, version, actor)
+
+
+def _add(table: Table) -> None:
+    """Add the operations of one kind of entries."""
+    path = f"/{table.field}/{{name:path}}"
+    made: dict[int | str, dict[str, Any]] = {201: {"model": PartChanged, "description": "created"}}
+
+    @router.put(
+        path,
+        name=f"Put {table.what}",
+        operation_id=f"put_{table.what}",
+        responses={**made, **OTHER_VERSION},
+        openapi_extra=schemas.body(schemas.of(table.kind)),
+    )
+    async def put(
+        pool: access.PoolName,
+        name: Name,
+        request: fastapi.Request,
+        response: fastapi.Response,
+        desk: access.Desk,
+        caller: access.Admin,
+        version: versions.Version,
+    ) -> PartChanged:
+        """Create an entry, or change it as a whole: what the body leaves out gets its default."""
+        entry = table.read(await schemas.read(request), pool, name)
+        is_new: list[bool] = []
+
+        def change(found: Pool) -> Pool:
+            is_new[:] = [name not in getattr(found, table.field)]
+            return table.with_entry(found, name, entry)
+
+        answer = _answer(table, name, await desk.change(pool, change, version, caller.actor), response)
+        response.status_code = 201 if is_new[0] else 200
+        return answer
+
+    @router.patch(
+        path,
+        name=f"Change {table.what}",
+        operation_id=f"change_{table.what}",
+        responses=OTHER_VERSION,
+        openapi_extra=schemas.body(schemas.of(table.kind, partial=True)),
+    )
+    async def patch(
+        pool: access.PoolName,
+        name: Name,
+        request: fastapi.Request,
+        response: fastapi.Response,
+        desk: access.Desk,
+        caller: access.Admin,
+        version: versions.Version,
+    ) -> PartChanged:
+        """Change an entry: what the body leaves out stays; a list or a table that it has replaces the former."""
+        given = await schemas.read(request)
+        if not isinstance(given, dict):
+            source = table.source(pool, name)
+            raise errors.InvalidPool(f"{source}: the body must be an object with the fields to change")
+
+        def change(found: Pool) -> Pool:
+            values = {**msgspec.to_builtins(table.entry(found, name)), **given}
+            return table.with_entry(found, name, table.read(values, pool, name))
+
+        return _answer(table, name, await desk.change(pool, change, version, caller.actor), response)
+
+    @router.get(path, name=f"Get {table.what}", operation_id=f"get_{table.what}")
+    async def get(
+        pool: access.PoolName, name: Name, response: fastapi.Response, desk: access.Desk, _: access.Submitter
+    ) -> PartShown:
+        """Show an entry as it is stored."""
+        stored = await desk.catalog.get(pool)
+        response.headers["ETag"] = versions.etag(stored.version)
+        value = msgspec.to_builtins(table.entry(stored.pool, name))
+        return PartShown(name=name, version=stored.version, value=value)
+
+    @router.delete(path, name=f"Delete {table.what}", operation_id=f"delete_{table.what}", responses=OTHER_VERSION)
+    async def delete(
+        pool: access.PoolName,
+        name: Name,
+        response: fastapi.Response,
+        desk: access.Desk,
+        caller: access.Admin,
+        version: versions.Version,
+    ) -> PartDeleted:
+        """Delete an entry that no resource uses. What runs ends, and no waiting task is lost; warnings name those."""
+        changed = await desk.change(pool, lambda found: table.without(found, name), version, caller.actor)
+        response.headers["ETag"] = versions.etag(changed.stored.version)
+        return PartDeleted(version=changed.stored.version, warnings=[*changed.warnings])
+
+
+@router.post("/resources/{name:path}:pause", responses=OTHER_VERSION)
+async def pause_resource(
+    pool: access.PoolName,
+    name: Name,
+    response: fastapi.Response,
+    desk: access.Desk,
+    caller: access.Admin,
+    version: versions.Version,
+) -> PartChanged:
+    """Start nothing more on a resource and what is below it. What runs ends; what waits goes to others."""
+    return _answer(RESOURCES, name, await set_paused(desk, pool, name, True, caller.actor, version), response)
+
+
+@router.post("/resources/{name:path}:resume", responses=OTHER_VERSION)
+async def resume_resource(
+    pool: access.PoolName,
+    name: Name,
+    response: fastapi.Response,
+    desk: access.Desk,
+    caller: access.Admin,
+    version: versions.Version,
+) -> PartChanged:
+    """Start tasks on a paused resource again."""
+    return _answer(RESOURCES, name, await set_paused(desk, pool, name, False, caller.actor, version), response)
+
+
+for _table in TABLES:
+    _add(_table)

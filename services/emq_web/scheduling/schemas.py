@@ -1,0 +1,75 @@
+"""What bodies and answers hold of `emq_scheduling.model`, for the OpenAPI document, and how bodies are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import fastapi
+import msgspec
+
+from emq import errors
+from emq.topics import documents
+from emq_web.problems import Problem
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_REF = "#/parts/{name}"
+_decode = msgspec.json.Decoder().decode
+
+
+def of(kind: type[msgspec.Struct], *, without: tuple[str, ...] = (), partial: bool = False) -> dict[str, Any]:
+    """Return the JSON schema of a struct, with what it refers to written out.
+
+    Args:
+        without: fields that the body does not have.
+        partial: the body has any of the fields.
+    """
+    [_], parts = msgspec.json.schema_components([kind], ref_template=_REF)
+    found: dict[str, Any] = _written_out(parts[kind.__name__], parts)
+    found["properties"] = {name: each for name, each in found["properties"].items() if name not in without}
+    required = [name for name in found.pop("required", []) if name not in without]
+    if partial:
+        for each in found["properties"].values():
+            each.pop("default", None)
+    elif required:
+        found["required"] = required
+    return found
+
+
+def _written_out(value: Any, parts: Mapping[str, Any]) -> Any:
+    if isinstance(value, dict):
+        if "$ref" in value:
+            return _written_out(parts[value["$ref"].rpartition("/")[2]], parts)
+        return {key: _written_out(each, parts) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_written_out(each, parts) for each in value]
+    return value
+
+
+def body(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an operation adds to the OpenAPI document for its body."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+async def read(request: fastapi.Request) -> Any:
+    """Return the values of a body.
+
+    Raises:
+        Problem: it is not JSON.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Problem(415, "", "send the body as application/json")
+    try:
+        return _decode(await request.body())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        raise Problem(400, "invalid_json", "the body is not valid JSON") from None
+
+
+def converted(values: object, kind: type[T], source: str) -> T:
+    """Return the values of a body as a struct.
+
+    Raises:
+        InvalidPool: they do not fit; the text names the place.
+    """
+    return documents.converted(values, kind, source, errors.InvalidPool)

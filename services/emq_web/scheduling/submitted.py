@@ -1,0 +1,97 @@
+"""The body of a POST of tasks: how it is read, what is checked, and how the OpenAPI document describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+import msgspec
+from emq_push.service.incoming import END, MOST, Id, Key
+from emq_scheduling.pools import rules
+from emq_scheduling.submitting import Submission
+from msgspec import Meta
+
+from emq import errors
+from emq.topics.inputs import shown
+from emq.topics.model import MAX_DELAY_S
+from emq_web.one_or_many import OneOrMany
+
+Units = Annotated[float, Meta(ge=0, le=1e15)]
+Label = Annotated[str, Meta(min_length=1, max_length=rules.MAX_LABEL_BYTES)]
+
+
+class TaskBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A task.
+
+    Attributes:
+        payload: JSON, handed to the performer byte by byte as it was given.
+        id: the caller's own; None to have one made. Repeat a request with the same id after an answer 503.
+        tenant: tenants with waiting tasks share the resources by their weights; empty for none.
+        key: tasks of one type, tenant and key run one at a time, in order.
+        deadline_s: seconds within which the task must have been done, instead of the type's `longest_wait_s`.
+        zone: the recipient's time zone, by which the hours of the type count.
+        costs: units by limit name that it is charged at its start, instead of those of its type.
+        keep: let tasks of the key keep to one resource while that has room soon.
+        reply_to: a topic to which the result is published.
+    """
+
+    type: Annotated[str, Meta(min_length=1, max_length=rules.MAX_NAME_BYTES)]
+    payload: msgspec.Raw
+    id: Id | None = None
+    tenant: Annotated[str, Meta(max_length=rules.MAX_TENANT_BYTES)] = ""
+    key: Key | None = None
+    deadline_s: Annotated[float, Meta(gt=0, le=MAX_DELAY_S)] | None = None
+    zone: Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9_+/-]+" + END)] | None = None
+    costs: Annotated[dict[Label, Units], Meta(max_length=20)] | None = None
+    keep: bool = False
+    reply_to: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x20\x7f]+" + END)] | None = None
+
+    def submission(self) -> Submission:
+        """Return the task to submit.
+
+        Raises:
+            InvalidPool: the tenant cannot have this name.
+            InvalidMessage: there is no such zone.
+        """
+        if self.tenant:
+            rules.check_tenant(self.tenant)
+        if self.zone is not None:
+            try:
+                ZoneInfo(self.zone)
+            except (LookupError, ValueError, OSError):
+                text = f"zone {shown(self.zone)} is not known; give an IANA name such as Europe/Berlin"
+                raise errors.InvalidMessage(text) from None
+        return Submission(
+            self.type,
+            bytes(self.payload),
+            self.tenant,
+            self.key,
+            self.id,
+            self.deadline_s,
+            self.zone,
+            self.costs,
+            self.keep,
+            self.reply_to,
+        )
+
+
+class Tasks(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Tasks of one request."""
+
+    tasks: Annotated[list[TaskBody], Meta(min_length=1, max_length=MOST)]
+
+
+_bodies = OneOrMany(TaskBody, Tasks, "tasks")
+
+
+def read(body: bytes) -> tuple[Sequence[TaskBody], bool]:
+    """Return the tasks of a body, and whether it has a single one.
+
+    Raises:
+        Problem: the body is not JSON, or does not fit.
+    """
+    return _bodies.read(body)
+
+
+SCHEMA = _bodies.schema()

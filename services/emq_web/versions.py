@@ -1,0 +1,54 @@
+"""Which version of a tenant, endpoint or pool a request means: `If-Match` and `If-None-Match`, as RFC 9110 has them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import fastapi
+
+from emq_web.problems import Problem
+
+Match = Annotated[
+    str,
+    fastapi.Header(alias="If-Match", max_length=40, description='change only this version, such as "7"; the ETag'),
+]
+NoneMatch = Annotated[
+    str, fastapi.Header(alias="If-None-Match", max_length=40, description="* to create, and never to change")
+]
+
+
+def etag(version: int) -> str:
+    """Return the ETag of a version."""
+    return f'"{version}"'
+
+
+def wanted(match: str, none_match: str = "") -> int | None:
+    """Return the version that what is changed must have; 0 if it must not exist, None for any.
+
+    Raises:
+        Problem: a header cannot be read.
+    """
+    if none_match:
+        if none_match.strip() != "*" or match:
+            raise Problem(422, "invalid_request", "If-None-Match takes * alone, and no If-Match beside it")
+        return 0
+    text = match.strip()
+    if not text:
+        return None
+    digits = text.removeprefix("W/").strip('"')
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise Problem(422, "invalid_request", f'If-Match {match[:40]!r} is not an ETag, such as "7"')
+    return int(digits)
+
+
+async def version_of(match: Match = "") -> int | None:
+    """Return the version that a change is for; see `wanted`."""
+    return wanted(match)
+
+
+def tag(response: fastapi.Response, version: int) -> None:
+    """Give an answer the ETag of a version."""
+    response.headers["ETag"] = etag(version)
+
+
+Version = Annotated[int | None, fastapi.Depends(version_of)]

@@ -1,0 +1,261 @@
+"""The cap holds (Q): count starts in aligned seconds, and for smooth topics in every second, beginning anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from emq.topics import budgets, shares
+from emq.topics.model import MICRO, Topic
+from emq.trail import events
+from emq_spark.audit import local_rows
+from emq_spark.audit.events import only
+from emq_spark.audit.findings import found_in
+
+
+class Cap(NamedTuple):
+    """The cap on starts of all groups of a topic (`group` -1), or of all topics of a budget (`BUDGET`).
+
+    A group has no cap of its own: the groups of a topic on one host draw from one counter.
+
+    Attributes:
+        whole, part, phase: the quota is `whole` starts a second plus `part` millionths of one, dealt out from `phase`
+            on, see `emq.topics.shares`.
+        most: most starts in any second of a smooth topic; 0 if aligned seconds count.
+    """
+
+    topic: str
+    group: int
+    whole: int
+    part: int
+    most: int
+    phase: int = 0
+
+
+BUDGET: Final = -2
+"""Stands for all topics that share the budget of a topic, in the place of a group."""
+
+_CAPS: Final = "topic string, `group` int, whole long, part long, most long, phase long"
+
+Catalog = Sequence[Topic]
+
+
+def of_catalogs(catalogs: Sequence[Catalog]) -> list[Cap]:
+    """Return the highest caps in these catalogs.
+
+    No trail tells when a quota changed, and hosts learn of a change at different times, so the highest cap counts
+    throughout. A topic's cap holds for the sum of its groups in every second, also while the number of groups changes.
+    """
+    highest: dict[tuple[str, int], Cap] = {}
+    for topics in catalogs:
+        for cap in (cap for topic in topics for cap in _of_topic(topic)):
+            other = highest.get((cap.topic, cap.group), cap)
+            highest[cap.topic, cap.group] = _higher(cap, other)
+    return list(highest.values())
+
+
+def _of_topic(topic: Topic) -> Iterator[Cap]:
+    smooth = topic.options.pacing == "smooth"
+    burst = shares.smooth_burst(topic.division, topic.options.burst)
+    most = math.floor(topic.qps + burst + 1e-9) if smooth else 0
+    total = topic.division.total
+    yield Cap(topic.name, -1, *divmod(total.num, MICRO), most, total.phase)
+    if topic.shared_s:
+        yield Cap(topic.name, BUDGET, *divmod(total.num, MICRO), 0, total.phase)
+
+
+def charges(catalogs: Sequence[Catalog]) -> list[tuple[str, str]]:
+    """Return each topic with each budget in which its starts count, by the latest catalog that has the topic."""
+    found: dict[str, list[str]] = {}
+    for topics in reversed(catalogs):
+        known = {topic.name: topic for topic in topics}
+        for topic in topics:
+            own = [topic.name] if topic.shared_s else []
+            found[topic.name] = own + budgets.above(topic, known)
+    return sorted((topic, budget) for topic, names in found.items() for budget in names)
+
+
+def with_budgets(spark: SparkSession, rows: DataFrame, charged: Sequence[tuple[str, str]]) -> DataFrame:
+    """Return the rows, and a copy of each for each budget of its topic, as of that topic and the group `BUDGET`."""
+    if not charged:
+        return rows
+    pairs = F.broadcast(local_rows.frame(spark, charged, "topic string, budget string"))
+    copies = rows.join(pairs, "topic").withColumns({"topic": F.col("budget"), "group": F.lit(BUDGET)}).drop("budget")
+    return rows.unionByName(copies)
+
+
+def _higher(one: Cap, other: Cap) -> Cap:
+    if one == other:
+        return one
+    quotas = [(cap.whole, cap.part, cap.phase) for cap in (one, other)]
+    whole, part, phase = max(quotas)
+    if part and quotas[0] != quotas[1]:
+        whole, part, phase = whole + 1, 0, 0  # in some seconds the lower quota allows one more than the higher one
+    # Where the pacing changed, a sliding second can contain the end of one aligned second and the begin of the next.
+    aligned = 0 if bool(one.most) == bool(other.most) else 2 * (whole + 1)
+    return Cap(one.topic, one.group, whole, part, max(one.most, other.most, aligned), phase)
+
+
+def frame(spark: SparkSession, caps: Sequence[Cap]) -> DataFrame:
+    """Return the caps as a small data frame."""
+    return local_rows.frame(spark, caps, _CAPS)
+
+
+def unknown(seconds: DataFrame, caps: DataFrame) -> int:
+    """Return the number of groups that started a message and have no cap."""
+    whole = F.broadcast(caps.where(F.col("group") == -1).select("topic"))
+    started = only(seconds, events.STARTED).join(whole, "topic", "left_anti")
+    return started.select("topic", "group").distinct().count()
+
+
+def exceeded(seconds: DataFrame, caps: DataFrame) -> DataFrame:
+    """Find the seconds with more starts than the rule of the counter allows (`emq.trail.checks.window_allowance`).
+
+    Args:
+        seconds: starts counted by topic, group and second, see `emq_spark.audit.seconds`.
+    """
+    in_windows = F.broadcast(caps.where(F.col("most") == 0))
+    mine = only(seconds, events.STARTED).select("topic", _place(), "second", "source", "n")
+    by_place = mine.groupBy("topic", "group", "second").agg(
+        F.sum("n").alias("n"), (F.min("source") < F.max("source")).alias("moved")
+    )
+    judged = by_place.join(in_windows, ["topic", "group"])
+    return judged.withColumn("allowed", _allowed("second")).where(F.col("n") > F.col("allowed"))
+
+
+def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Report the seconds in which only one host started, and those that no difference of two clocks explains.
+
+    Args:
+        over: see `exceeded`.
+        starts: started rows.
+        slack_us: microseconds by which the clocks of two hosts may differ.
+    """
+    clear = over.where(~F.col("moved")).select("topic", "group", "second", "n", "allowed")
+    doubtful = over.where(F.col("moved"))
+    broken = clear.unionByName(_beyond_slack(doubtful, starts, slack_us))
+    return found_in(
+        broken,
+        *("Q", "aligned second", "topic"),
+        at_us=F.col("second") * MICRO,
+        text=F.concat(
+            F.format_string("%d started in second %d, %d allowed", "n", "second", "allowed"),
+            F.when(F.col("group") == BUDGET, " to all topics of its budget").otherwise(""),
+        ),
+    )
+
+
+def _place() -> Column:
+    """Return the place of whose cap a row counts: its topic, or the budget."""
+    return F.when(F.col("group") == BUDGET, F.col("group")).otherwise(F.lit(-1)).alias("group")
+
+
+def _allowed(second: str) -> Column:
+    return F.expr(f"whole + (part * ({second} + 1) + phase) div {MICRO} - (part * {second} + phase) div {MICRO}")
+
+
+def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Keep the seconds that no difference of two clocks explains. They are few, because groups seldom move."""
+    around = doubtful.select(
+        "topic", "group", "second", "n", "allowed", F.expr("struct(whole, part, phase)").alias("cap")
+    )
+    joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
+    return joined.groupBy("topic", "group", "second").applyInArrow(_judge(slack_us), _SECONDS)
+
+
+def _near(starts: DataFrame) -> DataFrame:
+    """Repeat each start for each second at most two seconds away."""
+    beside = F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")
+    return starts.select("topic", _place(), "source", "time_us").withColumn("second", F.explode(beside))
+
+
+def _explained(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Find the stretches that a difference of clocks explains: topic, group, at."""
+    around = over.select("topic", "group", "at", "most", F.expr(f"at div {MICRO}").alias("second"))
+    joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
+    return joined.groupBy("topic", "group", "at").applyInArrow(_judge_stretch(slack_us), _STRETCHES)
+
+
+_STRETCHES: Final = "topic string, `group` int, at long"
+
+
+def _judge_stretch(slack_us: int) -> Any:
+    """Return a function that keeps one row of an explained stretch and none of another; it runs in a Python worker.
+
+    The function gets the stretch with the starts around it.
+    """
+
+    def judge(key: Any, table: Any) -> Any:
+        from emq.trail import skew
+
+        found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
+        from_us, most = key[2].as_py() - MICRO + 1, table["most"][0].as_py()
+        is_explained = skew.explains_stretch(found, from_us, most, slack_us)
+        return table.select(["topic", "group", "at"]).slice(0, int(is_explained))
+
+    return judge
+
+
+_SECONDS: Final = "topic string, `group` int, second long, n long, allowed long"
+
+
+def _judge(slack_us: int) -> Any:
+    """Return a function that judges one second by its starts and those around it; it runs in a Python worker."""
+
+    def judge(key: Any, table: Any) -> Any:
+        from emq.trail import skew
+
+        second = key[2].as_py()
+        cap = table["cap"][0].as_py()
+
+        def allowed_in(each: int) -> int:
+            before = cap["part"] * each + cap["phase"]
+            return int(cap["whole"] + (before + cap["part"]) // MICRO - before // MICRO)
+
+        found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
+        names = ["topic", "group", "second", "n", "allowed"]
+        keep = 0 if skew.explains_second(found, second, allowed_in, slack_us) else 1
+        return table.select(names).slice(0, keep)
+
+    return judge
+
+
+def stretches(starts: DataFrame, caps: DataFrame) -> DataFrame:
+    """Find stretches of one second, beginning anywhere, in which a smooth topic started too many messages.
+
+    Each start counts from its time until a second later. A stretch is listed once, with its first start too many.
+
+    Args:
+        starts: started rows.
+    """
+    smooth = F.broadcast(caps.where(F.col("most") > 0).select("topic", "group", "most"))
+    mine = starts.select("topic", _place(), "id", "time_us").join(smooth, ["topic", "group"])
+    comes = F.struct(F.col("time_us").alias("at"), F.lit(1).alias("step"), F.col("id").alias("id"))
+    goes = F.struct(
+        (F.col("time_us") + MICRO).alias("at"), F.lit(-1).alias("step"), F.lit(None).cast("string").alias("id")
+    )
+    order = Window.partitionBy("topic", "group").orderBy("at", "step").rowsBetween(Window.unboundedPreceding, 0)
+    both = mine.select("topic", "group", "most", F.inline(F.array(comes, goes)))
+    swept = both.withColumn("n", F.sum("step").over(order))
+    return swept.where((F.col("step") == 1) & (F.col("n") == F.col("most") + 1))
+
+
+def sliding(stretches: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
+    """Report the stretches that no difference of two clocks explains.
+
+    Args:
+        stretches: see `stretches`.
+        starts: started rows.
+        slack_us: microseconds by which the clocks of two hosts may differ.
+    """
+    explained = F.broadcast(_explained(stretches, starts, slack_us))
+    return found_in(
+        stretches.join(explained, ["topic", "group", "at"], "left_anti"),
+        *("Q", "sliding second", "topic", "id"),
+        at_us=F.col("at"),
+        text=F.format_string("%d started within the second up to %d us, %d allowed", "n", "at", "most"),
+    )

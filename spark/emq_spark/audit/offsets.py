@@ -1,0 +1,342 @@
+"""Compare open messages and checkpoints with the store (L, M, X).
+
+An *open* message was published, and the trail shows no end of it (settled, dead, dropped or recalled). The store must
+hold an open message: in its queue at or above the finished offsets, or in its group's lane or slot. No trail shows the
+last moments of a killed host. So the audit believes a checkpoint about as many messages as the quotas of the host's
+groups allow in `unwritten_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from emq.trail import events
+from emq_spark.audit import local_rows
+from emq_spark.audit.events import only
+from emq_spark.audit.findings import found_in
+from emq_spark.audit.store import QueueView, StoreView
+
+QUEUES: Final = (
+    "topic string, `group` int, priority int, watermark long, saved_epoch long, head long, tail long, "
+    "finished array<struct<begin: long, end: long>>"
+)
+BLIND_GROUPS: Final = "topic string, `group` int, most long, until_us long"
+"""The columns for groups whose owner's trail was cut short.
+
+`most` is the most messages that such owners may have finished unseen, among the messages published by `until_us`
+(microseconds since the epoch).
+"""
+
+_IDS = "topic string, id string"
+
+DROPPED, SKIPPED, QUEUED, LANE, DEAD, BLIND, CLAIMED = (
+    *("dropped", "skipped", "queued", "in a lane or slot", "dead", "finished by a killed host", "claimed"),
+)
+FORGOTTEN: Final = "lost by the store"
+PASSED, TRIMMED, BEYOND, NOWHERE, UNKNOWN = ("passed", "trimmed", "beyond the tail", "nowhere", "not asked")
+LOST: Final[Mapping[str, str]] = {
+    SKIPPED: "its offset was skipped as a hole",
+    PASSED: "its offset is below the checkpoint, and nothing says that it was finished",
+    TRIMMED: "its offset was trimmed from the store",
+    BEYOND: "its offset is beyond what the store holds",
+    NOWHERE: "it is in no lane, slot or dead letters",
+}
+
+
+def ended(live: bool) -> tuple[str, ...]:
+    """Return the places of open messages that will have no more events.
+
+    While hosts run (`live`), a message finished unseen is not among them, because its trail may still arrive.
+    """
+    return (DROPPED, FORGOTTEN) if live else (DROPPED, FORGOTTEN, BLIND)
+
+
+def placed(
+    open_: DataFrame,
+    ranges: DataFrame,
+    store: StoreView | None,
+    blind: DataFrame,
+    reached: DataFrame,
+    *,
+    drops: Collection[str],
+    live: bool,
+    slack_us: int,
+) -> DataFrame:
+    """Add `place` to the open messages: where each message is, or how it was lost (`LOST`).
+
+    Args:
+        open_: the open rows of `emq_spark.audit.messages.JUDGED`.
+        ranges: dropped, skipped and lost rows.
+        store: the view of the store; None if nobody asked the store.
+        blind: see `BLIND_GROUPS`.
+        reached: see `reach`.
+        drops: topics whose stores drop the oldest messages, even if no host has recorded that.
+        live: hosts still run, so a message with an event after the look at the store may have moved since.
+        slack_us: microseconds by which clocks may differ.
+    """
+    spark = open_.sparkSession
+    ranged = open_.withColumn("place", F.lit(None).cast("string"))
+    was_there = F.coalesce("last_begun_us", "last_us") <= F.col("lost_us") + slack_us
+    ranged = _in_ranges(ranged, only(ranges, events.DROPPED), DROPPED, was_there)
+    ranged = _in_ranges(ranged, only(ranges, events.SKIPPED), SKIPPED, F.lit(True))
+    ranged = _forgotten(ranged, only(ranges, events.LOST))
+    if store is None:
+        return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
+    queues = frame_of_queues(spark, store.queues)
+    waiting = local_rows.frame(spark, store.waiting, _IDS).distinct().withColumn("waits", F.lit(True))
+    letters = [(letter[0], letter[1]) for letter in store.dead]
+    dead = local_rows.frame(spark, letters, _IDS).distinct().withColumn("died", F.lit(True))
+    joined = (
+        ranged.join(F.broadcast(queues), ["topic", "group", "priority"], "left")
+        .join(waiting, ["topic", "id"], "left")
+        .join(dead, ["topic", "id"], "left")
+    )
+    found = joined.withColumn("place", F.coalesce("place", _by_store(drops))).drop(*_added(queues), "waits", "died")
+    if live:
+        moved = F.col("place").isin(*LOST) & (F.col("last_us") >= store.at_us - slack_us)
+        found = found.withColumn("place", F.when(moved, QUEUED).otherwise(F.col("place")))
+    return _excused(found, store, blind, reached)
+
+
+def nowhere(messages: DataFrame) -> DataFrame:
+    """Return an empty frame with the columns of `placed`, for an audit without open messages."""
+    shape = messages.withColumn("place", F.lit(None).cast("string")).schema
+    return local_rows.nothing(messages.sparkSession, shape)
+
+
+def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
+    """Return how far owners whose trail was cut short had started each queue, as the trail shows.
+
+    The columns are topic, group, priority, reach (the highest offset) and keyed (keys may have held back messages
+    below `reach`).
+    """
+    found = starts.where(F.col("source").isin(list(unclosed)) & (F.col("offset") >= 0))
+    return found.groupBy("topic", "group", "priority").agg(
+        F.max("offset").alias("reach"), F.max(F.col("key").isNotNull()).alias("keyed")
+    )
+
+
+def frame_of_queues(spark: SparkSession, queues: Sequence[QueueView]) -> DataFrame:
+    """Return checkpoints and bounds as a data frame."""
+    return local_rows.frame(spark, queues, QUEUES)
+
+
+def _added(queues: DataFrame) -> list[str]:
+    return [name for name in queues.columns if name not in ("topic", "group", "priority")]
+
+
+def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str, in_time: Column) -> DataFrame:
+    """Set `place` for messages whose offset is in one of the ranges and for which `in_time` holds."""
+    of_ranges = spans(ranges)
+    inside = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end")) & in_time
+    hit = frame.join(F.broadcast(of_ranges), inside, "left_semi").select("topic", "id").withColumn("hit", F.lit(True))
+    joined = frame.join(F.broadcast(hit.distinct()), ["topic", "id"], "left")
+    return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), place))).drop("hit")
+
+
+def _forgotten(frame: DataFrame, losses: DataFrame) -> DataFrame:
+    """Set `place` for messages that a store lost because it came back from a crash without its last messages.
+
+    The store gives out the lost offsets again, so only messages from before a host noticed the loss get this place.
+    """
+    gone = spans(losses).select("t", "g", "p", "begin", "lost_us")
+    was_there = (F.col("offset") >= F.col("begin")) & (F.col("last_us") <= F.col("lost_us"))
+    hit = frame.join(F.broadcast(gone), of_queue() & was_there, "left_semi").select("topic", "id")
+    joined = frame.join(F.broadcast(hit.distinct().withColumn("hit", F.lit(True))), ["topic", "id"], "left")
+    return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), FORGOTTEN))).drop("hit")
+
+
+def spans(ranges: DataFrame) -> DataFrame:
+    """Return the ranges of offsets, with column names that differ from those of messages."""
+    return ranges.select(
+        F.col("topic").alias("t"),
+        F.col("group").alias("g"),
+        F.col("priority").alias("p"),
+        F.col("offset").alias("begin"),
+        F.col("until").alias("end"),
+        F.col("time_us").alias("lost_us"),
+    ).distinct()
+
+
+def of_queue() -> Column:
+    return (F.col("topic") == F.col("t")) & (F.col("group") == F.col("g")) & (F.col("priority") == F.col("p"))
+
+
+def _by_store(drops: Collection[str]) -> Column:
+    offset = F.col("offset")
+    in_range = F.exists("finished", lambda r: (r.begin <= offset) & (offset < r.end))
+    finished = (F.col("saved_epoch") > 0) & ((offset < F.col("watermark")) | in_range)
+    return (
+        F.when(F.col("waits"), LANE)
+        .when(F.col("died"), DEAD)
+        .when(F.col("in_lane") | F.col("watermark").isNull(), NOWHERE)
+        .when(finished, PASSED)
+        .when(offset < F.col("head"), F.when(F.col("topic").isin(*drops), DROPPED).otherwise(TRIMMED))
+        .when(offset >= F.col("tail"), BEYOND)
+        .otherwise(QUEUED)
+    )
+
+
+def _excused(found: DataFrame, store: StoreView, blind: DataFrame, reached: DataFrame) -> DataFrame:
+    """Excuse as many missing messages of each group as may be claimed or may have been finished unseen.
+
+    A killed host cannot have finished messages published after the next host had taken its group. Hosts start queues
+    in order, so a message finished after the trail's end was either started in the trail or lies above all offsets
+    that the host had started.
+    """
+    spark = found.sparkSession
+    claimed = local_rows.frame(spark, store.lanes, "topic string, `group` int, claimed int")
+    joined = (
+        found.join(F.broadcast(claimed), ["topic", "group"], "left")
+        .join(F.broadcast(blind), ["topic", "group"], "left")
+        .join(F.broadcast(reached), ["topic", "group", "priority"], "left")
+    )
+    in_order = F.col("in_lane") | (F.col("started") > 0) | (F.col("offset") > F.col("reach")) | F.col("keyed")
+    in_time = F.coalesce(F.col("first_us") <= F.col("until_us"), F.lit(False))
+    was_there = in_time & F.coalesce(in_order, F.lit(True))
+    ranked = joined.withColumn("was_there", was_there).withColumns(
+        {"rank": _rank("topic", "group", "place"), "seen_rank": _rank("topic", "group", "place", "was_there")}
+    )
+    in_prepare = (F.col("place") == NOWHERE) & (F.col("rank") <= F.col("claimed"))
+    unseen = F.col("place").isin(NOWHERE, PASSED) & F.col("was_there") & (F.col("seen_rank") <= F.col("most"))
+    place = F.when(in_prepare, CLAIMED).when(unseen, BLIND).otherwise(F.col("place"))
+    return ranked.withColumn("place", place).drop(
+        "rank", "seen_rank", "was_there", "claimed", "most", "until_us", "reach", "keyed"
+    )
+
+
+def _rank(*columns: str) -> Column:
+    return F.row_number().over(Window.partitionBy(*columns).orderBy(F.desc("last_us"), "id"))
+
+
+def lost(placed: DataFrame) -> DataFrame:
+    """Report messages that are lost (L)."""
+    why = F.create_map(*(F.lit(text) for pair in LOST.items() for text in pair))[F.col("place")]
+    return found_in(
+        placed.where(F.col("place").isin(*LOST)),
+        *("L", F.concat(F.lit("lost: "), "place"), "topic", "group", "priority", "offset", "id"),
+        at_us=F.col("last_us"),
+        text=F.concat("id", F.lit(" is lost: "), why),
+    )
+
+
+def overrun(placed: DataFrame) -> DataFrame:
+    """Report progress that went past an unfinished message (M)."""
+    kind = (
+        F.when(F.col("place") == SKIPPED, "skipped")
+        .when(F.col("place") == PASSED, "past what is finished")
+        .otherwise("trimmed past what is finished")
+    )
+    what = (
+        F.when(F.col("place") == SKIPPED, "was skipped as a hole, and holds")
+        .when(F.col("place") == PASSED, "is below the checkpoint, and not finished is")
+        .otherwise("was trimmed, and not finished is")
+    )
+    return found_in(
+        placed.where(F.col("place").isin(SKIPPED, PASSED, TRIMMED)),
+        *("M", kind, "topic", "group", "priority", "offset", "id"),
+        at_us=F.col("last_us"),
+        text=F.concat(F.format_string("offset %d of priority %d ", "offset", "priority"), what, F.lit(" "), "id"),
+    )
+
+
+def not_lost(messages: DataFrame, losses: DataFrame, slack_us: int) -> DataFrame:
+    """Leave out messages that a store may have lost; their owner reads them again if the store has kept them.
+
+    Args:
+        messages: of `emq_spark.audit.messages.JUDGED`.
+        losses: lost rows.
+        slack_us: microseconds by which clocks may differ.
+    """
+    was_there = F.coalesce("last_begun_us", "first_us") <= F.col("lost_us") + slack_us
+    inside = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end")) & was_there
+    return messages.join(F.broadcast(spans(losses)), inside, "left_anti")
+
+
+def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame, slack_us: int) -> DataFrame:
+    """Report offsets with two first deliveries by one owner under one epoch (M), unless a store lost the offset.
+
+    Args:
+        starts: started rows.
+        restarted: topic and id of messages that were started from their queues more than once.
+        losses: lost rows.
+    """
+    starts = starts.where((F.col("attempt") == 1) & (F.col("offset") >= 0))
+    # What was started after the loss was noticed is not concerned.
+    lost = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("time_us") <= F.col("lost_us") + slack_us)
+    starts = starts.join(F.broadcast(spans(losses)), lost, "left_anti")
+    mine = starts.join(restarted.select("topic", "id"), ["topic", "id"], "left_semi")
+    counted = mine.groupBy("topic", "group", "priority", "offset", "id", "source", "epoch").agg(
+        F.count("*").alias("times"), F.max("time_us").alias("at_us")
+    )
+    return found_in(
+        counted.where(F.col("times") > 1),
+        *("M", "backwards", "topic", "group", "priority", "offset", "id", "source", "at_us"),
+        text=F.format_string(
+            "offset %d (%s) was delivered %d times by %s under epoch %d", "offset", "id", "times", "source", "epoch"
+        ),
+    )
+
+
+def dropped(drops: DataFrame, refusing: Sequence[str]) -> DataFrame:
+    """Report messages that were dropped for want of room, although their topic refuses new messages instead (L).
+
+    Args:
+        drops: dropped rows.
+        refusing: topics that never dropped their oldest messages.
+    """
+    ranges = drops.where((F.col("reason") == "max_length") & F.col("topic").isin(list(refusing)))
+    return found_in(
+        ranges,
+        *("L", "dropped", "topic", "group", "priority", "offset", "source"),
+        at_us=F.col("time_us"),
+        n=F.col("until") - F.col("offset"),
+        text=F.format_string(
+            "offsets %d to %d were dropped, and the topic refuses what is too much", "offset", "until"
+        ),
+    )
+
+
+def regressed(
+    queues: Sequence[QueueView], before: Sequence[QueueView], topics: Collection[str] | None
+) -> list[dict[str, Any]]:
+    """Return findings about checkpoints: beyond the tail, behind an earlier audit's, or gone (M).
+
+    Args:
+        queues: the queues now.
+        before: the queues at the last audit.
+        topics: names of the topics that exist; None if unknown. A queue that is gone with its topic was deleted.
+    """
+    earlier = {(q.topic, q.group, q.priority): q for q in before}
+    found: list[dict[str, Any]] = []
+    there = {q.topic: 0 for q in queues} if topics is None else topics
+    groups = {name: max((q.group for q in queues if q.topic == name), default=-1) for name in {q.topic for q in before}}
+    now_there = {(q.topic, q.group, q.priority) for q in queues}
+    for place, was in sorted(earlier.items()):
+        # The queues of a retired group disappear when they are empty.
+        is_retired = was.group > groups[was.topic] and was.watermark >= was.tail
+        if place not in now_there and was.topic in there and not is_retired:
+            text = f"priority {was.priority}: the queue was there at the last audit, and is gone"
+            found.append({"promise": "M", "kind": "gone", **_where(was), "offset": was.watermark, "text": text})
+    for q in queues:
+        texts = []
+        if q.watermark > q.tail:
+            texts.append(("past the tail", f"the checkpoint {q.watermark} is beyond the tail {q.tail}"))
+        if (former := earlier.get((q.topic, q.group, q.priority))) is not None:
+            for name in ("watermark", "head", "tail", "epoch"):
+                now, then = getattr(q, name), getattr(former, name)
+                if now < then:
+                    texts.append(("backwards", f"{name} went back from {then} to {now} since the last audit"))
+        found += [
+            {"promise": "M", "kind": kind, **_where(q), "offset": q.watermark, "text": f"priority {q.priority}: {text}"}
+            for kind, text in texts
+        ]
+    return found
+
+
+def _where(queue: QueueView) -> dict[str, Any]:
+    return {"topic": queue.topic, "group": queue.group, "priority": queue.priority}

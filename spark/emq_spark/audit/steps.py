@@ -1,0 +1,381 @@
+"""The steps of an audit, in order, with the letters of the promises that each step judges.
+
+seconds     count the events of each second; judge caps in aligned seconds, and ownerships (Q, O)
+messages    follow each message to its end (L, D, X); keep unusual messages for the next steps
+offsets     compare open messages with the store, and checkpoints with the trail (L, M, X)
+repeats     compare messages settled, started or dead too often with the repeats that crashes explain (D, M, X)
+sweeps      judge smooth caps, priority and keys (Q, P, K)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from emq.topics.model import Topic
+from emq.trail import events
+from emq.trail.history_facts import Loss
+from emq.trail.owners import by_group, conflicts
+from emq_spark.audit import caps as audit_caps
+from emq_spark.audit import (
+    charts,
+    contents,
+    dead_letters,
+    duplicates,
+    histories,
+    interleaved,
+    local_rows,
+    messages,
+    next_audit,
+    numbering,
+    offsets,
+)
+from emq_spark.audit import crashes as audit_crashes
+from emq_spark.audit import events as audit_events
+from emq_spark.audit import findings as audit_findings
+from emq_spark.audit import lives as audit_lives
+from emq_spark.audit import owners as audit_owners
+from emq_spark.audit import result as audit_result
+from emq_spark.audit import waiting as audit_waiting
+from emq_spark.audit.frames import Frames
+from emq_spark.audit.options import AuditOptions
+from emq_spark.audit.reports import Reports
+from emq_spark.audit.result import Audit
+from emq_spark.audit.segments_read import Input
+from emq_spark.audit.state import State
+from emq_spark.audit.sweeps import Owners, Sweeps
+from emq_spark.load import ledger
+
+Progress = Callable[[str], None]
+
+
+class Steps:
+    """One audit.
+
+    Args:
+        scratch: directory for frames that are computed once and used often; the caller removes the directory.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        found: Input,
+        state: State,
+        options: AuditOptions,
+        scratch: Path,
+        on_progress: Progress,
+    ) -> None:
+        self._spark = spark
+        self._found = found
+        self._state = state
+        self._options = options
+        self._say = on_progress
+        self._frames = Frames(spark, found, state, options, scratch)
+        self._catalogs: list[Sequence[Topic]] = []
+        if options.topics is not None:
+            self._catalogs = [options.topics, *options.earlier, *(seen.topics for seen in state.saved.catalogs)]
+        self._caps = audit_caps.of_catalogs(self._catalogs)
+        self._reports = Reports(spark, state, self._frames)
+
+    def run(self, findings: Path | None) -> Audit:
+        """Run all steps; `findings` as for `emq_spark.audit.offset_audit.audit`."""
+        frames = self._frames
+        self._say("counting by second")
+        waits = frames.overview.waits
+        owners = by_group(frames.owners)
+        self._judge_owners(owners)
+        uncapped = self._judge_aligned_caps()
+        self._say("following each message")
+        unusual, counts = self._messages()
+        unknown = self._unknown()
+        self._say("comparing with the store")
+        placed, places = self._judge_offsets(unusual, counts, owners)
+        self._say("looking at messages that are not ordinary")
+        self._judge_histories(unusual, counts, owners)
+        self._say("looking at repeats")
+        self._judge_repeats(unusual, counts, owners, unknown)
+        self._say("sweeping over groups and keys")
+        sweeps = Sweeps(self._spark, frames, self._reports, self._found, self._options, self._catalogs)
+        sweeps.judge_smooth_caps(self._caps)
+        waiting = None if self._options.live or not counts["open"] else audit_waiting.of(placed, self._found.unclosed)
+        sweeps.judge_priority(owners, waiting)
+        sweeps.judge_keys(owners, waiting)
+        self._judge_contents(owners)
+        self._say("summing up")
+        found = self._reports.new()
+        if findings is not None:
+            found.drop("fingerprint").coalesce(4).write.mode("overwrite").parquet(str(findings.absolute()))
+        result = audit_result.make(
+            self._options,
+            self._found,
+            self._state.saved,
+            {**counts, **self._ledger_counts(), "uncapped": uncapped},
+            places,
+            audit_findings.kinds(found) if self._reports else [],
+            waits,
+            charts.of(
+                frames.seconds,
+                waits,
+                audit_owners.pauses(owners.values()),
+                self._caps,
+                found,
+                self._options.topics or (),
+            ),
+        )
+        next_audit.hand_on(self._state, frames, self._found, self._options, result, unusual, placed, found, unknown)
+        return result
+
+    # ---------------------------------------------------------------------------------------------------- by second
+
+    def _judge_owners(self, owners: Owners) -> None:
+        rows = [
+            {
+                "promise": "O",
+                "kind": conflict.kind,
+                "topic": conflict.after.topic,
+                "group": conflict.after.group,
+                "source": conflict.before.source,
+                "other": conflict.after.source,
+                "at_us": conflict.after.since_us,
+                "text": conflict.text,
+            }
+            for group in owners.values()
+            for conflict in conflicts(group, self._options.slack_us, not self._found.flaws)
+        ]
+        self._reports.add_rows(rows)
+        if not self._found.flaws:
+            if self._frames.overview.needs_owner:
+                self._reports.add(audit_owners.by_strangers(self._frames.rows, self._frames.owned))
+            starts = self._frames.starts
+            spans = self._frames.kept("spans", interleaved.spans(starts))
+            suspects = interleaved.suspects(spans, self._frames.owned, self._options.slack_us)
+            suspects = self._frames.kept("interleaved", suspects)
+            if self._frames.has("interleaved"):
+                self._reports.add(interleaved.faults(starts, suspects))
+
+    def _judge_aligned_caps(self) -> int:
+        """Judge the caps in aligned seconds; return the number of groups without a cap in any catalog."""
+        if not self._caps:
+            return 0
+        caps = audit_caps.frame(self._spark, self._caps)
+        frames = self._frames
+        charged = audit_caps.charges(self._catalogs)
+        seconds = audit_caps.with_budgets(self._spark, frames.seconds, charged)
+        over = frames.kept("over", audit_caps.exceeded(seconds, caps))
+        if frames.has("over"):
+            starts = audit_caps.with_budgets(self._spark, frames.starts, charged)
+            self._reports.add(audit_caps.aligned(over, starts, self._options.slack_us))
+        return audit_caps.unknown(self._frames.seconds, caps)
+
+    # ---------------------------------------------------------------------------------------------------- by message
+
+    def _messages(self) -> tuple[DataFrame, dict[str, int]]:
+        """Return the messages that later steps have to look at, and counts of all messages."""
+        frames = self._frames
+        lives = audit_lives.judged(frames.steps, self._options.slack_us).withColumn("is_life", F.lit(True))
+        every = frames.messages.withColumns(
+            {"is_life": F.lit(False), "restarted": F.col("first_starts") > 1}
+        ).unionByName(lives, allowMissingColumns=True)
+        recent = F.col("is_open") | (F.col("last_us") >= frames.since_us)
+        every = every.withColumn("goes_on", recent if frames.carries else F.lit(False))
+        every = every.join(F.broadcast(self._dead()), ["topic", "id"], "left").withColumn(
+            "in_dead", F.col("letters") > 0
+        )
+        every = every.fillna(False, ["in_dead"])
+        counted = Observation("messages")
+        observed = every.observe(counted, *messages.counts(), F.max("failed_attempt").alias("failed"))
+        unusual = observed.where(
+            F.col("is_open")
+            | F.col("is_dead")
+            | F.col("extra")
+            | (F.col("surplus") + F.col("died_again") > 0)
+            | F.col("failed_attempt").isNotNull()
+            | F.coalesce("restarted", F.lit(False))
+            | F.col("is_odd")
+            | F.col("in_dead")
+            | F.col("goes_on")
+        )
+        kept = frames.kept("messages", unusual)
+        return kept, {name: int(value or 0) for name, value in counted.get.items()}
+
+    def _dead(self) -> DataFrame:
+        """Return the dead letters of the store: topic, id, and the number of letters of each message."""
+        store = self._options.store
+        letters = [(letter[0], letter[1]) for letter in (store.dead if store is not None else ())]
+        dead = local_rows.frame(self._spark, letters, "topic string, id string")
+        return dead.groupBy("topic", "id").agg(F.count("*").alias("letters"))
+
+    def _judge_histories(self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners) -> None:
+        if not counts["odd"]:
+            return
+        crashes: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        for topic, group, _, _, ended_us, _, until_us in self._crashed_ownerships(owners):
+            crashes.setdefault((topic, group), []).append((ended_us - self._options.crash_us, until_us))
+        found = histories.judged(
+            self._frames.rows,
+            unusual.where("is_odd"),
+            counts["odd"],
+            max_attempts=dead_letters.fewest(self._catalogs),
+            crashes=crashes,
+            copied=self._copied(),
+            slack_us=self._options.slack_us,
+            is_whole=not self._found.flaws,
+            losses=self._losses(),
+        )
+        self._reports.add(found)
+
+    def _losses(self) -> dict[tuple[str, int, int | None], list[Loss]]:
+        found: dict[tuple[str, int, int | None], list[Loss]] = {}
+        for row in self._frames.losses.select("topic", "group", "priority", "offset", "time_us").distinct().collect():
+            loss = Loss(row["offset"], row["time_us"])
+            found.setdefault((row["topic"], row["group"], row["priority"]), []).append(loss)
+        return found
+
+    def _judge_contents(self, owners: Owners) -> None:
+        slack_us = self._options.slack_us
+        if self._frames.overview.fails:
+            failures = self._frames.kept("failures", contents.failures(self._frames.rows))
+            self._reports.add(contents.expired(failures, slack_us))
+            self._reports.add(contents.dead_too_early(failures, dead_letters.fewest(self._catalogs)))
+            crashed = {(topic, group) for topic, group, *_ in self._crashed_ownerships(owners)}
+            self._reports.add(contents.retried_too_early(failures, slack_us, crashed))
+        if self._frames.overview.is_due:
+            self._reports.add(contents.too_early(self._frames.contents, slack_us))
+        if self._frames.overview.comes_back and not self._found.flaws:
+            self._reports.add(audit_lives.strays(self._frames.steps))
+
+    def _crashed_ownerships(self, owners: Owners) -> list[tuple[str, int, str, int, int, bool, int]]:
+        found = self._found
+        return list(audit_crashes.ownerships(owners.values(), found.last_of, found.unclosed, self._options.slack_us))
+
+    def _copied(self) -> list[str]:
+        """Return the topics with messages that may have been published twice without a record of the first publish."""
+        died = any(part.earlier for run in self._found.runs.values() for part in run.parts)
+        rows = self._frames.outcomes
+        unnamed = (row for row in rows if row["outcome"] == ledger.UNKNOWN and row["nameless"])
+        return sorted({row["topic"] for row in (rows if died else unnamed) if row["topic"] is not None})
+
+    def _judge_offsets(
+        self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners
+    ) -> tuple[DataFrame, dict[str, int]]:
+        """Return the open messages with their places, and the number of messages in each place."""
+        frames = self._frames
+        placed, places = self._placed(unusual, owners) if counts["open"] else (offsets.nowhere(unusual), {})
+        self._judge_unique()
+        if frames.overview.ranges:
+            drops = audit_events.only(frames.ranges, events.DROPPED)
+            self._reports.add(offsets.dropped(drops, sorted(self._topics() - self._dropping())))
+        self._judge_dead(unusual, counts)
+        return placed, places
+
+    def _judge_unique(self) -> None:
+        """Report offsets that are repeated, and repeated numbers of a ledger whose run lost no task attempt."""
+        frames = self._frames
+        sure = [run.run for run in self._found.runs.values() if not any(part.earlier for part in run.parts)]
+        sent = frames.sent.where(F.col("run").isin(sure))
+        published = numbering.published(frames.rows)
+        sums = frames.kept("offsets", numbering.offsets_of(published, numbering.numbers(sent)))
+        doubtful = frames.kept("doubtful", numbering.doubtful(sums))
+        if frames.has("doubtful"):
+            self._reports.add(numbering.twice(sent, doubtful))
+            self._reports.add(numbering.one_offset(published, doubtful, frames.losses, self._options.slack_us))
+        if any(row["odd"] for row in frames.outcomes):
+            self._reports.add(audit_events.odd_rows(frames.sent))
+
+    def _topics(self) -> set[str]:
+        return {t.name for topics in self._catalogs for t in topics}
+
+    def _dropping(self) -> set[str]:
+        """Return the topics that had the overflow policy `drop_oldest` in any catalog."""
+        return {t.name for topics in self._catalogs for t in topics if t.options.overflow == "drop_oldest"}
+
+    def _placed(self, open_: DataFrame, owners: Owners) -> tuple[DataFrame, dict[str, int]]:
+        """Return the open messages with their places, as `_judge_offsets`; report the lost messages."""
+        options, frames = self._options, self._frames
+        placed = offsets.placed(
+            open_.where("is_open"),
+            frames.ranges,
+            options.store,
+            local_rows.frame(self._spark, self._blind(owners), offsets.BLIND_GROUPS),
+            offsets.reach(frames.starts, self._found.unclosed),
+            drops=self._dropping(),
+            live=options.live,
+            slack_us=options.slack_us,
+        )
+        placed = frames.kept("placed", placed)
+        places = {row["place"]: row["count"] for row in placed.groupBy("place").count().collect()}
+        if not places.keys().isdisjoint(offsets.LOST):
+            self._reports.add(offsets.lost(placed))
+            self._reports.add(offsets.overrun(placed))
+        return placed, places
+
+    def _judge_dead(self, unusual: DataFrame, counts: Mapping[str, int]) -> None:
+        options, store = self._options, self._options.store
+        limits = dead_letters.limits(self._catalogs)
+        if counts["failed"] >= min(limits.values(), default=1 << 31):
+            self._reports.add(dead_letters.never(unusual, limits))
+        if store is None:
+            return
+        gone = {t.name for t in self._catalogs[0]} if self._catalogs else None
+        self._reports.add_rows(offsets.regressed(store.queues, self._state.saved.queues, gone))
+        if store.dead:
+            self._reports.add(dead_letters.delivered(unusual))
+            self._reports.add(dead_letters.several(unusual))
+        if store.dead and not self._state.saved.audits and not options.live:
+            self._reports.add(dead_letters.unknown(unusual, store, self._found.first_us))
+        if counts["dead"] and not options.purged:
+            until_us = store.at_us - options.slack_us if options.live else audit_events.NEVER_US
+            self._reports.add(dead_letters.absent(unusual, store, until_us))
+
+    def _blind(self, owners: Owners) -> list[tuple[str, int, int, int]]:
+        """Return the rows of `emq_spark.audit.offsets.BLIND_GROUPS`."""
+        unwritten_s = self._options.unwritten_s
+        quotas = {(cap.topic, cap.group): cap.whole + 1 for cap in self._caps}
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for (topic, group), of_group in owners.items():
+            for i, o in enumerate(of_group):
+                if o.source in self._found.unclosed:
+                    quota = quotas.get((topic, group), quotas.get((topic, -1)))
+                    most = math.ceil(quota * unwritten_s) if quota is not None else 1 << 61
+                    newer = [later.since_us for later in of_group[i + 1 :] if later.epoch > o.epoch]
+                    until_us = min(newer, default=audit_events.NEVER_US) + self._options.slack_us
+                    before, latest_us = found.get((topic, group), (0, 0))
+                    found[topic, group] = min(1 << 61, before + most), max(latest_us, until_us)
+        return [(*place, *bound) for place, bound in found.items()]
+
+    def _judge_repeats(
+        self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners, unknown: Mapping[str, int]
+    ) -> None:
+        rows, options = self._frames.rows, self._options
+        if counts["surplus"] or counts["died_again"]:
+            crashed = local_rows.frame(self._spark, self._crashed_ownerships(owners), audit_crashes.CRASHED)
+            again = unusual.where(F.col("surplus") + F.col("died_again") > 0)
+            repeats = audit_crashes.repeats(rows, again, crashed, options.crash_us)
+            again = self._frames.kept(
+                "repeated", again.join(F.broadcast(repeats), ["topic", "id"], "left").fillna(0, ["repeats"])
+            )
+            once = offsets.not_lost(again, self._frames.losses, options.slack_us)
+            self._reports.add(duplicates.explained(rows, once, crashed, unknown))
+            self._reports.add(dead_letters.twice(again))
+        if counts["restarted"]:
+            restarted = unusual.where("restarted")
+            self._reports.add(offsets.rewound(self._frames.starts, restarted, self._frames.losses, options.slack_us))
+
+    def _unknown(self) -> dict[str, int]:
+        """Return by topic the number of publishes with an unknown outcome, over all audits of the state."""
+        found = dict(self._state.saved.unknown)
+        for row in self._frames.outcomes:
+            if row["outcome"] == ledger.UNKNOWN:
+                found[row["topic"]] = found.get(row["topic"], 0) + row["n"]
+        return found
+
+    def _ledger_counts(self) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for row in self._frames.outcomes:
+            found[f"ledger_{row['outcome']}"] += row["n"]
+        return dict(found)

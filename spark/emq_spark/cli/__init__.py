@@ -1,0 +1,1 @@
+"""The commands, which join those of `emq`."""

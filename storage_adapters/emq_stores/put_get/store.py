@@ -1,0 +1,74 @@
+"""The whole store: a PUT/GET log, and another store's lanes and slots."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from emq import errors
+from emq.storage.environment import Environment
+from emq.storage.log_store import LogStore
+from emq.storage.store import Holding, Store
+from emq_stores.put_get.client import Options, PutGetClient
+from emq_stores.put_get.log_store import PutGetLogStore
+
+
+class PutGetStore:
+    """`emq.storage.store.Store` whose queues are in a PUT/GET storage; its lanes and slots are in another store.
+
+    Args:
+        client: the storage of the queues.
+        retries: an open store of the same environment, for lanes, slots and their wake-ups; `close` closes it as well.
+        environment: the environment whose queues to serve.
+        options: see `Options`.
+    """
+
+    def __init__(
+        self, client: PutGetClient, retries: Store, environment: Environment, options: Options | None = None
+    ) -> None:
+        self._log = PutGetLogStore(client, environment, options)
+        self.log: LogStore = self._log
+        self.lanes = retries.lanes
+        self.sorted = retries.sorted
+        self.shared = retries.shared
+        self._retries = retries
+
+    async def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        """See `Store.watch`. Exhausted queues are polled only while the caller watches."""
+        loops = [asyncio.create_task(self._log.poll()), asyncio.create_task(self._forward())]
+        for loop in loops:
+            loop.add_done_callback(lambda ended: None if ended.cancelled() else self._log.wakeups.close())
+        try:
+            async for names in self._log.wakeups.watch():
+                yield names
+        finally:
+            for loop in loops:
+                loop.cancel()
+            ended = await asyncio.gather(*loops, return_exceptions=True)
+        for failure in ended:
+            if isinstance(failure, Exception):
+                raise failure
+
+    async def _forward(self) -> None:
+        """Loop: pass on the wake-ups of the other store's lanes and slots, until that store is closed."""
+        watch = self._retries.watch()
+        async for names in watch:
+            if names is None:
+                self._log.wakeups.lose()
+            else:
+                for name in names:
+                    self._log.wakeups.wake(name)
+
+    async def holding(self) -> Holding:
+        """See `emq.storage.store.Store`. A storage that has only PUT and GET cannot tell which queues it has."""
+        if getattr(self._retries, "holding", None) is None:
+            return Holding((), (), ())
+        held: Holding = await self._retries.holding()  # type: ignore[attr-defined]
+        return held
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        await self._log.close()
+        with contextlib.suppress(errors.StoreUnavailable):
+            await self._retries.close()

@@ -1,0 +1,178 @@
+"""Opens a store: one server, the master behind sentinels, or a cluster."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any
+
+import redis.asyncio
+import redis.asyncio.retry
+import redis.backoff
+
+from emq import errors
+from emq.storage.environment import Environment
+from emq_stores.redis.address import Address, parsed
+from emq_stores.redis.cluster import ClusterServer, hash_slot
+from emq_stores.redis.cluster_wakeups import ClusterWakeUps
+from emq_stores.redis.damage import GuardedScripts
+from emq_stores.redis.keys import Shard, cluster_shards, shard_count
+from emq_stores.redis.packing import pack_in_c
+from emq_stores.redis.sentinels import OneAtATime
+from emq_stores.redis.server import Scripts, Server
+from emq_stores.redis.store import Location, RedisStore
+from emq_stores.redis.topology import Topology
+from emq_stores.redis.wakeups import ServerWakeUps
+
+CLUSTER_SHARDS = 64
+"""Default number of shards on a cluster; enough to give some twenty masters about the same share."""
+
+CONNECT_TIMEOUT_S = 5
+ANSWER_TIMEOUT_S = 30
+"""Most seconds that the driver waits for an answer on a subscription's connection, which `Patience` does not bound."""
+
+
+async def open_store(url: str, environment: Environment) -> RedisStore:
+    """Connect to the store that a URL names.
+
+    The forms of a URL; with `rediss` instead of `redis`, the connections use TLS:
+
+    - `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`: one server.
+    - `redis+sentinel://[USER:PASSWORD@]HOST:PORT,.../NAME[/DB]`: the master that the sentinels at HOST:PORT call NAME.
+    - `redis+cluster://[USER:PASSWORD@]HOST:PORT,...`: the cluster to which these nodes belong.
+
+    With sentinels or a cluster, a replica may take over from its master. Then all writes that the master had not passed
+    on to the replica are lost, also acknowledged ones. Messages published with durability "replicated" are not lost.
+    Hosts repeat lost claims and verdicts. Durability "fsynced" concerns the master's disk only; the replica that takes
+    over has another disk.
+
+    Args:
+        url: may have the parameters `shards` (1 to 4,096; number of hash tags over which the keys are spread, by
+            default 64 on a cluster and 1 elsewhere), `max_queue_qps` (most operations a second that a topic may ask of
+            one queue), `sentinel_username` and `sentinel_password` (where the sentinels have their own), and those of
+            the driver. The number of shards is fixed for the life of the data. The store remembers this number, so a
+            later URL may leave it out.
+
+    Raises:
+        InvalidSettings: a part of the URL is wrong, or the data has another number of shards.
+        StoreUnavailable: no server answers at that address, or the server is older than Redis 7.
+    """
+    address = parsed(url)
+    _check_parameters(address)
+    if address.kind == "cluster":
+        return await _open_cluster(address, environment.value)
+    return await _open_server(address, environment.value)
+
+
+async def _open_server(address: Address, environment: str) -> RedisStore:
+    sentinels = _sentinels(address) if address.kind == "sentinel" else None
+    client = _master(sentinels, address) if sentinels else _client(address, *address.hosts[0])
+    plain = Server(client, address.shown, followed=sentinels is not None)
+    server = GuardedScripts(plain)
+
+    async def disconnect() -> None:
+        await plain.patience.close()
+        await client.aclose()
+        if sentinels is not None:
+            await sentinels.aclose()
+
+    try:
+        await _check_version(client, address.shown)
+        count = await _agreed_shards(server, environment, address, default=1)
+    except BaseException:
+        await disconnect()
+        raise
+    shards = [Shard(environment, index) for index in range(count)]
+    instance = secrets.token_hex(8)
+    wakeups = ServerWakeUps(client, server, shards, instance)
+    return RedisStore(Location(server, shards, instance), wakeups, disconnect, max_queue_qps=address.max_queue_qps)
+
+
+async def _open_cluster(address: Address, environment: str) -> RedisStore:
+    seeds = [f"{host}:{port}" for host, port in address.hosts]
+    topology = Topology(seeds, lambda host, port: _client(address, host, port), address.shown)
+    server = GuardedScripts(ClusterServer(topology, address.shown))
+    try:
+        await topology.refresh()
+        key = shard_count(environment)
+        await _check_version(topology.line(hash_slot(key)).client, address.shown)
+        count = await _agreed_shards(server, environment, address, default=CLUSTER_SHARDS)
+    except BaseException:
+        await topology.close()
+        raise
+    shards, instance = cluster_shards(environment, count), secrets.token_hex(8)
+    wakeups = ClusterWakeUps(topology, server, shards, instance)
+    location = Location(server, shards, instance, hash_slot)
+    return RedisStore(location, wakeups, topology.close, max_queue_qps=address.max_queue_qps)
+
+
+def _check_parameters(address: Address) -> None:
+    """Refuse a URL with a parameter that the driver does not know; the driver itself would break at its first call."""
+    try:
+        redis.asyncio.ConnectionPool(**_options(address, *address.hosts[0])).make_connection()  # type: ignore[no-untyped-call]
+    except TypeError as exc:
+        named = re.search(r"argument '(\w+)'", str(exc))
+        what = f"there is no parameter {named[1]!r}" if named else str(exc)
+        raise errors.InvalidSettings(f"store URL {address.shown}: {what}; correct it or leave it out") from None
+
+
+def _client(address: Address, host: str, port: int) -> redis.asyncio.Redis:
+    options = _options(address, host, port)
+    pool = redis.asyncio.ConnectionPool(**options)
+    client = redis.asyncio.Redis.from_pool(pool)
+    pack_in_c(client)
+    return client
+
+
+def _sentinels(address: Address) -> OneAtATime:
+    options = _options(address, *address.hosts[0])
+    del options["host"], options["port"]
+    tls = options.pop("connection_class", None) is not None
+    own = {"username": address.sentinel_username, "password": address.sentinel_password}
+    common = {name: value for name, value in options.items() if name.startswith(("socket_", "ssl_")) or name == "retry"}
+    return OneAtATime(address.hosts, sentinel_kwargs={**common, **own, "ssl": tls, "protocol": 2}, ssl=tls, **options)
+
+
+def _master(sentinels: OneAtATime, address: Address) -> redis.asyncio.Redis:
+    client: redis.asyncio.Redis = sentinels.master_for(address.master_name)
+    pack_in_c(client)
+    return client
+
+
+def _options(address: Address, host: str, port: int) -> dict[str, Any]:
+    """Return the arguments of a connection to one server."""
+    return {
+        "protocol": 2,
+        "retry": redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_timeout": ANSWER_TIMEOUT_S,
+        "health_check_interval": 0,
+        **address.options(host, port),
+    }
+
+
+async def _check_version(client: redis.asyncio.Redis, shown: str) -> None:
+    info = await Server(client, shown).command("INFO", "server")
+    version = info.get("redis_version", "0") if isinstance(info, dict) else "0"
+    if int(str(version).split(".")[0]) < 7:
+        raise errors.StoreUnavailable(f"{shown} is Redis {version}; EMQ needs Redis 7.0 or later, or Valkey")
+
+
+async def _agreed_shards(server: Scripts, environment: str, address: Address, default: int) -> int:
+    """Return the number of shards that the store remembers. If it has none yet, store the URL's number or `default`."""
+    key = shard_count(environment)
+    known = await server.command("GET", key)
+    if known is None:
+        wanted = address.shards or default
+        try:
+            await server.command("SET", key, wanted, "NX")
+        except errors.StoreFull:  # a full server can be opened all the same, and drained
+            return wanted
+        known = await server.command("GET", key)
+    count = int(known)
+    if address.shards not in (None, count):
+        raise errors.InvalidSettings(
+            f"store URL {address.shown}: shards={address.shards}, but the data there lies in {count} shards, which "
+            f"cannot be changed; give shards={count}, or leave it out"
+        )
+    return count

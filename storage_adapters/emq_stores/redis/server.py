@@ -1,0 +1,137 @@
+"""The connection to one server: runs scripts by digest, translates errors, waits for confirmations."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import redis.asyncio
+import redis.exceptions
+
+from emq import errors
+from emq.storage.durability import Durability
+from emq_stores.redis.confirmation import Confirm, Confirmations
+from emq_stores.redis.failures import translated
+from emq_stores.redis.scripts import script
+from emq_stores.redis.server_patience import Patience, sending_s
+
+SCAN_KEYS = 1_000
+"""Keys at which a server looks in one step of a scan; about a millisecond."""
+
+
+class Scripts(Protocol):
+    """Runs the Lua scripts, on one server or on the servers of a cluster.
+
+    Attributes:
+        followed: True if a replica may take over from a server.
+    """
+
+    followed: bool
+
+    async def run(
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Iterable[Any],
+        durability: Durability = Durability.ACCEPTED,
+        *,
+        allow_oom: bool = False,
+        outlives: bool = False,
+    ) -> Any:
+        """Run one script, in one round trip unless the server has never seen the script.
+
+        Args:
+            keys: at least one; all in one hash slot.
+            allow_oom: run the script on a full server too, because it helps to drain the server.
+            outlives: True if the caller acts on the answer elsewhere, so that the script's writes should not be lost
+                when a replica takes over; see `Confirm.FOLLOWED`.
+
+        Raises:
+            StoreFull: the server is out of memory; nothing was applied.
+            OutcomeUnknown: the connection broke, or the replica or disk did not confirm in time.
+            StoreUnavailable: nobody could reach the server, or it refused the call; nothing was applied.
+        """
+
+    async def command(self, *call: Any) -> Any:
+        """Run one plain command. Its second word is its key, if it has a key. Errors as for `run`."""
+
+    def scan(self, pattern: str) -> AsyncIterator[str]:
+        """Yield all keys that match, some perhaps twice; for administration. Errors as for `run`."""
+
+
+async def scanned(command: Callable[..., Awaitable[Any]], pattern: str) -> AsyncIterator[str]:
+    """Yield the keys of one server that match."""
+    cursor = 0
+    while True:
+        cursor, keys = await command("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_KEYS)
+        for key in keys:
+            yield key.decode(errors="replace")
+        if not int(cursor):
+            return
+
+
+class Server:
+    """See `Scripts`. The client's own retries must be off: a repeated put would append twice.
+
+    Args:
+        followed: True if a replica may take over from the server.
+    """
+
+    def __init__(self, client: redis.asyncio.Redis, url: str, followed: bool = False) -> None:
+        self.client = client
+        self.followed = followed
+        self._url = url
+        self._confirmations = Confirmations(url, followed)
+        self.patience = Patience(url, lambda: client.execute_command("PING"))  # type: ignore[no-untyped-call]
+
+    async def run(
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Iterable[Any],
+        durability: Durability = Durability.ACCEPTED,
+        *,
+        allow_oom: bool = False,
+        outlives: bool = False,
+    ) -> Any:
+        digest, text = script(name, allow_oom)
+        call = [digest, len(keys), *keys, *args]
+        confirm = self._confirmations.needed(durability, outlives)
+        times_s = (confirm.wait_s, sending_s(call))
+        with self._translated_errors():
+            try:
+                return await self.patience.answer(lambda: self._send("EVALSHA", call, confirm), *times_s)
+            except redis.exceptions.NoScriptError:
+                call[0] = text
+                return await self.patience.answer(lambda: self._send("EVAL", call, confirm), *times_s)
+
+    async def command(self, *call: Any) -> Any:
+        with self._translated_errors():
+            return await self.patience.answer(lambda: self.client.execute_command(*call))  # type: ignore[no-untyped-call]
+
+    async def scan(self, pattern: str) -> AsyncIterator[str]:
+        async for key in scanned(self.command, pattern):
+            yield key
+
+    @contextlib.contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except errors.EMQError:
+            raise
+        except Exception as exc:
+            raise translated(exc, self._url) from exc
+
+    async def _send(self, command: str, call: list[Any], confirm: Confirm) -> Any:
+        if confirm is Confirm.NOTHING:
+            return await self.client.execute_command(command, *call)  # type: ignore[no-untyped-call]
+        pipeline = self.client.pipeline(transaction=False)
+        pipeline.execute_command(command, *call)
+        pipeline.execute_command(*confirm.value)
+        answer, confirmed = await pipeline.execute(raise_on_error=False)
+        if isinstance(answer, Exception):
+            raise answer
+        if failure := self._confirmations.failure(confirm, confirmed):
+            raise failure
+        return answer

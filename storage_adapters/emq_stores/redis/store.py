@@ -1,0 +1,77 @@
+"""The Redis store as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from emq.clock import Clock
+from emq.storage.store import Holding
+from emq_stores.redis.held_names import held
+from emq_stores.redis.keys import Shard
+from emq_stores.redis.lane_store import RedisLanes
+from emq_stores.redis.log_store import RedisLogStore
+from emq_stores.redis.server import Scripts
+from emq_stores.redis.slot_store import RedisSorted
+from emq_stores.redis.wakeups import WakeUps
+
+
+class Location(NamedTuple):
+    """The place of an environment's data.
+
+    Attributes:
+        server: runs the scripts.
+        shards: the storage shards, which hold the queues and lanes.
+        instance: the name of this instance among those on the same data.
+        place: a function that returns the place of a sorted slot's store key, see `RedisSorted`.
+    """
+
+    server: Scripts
+    shards: Sequence[Shard]
+    instance: str
+    place: Callable[[str], int] = lambda _: 0
+
+
+class RedisStore:
+    """See `emq.storage.store.Store`.
+
+    Args:
+        disconnect: closes the connections.
+        max_queue_qps: most operations a second that a topic may ask of one queue, or None.
+    """
+
+    shared = True
+
+    def __init__(
+        self,
+        location: Location,
+        wakeups: WakeUps,
+        disconnect: Callable[[], Awaitable[None]],
+        *,
+        max_queue_qps: float | None = None,
+    ) -> None:
+        server, shards, instance, place = location
+        self._server, self._environment = server, shards[0].environment
+        self._wakeups = wakeups
+        self._disconnect = disconnect
+        self._closed = False
+        self.log = RedisLogStore(server, shards, instance, max_queue_qps)
+        self.lanes = RedisLanes(server, shards, instance)
+        self.sorted = RedisSorted(server, shards[0].environment, shards[0].channel(instance), place)
+
+    def follow(self, clock: Clock) -> None:
+        """See `emq.storage.store.Store`."""
+        self.lanes.clock = self.sorted.clock = clock
+
+    def watch(self) -> AsyncIterator[Sequence[str] | None]:
+        return self._wakeups.watch()
+
+    async def holding(self) -> Holding:
+        """See `emq.storage.store.Store`."""
+        return await held(self._server, self._environment)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._wakeups.close()
+            await self._disconnect()

@@ -1,0 +1,50 @@
+"""The dashboard of a run, at an address of this machine only."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from emq_push.service.service import PushService
+from emq_web import serving
+
+from emq import errors
+from emq.app import App
+from emq.settings import Address
+
+ADDRESS = Address("127.0.0.1", 8090)
+"""Where the page is, unless another program has the port."""
+
+
+class Page(NamedTuple):
+    """Attributes:
+    address: where the page is served.
+    key: signs in at it, and at no other run's.
+    """
+
+    address: Address
+    key: str
+
+    @property
+    def link(self) -> str:
+        """The URL at which a browser is asked to sign in with the key; the part behind # stays in the browser."""
+        return f"http://{self.address}/ui/sign-in#{self.key}"
+
+
+@contextlib.asynccontextmanager
+async def served(app: App, before: Page | None = None) -> AsyncIterator[Page]:
+    """Serve the dashboard of an open app for the length of a block.
+
+    Args:
+        before: the page that the same run had before, whose address and key stay if nobody took the port.
+    """
+    wanted = ADDRESS if before is None else before.address
+    service = await PushService.open(app)
+    key = before.key if before is not None else (await service.keys.create("admin", "demo", name="demo"))[1]
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            where = await stack.enter_async_context(serving.serving(app, wanted))
+        except errors.InvalidSettings:  # the port is taken
+            where = await stack.enter_async_context(serving.serving(app, wanted._replace(port=0)))
+        yield Page(where, key)

@@ -1,0 +1,357 @@
+"""Local HTTP receivers that play the tenants of a push platform.
+
+In the demonstration senders and receivers share a machine. So one process of its own holds all receivers, and they
+speak a small part of HTTP: POST and GET with a Content-Length body, keep-alive and pipelining, nothing else.
+`Receivers` is the parent's side; `python -m emq_demo.receivers` is the process that the parent starts.
+
+The child reads its behaviours from standard input and writes its ports to standard output. At the end of its input,
+which comes also when the parent dies, the child prints its log and exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import http.client
+import itertools
+import operator
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+from urllib.parse import quote
+
+import msgspec
+import uvloop
+
+from emq import errors, standard_output
+from emq_demo.child import Child
+
+HUNG_UP = 0
+"""Status of a receipt whose caller closed the connection before the response."""
+
+_NO_CONTENT = 204
+_FAILURE = 500
+_STOP_TIMEOUT_S = 30.0
+_PAUSE_BYTES = 1 << 16
+"""Bytes of a connection's requests not yet answered, above which the receiver stops reading the connection."""
+_MAX_BYTES = 64 << 20
+"""Bytes of the largest request; a receiver closes the connection of a larger one."""
+
+
+class Receipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One request that a receiver got.
+
+    Attributes:
+        tenant: name of the tenant, from the URL.
+        arrived_us: time when the whole request was there, microseconds since the epoch by `time.time`.
+        id: the header `webhook-id`, or "".
+        attempt: the header `emq-attempt`, or 0.
+        status: HTTP status of the response, or `HUNG_UP`.
+    """
+
+    tenant: str
+    arrived_us: int
+    id: str
+    attempt: int
+    status: int
+
+
+class Behaviour(NamedTuple):
+    """A receiver responds after `delay_s` seconds, and to every `fail_every`th call (0: never) with status 500.
+
+    Nobody listens for a tenant that is `down`.
+    """
+
+    delay_s: float = 0.0
+    fail_every: int = 0
+    down: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Behaviour:
+        """Parse `fast`, `slow:<seconds>`, `flaky:<n>` (every nth call fails) or `down` (nobody listens).
+
+        Raises:
+            InvalidSettings: the text is none of these; the error names the text.
+        """
+        kind, _, number = text.partition(":")
+        try:
+            if kind == "slow" and 0 < float(number) <= 3600:
+                return cls(delay_s=float(number))
+            if kind == "flaky" and int(number) >= 1:
+                return cls(fail_every=int(number))
+        except ValueError:
+            pass
+        if text == "fast":
+            return cls()
+        if text == "down":
+            return cls(down=True)
+        raise errors.InvalidSettings(
+            f"receiver behaviour {text!r} is not known; use fast, slow:<seconds up to 3600>, flaky:<n from 1> or down"
+        )
+
+
+class Receivers:
+    """The parent's side of the receivers' process; a context manager.
+
+    The methods block for a few milliseconds, `start` and `stop` longer. From an event loop, call them through
+    `asyncio.to_thread`.
+
+    Args:
+        behaviours: tenant name to behaviour, see `Behaviour.parse`.
+
+    Raises:
+        InvalidSettings: a behaviour is not known.
+    """
+
+    def __init__(self, behaviours: Mapping[str, str]) -> None:
+        self._behaviours = dict(behaviours)
+        self._parsed = {tenant: Behaviour.parse(text) for tenant, text in behaviours.items()}
+        self._child: Child | None = None
+        self._ports = _Ports(0, 0)
+
+    def start(self) -> Receivers:
+        """Start the process and wait until it listens. Raise `RuntimeError` if the process ends before."""
+        self._child = Child("emq_demo.receivers", msgspec.json.encode(self._behaviours), own_session=True)
+        self._ports = msgspec.json.decode(self._child.ready, type=_Ports)
+        return self
+
+    def url(self, tenant: str) -> str:
+        """Return the URL for a tenant's messages. Raise `KeyError` for a tenant without a behaviour."""
+        port = self._ports.closed if self._parsed[tenant].down else self._ports.open
+        return f"http://127.0.0.1:{port}{_path(tenant)}"
+
+    def counts(self) -> dict[str, dict[int, int]]:
+        """Return tenant to status to number of requests so far; leave out tenants without requests."""
+        return msgspec.json.decode(self._get("/counts"), type=dict[str, dict[int, int]])
+
+    def receipts(self) -> list[Receipt]:
+        """Return all receipts so far, by arrival. A slow receiver's request gets its receipt with its response."""
+        return _decode(self._get("/log"))
+
+    def stop(self) -> list[Receipt]:
+        """End the process and return all receipts, as `receipts` does; empty if no process runs. Safe to repeat."""
+        child, self._child = self._child, None
+        return [] if child is None else _decode(child.end(_STOP_TIMEOUT_S))
+
+    def __enter__(self) -> Receivers:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def _get(self, path: str) -> bytes:
+        connection = http.client.HTTPConnection("127.0.0.1", self._ports.open, timeout=_STOP_TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read()
+        finally:
+            connection.close()
+
+
+class _Ports(msgspec.Struct, frozen=True):
+    open: int
+    closed: int
+
+
+def _path(tenant: str) -> str:
+    return "/t/" + quote(tenant, safe="")
+
+
+def _decode(log: bytes) -> list[Receipt]:
+    receipts = msgspec.json.Decoder(Receipt).decode_lines(log)
+    receipts.sort(key=operator.attrgetter("arrived_us"))
+    return receipts
+
+
+# ---------------------------------------------------------------------------------------------- the receivers' process
+
+
+class _Tenant:
+    """One tenant's behaviour, with a count of its calls."""
+
+    def __init__(self, name: str, behaviour: Behaviour) -> None:
+        self.name = name
+        self.delay_s = behaviour.delay_s
+        self._fail_every = behaviour.fail_every
+        self._calls = itertools.count(1)
+
+    def next_status(self) -> int:
+        if self._fail_every and next(self._calls) % self._fail_every == 0:
+            return _FAILURE
+        return _NO_CONTENT
+
+
+class _Log:
+    """Receipts as JSON lines in one byte array: ready to send, and in a tenth of the memory that objects would take."""
+
+    def __init__(self) -> None:
+        self.lines = bytearray()
+        self.counts: dict[str, collections.Counter[int]] = collections.defaultdict(collections.Counter)
+        self._encode_into = msgspec.json.Encoder().encode_into
+
+    def add(self, tenant: str, arrived_us: int, request: _Request, status: int) -> None:
+        self.counts[tenant][status] += 1
+        self._encode_into((tenant, arrived_us, request.id, request.attempt, status), self.lines, -1)
+        self.lines += b"\n"
+
+
+class _Request(NamedTuple):
+    method: bytes
+    path: bytes
+    id: str
+    attempt: int
+
+
+class _Malformed(Exception):
+    """The bytes are not a request that the receivers understand."""
+
+
+def _parse_request(data: bytes) -> tuple[_Request, int] | None:
+    """Return the first request in `data` and its length in bytes; None if the request is not complete."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    head = data[: end + 2]
+    folded = head.lower()
+    if b"\r\ntransfer-encoding:" in folded:
+        raise _Malformed("chunked bodies are not supported")
+    try:
+        method, path, _ = head[: head.index(b"\r\n")].split(b" ")
+        size = end + 4 + int(_header(head, folded, b"content-length") or 0)
+        if size > _MAX_BYTES:
+            raise _Malformed(f"a request of {size} bytes")
+        if len(data) < size:
+            return None
+        message_id = _header(head, folded, b"webhook-id").decode("latin-1")
+        return _Request(method, path, message_id, int(_header(head, folded, b"emq-attempt") or 0)), size
+    except ValueError as exc:
+        raise _Malformed(f"bad request head: {exc}") from exc
+
+
+def _header(head: bytes, folded: bytes, name: bytes) -> bytes:
+    at = folded.find(b"\r\n" + name + b":")
+    if at < 0:
+        return b""
+    at += len(name) + 3
+    return head[at : head.index(b"\r\n", at)].strip()
+
+
+def _response(status: str, body: bytes | bytearray = b"") -> bytes:
+    # A 204 must not carry a Content-Length (RFC 9110, 8.6).
+    length = b"" if status.startswith("204") else b"Content-Length: %d\r\n" % len(body)
+    return b"HTTP/1.1 " + status.encode() + b"\r\n" + length + b"\r\n" + body
+
+
+_ANSWERS = {_NO_CONTENT: _response("204 No Content"), _FAILURE: _response("500 Internal Server Error")}
+_NOT_FOUND = _response("404 Not Found")
+_BAD_REQUEST = _response("400 Bad Request")
+
+
+class _Connection(asyncio.Protocol):
+    """One connection. It responds to requests in their order, so a request that waits holds up those behind it."""
+
+    def __init__(self, tenants: Mapping[bytes, _Tenant], log: _Log) -> None:
+        self._tenants = tenants
+        self._log = log
+        self._data = b""
+        self._waiting: tuple[asyncio.TimerHandle, str, int, _Request] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting:
+            timer, tenant, arrived_us, request = self._waiting
+            timer.cancel()
+            self._waiting = None
+            self._log.add(tenant, arrived_us, request, HUNG_UP)
+
+    def data_received(self, data: bytes) -> None:
+        self._data = self._data + data if self._data else data
+        if not self._waiting:
+            self._serve()
+        elif len(self._data) > _PAUSE_BYTES:
+            self._transport.pause_reading()
+
+    def _serve(self) -> None:
+        """Respond to the complete requests in the buffer, up to the first that has to wait."""
+        while self._data and not self._waiting:
+            try:
+                parsed = _parse_request(self._data)
+            except _Malformed:
+                self._transport.write(_BAD_REQUEST)
+                self._transport.close()
+                return
+            if parsed is None:
+                return
+            request, size = parsed
+            self._data = self._data[size:]
+            self._answer(request)
+
+    def _answer(self, request: _Request) -> None:
+        arrived_us = time.time_ns() // 1000
+        tenant = self._tenants.get(request.path)
+        if tenant is None:
+            self._transport.write(self._report(request.path))
+        elif tenant.delay_s:
+            timer = asyncio.get_running_loop().call_later(tenant.delay_s, self._answer_late, tenant.next_status())
+            self._waiting = timer, tenant.name, arrived_us, request
+        else:
+            status = tenant.next_status()
+            self._transport.write(_ANSWERS[status])
+            self._log.add(tenant.name, arrived_us, request, status)
+
+    def _answer_late(self, status: int) -> None:
+        assert self._waiting
+        _, tenant, arrived_us, request = self._waiting
+        self._waiting = None
+        self._transport.write(_ANSWERS[status])
+        self._log.add(tenant, arrived_us, request, status)
+        self._transport.resume_reading()
+        self._serve()
+
+    def _report(self, path: bytes) -> bytes:
+        if path == b"/log":
+            return _response("200 OK", self._log.lines)
+        if path == b"/counts":
+            return _response("200 OK", msgspec.json.encode(self._log.counts))
+        return _NOT_FOUND
+
+
+async def _serve(behaviours: Mapping[str, str]) -> bytes:
+    """Listen until standard input ends; return the log."""
+    tenants = {_path(name).encode(): _Tenant(name, Behaviour.parse(text)) for name, text in behaviours.items()}
+    log = _Log()
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), stopped.set)
+    # Bound but not listening: the kernel refuses connections to this port, and nobody else gets it meanwhile.
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        server = await loop.create_server(lambda: _Connection(tenants, log), "127.0.0.1", 0, backlog=4096)
+        ports = _Ports(server.sockets[0].getsockname()[1], closed.getsockname()[1])
+        sys.stdout.buffer.write(msgspec.json.encode(ports) + b"\n")
+        sys.stdout.buffer.flush()
+        await stopped.wait()
+        loop.remove_reader(sys.stdin.fileno())
+        server.close()
+    return bytes(log.lines)
+
+
+def main() -> None:
+    """Entry point of the receivers' process."""
+    sys.stdout = standard_output.whole(sys.stdout)
+    behaviours = msgspec.json.decode(sys.stdin.buffer.readline(), type=dict[str, str])
+    log = uvloop.run(_serve(behaviours))
+    try:
+        sys.stdout.buffer.write(log)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # The parent died, and nobody wants the log. Without this line the interpreter would complain at its last flush.
+        sys.stdout = None
+
+
+if __name__ == "__main__":
+    main()
