@@ -9,7 +9,6 @@ import zlib
 from typing import Any
 
 import emq_servers as servers
-
 from emq import App, EMQError, Message
 
 try:

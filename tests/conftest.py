@@ -12,13 +12,13 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-import emq_servers as servers
 import pytest
 import typer.main
 import typer.testing
-from support import browser, chance, distribution
 
+import emq_servers as servers
 from emq import errors
+from support import browser, chance, distribution
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

@@ -12,9 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from emq_servers.server import run_as
-
 from emq import errors
+from emq_servers.server import run_as
 
 STOP_TIMEOUT_S = 60.0
 _ROOT = Path(__file__).parents[2]

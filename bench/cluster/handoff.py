@@ -19,9 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import emq_servers as servers
-
 import emq
+import emq_servers as servers
 from bench.cluster.crew import Crew, HostProcess, InvalidRun
 from bench.cluster.machine import busy_s, cores
 from bench.cluster.pauses import Phase

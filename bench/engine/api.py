@@ -15,14 +15,6 @@ from typing import Any, NamedTuple, Self
 
 import aiohttp
 import sqlalchemy as sa
-from emq_push.cli.pushing import with_push
-from emq_push.records.endpoints import Endpoint, EndpointSettings
-from emq_push.records.endpoints import Endpoints as EndpointRows
-from emq_push.records.tenants import Tenant, Tenants, TenantSettings
-from emq_push.service.service import PushService
-from emq_web.pages import gate
-from emq_web.pages.rendering import PREFIX
-from emq_web.serving import serving
 
 import emq
 from bench.support.endpoints import Endpoints
@@ -31,6 +23,14 @@ from bench.support.stage import UNLIMITED, Stage
 from emq.host import garbage_collection
 from emq.settings import Address, load
 from emq.topics.model import Topic, TopicOptions
+from emq_push.cli.pushing import with_push
+from emq_push.records.endpoints import Endpoint, EndpointSettings
+from emq_push.records.endpoints import Endpoints as EndpointRows
+from emq_push.records.tenants import Tenant, Tenants, TenantSettings
+from emq_push.service.service import PushService
+from emq_web.pages import gate
+from emq_web.pages.rendering import PREFIX
+from emq_web.serving import serving
 
 HERE = "127.0.0.0/8"
 QPS = 50.0

@@ -18,13 +18,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import aiohttp
-from emq_demo.receivers import Receivers
-from emq_push import headers
-from emq_push.addresses import AddressFilter
-from emq_push.cli.pushing import with_push
-from emq_push.endpoint import Endpoint
-from emq_push.files import most_connections
-from emq_push.http import build_connector
 
 from bench.engine.waiting import LOOK_S, Cost, cost, in_tasks, made
 from bench.support.backlog import fill
@@ -35,6 +28,13 @@ from emq.host import garbage_collection
 from emq.message import Message
 from emq.settings import load
 from emq.topics.model import Topic, TopicOptions
+from emq_demo.receivers import Receivers
+from emq_push import headers
+from emq_push.addresses import AddressFilter
+from emq_push.cli.pushing import with_push
+from emq_push.endpoint import Endpoint
+from emq_push.files import most_connections
+from emq_push.http import build_connector
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 HERE = "127.0.0.0/8"

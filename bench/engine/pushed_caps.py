@@ -17,8 +17,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from emq_push.cli.pushing import with_push
-
 from bench.engine.overshoot import QUOTAS, window_overshoot
 from bench.support.backlog import fill
 from bench.support.endpoints import Arrival, Endpoints
@@ -27,6 +25,7 @@ from emq.host import garbage_collection
 from emq.quota.counter import MICRO
 from emq.settings import load
 from emq.topics.model import Topic, TopicOptions
+from emq_push.cli.pushing import with_push
 
 HERE = "127.0.0.0/8"
 SECRET = "whsec_" + "QmVuY2htYXJrc0RvTm90S2VlcFNlY3JldHM="

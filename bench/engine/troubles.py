@@ -20,11 +20,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from emq_push.addresses import AddressFilter
-from emq_push.endpoint import Endpoints as KnownEndpoints
-from emq_push.pusher import Pusher, Reports
-from emq_push.resolver import build_resolver
-
 import emq
 from bench.engine import victims
 from bench.support.endpoints import Arrival, Endpoints, Kind
@@ -34,6 +29,10 @@ from emq.errors import InvalidSettings
 from emq.host import garbage_collection
 from emq.message import Message
 from emq.topics.model import Topic, TopicOptions
+from emq_push.addresses import AddressFilter
+from emq_push.endpoint import Endpoints as KnownEndpoints
+from emq_push.pusher import Pusher, Reports
+from emq_push.resolver import build_resolver
 
 HERE = "127.0.0.0/8"
 SECRET = "whsec_" + "QmVuY2htYXJrc0RvTm90S2VlcFNlY3JldHM="

@@ -6,9 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from emq_scheduling.model import Pool
-
 from bench.scheduling.optimum import with_parents
+from emq_scheduling.model import Pool
 
 CELLS = {"second": (1, 1), "minute": (1, 60), "hour": (60, 60)}
 """Length of the cells of a limit in seconds, and how many consecutive ones are within the amount together."""

@@ -10,16 +10,15 @@ import asyncio
 import time
 from typing import Any
 
+from bench.scheduling import pools, rig
+from bench.scheduling.counting import overshoot
+from bench.scheduling.optimum import most_work
+from bench.support.stage import Stage
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool
 from emq_scheduling.outcomes import ResourceFailed
 from emq_scheduling.submitting import Submission
 from emq_scheduling.tasks import Task
-
-from bench.scheduling import pools, rig
-from bench.scheduling.counting import overshoot
-from bench.scheduling.optimum import most_work
-from bench.support.stage import Stage
 
 LOAD = 0.5
 """Part of the optimum at which tasks come, in units; the other resources can do all of it."""

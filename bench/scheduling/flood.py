@@ -14,16 +14,16 @@ import time
 from typing import Any
 
 import msgspec
-from emq_scheduling.hosting.attempts import Run
-from emq_scheduling.model import Pool
-from emq_scheduling.submitting import Submission
-from emq_scheduling.tasks import Task
 
 from bench.scheduling import pools, rig
 from bench.scheduling.counting import overshoot
 from bench.scheduling.optimum import most_work
 from bench.support.figures import percentile
 from bench.support.stage import Stage
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.model import Pool
+from emq_scheduling.submitting import Submission
+from emq_scheduling.tasks import Task
 
 FLOOD = 20
 PART = 0.05

@@ -13,14 +13,13 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from bench.scheduling.counting import Start
 from emq_scheduling.choice.keeping import Keeping
 from emq_scheduling.choice.matching import Matching
 from emq_scheduling.choice.waiting import Waiting
 from emq_scheduling.limits.accounts import Accounts, Charge
 from emq_scheduling.model import Pool
 from emq_scheduling.tasks import Task
-
-from bench.scheduling.counting import Start
 
 WINDOW = 500
 """Tasks of each type that the matching sees at the same time, as on a host."""

@@ -8,16 +8,15 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
+import emq
+from bench.scheduling.counting import Start
+from bench.support.stage import Stage
+from emq.host import garbage_collection
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Receipt, Submission
 from emq_scheduling.tasks import Task
-
-import emq
-from bench.scheduling.counting import Start
-from bench.support.stage import Stage
-from emq.host import garbage_collection
 
 PAYLOAD = b"x" * 100
 BATCH = 2_000

@@ -11,15 +11,14 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from bench.scheduling import pools, rig
+from bench.support.figures import Benchmark, Figure
+from bench.support.stage import Stage, Stopwatch
 from emq_scheduling.forecast.prediction import Predictor
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Submission
-
-from bench.scheduling import pools, rig
-from bench.support.figures import Benchmark, Figure
-from bench.support.stage import Stage, Stopwatch
 
 CONCURRENT = 1_000
 """Tasks of asyncio that submit one by one at the same time."""

@@ -15,15 +15,14 @@ import time
 from collections import Counter
 from typing import Any
 
-from emq_scheduling.hosting.attempts import Run
-from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
-from emq_scheduling.pools import rules
-from emq_scheduling.tasks import Task
-
 from bench.scheduling import rig
 from bench.scheduling.counting import overshoot
 from bench.support.figures import percentile
 from bench.support.stage import Stage
+from emq_scheduling.hosting.attempts import Run
+from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
+from emq_scheduling.pools import rules
+from emq_scheduling.tasks import Task
 
 KIND = "call"
 QUIET = 20

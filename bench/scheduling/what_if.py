@@ -13,17 +13,16 @@ import statistics
 import time
 from typing import Any, NamedTuple
 
-from emq_scheduling.forecast.prediction import Forecast
-from emq_scheduling.forecast.what_if import changed, what_if
-from emq_scheduling.model import Pool
-from emq_scheduling.records.snapshot import PoolState
-
 from bench.scheduling import pools
 from bench.scheduling.counting import overshoot
 from bench.scheduling.optimum import most_work
 from bench.scheduling.replay import Replay
 from bench.support.figures import Benchmark, Figure, percentile
 from bench.support.stage import Stage
+from emq_scheduling.forecast.prediction import Forecast
+from emq_scheduling.forecast.what_if import changed, what_if
+from emq_scheduling.model import Pool
+from emq_scheduling.records.snapshot import PoolState
 
 AT = 1_000_000_800.0
 ARRIVALS = 0.2

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import emq_servers as servers
-
 from bench.spark import synthetic
 from bench.spark.standalone import Standalone, one_task_left, tasks_done, troubled
 from bench.support.figures import Benchmark, Figure

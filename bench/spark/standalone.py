@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
-from emq_servers.server import free_port
 
 from emq.errors import EMQError
+from emq_servers.server import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,8 +80,9 @@ class Standalone:
 
     def session(self, app: str, **conf: str) -> SparkSession:
         """Return a session of this process on the cluster; `conf` as for `emq_spark.session.local_session`."""
-        from emq_spark.source.registration import register
         from pyspark.sql import SparkSession
+
+        from emq_spark.source.registration import register
 
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         builder = SparkSession.builder.appName(app).master(self.url)

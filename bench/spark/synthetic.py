@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-from emq_spark.load import ledger
 
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail import events, schema, segments
+from emq_spark.load import ledger
 
 GROUPS = 5
 QUOTA = 50

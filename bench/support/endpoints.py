@@ -19,9 +19,9 @@ from typing import Any, Literal, Self, cast
 
 import msgspec
 import uvloop
-from emq_demo.child import Child
 
 from emq import standard_output
+from emq_demo.child import Child
 
 Kind = Literal["good", "hang", "refuse", "huge", "drip", "silent-names"]
 """What an endpoint does with a request:

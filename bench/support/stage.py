@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, Self, TypeVar
 
-import emq_servers as servers
 import psutil
 import rich.console
 import uvloop
 
 import emq
+import emq_servers as servers
 from emq.settings import Settings
 from emq.topics.model import Topic
 

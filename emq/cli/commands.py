@@ -1,16 +1,15 @@
-"""All commands of `emq`, put together. A command loads its imports when it runs, so that `--help` is quick."""
+"""All commands of `emq`, put together, with those of extensions.
+
+A command loads its imports when it runs, so that `--help` is quick.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
-from emq_demo import cli as demo
-from emq_push.cli import encrypting, push
-from emq_scheduling.cli import scheduling
-from emq_spark.cli import audit, load, trial
-from emq_web.cli import api
 
+from emq import extending
 from emq.cli import (
     dead,
     exit_codes,
@@ -30,7 +29,7 @@ from emq.cli import (
     upgrade,
     watching,
 )
-from emq.cli.entry import Command, Entry, TakesIds
+from emq.cli.entry import Entry, TakesIds
 from emq.cli.session import command
 
 HELP = """Consume tens of thousands of queues, each at no more than its own rate, in priority order.
@@ -73,18 +72,14 @@ def _main(
 ) -> None: ...
 
 
-app.command("demo", cls=Command)(demo.demo)
 command(app, "up", json=False, endless=True)(host.up)
 command(app, "run", json=False, endless=True)(run.run)
 command(app, "host", json=False, endless=True)(host.host)
-app.add_typer(api.app, name="api")
-app.add_typer(push.app, name="push")
 command(app, "hosts", endless=True)(hosts.hosts)
 command(app, "plan")(plan.plan)
 command(app, "drain")(orders.drain)
 command(app, "weight")(orders.weight)
 app.add_typer(topics.app, name="topic")
-command(topics.app, "encrypt")(encrypting.encrypt)
 command(app, "publish")(publish.publish)
 command(app, "stats")(watching.stats)
 command(app, "top", endless=True)(watching.top)
@@ -92,12 +87,10 @@ command(app, "lag")(watching.lag)
 command(app, "trace", cls=TakesIds)(trace.trace)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
-app.add_typer(scheduling.app, name="scheduling")
 app.add_typer(offsets.app, name="offsets")
 app.add_typer(store.app, name="store")
 app.add_typer(trail.app, name="trail")
-command(app, "audit")(audit.audit)
-command(app, "load")(load.load)
-app.command("trial", cls=Command)(trial.trial)
 command(app, "upgrade")(upgrade.upgrade)
 command(app, "settings")(settings.settings)
+for extension in extending.extensions():
+    extension.add_commands(app)

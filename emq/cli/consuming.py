@@ -8,19 +8,17 @@ import dataclasses
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import uvloop
-from emq_push.cli import pushing
 
-from emq import errors, plurals
+from emq import errors, extending, plurals
 from emq.app import App
 from emq.cli import binding, logs, output, supervisor
-from emq.cli.extras import needing
 from emq.cli.session import Session
 from emq.host import garbage_collection
-from emq.settings import Settings, address
+from emq.settings import Settings
 from emq.storage.opening import hide_password
 from emq.trail.sink import NullTrail
 
@@ -61,14 +59,14 @@ async def _consume(session: Session, member: str | None, *, child: bool, api: bo
     process = 0 if member is None else int(member.partition("/")[0])
     ending = _Ending()
     try:
-        async with app.monitor.serving(process), pushing.with_push(app), contextlib.AsyncExitStack() as stack:
+        async with app.monitor.serving(process), extending.consuming(app), contextlib.AsyncExitStack() as stack:
             with ending.by_signals():
                 if child or member is not None:
                     _stop_with_parent(app, ending)
                 # In this task, in which the app closes, too: a task group of a hook ends where it began.
                 await stack.enter_async_context(app)
-                if api and app.settings.api:
-                    await stack.enter_async_context(_serving(app))
+                if api:
+                    await stack.enter_async_context(extending.serving(app))
                 ending.is_open = True
                 membership = None if member is None else app.membership(process)
                 announcer = asyncio.create_task(_announce(app))
@@ -90,16 +88,6 @@ async def _consume(session: Session, member: str | None, *, child: bool, api: bo
         left = totals.started - totals.succeeded - totals.failed
         more = f", {left:,} given back or not finished" if left > 0 else ""
         log.info("stopped: %s started, %s succeeded, %s failed%s", *counts, more)
-
-
-@contextlib.asynccontextmanager
-async def _serving(app: App) -> AsyncIterator[None]:
-    """Serve the HTTP API of the push service for the length of a block."""
-    with needing("the HTTP API", "api"):
-        from emq_web import serving
-    async with serving.serving(app, address(app.settings.api, "api")) as where:
-        log.info("serving the API at http://%s", where)
-        yield
 
 
 class _Ending:
@@ -157,7 +145,7 @@ async def _announce(app: App) -> None:
         output.count(len(ownership.groups), "group"),
         hide_password(app.settings.store),
         app.settings.environment,
-        f" ({output.count(idle, 'topic')} without a handler or push.url, or paused)" if idle else "",
+        f" ({output.count(idle, 'topic')} without a handler{extending.addresses()}, or paused)" if idle else "",
     )
 
 
@@ -166,10 +154,12 @@ def _nothing_to_call(app: App, topics: Sequence[str]) -> str:
     if not topics or any(app.handlers.find(name) is not None for name in topics):
         return ""
     have = "1 topic has" if len(topics) == 1 else f"{len(topics):,} topics have"
-    remedy = "give --app MODULE:APP, or set push.url of a topic"
-    if app.settings.app:
-        remedy = f"bind handlers to their names in {app.settings.app}, or set push.url of a topic"
-    return f"{have} neither a handler nor push.url, so this host consumes nothing; {remedy}"
+    remedy = f"bind handlers to their names in {app.settings.app}" if app.settings.app else "give --app MODULE:APP"
+    lacking = "no handler"
+    for taker in extending.takers():
+        lacking = f"neither a handler nor {taker.address}"
+        remedy += f", or set {taker.address} of a topic"
+    return f"{have} {lacking}, so this host consumes nothing; {remedy}"
 
 
 def _stop_with_parent(app: App, ending: _Ending) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from emq import errors
+from emq import errors, extending
 from emq.cli import output
 from emq.topics import changing
 from emq.topics.model import SORTED_OPTIONS, Topic
@@ -48,4 +48,6 @@ def written(value: Any) -> str:
 
 
 def _meaning(option: Described) -> str:
+    if option.name == "attributes":
+        return " ".join([option.meaning, *(f"{e.prefix.rstrip('.')}: {e.help}." for e in extending.takers())])
     return f"Sorted kinds only. {option.meaning}" if option.name in SORTED_OPTIONS else option.meaning

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from emq import errors
+from emq import errors, extending
 from emq.cli import output, times
 from emq.settings import Settings
 from emq.timetable import delay_levels
 from emq.topics import changing, documents, secret_attributes
 from emq.topics.model import Topic, TopicOptions
 
-PUSH = "push."
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from emq.app import App
+
 ATTRIBUTE = "attributes."
 ROCKETMQ = "rocketmq"
 """As a value of delay_levels: RocketMQ's."""
@@ -44,9 +48,9 @@ class Given(typing.NamedTuple):
 def parse(topic: str, pairs: Iterable[str]) -> Given:
     """Read `key=value` pairs.
 
-    A key is a setting or option of a topic, `push.NAME` or `attributes.NAME`. Lists are written with commas, `none`
-    is None, names with durations as `remind=30m,final=2h`. A value `@FILE` is the text of that file, less the line
-    break at its end; `@@` begins a value with a plain @.
+    A key is a setting or option of a topic, `attributes.NAME`, or an attribute of an extension such as `push.NAME`.
+    Lists are written with commas, `none` is None, names with durations as `remind=30m,final=2h`. A value `@FILE` is the
+    text of that file, less the line break at its end; `@@` begins a value with a plain @.
 
     Raises:
         InvalidTopic: a pair without `=`, a key that is not known, a value of the wrong type, or a file that cannot be
@@ -60,7 +64,7 @@ def parse(topic: str, pairs: Iterable[str]) -> Given:
             raise errors.InvalidTopic(f"topic {topic!r}: {pair!r} is not a setting; write key=value, such as qps=100")
         if text.startswith("@"):
             text = text[1:] if text.startswith("@@") else _file(topic, key, text[1:])
-        if key.startswith((PUSH, ATTRIBUTE)):
+        if key.startswith((ATTRIBUTE, *_prefixes())):
             given.attributes[key.removeprefix(ATTRIBUTE)] = text
         elif key in ("options", "attributes"):
             raise errors.InvalidTopic(
@@ -76,65 +80,56 @@ def parse(topic: str, pairs: Iterable[str]) -> Given:
 
 def listed() -> str:
     """Return the end of a message that lists every option."""
-    return f"the options are {', '.join(KNOWN)}, push.NAME and attributes.NAME; see: emq topic options"
+    names = "".join(f", {prefix}NAME" for prefix in _prefixes())
+    return f"the options are {', '.join(KNOWN)}{names} and attributes.NAME; see: emq topic options"
 
 
-def check_push(topic: Topic, settings: Settings, *, is_new: bool = True) -> None:
-    """Raise `InvalidTopic` if the topic has push attributes that make no endpoint, or one that the settings forbid.
+def _prefixes() -> tuple[str, ...]:
+    """Return the beginnings of the attributes to which extensions give a meaning."""
+    return tuple(e.prefix for e in extending.extensions() if e.prefix)
+
+
+def check(topic: Topic, settings: Settings, given: Mapping[str, str] | None = None) -> None:
+    """Raise `InvalidTopic` if an extension refuses the topic's attributes on hosts with these settings.
 
     Args:
-        is_new: False if the URL has not changed.
+        given: the attributes that change; None for a new topic.
     """
-    if any(name.startswith(PUSH) for name in topic.options.attributes):
-        from emq_push.addresses import AddressFilter
-        from emq_push.endpoint import Endpoint
-        from emq_push.secrets import Secrets
-
-        found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
-        if found is not None and is_new:
-            addresses = AddressFilter.of_settings(settings)
-            try:
-                addresses.check_url(found.url)
-                addresses.check_host(found.url.host or "")
-            except (ValueError, OSError) as exc:
-                raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
+    for extension in extending.extensions():
+        extension.check(topic, settings, is_new=given is None or extension.address in given)
 
 
-async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
-    """Ask the topic's endpoint for permission; return the topic with what it allows, its qps no higher than that.
+def stored(topic: Topic, settings: Settings) -> Topic:
+    """Return the topic as the catalog is to keep it."""
+    for extension in extending.extensions():
+        topic = extension.stored(topic, settings)
+    return topic
+
+
+async def noted(
+    opened: App, topic: Topic, settings: Mapping[str, Any], attributes: Mapping[str, str]
+) -> Callable[[sa.Connection], None] | None:
+    """Return what notes a change of a topic in the transaction of the change; see `Extension.noted`."""
+    found = [await e.noted(opened, topic, settings, attributes) for e in extending.extensions()]
+    notes = [note for note in found if note is not None]
+
+    def note_all(connection: sa.Connection) -> None:
+        for note in notes:
+            note(connection)
+
+    return note_all if notes else None
+
+
+def taker() -> extending.Extension:
+    """Return the extension that takes messages to an address.
 
     Raises:
-        InvalidTopic: the topic has no endpoint, or the endpoint does not agree.
+        InvalidTopic: no package is installed that does.
     """
-    from emq_push import handshake
-    from emq_push.addresses import AddressFilter
-    from emq_push.endpoint import Endpoint
-    from emq_push.secrets import Secrets
-
-    found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
+    found = next(iter(extending.takers()), None)
     if found is None:
-        raise errors.InvalidTopic(f"topic {topic.name!r}: --handshake needs an endpoint; give --url")
-    addresses = AddressFilter.of_settings(settings)
-    try:
-        allowed = await handshake.handshake(found, origin, topic.qps, addresses)
-    except errors.InvalidTopic as exc:
-        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
-    kept = {**topic.options.attributes, **allowed.attributes}
-    attributes = {name: value for name, value in kept.items() if value}
-    topic = msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=attributes))
-    return msgspec.structs.replace(topic, qps=handshake.capped(topic))
-
-
-def encrypted(topic: Topic, settings: Settings) -> Topic:
-    """Return the topic with its secrets of push as they are to be kept."""
-    attributes = topic.options.attributes
-    if not settings.secret_key and not settings.secret_key_file:
-        return topic
-    from emq_push.secrets import Secrets
-
-    secrets = Secrets.of_setting(settings)
-    kept = {n: secrets.encrypt(v) if v and secret_attributes.is_secret(n) else v for n, v in attributes.items()}
-    return msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=kept))
+        raise errors.InvalidTopic("nothing is installed that takes messages to an address; leave --url out")
+    return found
 
 
 def without_secret(pair: str) -> str:
@@ -148,8 +143,10 @@ def without_secret(pair: str) -> str:
 
 
 def endpoint(topic: Topic) -> str:
-    """Where the topic is pushed to; empty if nowhere."""
-    return topic.options.attributes.get("push.url", "")
+    """Return where an extension takes the topic's messages; empty if nowhere."""
+    attributes = topic.options.attributes
+    found = extending.addressed(attributes)
+    return "" if found is None else attributes[found.address]
 
 
 def split(topic: Topic) -> str:

@@ -57,7 +57,9 @@ async def create(
     priorities: Annotated[
         str | None, typer.Option(help="Names of the priorities, highest first. (default: high,mid,low)")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="Push the messages to this HTTP endpoint.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Push the messages to this HTTP endpoint (needs the push service).")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,7 +88,7 @@ async def create(
         raise errors.InvalidTopic(
             f"topic {name!r}: other commands take a name with *, ? or [ for a pattern; leave them out"
         )
-    pairs = list(settings or ()) + ([f"push.url={url}"] if url is not None else [])
+    pairs = list(settings or ()) + ([f"{topic_settings.taker().address}={url}"] if url is not None else [])
     given = topic_settings.parse(name, pairs)
     fields: dict[str, Any] = {"name": name, "qps": qps, "kind": Kind(kind.value)}
     if slots is not None:
@@ -101,10 +103,10 @@ async def create(
             raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
         raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {topic_settings.listed()}")
     topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
-    topic_settings.check_push(topic, session.settings)
+    topic_settings.check(topic, session.settings)
     if handshake is not None:
-        topic = await topic_settings.agreed(topic, handshake, session.settings)
-    topic = topic_settings.encrypted(topic, session.settings)
+        topic = await topic_settings.taker().agreed(topic, handshake, session.settings)
+    topic = topic_settings.stored(topic, session.settings)
     async with session.app(create=True) as opened:
         [made] = await opened.admin.create([topic], exist_ok=exist_ok)
     kept = " (was there)" if exist_ok and not _is_as_asked(made, topic) else ""
@@ -203,8 +205,6 @@ async def set_(
 
     Example: emq topic set 'shop.*' handler_timeout_s=30 --yes
     """
-    from emq_push.cli import push_audit
-
     from emq.cli import topic_settings
     from emq.topics import changing
 
@@ -219,9 +219,9 @@ async def set_(
                 attributes = given.merged(topic.options.attributes)
                 options = msgspec.structs.replace(topic.options, attributes=attributes)
                 changed = msgspec.structs.replace(topic, options=options)
-                topic_settings.check_push(changed, session.settings, is_new="push.url" in given.attributes)
-                changes["attributes"] = topic_settings.encrypted(changed, session.settings).options.attributes
-            also = await push_audit.entry(opened, topic, given.settings, given.attributes)
+                topic_settings.check(changed, session.settings, given.attributes)
+                changes["attributes"] = topic_settings.stored(changed, session.settings).options.attributes
+            also = await topic_settings.noted(opened, topic, given.settings, given.attributes)
             return await opened.admin.update(name, also=also, **changes)
 
         if is_pattern(pattern):
@@ -366,13 +366,13 @@ async def import_(
     asked = catalog_file.load(text, "json" if file.suffix == ".json" else "toml")
     for topic in asked:
         if secret_attributes.MASK not in topic.options.attributes.values():
-            topic_settings.check_push(topic, session.settings)
+            topic_settings.check(topic, session.settings)
     async with session.app(create=True) as opened:
         there = {topic.name: topic for topic in await opened.catalog.list()}
         for i, topic in enumerate(asked):
             topic = secret_attributes.unmasked(topic, there.get(topic.name))
-            topic_settings.check_push(topic, session.settings)
-            asked[i] = topic_settings.encrypted(topic, session.settings)
+            topic_settings.check(topic, session.settings)
+            asked[i] = topic_settings.stored(topic, session.settings)
         topics = await opened.admin.import_(catalog_file.dump(asked, "json", secrets=True), "json")
     session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
 
@@ -380,14 +380,13 @@ async def import_(
 async def _set_state(
     session: Session, pattern: str, yes: bool, question: str, done: str, state: str, text: str
 ) -> None:
-    from emq_push.cli import push_audit
-
+    from emq.cli import topic_settings
     from emq.topics.model import State
 
     async with session.app() as opened:
 
         async def set_one(name: str) -> Topic:
-            also = await push_audit.entry(opened, await opened.catalog.get(name), {"state": state}, {})
+            also = await topic_settings.noted(opened, await opened.catalog.get(name), {"state": state}, {})
             return await opened.admin.set_state(name, State(state), also=also)
 
         if is_pattern(pattern):

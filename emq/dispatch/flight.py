@@ -20,9 +20,9 @@ became free."""
 class Flight:
     """Counts the messages in flight, with their bytes, by group, by topic and for the host.
 
-    All topics share `most` places, see `emq.quota.places.sharing`. A topic that finds no place waits until enough places are
-    free. It is also looked at again every `LOOK_AGAIN_S`, because `emq.quota.places.sharing` forgets a topic's slowness in
-    time.
+    All topics share `most` places, see `emq.quota.places.sharing`. A topic that finds no place waits until enough
+    places are free. It is also looked at again every `LOOK_AGAIN_S`, because `emq.quota.places.sharing` forgets a
+    topic's slowness in time.
 
     Attributes:
         count: messages in flight on the host.

@@ -17,7 +17,6 @@ QUICK_US = 1 << QUICK_BITS
 OTHERS = "(others)"
 RECEIVERS = "(receivers)"
 NO_HANDLER = "(none)"
-PUSH = "(push)"
 
 
 class Deliveries:
@@ -153,7 +152,7 @@ class HandlerDeliveries:
         """Return the counts of that pattern; those of all others together once `most` patterns are counted apart."""
         found = self._by_pattern.get(pattern)
         if found is None:
-            own = len(self._by_pattern) < self._most or pattern in (RECEIVERS, NO_HANDLER, PUSH)
+            own = len(self._by_pattern) < self._most or pattern.startswith("(")  # a name of EMQ or of an extension
             name = pattern if own else OTHERS
             found = self._by_pattern.get(name) or Deliveries(name)
             self._by_pattern[name] = found

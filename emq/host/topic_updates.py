@@ -6,6 +6,7 @@ import asyncio
 import fnmatch
 from collections.abc import Mapping
 
+from emq import extending
 from emq.groups import priority
 from emq.groups.capacity import HORIZON_S, buffer_capacity, in_flight_limit, queue_capacity
 from emq.groups.context import HostContext
@@ -18,10 +19,6 @@ from emq.loops.slicing import SLICE
 from emq.quota.charge import limited
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import State, Topic, quota_of
-
-NOTES = frozenset(("push.failing_since", "push.paused"))
-"""Attributes that say nothing of the endpoint itself: hosts note in them what they have seen, and tenants are paused by
-them. A change of one is no change of the endpoint."""
 
 
 class TopicUpdates:
@@ -131,9 +128,9 @@ class TopicUpdates:
 
 
 def _named(topic: Topic) -> dict[str, str]:
-    """Return the attributes that may name an endpoint."""
+    """Return the attributes that may name a recipient."""
     attributes = topic.options.attributes
-    return {name: value for name, value in attributes.items() if name not in NOTES}
+    return {name: value for name, value in attributes.items() if name not in extending.notes()}
 
 
 def _counted_as(binding: Binding | None) -> str:

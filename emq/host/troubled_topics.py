@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
+from emq import extending
 from emq.groups.owned import OwnedTopic
 from emq.host.lag_parts import Part
 from emq.host.statistics import TroubledTopic
@@ -82,12 +83,6 @@ class _Worst:
         return tuple(heapq.nsmallest(MOST, self._kept, key=lambda t: (urgency(t.cause), -t.waiting, -t.dead)))
 
 
-DISABLED = "push.disabled"
-"""The attribute of a topic whose endpoint gets nothing, with the reason."""
-PAUSED = "push.paused"
-"""Why the endpoint of a topic gets nothing while its tenant is paused."""
-
-
 def _judged(
     owner: OwnedTopic, parts: Mapping[Part, int], waiting: int, growth_per_s: float | None
 ) -> TroubledTopic | None:
@@ -103,16 +98,13 @@ def _judged(
     reason = ""
     if owner.throttle is not None and cause in ("closed", "limited"):
         reason = owner.throttle.reason[:MAX_REASON]
-    elif cause == "paused" and (disabled := owner.topic.options.attributes.get(DISABLED)):
-        reason = f"its endpoint is disabled: {disabled}"[:MAX_REASON]
-    elif cause == "paused":
-        reason = owner.topic.options.attributes.get(PAUSED, "")[:MAX_REASON]
+    elif cause == "paused" and (standstill := extending.standstill(owner.topic)) is not None:
+        reason = standstill.reason[:MAX_REASON]
     return TroubledTopic(owner.topic.name, cause, reason, waiting, dead, rate, _drain_s(waiting, rate, growth_per_s))
 
 
 def _cause(owner: OwnedTopic, parts: Mapping[Part, int]) -> str:
-    attributes = owner.topic.options.attributes
-    if owner.topic.state is State.PAUSED or attributes.get(DISABLED) or attributes.get(PAUSED):
+    if owner.topic.state is State.PAUSED or extending.standstill(owner.topic) is not None:
         return "paused"
     if owner.handler is None:
         return "no_handler"

@@ -9,12 +9,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors, plurals
+from emq import errors, extending, plurals
 from emq.clock import Clock
 from emq.database import Database, database, environment_time, tables
 from emq.storage import folds
 from emq.topics import (
-    allowed_rates,
     asking,
     budgets,
     catalog_file,
@@ -507,9 +506,10 @@ class Catalog:
         """Return `topic`.
 
         Raises:
-            InvalidTopic: its Lua chunk is new and the setting forbids Lua chunks; or its endpoint allows less.
+            InvalidTopic: its Lua chunk is new and the setting forbids Lua chunks; or an extension refuses the change.
         """
-        allowed_rates.check(topic, before)
+        for extension in extending.extensions():
+            extension.permit(topic, before)
         lua = topic.options.fold_lua
         if lua and not self._lua_folds and (before is None or before.options.fold_lua != lua):
             raise errors.InvalidTopic(

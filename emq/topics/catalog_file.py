@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import tomli_w
 
-from emq import errors
+from emq import errors, extending
 from emq.topics import changing, documents, inputs
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.secret_attributes import without_secrets
@@ -81,8 +81,9 @@ def _misplaced(key: str, table: tuple[str, ...], fmt: str) -> str:
     """Say that a table has no such key, and where the key belongs; `table` is its path below the topic."""
     given = f"there is no key {inputs.shown('.'.join((*table, key)))}"
     home: tuple[str, ...] | None = None
-    if key == "push" or key.startswith("push."):
-        given += '; the settings of push are attributes, such as "push.url"'
+    owner = next((e for e in extending.extensions() if e.prefix and f"{key}.".startswith(e.prefix)), None)
+    if owner is not None:
+        given += f'; the settings of {owner.prefix.rstrip(".")} are attributes, such as "{owner.address}"'
         home = ("options", "attributes")
     elif key == "attributes" or key in _OPTIONS:
         home = ("options",)

@@ -129,9 +129,8 @@ class TopicOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     attributes: Annotated[
         dict[str, str],
         means(
-            "Free texts for the users of EMQ, set one by one as attributes.NAME=TEXT. For HTTP push, written without "
-            "attributes.: push.url, push.timeout_s (10 s), push.content_type (application/json), push.throttle (on), "
-            "push.secret, push.headers.NAME, and more: see docs/webhooks.md."
+            "Free texts for the users of EMQ, set one by one as attributes.NAME=TEXT. Services that are installed give "
+            "a meaning to some, written without attributes."
         ),
     ] = {}
     ordering: Annotated[

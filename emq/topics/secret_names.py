@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from emq import extending
+
 MASK = "***"
 """Stands for a secret where a topic is shown. In an import it stands for the secret that the topic has already."""
-
-_PREFIXES = ("push.headers.", "push.secret")
-_NAMES = ("push.basic", "push.oauth2.secret", "push.tls.key")
 
 
 def is_secret(name: str) -> bool:
     """Return True if the attribute of this name holds a secret."""
-    return name in _NAMES or name.startswith(_PREFIXES)
+    return any(extension.is_secret(name) for extension in extending.extensions())
 
 
 def masked(attributes: Mapping[str, str]) -> dict[str, str]:

@@ -22,13 +22,13 @@ from typing import Any
 
 import drawing
 import evidence
-from emq_scheduling import Overloaded, Receipt, Run, Scheduling, Submission, Task
-from emq_scheduling.pools import documents
 from evidence import Facts
 
 from emq import App, Settings, errors
 from emq.clock import SystemClock
 from emq.trail.writer import Trail
+from emq_scheduling import Overloaded, Receipt, Run, Scheduling, Submission, Task
+from emq_scheduling.pools import documents
 
 HERE = Path(__file__).parent
 CONVERSATIONS_PER_S = 0.8

@@ -8,10 +8,10 @@ import typing
 from collections.abc import Callable, Iterator
 
 import msgspec
-from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
 
 from emq.cli.topic_options import written
 from emq.topics.options import in_words
+from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType, Tenant
 
 TABLES: dict[str, type[msgspec.Struct]] = {
     "The pool": Pool,

@@ -11,6 +11,9 @@ import yarl
 from emq import errors
 from emq.topics import model
 from emq_push import endpoint_values, signature, tls
+from emq_push.extension import DISABLED as DISABLED
+from emq_push.extension import PAUSED as PAUSED
+from emq_push.extension import URL as URL
 from emq_push.masking import Masking, secrets_of
 from emq_push.oauth2 import OAuth2
 from emq_push.schedule import Schedule
@@ -26,12 +29,8 @@ DEFAULT_BATCH_MS = 100.0
 MAX_BATCH_MS = 60_000.0
 MAX_RATE = 1_000_000_000
 
-URL = "push.url"
-PAUSED = "push.paused"
-"""Attribute of the endpoints of a paused tenant: why they get nothing until the tenant is resumed."""
-DISABLED = "push.disabled"
 FAILING_SINCE = "push.failing_since"
-"""Attributes that hosts write: why an endpoint gets nothing, and since when it fails (seconds since the epoch)."""
+"""The attribute in which hosts note since when an endpoint fails, in seconds since the epoch."""
 
 _PREFIX = "push."
 _AUTHORIZATION = "Authorization"

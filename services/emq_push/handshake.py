@@ -11,9 +11,8 @@ from typing import NamedTuple
 import aiohttp
 
 from emq import errors
-from emq.topics import allowed_rates
 from emq.topics.model import Topic
-from emq_push import verdict
+from emq_push import allowed_rates, verdict
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
 from emq_push.http import Connections

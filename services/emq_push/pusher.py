@@ -54,8 +54,8 @@ class Pusher:
     """Delivers messages of any number of topics by HTTP POST; an async handler, and an async context manager.
 
     Redirects are not followed, cookies not kept, proxy settings of the environment not used; the only proxy is that of
-    `addresses`. Topics share the connections (`emq.quota.places.places`), so that those whose endpoints hang leave some to
-    the others.
+    `addresses`. Topics share the connections (`emq.quota.places.places`), so that those whose endpoints hang leave some
+    to the others.
 
     Args:
         endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal, NamedTuple, cast
 
 import fastapi
-from emq_push.records.keys import Key
-from emq_push.service.service import PushService
-from emq_push.service.tenancy import unknown
 from fastapi import security
 from starlette.types import Scope
 
+from emq_push.records.keys import Key
+from emq_push.service.service import PushService
+from emq_push.service.tenancy import unknown
 from emq_web.problems import Problem
 
 Right = Literal["read", "send", "manage", "submit", "admin"]

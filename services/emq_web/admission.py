@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 import fastapi
-from emq_push.records.keys import Key
-from emq_push.service.service import PushService
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from emq_push.records.keys import Key
+from emq_push.service.service import PushService
 from emq_web import problems
 from emq_web.access import CALLER, Caller, address_of, no_key
 from emq_web.limits import STRANGERS, Limits, Rates, Room, Turns

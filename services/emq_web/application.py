@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fastapi
-from emq_push.service.service import PushService
 
+from emq_push.service.service import PushService
 from emq_web import (
     cluster,
     dead_letters,

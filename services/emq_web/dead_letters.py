@@ -7,8 +7,8 @@ from typing import Annotated
 
 import fastapi
 import pydantic
-from emq_push.service.letters import MOST_IDS, DeadDelivery, LetterFilter
 
+from emq_push.service.letters import MOST_IDS, DeadDelivery, LetterFilter
 from emq_web import access, forms, queries
 from emq_web.queries import Existing
 from emq_web.tenants import TenantId

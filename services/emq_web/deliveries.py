@@ -7,10 +7,10 @@ from typing import Annotated
 
 import fastapi
 import pydantic
+
 from emq_push.records.attempts import Attempt
 from emq_push.service.reading import DeliveryFilter, ShownDelivery
 from emq_push.service.states import Hold, State
-
 from emq_web import access, forms, queries
 from emq_web.queries import DeliveryId, Existing
 from emq_web.tenants import TenantId

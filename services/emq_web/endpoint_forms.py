@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pydantic
+
+from emq.topics.model import MAX_DELAY_S
 from emq_push.endpoint import DEFAULT_BATCH_MS, MAX_BATCH, MAX_BATCH_MS
 from emq_push.endpoint_values import MAX_TIMEOUT_S, MAX_URL_LENGTH, MIN_TIMEOUT_S
 from emq_push.records.endpoints import Batch, Endpoint, EndpointSettings, Operator
@@ -15,8 +17,6 @@ from emq_push.service.endpoints import Made
 from emq_push.service.matching import EVENT_TYPES
 from emq_push.service.topic_fields import Auth, TopicFields
 from emq_push.signature import Kind
-
-from emq.topics.model import MAX_DELAY_S
 from emq_web import forms
 
 _DEFAULTS = EndpointSettings(url="")

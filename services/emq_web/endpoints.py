@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import fastapi
 import msgspec
 import pydantic
+
 from emq_push.records.endpoints import Endpoint, EndpointSettings, Handshake
 from emq_push.service.matching import EVENT_TYPE
-
 from emq_web import access, endpoint_forms, forms, versions
 from emq_web.endpoint_forms import (
     EndpointBody,

@@ -12,9 +12,9 @@ from typing import cast
 
 import fastapi
 import msgspec
-from emq_push.service.service import PushService
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from emq_push.service.service import PushService
 from emq_web import published
 from emq_web.access import Caller, caller_of
 from emq_web.problems import Problem, answer, of_error

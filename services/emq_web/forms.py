@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import fastapi
 import msgspec
 import pydantic
-from emq_push.records import cursors
 
+from emq_push.records import cursors
 from emq_web.problems import Problem
 
 MAX_CURSOR = 2_000

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import fastapi
 import pydantic
-from emq_push.records.keys import Key, Kind, Role
 
+from emq_push.records.keys import Key, Kind, Role
 from emq_web import access, forms
 from emq_web.tenants import TenantId
 

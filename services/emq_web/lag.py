@@ -6,9 +6,9 @@ from typing import Annotated
 
 import fastapi
 import pydantic
+
 from emq_push.service import lagging
 from emq_push.service.lagging import EndpointLag, RateStatus
-
 from emq_web import access, forms, queries
 from emq_web.deliveries import HoldShown, hold_shown
 from emq_web.queries import Existing

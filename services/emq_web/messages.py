@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import fastapi
 import msgspec
 import pydantic
+
 from emq_push.records.accepted import Message
 from emq_push.records.endpoints import endpoint_of
 from emq_push.records.messages import Head, Selection
-
 from emq_web import access, fast_lane, forms, published
 from emq_web.tenants import TenantId
 

@@ -9,12 +9,12 @@ from typing import Any
 import fastapi
 import msgspec
 import pydantic
-from emq_push.records.cursors import InvalidCursor
-from emq_push.service import refusals
 from fastapi import exceptions
 from starlette.exceptions import HTTPException
 
 from emq import errors
+from emq_push.records.cursors import InvalidCursor
+from emq_push.service import refusals
 
 log = logging.getLogger(__name__)
 

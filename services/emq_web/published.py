@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pydantic
-from emq_push.service.incoming import Incoming, Many
 
+from emq_push.service.incoming import Incoming, Many
 from emq_web.one_or_many import OneOrMany
 
 _bodies = OneOrMany(Incoming, Many, "messages")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import fastapi
 import pydantic
+
 from emq_push.records import cursors
 from emq_push.records.tenants import Tenant
-
 from emq_web import access, forms
 
 Text = Annotated[str, pydantic.StringConstraints(max_length=256, pattern=r"^[^\x00]*$")]

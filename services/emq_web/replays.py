@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import fastapi
 import pydantic
+
 from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service import replaying
 from emq_push.service.replaying import MAX_RATE_PER_S, MIN_RATE_PER_S, NewReplay
-
 from emq_web import access, forms, queries
 from emq_web.queries import Existing
 from emq_web.tenants import TenantId

@@ -9,12 +9,12 @@ import socket
 from collections.abc import AsyncIterator
 
 import uvicorn
-from emq_push import files
-from emq_push.service.service import PushService
 
 from emq import errors
 from emq.app import App
 from emq.settings import Address
+from emq_push import files
+from emq_push.service.service import PushService
 from emq_web import application
 from emq_web.connections import Connection, Doors
 from emq_web.limits import Limits

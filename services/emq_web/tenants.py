@@ -8,8 +8,8 @@ from typing import Annotated
 import fastapi
 import msgspec
 import pydantic
-from emq_push.records.tenants import DAY_S, Tenant
 
+from emq_push.records.tenants import DAY_S, Tenant
 from emq_web import access, forms, versions
 
 router = fastapi.APIRouter(prefix="/v1/tenants", tags=["tenants"])

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from emq_stores.memory import MemoryStore, World, forget
-from emq_stores.put_get import Options, PutGetStore
 from holey_store import HoleyClient
 from slot_user import VARIANT_NAMES, VARIANTS, SlotUser
 from target import EVERYTHING, PUT_GET, Can, Target
@@ -18,6 +16,8 @@ from emq.storage.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.slot_store import SlotKind
 from emq.storage.store import Store
+from emq_stores.memory import MemoryStore, World, forget
+from emq_stores.put_get import Options, PutGetStore
 
 NAMES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster", "put_get")
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from emq_stores.sql import log_store
 from target import watching
 
 from emq.storage.environment import Environment
 from emq.storage.log_store import Batch, Put, Read
 from emq.storage.opening import open_store
+from emq_stores.sql import log_store
 
 
 async def test_a_read_that_found_nothing_is_not_exhausted_if_something_came_meanwhile(

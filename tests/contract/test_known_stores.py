@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from emq_stores.memory import MemoryStore, World
-from support.meeting import fresh_database
 
 from emq import errors
 from emq.database import Database
 from emq.database.known_stores import KnownStores
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.topics.passages import Passage, PassageStore
+from emq_stores.memory import MemoryStore, World
+from support.meeting import fresh_database
 
 FIRST, SECOND = "redis://first/0", "redis://second/0"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emq_stores.redis.keys import shard_of
 from target import Target
 
 from emq.clock import ManualClock
@@ -21,6 +20,7 @@ from emq.storage.lane_store import (
     LaneVerdict,
 )
 from emq.storage.store import Store
+from emq_stores.redis.keys import shard_of
 
 NOW_MS = 1_700_000_000_000
 NOTHING = LaneState(0, 0, 0, None)

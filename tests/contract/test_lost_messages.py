@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
-from emq_stores.redis.keys import shard_of
 from target import Can, Target, put_one, read_all, read_one
 
 from emq import errors
@@ -14,6 +13,7 @@ from emq.storage.log_store import Batch, Put, Read, Trim
 from emq.storage.marks import Mark
 from emq.storage.names import group_of
 from emq.storage.store import Store
+from emq_stores.redis.keys import shard_of
 
 
 async def forget_last(target: Target, store: Store, queue: str, count: int) -> None:

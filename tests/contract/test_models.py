@@ -9,13 +9,13 @@ from typing import NamedTuple, TypeVar
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
-from support.chance import variant
 from target import Can, Target
 
 from emq import errors
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.storage.log_store import Batch, Put, Read, Trim
 from emq.storage.store import Store
+from support.chance import variant
 
 T = TypeVar("T")
 

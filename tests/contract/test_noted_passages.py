@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.meeting import fresh_database
 
 from emq.database import Database
 from emq.topics.passages import Passage, PassageStore
+from support.meeting import fresh_database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

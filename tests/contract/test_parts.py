@@ -8,12 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import emq_servers as servers
 import pytest
-from emq_stores.redis.cluster import hash_slot
-from emq_stores.redis.keys import SlotKeys, cluster_shards, shard_of
-from emq_stores.redis.opening import CLUSTER_SHARDS
 
+import emq_servers as servers
 from emq.storage import slot_store
 from emq.storage.answers import FAILURES
 from emq.storage.environment import Environment
@@ -22,6 +19,9 @@ from emq.storage.log_store import Put, Read, Trim
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Slot, SlotKind
 from emq.storage.store import Store
+from emq_stores.redis.cluster import hash_slot
+from emq_stores.redis.keys import SlotKeys, cluster_shards, shard_of
+from emq_stores.redis.opening import CLUSTER_SHARDS
 
 GROUPS = [f"t/{n}" for n in range(24)]
 SLOTS = [Slot(f"s/{n}", SlotKind.PRIORITY) for n in range(24)]

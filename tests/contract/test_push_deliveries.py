@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+
+from emq.database import Database
 from emq_push.records import deliveries, replays, schema, tables
 from emq_push.records.attempts import Attempts
 from emq_push.records.attempts import Place as AttemptPlace
@@ -15,8 +17,6 @@ from emq_push.records.deliveries import Deliveries, Delivery, Selection
 from emq_push.records.replays import Body, Replay, ReplayFilter, Replays
 from support import push_rows
 from support.meeting import fresh_database
-
-from emq.database import Database
 
 MANY = 100_000
 ROWS = Deliveries("online")

@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from emq_stores.memory import MemoryStore
-from emq_stores.put_get import Options, PutGetStore
-from emq_stores.put_get.limits import QueueLimits
 from holey_store import HoleyClient, Operation
-from support import virtual
 from target import Watcher, ends, put_one, read_all, read_one
 
 from emq import errors
 from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Trim
+from emq_stores.memory import MemoryStore
+from emq_stores.put_get import Options, PutGetStore
+from emq_stores.put_get.limits import QueueLimits
+from support import virtual
 
 QUEUE = "t/0/high"
 PHYSICAL = f"online/{QUEUE}"

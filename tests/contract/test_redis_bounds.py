@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-from emq_stores.redis import slot_store as slots
-from emq_stores.redis.slot_store import RedisSorted
 from target import Target
 
 from emq.storage.slot_store import Keep, SlotAdd, SlotClaim, SlotClaimed, SlotKind
 from emq.storage.store import Store
+from emq_stores.redis import slot_store as slots
+from emq_stores.redis.slot_store import RedisSorted
 
 NOW = 1_700_000_000_000
 

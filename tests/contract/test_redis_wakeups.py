@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from emq_stores.redis import cluster_wakeups, wakeups
 from redis.asyncio.client import PubSub
 from target import Target, Watcher, put_one, read_one
 
@@ -16,6 +15,7 @@ from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.slot_store import Keep, SlotClaim, SlotKind
 from emq.storage.slot_store import SlotAdd as Member
 from emq.storage.store import Store
+from emq_stores.redis import cluster_wakeups, wakeups
 
 NOW = 1_700_000_000_000
 

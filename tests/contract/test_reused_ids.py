@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.doubles import InlineDatabase
-from support.rig import ENVIRONMENT, bound, running, until
 from target import Target
 
 from emq import errors
@@ -28,6 +26,8 @@ from emq.storage.lane_store import MOST_FOUND, Asked, EntryState, LaneAdd, LaneC
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions, split
+from support.doubles import InlineDatabase
+from support.rig import ENVIRONMENT, bound, running, until
 
 ID = "order-17"
 LONG_S = 600.0

@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 import redis
-from emq_stores.redis import RedisStore
-from emq_stores.redis.keys import SlotKeys
-from emq_stores.redis.slot_store import RedisSorted
 from redis.crc import key_slot
 
 from emq import errors
@@ -35,6 +32,9 @@ from emq.storage.slot_store import (
     SlotVerdict,
 )
 from emq.storage.store import Store
+from emq_stores.redis import RedisStore
+from emq_stores.redis.keys import SlotKeys
+from emq_stores.redis.slot_store import RedisSorted
 
 NOW = 1_700_000_000_000
 

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.meeting import fresh_database
 
 from emq.database import Database
 from emq.groups.offset_tracker import Note
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.marks import Mark
+from support.meeting import fresh_database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from slot_model import FOLDS, SlotModel
 from slot_user import IN_ORDER, NOW
-from support.chance import variant
 from target import Target, settle_down, watching
 from test_models import StoreMachine
 
@@ -26,6 +25,7 @@ from emq.storage.slot_store import (
     SlotState,
     SlotVerdict,
 )
+from support.chance import variant
 
 pytestmark = IN_ORDER
 

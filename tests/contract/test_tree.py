@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from support.meeting import fresh_database
 
 from emq import clock, errors, settings
 from emq.allocation import zookeeper
@@ -18,6 +17,7 @@ from emq.allocation.tree import protocol
 from emq.allocation.tree.database import DatabaseTree
 from emq.allocation.tree.memory import ensemble
 from emq.allocation.tree.protocol import SessionState
+from support.meeting import fresh_database
 
 _numbers = itertools.count()
 MakeTree = Callable[[], protocol.Tree]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from support.meeting import fresh_database, until
 
 from emq.allocation.tree.database import DatabaseTree
 from emq.database import Database, tables
+from support.meeting import fresh_database, until
 
 KEPT = (tables.tree_nodes, tables.tree_sessions, tables.meta)
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.meeting import fresh_database
 
 from emq.database import Database
+from support.meeting import fresh_database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from day_plan import trait_of
 from day_record import Journal, now_us
-from support.failure_lines import without_tracebacks
 
 import emq
 from emq import settings
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail
+from support.failure_lines import without_tracebacks
 
 TRAIL = TrailOptions(rotate_s=0.25)
 """A kill loses what was not written yet; the less, the more the trail proves."""

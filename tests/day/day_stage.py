@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 
 from day_host import TRAIL, Handlers
 from day_record import Evidence, now_us
-from support.failure_lines import without_tracebacks
 
 import emq
 from emq import settings
 from emq.clock import SystemClock
 from emq.trail.writer import Trail
+from support.failure_lines import without_tracebacks
 
 TESTS = Path(__file__).parents[1]
 SCRIPT = Path(__file__).with_name("day_host.py")

@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
 from day_host import TRAIL
 from day_judge import dropped, judged, unfinished
@@ -24,13 +23,14 @@ from day_plan import TOPICS, names, tenants
 from day_record import Death, Evidence, Journal, Runs, late_moments
 from day_stage import Place, Stage
 from day_trail import trail_violations
-from emq_servers.redis import RedisServer
-from emq_stores.memory import forget
 
 import emq
+import emq_servers as servers
 from emq.clock import SystemClock
 from emq.observe import dead_letters
 from emq.trail.writer import Trail
+from emq_servers.redis import RedisServer
+from emq_stores.memory import forget
 
 log = logging.getLogger("day")
 

@@ -13,6 +13,10 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 import schemathesis
+from schemathesis.core.parameters import ParameterLocation
+
+from emq import App, errors
+from emq.settings import Address
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService
@@ -21,12 +25,8 @@ from emq_web import connections, serving
 from emq_web.limits import Limits
 from emq_web.scheduling import schemas
 from emq_web.scheduling.desk import PoolDesk
-from schemathesis.core.parameters import ParameterLocation
 from support.live_api import Live, live
 from support.pools import POOL
-
-from emq import App, errors
-from emq.settings import Address
 
 TENANT, URL = "acme", "https://93.184.216.34/hook"
 

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from standardwebhooks.webhooks import Webhook
+
 from support.emq_processes import Shell, line_with, until
 
 

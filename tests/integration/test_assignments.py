@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
+
 from support.rig import Seen, rig, running, until
 from support.virtual import virtual
 

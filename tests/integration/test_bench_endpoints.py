@@ -7,12 +7,12 @@ import time
 
 import aiohttp
 import pytest
-from emq_push.resolver import AresResolver
 
 from bench.engine import troubles
 from bench.support import endpoints
 from bench.support.endpoints import Arrival, Endpoints, Kind
 from emq.errors import InvalidSettings
+from emq_push.resolver import AresResolver
 
 HEADERS = {"webhook-id": "Id1", "webhook-timestamp": "1700000000"}
 

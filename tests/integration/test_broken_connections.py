@@ -7,8 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import emq_servers as servers
 import pytest
+
+import emq_servers as servers
+from emq import errors
 from emq_push.wire import Wire
 from emq_stores.redis.address import parsed
 from emq_stores.redis.keys import Shard
@@ -16,8 +18,6 @@ from emq_stores.redis.opening import _client
 from emq_stores.redis.server import Server
 from emq_stores.redis.wakeups import ServerWakeUps
 from support.loops import on_both_loops
-
-from emq import errors
 
 
 @contextlib.asynccontextmanager

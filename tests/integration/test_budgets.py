@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-from support.assigned import Assigned
-from support.rig import Delivery, Rig, Seen, rig, running
-from support.virtual import virtual
 
 from emq.message import Message
 from emq.topics.model import Kind, Topic, TopicOptions
+from support.assigned import Assigned
+from support.rig import Delivery, Rig, Seen, rig, running
+from support.virtual import virtual
 
 BEGIN_S = 3
 """Seconds after which the hosts have started."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from emq.message import Message
 from support.rig import Seen, rig, until
 from support.virtual import virtual
-
-from emq.message import Message
 
 
 @virtual

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import emq_servers as servers
 import psutil
 import pytest
+
+import emq_servers as servers
 from support import emq_shell
 from support.emq_processes import PATIENCE_S, Shell, line_with, until
 

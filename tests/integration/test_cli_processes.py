@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from support import emq_shell
 from support.emq_processes import EMQ, PATIENCE_S, Shell, line_with, until
 

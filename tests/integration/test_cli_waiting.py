@@ -8,13 +8,13 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
+
+import emq_servers as servers
+from emq.database import Database
 from emq_servers.server import free_port
 from support import emq_shell
 from support.emq_processes import PATIENCE_S, Shell, line_with, until
-
-from emq.database import Database
 
 
 @pytest.fixture

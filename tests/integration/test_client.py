@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import emq_servers as servers
 import pytest
 import sqlalchemy as sa
-from support.pages import module_of, snippets
 
 import emq
+import emq_servers as servers
 from emq import errors
 from emq.database.forks import ForkGuard
 from emq.producer.outgoing import Outgoing
+from support.pages import module_of, snippets
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+from emq.clock import SystemClock
 from support import rig
 from support.rig import Seen
 from support.virtual import virtual
-
-from emq.clock import SystemClock
 
 LATE_S = 2.5
 HOUR_S = 3_600

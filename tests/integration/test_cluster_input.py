@@ -7,10 +7,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
-from emq_servers.server import free_port
 from kazoo.client import KazooClient
+
+import emq_servers as servers
+from emq_servers.server import free_port
 from support import cluster, cluster_load
 from support.cluster import Cluster, Place
 from support.cluster_process import HostProcess

@@ -7,20 +7,20 @@ import random
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
-from support import cluster
-from support.cluster import Cluster
-from support.cluster_process import HostProcess
-from support.rig import until
-from support.virtual import LoopClock, virtual
 
+import emq_servers as servers
 from emq.allocation import cluster_view, records
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.records import Record
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.allocation.tree.protocol import Tree
+from support import cluster
+from support.cluster import Cluster
+from support.cluster_process import HostProcess
+from support.rig import until
+from support.virtual import LoopClock, virtual
 
 PATHS = records.Paths("online")
 GROUPS = [f"t{i}/0" for i in range(12)]

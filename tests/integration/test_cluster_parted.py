@@ -10,8 +10,9 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
+
+import emq_servers as servers
 from support import cluster, cluster_load, cluster_receipts
 from support.cluster import LEASE_US, Cluster
 from support.cluster_process import HostProcess

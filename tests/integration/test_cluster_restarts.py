@@ -8,8 +8,9 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
+
+import emq_servers as servers
 from support import cluster, cluster_receipts
 from support.cluster import Cluster, Place
 

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
+
+import emq_servers as servers
 from support import cluster, cluster_receipts
 from support.cluster import Cluster
 from support.cluster_load import GROUP_QPS, LoadTopic

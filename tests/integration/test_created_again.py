@@ -6,11 +6,11 @@ import asyncio
 from collections import Counter
 
 import pytest
+
+from emq.topics.model import Kind
 from support.assigned import Assigned
 from support.rig import Rig, Seen, rig, until
 from support.virtual import virtual
-
-from emq.topics.model import Kind
 
 LATE_S = 0.85
 """How late hosts hear of a change of the catalog."""

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import redis.asyncio
-from support.rig import Seen, rig, running, until
-from support.virtual import virtual
 
 from emq import message
 from emq.app import App
@@ -17,6 +15,8 @@ from emq.message import Message
 from emq.observe import dead_letters
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put
+from support.rig import Seen, rig, running, until
+from support.virtual import virtual
 
 
 @virtual

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.browsing import CHECK, shoot, until
-from support.dashboard import Dashboard, dashboard
 
 from emq.topics.model import State
+from support.browsing import CHECK, shoot, until
+from support.dashboard import Dashboard, dashboard
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser

@@ -7,11 +7,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-import emq_servers as servers
 import pytest
 import sqlalchemy as sa
-from emq_stores.sql import open_store
 
+import emq_servers as servers
 from emq import errors
 from emq.database import Database
 from emq.storage.environment import Environment
@@ -19,6 +18,7 @@ from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.log_store import Put, Read
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
+from emq_stores.sql import open_store
 
 Call = Callable[[], Coroutine[Any, Any, object]]
 _count = itertools.count(1)

@@ -6,10 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
-from support.virtual import virtual
 
 from emq import errors
 from emq.groups.capacity import MAX_BUFFER
@@ -17,6 +13,10 @@ from emq.message import Message
 from emq.observe import dead_letters, recall
 from emq.storage.lane_store import LaneClaimed
 from emq.topics.model import State
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
+from support.virtual import virtual
 
 
 async def recalled(r: Rig, topic: str, *ids: str) -> set[str]:

@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.doubles import Faulty
-from support.rig import Rig, Seen, rig, until
-from support.virtual import virtual
 
 from emq import errors
 from emq.producer import Producer
 from emq.topics.catalog import Catalog
 from emq.topics.model import Kind
+from support.doubles import Faulty
+from support.rig import Rig, Seen, rig, until
+from support.virtual import virtual
 
 SORTED: dict[str, Any] = {"kind": Kind.PRIORITY, "ordering": "none"}
 

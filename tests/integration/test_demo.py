@@ -21,14 +21,6 @@ from typing import Any
 
 import httpx
 import pytest
-from emq_demo import flights, machine, measures, run, scenario, stage, verdict, view
-from emq_demo.leftovers import Leftovers
-from emq_demo.machine import Usage
-from emq_demo.measures import Span, Wait
-from emq_demo.receivers import Receipt
-from emq_demo.report import Report
-from emq_demo.scenario import Scenario
-from emq_demo.verdict import Evidence
 from rich.console import Console
 
 from emq import errors
@@ -37,6 +29,14 @@ from emq.message import Message
 from emq.trail import events
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
+from emq_demo import flights, machine, measures, run, scenario, stage, verdict, view
+from emq_demo.leftovers import Leftovers
+from emq_demo.machine import Usage
+from emq_demo.measures import Span, Wait
+from emq_demo.receivers import Receipt
+from emq_demo.report import Report
+from emq_demo.scenario import Scenario
+from emq_demo.verdict import Evidence
 
 pytestmark = pytest.mark.xdist_group("demo")  # who reads the year reads it once
 

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
+
+import emq_servers as servers
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT_S = 30.0

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emq_stores.memory import forget
 
 import emq
 from emq.topics.model import State
+from emq_stores.memory import forget
 
 STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")
 LATE_S = 2.5

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import emq_servers as servers
 import pytest
-from support import processes
-from support.processes import Receipts
 
 import emq
+import emq_servers as servers
 from emq import errors
 from emq.offsets.checkpoints import Checkpoint
+from support import processes
+from support.processes import Receipts
 
 QPS = 200.0
 CHECKPOINT_S = 0.3

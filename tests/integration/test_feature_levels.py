@@ -8,21 +8,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
 import sqlalchemy as sa
-from support import level_host_process
-from support.meeting import until
-from support.rig import rig
-from support.virtual import virtual
 from typer.testing import CliRunner
 
 import emq
+import emq_servers as servers
 from emq import errors
 from emq.cli.commands import app as cli
 from emq.database import levels, tables
 from emq.observe import upgrading
 from emq.topics import catalog_rows
+from support import level_host_process
+from support.meeting import until
+from support.rig import rig
+from support.virtual import virtual
 
 PROCESS = Path(level_host_process.__file__)
 

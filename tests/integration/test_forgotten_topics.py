@@ -7,14 +7,14 @@ import re
 from collections import Counter
 
 import pytest
-from emq_stores.put_get import PutGetLogStore
-from emq_stores.put_get import log_store as put_get_log
-from support.holding import paths_to
 
 import emq
 from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Read, Trim
 from emq.topics.model import Kind, Topic, TopicOptions
+from emq_stores.put_get import PutGetLogStore
+from emq_stores.put_get import log_store as put_get_log
+from support.holding import paths_to
 
 MARK = "zz-gone"
 TOPICS = 200

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support import garbage
-from support.failure_lines import without_tracebacks
-from support.rig import until
 
 from emq import errors
 from emq.app import App
 from emq.message import Message
+from support import garbage
+from support.failure_lines import without_tracebacks
+from support.rig import until
 
 SEEDS = {"redis": (1, 5), "redis_cluster": (3, 7), "sqlite": (1, 4), "postgresql": (1, 24)}
 """Of `make test`: each has found something once."""

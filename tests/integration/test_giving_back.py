@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emq_stores.memory import forget
 
 import emq
 from emq.clock import SystemClock
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
+from emq_stores.memory import forget
 
 STORES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster")
 SOON_S = 30.0

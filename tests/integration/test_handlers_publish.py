@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import emq_shell
-from support.emq_processes import PATIENCE_S, Shell, line_with, until
 
 import emq as package
 from emq import errors
+from support import emq_shell
+from support.emq_processes import PATIENCE_S, Shell, line_with, until
 
 CHAIN = """
 import emq

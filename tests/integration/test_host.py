@@ -7,14 +7,14 @@ import itertools
 from collections import Counter
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.rig import Seen, bound, inversions, rig, running, starts_per_second, until
-from support.virtual import virtual
 
 from emq.fetcher.readiness import SWEEP_S
 from emq.message import Message
 from emq.topics.model import Kind, State
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.rig import Seen, bound, inversions, rig, running, starts_per_second, until
+from support.virtual import virtual
 
 
 @virtual

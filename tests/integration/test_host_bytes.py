@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
+from emq.message import Message
 from support.doubles import Faulty
 from support.rig import Rig, Seen, rig, running, until
 from support.virtual import virtual
-
-from emq.message import Message
 
 MB = 1 << 20
 MOST = 6 * MB

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.rig import Rig, Seen, rig, starts_per_second
-from support.virtual import virtual
 
 from emq.host.host import Host
 from emq.message import Message
+from support.rig import Rig, Seen, rig, starts_per_second
+from support.virtual import virtual
 
 HANDLED_S = 0.05
 

@@ -9,13 +9,13 @@ import zlib
 from collections import Counter
 
 import pytest
-from support.rig import Rig, Seen, bound, rig, starts_per_second, until
-from support.virtual import virtual
 
 from emq import errors, message
 from emq.message import Message
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Letter
+from support.rig import Rig, Seen, bound, rig, starts_per_second, until
+from support.virtual import virtual
 
 
 async def letters(r: Rig, topic: str) -> list[Letter]:

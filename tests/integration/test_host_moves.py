@@ -7,15 +7,15 @@ import random
 from collections import Counter
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, running, starts_per_second, until
-from support.virtual import LoopClock, virtual
 
 from emq.allocation.membership import LocalCluster
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
 from emq.topics.model import quotas
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, rig, running, starts_per_second, until
+from support.virtual import LoopClock, virtual
 
 
 async def slow(m: Message) -> None:

@@ -6,16 +6,16 @@ import asyncio
 from collections import Counter
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore, InlineDatabase
-from support.rig import Seen, rig, running, until
-from support.virtual import virtual
 
 from emq import errors
 from emq.message import Message
 from emq.producer import Producer
 from emq.storage.log_store import Trim
 from emq.topics.catalog import Catalog
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore, InlineDatabase
+from support.rig import Seen, rig, running, until
+from support.virtual import virtual
 
 
 async def fail_once(m: Message) -> None:

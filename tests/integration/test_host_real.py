@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from emq_stores.memory import forget
-from support.rig import until
 
 import emq
+from emq_stores.memory import forget
+from support.rig import until
 
 NAME = "test-host-real"
 

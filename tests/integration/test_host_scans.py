@@ -6,11 +6,11 @@ import asyncio
 import time
 
 import pytest
-from support.rig import Seen, rig, until
-from support.virtual import virtual
 
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Handlers
+from support.rig import Seen, rig, until
+from support.virtual import virtual
 
 PARKED = 200_000
 """Others that are parked, in the test of the search."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import meeting
-from support.meeting import Meeting, until
 
 from emq import errors
 from emq.allocation import fenced_groups
@@ -16,6 +14,8 @@ from emq.allocation.tree.database import sessions
 from emq.host import neighbours
 from emq.host.neighbours import Neighbours
 from emq.storage.lane_store import LaneAdd
+from support import meeting
+from support.meeting import Meeting, until
 
 
 @pytest.fixture(params=["redis", "postgresql"])

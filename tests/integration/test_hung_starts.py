@@ -6,10 +6,10 @@ import asyncio
 from typing import NamedTuple
 
 import pytest
-from support.rig import Rig, Seen, rig, running
-from support.virtual import virtual
 
 from emq.message import Message
+from support.rig import Rig, Seen, rig, running
+from support.virtual import virtual
 
 HANDLED_S = 0.05
 RATE = 20

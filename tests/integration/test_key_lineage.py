@@ -7,11 +7,11 @@ import contextlib
 from pathlib import Path
 
 import pytest
+
+from emq import App, settings
 from emq_push.records.keys import Key
 from emq_push.service.refusals import NotFound
 from emq_push.service.service import PushService
-
-from emq import App, settings
 
 ROUNDS = 20
 

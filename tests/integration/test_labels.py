@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.rig import Rig, Seen, rig, running, until
-from support.virtual import virtual
 
 from emq import errors
 from emq.message import Message
 from emq.producer import Outgoing
+from support.rig import Rig, Seen, rig, running, until
+from support.virtual import virtual
 
 MB = 1_000_000
 KINDS = {

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import emq_servers as servers
 import pytest
-from support.rig import until
 
 import emq
+import emq_servers as servers
 from emq.producer.batcher import CALL_BYTES
 from emq.storage.durability import Durability
 from emq.storage.slot_store import SlotAdd
+from support.rig import until
 
 LARGEST = 1 << 20
 """The default `max_payload`."""

@@ -6,14 +6,14 @@ import asyncio
 import logging
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, until
-from support.virtual import virtual
 
 from emq.host.host import Host
 from emq.host.losses import SAY_S
 from emq.message import Message
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, rig, until
+from support.virtual import virtual
 
 
 @virtual

@@ -11,12 +11,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
-import emq_servers as servers
 import psycopg
 import pytest
 import sqlalchemy as sa
 
 import emq
+import emq_servers as servers
 from emq import errors
 from emq.database import Database, engine, postgres
 

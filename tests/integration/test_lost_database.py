@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from support import meeting
 
 import emq
 from emq.database import tables
+from support import meeting
 
 
 async def deliver_one(database: Path, payload: bytes) -> set[bytes]:

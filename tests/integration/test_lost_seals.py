@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from support.known_topics import KnownTopics
-from support.lossy_servers import AppendOnlyFile
 
 import emq
 from emq import errors
@@ -16,6 +14,8 @@ from emq.host.retirement import Retirement
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put
 from emq.storage.slot_store import Keep, SlotAdd
+from support.known_topics import KnownTopics
+from support.lossy_servers import AppendOnlyFile
 
 AT_THE_SECOND_LOOK_S = 1e-9
 """For `Retirement`: a group is dropped at the second look that finds it sealed."""

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
-from support.promql import faults
-from support.scraped import Scraped
 
 import emq
 from emq.groups.events import GROUP_LOOPS
 from emq.host.lag_sampler import Part
 from emq.observe.metrics import exposition, host_families
 from emq.observe.metrics.collector import HostCollector
+from support.promql import faults
+from support.scraped import Scraped
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/metrics.md").read_text()

@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.rig import until
-from support.scraped import Scraped
 
 import emq
 from emq import errors
@@ -20,6 +18,8 @@ from emq.observe.metrics.monitor import Monitor
 from emq.observe.metrics.server import MAX_CONNECTIONS, MAX_HEAD_BYTES, Page, Server
 from emq.settings import Address, Settings
 from emq.testing import Harness
+from support.rig import until
+from support.scraped import Scraped
 
 LOOPBACK = Address("127.0.0.1", 0)
 

@@ -8,11 +8,6 @@ import random
 from collections import defaultdict
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.assigned import Assigned
-from support.doubles import FaultyStore
-from support.rig import Rig, bound, rig, until
-from support.virtual import virtual
 
 from emq import errors
 from emq.message import Message
@@ -20,6 +15,11 @@ from emq.producer import Producer
 from emq.storage.log_store import Trim
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import MAX_EARLIER, State
+from emq_stores.memory import MemoryStore
+from support.assigned import Assigned
+from support.doubles import FaultyStore
+from support.rig import Rig, bound, rig, until
+from support.virtual import virtual
 
 KEYS = 60
 GROUP_QPS = 20.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from mutants import trial
 from mutants.mutant import Misfit, Mutant
 from mutants.tree import Tree

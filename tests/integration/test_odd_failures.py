@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.rig import bound, rig, until
-from support.virtual import virtual
 
 import emq
 import emq.testing
 from emq import errors, message
 from emq.message import Message
 from emq.observe import dead_letters
+from support.rig import bound, rig, until
+from support.virtual import virtual
 
 
 class _Native(BaseException):

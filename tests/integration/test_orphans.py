@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.meeting import until
 from typer.testing import CliRunner
 
 import emq
@@ -19,6 +18,7 @@ from emq.host import orphan_watch
 from emq.offsets import orphans
 from emq.storage.slot_store import SlotKind
 from emq.topics.model import split
+from support.meeting import until
 
 
 class Place:

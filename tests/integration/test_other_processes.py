@@ -11,11 +11,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from emq_stores.sql import open_store
 
 from emq.allocation.tree.database import sessions
 from emq.storage.environment import Environment
 from emq.storage.log_store import Read
+from emq_stores.sql import open_store
 
 STARTED_US = 1_000_000_001_000_000
 QUEUE = "shop/0/high"

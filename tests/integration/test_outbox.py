@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from emq_outbox import Outbox, turns
-from emq_outbox.relay import Relay
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.pool import QueuePool
-from support.pages import module_of, snippets
 
 import emq
 from emq import errors, message
+from emq_outbox import Outbox, turns
+from emq_outbox.relay import Relay
+from support.pages import module_of, snippets
 
 NAMES = (f"emq_outbox_{number}" for number in itertools.count())
 

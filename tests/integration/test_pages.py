@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from support import page_blocks
 
 ROOT = Path(__file__).parents[2]

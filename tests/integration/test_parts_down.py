@@ -6,13 +6,13 @@ import asyncio
 from collections import Counter
 
 import pytest
+
+from emq import errors
+from emq.message import Message
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
 from support.rig import Rig, Seen, rig, running, until
 from support.virtual import virtual
-
-from emq import errors
-from emq.message import Message
 
 DOWN = errors.StoreUnavailable("this part of the store is down")
 LOST = errors.OutcomeUnknown("the answer of this part was lost")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+
 from emq_scheduling.model import Pool
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records.snapshots import Snapshots

@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 import pytest
 import sqlalchemy as sa
+
+import emq
+from emq import errors, settings
+from emq.clock import ManualClock
+from emq.database import Database
 from emq_push.attempt_log import BATCH, AttemptLog
 from emq_push.attempts import EXPIRED, Attempt
 from emq_push.cli.pushing import with_push
 from emq_push.records import schema, tables
 from emq_push.retention import DEFAULT_S, ROWS, Retention
 from support.http_receiver import HttpReceiver
-
-import emq
-from emq import errors, settings
-from emq.clock import ManualClock
-from emq.database import Database
 
 NOW_S = 1_700_000_000.0
 DAY_S = 86_400

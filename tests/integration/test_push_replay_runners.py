@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
+from emq import App
+from emq.database.postgres import IDLE_MS
 from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service.replay_runner import STEP_S
 from emq_push.service.replaying import NewReplay, ReplayService
 from support import push_runner_process
 from support.meeting import fresh_database
 from support.push_tenant import Tenant
-
-from emq import App
-from emq.database.postgres import IDLE_MS
 
 SCRIPT = Path(push_runner_process.__file__)
 LEASE_S = 2.0

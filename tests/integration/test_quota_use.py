@@ -7,10 +7,10 @@ import itertools
 from collections import Counter
 
 import pytest
-from support.rig import Delivery, Seen, rig
-from support.virtual import virtual
 
 from emq.topics.model import Kind
+from support.rig import Delivery, Seen, rig
+from support.virtual import virtual
 
 SETTLED_S = 3
 """Seconds after a change within which the new quota is used."""

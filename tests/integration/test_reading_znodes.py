@@ -6,14 +6,14 @@ import asyncio
 import os
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
-from support import emq_shell
-from support.emq_shell import Shell
 
+import emq_servers as servers
 from emq import errors, settings
 from emq.allocation import cluster_view, zookeeper
 from emq.allocation.tree.database import DatabaseTree
+from support import emq_shell
+from support.emq_shell import Shell
 
 
 async def nodes(url: str) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.rig import Rig, rig, until
-from support.virtual import virtual
 
 from emq import App, errors
 from emq.groups.events import HostEvents
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Handlers
 from emq.host.host import Host
+from support.rig import Rig, rig, until
+from support.virtual import virtual
 
 
 class Polling:

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 
 import pytest
 import yarl
+
+from emq import errors
+from emq.message import Message
 from emq_demo import receivers
 from emq_demo.receivers import Behaviour, Receivers
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
 from emq_push.pusher import Pusher
-
-from emq import errors
-from emq.message import Message
 
 TENANTS = {"quick": "fast", "späte/r": "slow:0.05", "shaky": "flaky:3", "dead": "down"}
 

@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
-from emq_stores.redis.cluster import hash_slot
-from emq_stores.redis.keys import SlotKeys, cluster_shards
-from emq_stores.redis.opening import CLUSTER_SHARDS
 
 import emq
+import emq_servers as servers
 from emq import errors
 from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store
+from emq_stores.redis.cluster import hash_slot
+from emq_stores.redis.keys import SlotKeys, cluster_shards
+from emq_stores.redis.opening import CLUSTER_SHARDS
 
 QPS = 300.0
 

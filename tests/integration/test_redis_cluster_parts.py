@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
+
+import emq
+import emq_servers as servers
+from emq import errors
 from emq_stores.redis.cluster import hash_slot
 from emq_stores.redis.keys import SlotKeys, cluster_shards, shard_of
 from emq_stores.redis.opening import CLUSTER_SHARDS
-
-import emq
-from emq import errors
 
 LOG_GROUPS = 12
 SLOTS = 8

@@ -7,17 +7,17 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import emq_servers as servers
 import pytest
 import redis
-from emq_stores.redis.keys import Shard, SlotKeys
 
 import emq
+import emq_servers as servers
 from emq import errors
 from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
+from emq_stores.redis.keys import Shard, SlotKeys
 
 TAG = "{emq:online:0}"
 

@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
-from support.commit_cutter import CommitCutter
-from support.cutting_proxy import CuttingProxy
 
 import emq
+import emq_servers as servers
 from emq import errors
 from emq.clock import SystemClock
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
+from support.commit_cutter import CommitCutter
+from support.cutting_proxy import CuttingProxy
 
 COUNT = 40
 

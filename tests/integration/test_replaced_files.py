@@ -10,13 +10,13 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
-from emq_stores.sql.backend import StoreDatabase
-from support.rig import until
 
 import emq
 from emq import errors
 from emq.database import Database
 from emq.message import Message
+from emq_stores.sql.backend import StoreDatabase
+from support.rig import until
 
 Harm = Callable[[pathlib.Path], None]
 

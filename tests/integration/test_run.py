@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from support import emq_shell
 from support.emq_processes import Shell, line_with, until
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support import emq_shell
 from support.emq_processes import PATIENCE_S, Shell, line_with
 

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import emq_servers as servers
 import pytest
+
+import emq_servers as servers
 
 S = TypeVar("S", bound=servers.Server)
 

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import emq_servers as servers
 import pytest
+
+import emq_servers as servers
 
 
 def mode(server: servers.ZooKeeperServer) -> str:

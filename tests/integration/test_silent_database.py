@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
 import sqlalchemy as sa
+
+import emq_servers as servers
+from emq import errors
+from emq.database import Database
 from support import cluster, cluster_receipts
 from support.cluster import Cluster
 from support.cluster_proxy import PartingProxy
-
-from emq import errors
-from emq.database import Database
 
 BUSY_S = 6.0
 """What a busy machine adds to a stop that takes nine seconds on an idle one."""

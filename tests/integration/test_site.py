@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from emq_scheduling import Limit, Pool, Resource, TaskType
 
 from emq import errors, settings
 from emq.cli.commands import app as commands
+from emq_scheduling import Limit, Pool, Resource, TaskType
 
 ROOT = Path(__file__).parents[2]
 

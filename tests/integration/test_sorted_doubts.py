@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, until
-from support.virtual import virtual
 
 from emq import errors
 from emq.message import Message
 from emq.storage.slot_store import SlotVerdict
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, rig, until
+from support.virtual import virtual
 
 
 async def states(r: Rig) -> tuple[int, int, int]:

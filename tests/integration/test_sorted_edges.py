@@ -6,14 +6,14 @@ import asyncio
 from collections import Counter
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.rig import Rig, Seen, bound, rig, running, until
-from support.virtual import virtual
 
 from emq.message import Message
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, bound, rig, running, until
+from support.virtual import virtual
 
 
 async def states(r: Rig, name: str = "t") -> tuple[int, int, int]:

@@ -14,19 +14,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import emq_servers as servers
 import pytest
 import redis
 import redis.asyncio
-from support.cutting_proxy import CuttingProxy
-from support.loops import on_both_loops
-from support.sorted_load import Load
 
 import emq
+import emq_servers as servers
 from emq import errors
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind
 from emq.topics.model import Topic
+from support.cutting_proxy import CuttingProxy
+from support.loops import on_both_loops
+from support.sorted_load import Load
 
 PROCESS = Path(__file__).parents[1] / "support" / "sorted_host_process.py"
 

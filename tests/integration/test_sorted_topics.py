@@ -7,16 +7,16 @@ import itertools
 from collections import Counter
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.rig import Rig, Seen, bound, rig, running, starts_per_second, until
-from support.virtual import virtual
 
 from emq import Reject, Retry, errors
 from emq.message import Message, slot_id
 from emq.storage.reasons import parted
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, bound, rig, running, starts_per_second, until
+from support.virtual import virtual
 
 
 async def states(r: Rig, name: str = "t") -> tuple[int, int, int]:

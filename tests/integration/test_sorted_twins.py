@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.rig import Seen, rig, until
-from support.virtual import virtual
 
 from emq import errors
 from emq.message import Message
+from support.rig import Seen, rig, until
+from support.virtual import virtual
 
 
 @virtual

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from emq_stores.sql import SqlStore, listen, open_store
 
 from emq import errors
 from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Read
+from emq_stores.sql import SqlStore, listen, open_store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

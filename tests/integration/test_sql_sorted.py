@@ -12,8 +12,6 @@ import alembic.command
 import alembic.config
 import pytest
 import sqlalchemy as sa
-from emq_stores.sql import SqlStore, open_store
-from emq_stores.sql.tables import STORE
 
 from emq import errors
 from emq.storage.environment import Environment
@@ -32,6 +30,8 @@ from emq.storage.slot_store import (
     SlotSettle,
     SlotVerdict,
 )
+from emq_stores.sql import SqlStore, open_store
+from emq_stores.sql.tables import STORE
 
 NOW = 1_700_000_000_000
 _count = itertools.count(1)

@@ -7,9 +7,9 @@ import logging
 from pathlib import Path
 
 import pytest
-from emq_stores.memory import forget
 
 import emq
+from emq_stores.memory import forget
 
 STORES = ("memory://change-first", "memory://change-second")
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.loops import on_both_loops
-from support.lossy_servers import LOSSY, Lossy
 
 import emq
 from emq import errors
@@ -19,6 +17,8 @@ from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
+from support.loops import on_both_loops
+from support.lossy_servers import LOSSY, Lossy
 
 GROUP_QPS = 50.0
 RETRIES: dict[str, Any] = {"backoff_s": (0.5,), "jitter": 0.0}

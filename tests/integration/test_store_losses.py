@@ -7,10 +7,6 @@ import logging
 from collections.abc import Sequence
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, running, until
-from support.virtual import virtual
 
 from emq import errors, message
 from emq.message import Message
@@ -19,6 +15,10 @@ from emq.producer.queue_tails import Tails
 from emq.storage.log_store import Put
 from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.rig import Rig, Seen, rig, running, until
+from support.virtual import virtual
 
 
 async def publish(r: Rig, name: str, first: int, count: int) -> set[bytes]:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
-from emq_servers.server import Server
 
 import emq
+import emq_servers as servers
 from emq import errors
+from emq_servers.server import Server
 
 FEW, MANY = 40, 120
 

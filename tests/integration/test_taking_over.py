@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from support.rig import Seen, rig, until
-from support.virtual import virtual
 
 from emq.host.handlers import Handlers
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.slot_store import SlotClaim
+from support.rig import Seen, rig, until
+from support.virtual import virtual
 
 FORMER = 0
 """The epoch of the former owner."""

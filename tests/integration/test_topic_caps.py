@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
-from support.rig import Delivery, Rig, Seen, rig
-from support.virtual import virtual
 
 from emq.topics.model import Kind
+from support.rig import Delivery, Rig, Seen, rig
+from support.virtual import virtual
 
 BEGIN_S = 8
 """Seconds after which every host has started."""

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support import lively_trail
-from support.hostile import in_lively
-from support.hostile.in_lively import PLANTS, Plant, Rows
-from support.virtual import run
 
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.limits import limits
 from emq.trail.proof import Expectations, Proof, prove
+from support import lively_trail
+from support.hostile import in_lively
+from support.hostile.in_lively import PLANTS, Plant, Rows
+from support.virtual import run
 
 
 class Lively(NamedTuple):

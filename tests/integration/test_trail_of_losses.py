@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.rig import Rig, Seen, rig, until
-from support.virtual import virtual
 
 from emq.clock import SystemClock
 from emq.observe.admin import Admin
@@ -18,6 +16,8 @@ from emq.topics.model import Kind
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, Proof, prove
 from emq.trail.writer import Trail
+from support.rig import Rig, Seen, rig, until
+from support.virtual import virtual
 
 
 @pytest.fixture

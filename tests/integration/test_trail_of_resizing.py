@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import resized_trail
-from support.virtual import virtual
 
 from emq.trail.proof import Expectations, prove
+from support import resized_trail
+from support.virtual import virtual
 
 
 @virtual

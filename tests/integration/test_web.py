@@ -16,11 +16,11 @@ import starlette.requests
 import starlette.responses
 import starlette.routing
 import uvicorn
-from support.pages import module_of, snippets
 
 import emq
 from emq import errors
 from emq.host.host import Host
+from support.pages import module_of, snippets
 
 
 @contextlib.asynccontextmanager

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import emq_servers as servers
 import pytest
 
+import emq_servers as servers
 from emq import errors
 from tests.support.tree_watcher import TreeWatcher
 

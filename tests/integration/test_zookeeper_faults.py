@@ -11,10 +11,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-import emq_servers as servers
 import pytest
 from kazoo.client import KazooClient
 
+import emq_servers as servers
 from emq import errors
 from emq.allocation.tree.protocol import SessionState
 from tests.support.tree_watcher import TreeWatcher

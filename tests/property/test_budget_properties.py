@@ -6,12 +6,12 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.budgets import Unit, topic
 
 from emq.quota.budget import Budget
 from emq.quota.counter import WindowCounter
 from emq.topics.model import Topic
 from emq.topics.shares import share_of
+from support.budgets import Unit, topic
 
 T = 1_000_000
 

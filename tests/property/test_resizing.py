@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.rig import Rig, Seen, rig, running, starts_per_second, until
-from support.virtual import virtual
 
 from emq import errors
 from emq.message import Message
+from support.rig import Rig, Seen, rig, running, starts_per_second, until
+from support.virtual import virtual
 
 GROUP_QPS = 10
 

@@ -8,11 +8,12 @@ import zoneinfo
 from collections import defaultdict
 from fractions import Fraction
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from emq_scheduling.limits.accounts import Accounts, Charge
 from emq_scheduling.limits.limits import Meter, WindowMeter, meter_of
 from emq_scheduling.model import Calendar, Hours, Limit, Period, Pool, Resource
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 CELLS: dict[Period, tuple[int, int]] = {"second": (1, 1), "minute": (1, 60), "hour": (60, 60), "day": (86_400, 1)}
 """Seconds of a cell, and cells in a window, of each period in UTC."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.limits.usage import SavedUse, Usage
 from emq_scheduling.model import Limit, Period, Pool, Resource
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 CELLS: dict[Period, tuple[int, int]] = {"minute": (1, 60), "hour": (60, 60), "day": (86_400, 1)}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulation.test_checker import CRASH, broken, outcome
-from support.simulation.plans import TopicPlan
 
 from emq.groups.receiver import Delivery, Receiver
 from emq.host.ownership import Ownership
 from emq.quota.places.threads import Threads
+from simulation.test_checker import CRASH, broken, outcome
+from support.simulation.plans import TopicPlan
 
 LOG: dict[str, Any] = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 RECEIVED = TopicPlan("received", 12.0, 6.0, 8.0, failing=0.3, slow=0.2, options=LOG, by="receiver")

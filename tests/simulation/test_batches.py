@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.simulation.member import Member
-from support.simulation.work import Work
 
 from emq import errors
 from emq.message import Message
+from support.simulation.member import Member
+from support.simulation.work import Work
 
 
 class Told:

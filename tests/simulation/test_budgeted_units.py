@@ -5,10 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.simulation.budgeted import CHANNEL, RESIZE_BUDGET, TENANT, budgeted
-from support.simulation.plans import Event, TopicPlan
-from support.simulation.run import Outcome, carry_out
-from support.simulation.schedule import Schedule, schedule
 
 from emq.allocation.plan import units
 from emq.host.budgets import Budgets
@@ -17,6 +13,10 @@ from emq.quota.budget import Budget
 from emq.quota.charge import Charge
 from emq.topics.model import Topic
 from emq.topics.shares import share_of
+from support.simulation.budgeted import CHANNEL, RESIZE_BUDGET, TENANT, budgeted
+from support.simulation.plans import Event, TopicPlan
+from support.simulation.run import Outcome, carry_out
+from support.simulation.schedule import Schedule, schedule
 
 LOG: dict[str, Any] = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 UNIT = (

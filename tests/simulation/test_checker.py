@@ -7,12 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from emq_stores.memory.lane_store import MemoryLanes
-from emq_stores.memory.log_store import MemoryLog
-from emq_stores.memory.slot_store import MemorySorted
-from support.simulation.plans import Event, TopicPlan
-from support.simulation.run import Outcome, carry_out
-from support.simulation.schedule import Schedule
 
 from emq import message
 from emq.allocation.plan import plan
@@ -31,6 +25,12 @@ from emq.storage.lane_store import LaneClaimed
 from emq.storage.log_store import Batch
 from emq.topics.model import Kind
 from emq.topics.shares import Division, Share, Turns
+from emq_stores.memory.lane_store import MemoryLanes
+from emq_stores.memory.log_store import MemoryLog
+from emq_stores.memory.slot_store import MemorySorted
+from support.simulation.plans import Event, TopicPlan
+from support.simulation.run import Outcome, carry_out
+from support.simulation.schedule import Schedule
 
 LOG = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 SLOTS = {"prepare_timeout_s": 20.0, "time_range_ms": 500, "ordering": "none"}

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+
+from emq.host.retirement import Retirement
 from support.simulation import endless
 from support.simulation.plans import TopicPlan
 from support.simulation.run import Outcome, carry_out
 from support.simulation.schedule import Schedule
-
-from emq.host.retirement import Retirement
 
 TOPIC = TopicPlan("keyed", 24.0, 8.0, 12.0, keys=5, options={"max_attempts": 3, "backoff_s": (0.3,), "jitter": 0.0})
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emq_stores.memory import slot_store as memory_sorted
-from emq_stores.memory.slot_members import Kept
-from simulation.test_checker import CRASH, broken, outcome
-from support.simulation.plans import TopicPlan
 
 from emq.dispatch.slot_settler import MemberSettler
 from emq.storage import folds, slot_store
 from emq.storage.slot_store import Fold, Keep
 from emq.topics.model import Kind
+from emq_stores.memory import slot_store as memory_sorted
+from emq_stores.memory.slot_members import Kept
+from simulation.test_checker import CRASH, broken, outcome
+from support.simulation.plans import TopicPlan
 
 OPTIONS: dict[str, Any] = {
     "merge": "key",

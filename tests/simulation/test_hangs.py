@@ -6,10 +6,10 @@ import asyncio
 import random
 
 import pytest
-from support.rig import Seen, rig
-from support.virtual import virtual
 
 from emq.message import Message
+from support.rig import Seen, rig
+from support.virtual import virtual
 
 SEEDS = 8
 PLACES = 600

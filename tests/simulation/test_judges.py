@@ -7,6 +7,11 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 import pytest
+
+from emq import message
+from emq.storage import lane_store, log_store, slot_store
+from emq.topics.model import Kind
+from emq.topics.shares import Division
 from support.simulation import promises
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.plans import TopicPlan
@@ -14,11 +19,6 @@ from support.simulation.rules import Rules
 from support.simulation.sleeps import Sleep
 from support.simulation.violation import Violation
 from support.simulation.work import Work
-
-from emq import message
-from emq.storage import lane_store, log_store, slot_store
-from emq.topics.model import Kind
-from emq.topics.shares import Division
 
 BEGAN_S = 1_700_000_000
 CALM = [(0.0, 30.0)]

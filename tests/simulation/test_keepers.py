@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 
 import pytest
-from support.simulation.keepers import LEFT_OUT, Contents, Keep, Keeper, keeping
-from support.virtual import LoopClock, VirtualLoop
 
 from emq.storage import lane_store, log_store, slot_store
 from emq.storage.slot_store import Slot, SlotKind
+from support.simulation.keepers import LEFT_OUT, Contents, Keep, Keeper, keeping
+from support.virtual import LoopClock, VirtualLoop
 
 QUEUE, LANE, SLOT = "t/0/high", "t/0", Slot("s/0", SlotKind.FIXED_TIME)
 DUE_MS = 1_700_000_000_000

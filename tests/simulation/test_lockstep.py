@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from emq.quota.places.threads import Threads
 from simulation.test_process import simulated
 from support.simulation import lockstep
 from support.simulation.process import Process
-
-from emq.quota.places.threads import Threads
 
 
 @simulated

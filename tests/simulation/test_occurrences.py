@@ -6,6 +6,12 @@ import itertools
 from typing import Any
 
 import pytest
+
+from emq.timetable import firing, occurrences
+from emq.timetable import schedule as spec
+from emq.timetable.firing import Firing
+from emq.timetable.occurrences import Fired, ScheduleProgress
+from emq.topics.model import Kind
 from emq_stores.memory.lane_store import MemoryLanes
 from simulation.test_checker import CRASH, broken, outcome
 from support.simulation import timetable
@@ -14,12 +20,6 @@ from support.simulation.occurrences import Standing, Told
 from support.simulation.plans import Event, TopicPlan
 from support.simulation.run import carry_out
 from support.simulation.schedule import Schedule
-
-from emq.timetable import firing, occurrences
-from emq.timetable import schedule as spec
-from emq.timetable.firing import Firing
-from emq.timetable.occurrences import Fired, ScheduleProgress
-from emq.topics.model import Kind
 
 OPTIONS: dict[str, Any] = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 TOPIC = TopicPlan(RECURRING, 24.0, 12.0, 0.5, delayed=1.0, slow=0.05, options=OPTIONS)

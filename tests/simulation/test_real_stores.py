@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
+
 from support.simulation import planting
 from support.simulation.keepers import LEFT_OUT, at_once, keeping
 from support.simulation.planting import Fault

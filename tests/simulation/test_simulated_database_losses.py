@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from support.doubles import InlineDatabase
-from support.simulation.plans import Event, TopicPlan
-from support.simulation.run import Outcome, carry_out
-from support.simulation.schedule import Schedule
 
 from emq.database import Database
 from emq.offsets import checkpoints
 from emq.offsets.checkpoints import Checkpoint
+from support.doubles import InlineDatabase
+from support.simulation.plans import Event, TopicPlan
+from support.simulation.run import Outcome, carry_out
+from support.simulation.schedule import Schedule
 
 LOG = {"max_attempts": 3, "backoff_s": (0.3, 0.8), "jitter": 0.0}
 KEYED = TopicPlan("keyed", 24.0, 8.0, 20.0, keys=5, failing=0.2, options=LOG)

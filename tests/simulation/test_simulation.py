@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
 from support.simulation.budgeted import RESIZE_BUDGET
 from support.simulation.run import simulate
 from support.simulation.schedule import (

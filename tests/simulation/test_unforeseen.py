@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from support.simulation.report import report
 from support.simulation.run import carry_out
 from support.simulation.schedule import Event, schedule

@@ -6,12 +6,12 @@ from typing import Any
 
 import audit_story
 from audit_story import T0_US, Row, S, Story, end
-from emq_spark.audit.store import QueueView
-from emq_spark.load import ledger
 
 from emq.message import slot_id
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail import events, schema
+from emq_spark.audit.store import QueueView
+from emq_spark.load import ledger
 
 NAME = "odd"
 OFFSETS = 20

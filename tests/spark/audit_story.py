@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from emq_spark.audit.store import LaneView, QueueView, StoreView
-from emq_spark.load import ledger, ledger_reading
 
 from bench.spark import synthetic
 from emq.message import slot_id
 from emq.topics.model import Kind, Topic, split
 from emq.trail import events, schema, segments
+from emq_spark.audit.store import LaneView, QueueView, StoreView
+from emq_spark.load import ledger, ledger_reading
 
 Row = dict[str, Any]
 S = 1_000_000

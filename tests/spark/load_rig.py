@@ -11,8 +11,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from emq_data import Data
-from emq_spark.load import ledger, plan_file, task, topics
-from emq_spark.load.replay import Survey
 
 from emq import message
 from emq.producer import Outcome
@@ -21,6 +19,8 @@ from emq.producer.router import Route
 from emq.settings import Settings
 from emq.trail.events import Published, Record
 from emq.trail.sink import NullTrail
+from emq_spark.load import ledger, plan_file, task, topics
+from emq_spark.load.replay import Survey
 
 PLAN = """
 duration_s = 4

@@ -12,14 +12,14 @@ import audit_story
 import pyarrow.parquet as pq
 import pytest
 from audit_story import T0_US, S, Story
-from emq_spark.audit import report
-from emq_spark.audit.findings import NAMES
-from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
-from emq_spark.load import ledger
 from pyspark.sql import SparkSession
 
 from emq.message import slot_id
 from emq.trail import events
+from emq_spark.audit import report
+from emq_spark.audit.findings import NAMES
+from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
+from emq_spark.load import ledger
 
 Planter = Callable[[Story], None]
 

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from audit_story import T0_US, Row, S, Story
-from emq_spark.audit.offset_audit import Audit
 from pyspark.sql import SparkSession
 from test_audit import findings, run
 
 from emq.trail import events, segments
+from emq_spark.audit.offset_audit import Audit
 
 Planter = Callable[[Story], None]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+
+from emq.topics.model import Topic, TopicOptions, split
+from emq.trail.owners import Ownership
 from emq_spark.audit import caps as audit_caps
 from emq_spark.audit import crashes
 from emq_spark.audit.caps import Cap
 from emq_spark.audit.segments_read import Input, SourceRun
-
-from emq.topics.model import Topic, TopicOptions, split
-from emq.trail.owners import Ownership
 
 S = 1_000_000
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from emq_spark.audit import caps as audit_caps
-from emq_spark.audit import local_rows
 from pyspark.sql import SparkSession
 
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail import events
+from emq_spark.audit import caps as audit_caps
+from emq_spark.audit import local_rows
 
 TOPICS = [
     split(Topic("tenant", 10, shared_s=1)),

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from emq_spark import session
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bench.spark import synthetic
 from emq.cli.commands import app
 from emq.topics import catalog_file
+from emq_spark import session
 
 SHAPE = synthetic.Shape(topics=1, seconds=4)
 

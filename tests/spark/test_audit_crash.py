@@ -7,12 +7,12 @@ from typing import Any
 import audit_story
 import pytest
 from audit_story import T0_US, Row, S, Story
-from emq_spark.audit import keys
-from emq_spark.audit.findings import Kind
-from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
 from pyspark.sql import SparkSession
 
 from emq.trail import events
+from emq_spark.audit import keys
+from emq_spark.audit.findings import Kind
+from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
 
 KILLED_US = T0_US + 3 * S
 TOPIC = "tenant-0001"

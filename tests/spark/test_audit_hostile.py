@@ -8,13 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from worked_off import Store
+
+from emq.topics.model import Kind, Topic, TopicOptions, split
+from emq.trail import events, segments
 from emq_spark.audit import events as audit_events
 from emq_spark.audit import offset_audit
 from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
 from emq_spark.audit.store import StoreView
 from emq_spark.load import ledger
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from support import resized_trail
 from support.hostile import faults, lawful, more_faults, third_faults, third_lawful
 from support.hostile.faults import VOID, Planter
@@ -24,10 +28,6 @@ from support.hostile.third_faults import THIRD_FAULTS
 from support.hostile.third_lawful import THIRD_LAWFUL
 from support.hostile.told import CONTENT, T0_US, Row, Told
 from support.virtual import run
-from worked_off import Store
-
-from emq.topics.model import Kind, Topic, TopicOptions, split
-from emq.trail import events, segments
 
 ALONE = {
     faults.a_clock_that_is_a_minute_behind,  # voids the proof, so that nothing is held to be missing any more

@@ -9,14 +9,14 @@ import audit_story
 import msgspec
 import pytest
 from audit_story import T0_US, Row, S, Story
-from emq_spark.audit import state
-from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
-from emq_spark.audit.store import StoreView
 from pyspark.sql import SparkSession
 
 from emq import errors
 from emq.topics.model import Topic
 from emq.trail import events
+from emq_spark.audit import state
+from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
+from emq_spark.audit.store import StoreView
 
 CUT_US = T0_US + 2 * S + 500_000
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
-from emq_spark.audit import segments_read
-from emq_spark.audit.options import AuditOptions
-from emq_spark.load import ledger, ledger_reading
 
 from bench.spark import synthetic
 from emq import errors
 from emq.trail import schema, segments
+from emq_spark.audit import segments_read
+from emq_spark.audit.options import AuditOptions
+from emq_spark.load import ledger, ledger_reading
 
 SHAPE = synthetic.Shape(topics=1, seconds=4)
 T0_US = synthetic.T0_S * 1_000_000

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
 from pyspark.sql import SparkSession
+from worked_off import Store
+
+from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
 from support import lively_trail
 from support.hostile import in_lively
 from support.hostile.in_lively import PLANTS, Plant
 from support.virtual import run
-from worked_off import Store
 
 
 class Audits(NamedTuple):

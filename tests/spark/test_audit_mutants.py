@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from emq_spark.audit.offset_audit import AuditOptions, audit
 from pyspark.sql import SparkSession
-from support.hostile import lawful, third_faults, third_lawful
-from support.hostile.faults import Planter
-from support.hostile.more_lawful import MORE_LAWFUL
-from support.hostile.told import CONTENT, Row, Told
 from worked_off import Store
 
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
+from emq_spark.audit.offset_audit import AuditOptions, audit
+from support.hostile import lawful, third_faults, third_lawful
+from support.hostile.faults import Planter
+from support.hostile.more_lawful import MORE_LAWFUL
+from support.hostile.told import CONTENT, Row, Told
 
 EACH = 40
 """Mutants of each operator, chosen by a seed from all that there are."""

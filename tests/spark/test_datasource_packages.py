@@ -11,9 +11,9 @@ from pathlib import Path
 import pyspark
 import pytest
 from emq_data import Data
-from emq_spark import bundle, session
 
 from emq import errors
+from emq_spark import bundle, session
 
 SCRIPT = """
 import sys

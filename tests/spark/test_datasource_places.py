@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import pytest
 from emq_data import Data
-from emq_spark.source import options as so
-from emq_spark.source.messages import MessagesReader, SpansPartition
-from emq_spark.source.progress import Progress
-from emq_spark.source.stream import MessagesStream
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from emq import errors, message
 from emq.app import App
 from emq.storage.log_store import Put, Trim
+from emq_spark.source import options as so
+from emq_spark.source.messages import MessagesReader, SpansPartition
+from emq_spark.source.progress import Progress
+from emq_spark.source.stream import MessagesStream
 
 OFFSET = StructType([StructField("offset", LongType())])
 

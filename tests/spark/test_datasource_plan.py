@@ -5,6 +5,14 @@ from __future__ import annotations
 import datetime
 
 import pytest
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from emq import errors
+from emq.offsets.lag import SlotLag
+from emq.producer import Outgoing
+from emq.storage.log_store import Batch, Bounds
+from emq.topics.model import Topic, split
 from emq_spark.source import options as so
 from emq_spark.source import schema as source_schema
 from emq_spark.source import write
@@ -25,14 +33,6 @@ from emq_spark.source.spans import (
     spans_of,
 )
 from emq_spark.source.tables import shared_by_dead
-from pyspark.sql import datasource as ds
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
-
-from emq import errors
-from emq.offsets.lag import SlotLag
-from emq.producer import Outgoing
-from emq.storage.log_store import Batch, Bounds
-from emq.topics.model import Topic, split
 
 STORE = {"store": "redis://localhost"}
 NAMES, NUMBERS = ("topic", "priority", "group"), ("group", "offset", "published")

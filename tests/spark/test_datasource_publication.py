@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emq_spark.source import publication as sp
-from emq_spark.source.notes import Notes, Piece, Tail
 
 from emq import errors, message
 from emq.app import App
 from emq.producer import Outcome, Outgoing
 from emq.storage.log_store import Read, Trim
+from emq_spark.source import publication as sp
+from emq_spark.source.notes import Notes, Piece, Tail
 
 PIECE = Piece("run", 0, 3)
 

@@ -6,18 +6,18 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import emq_servers as servers
 import pytest
 import redis
 from emq_data import Data
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
+
+import emq_servers as servers
+from emq import errors
 from emq_spark.source import options as so
 from emq_spark.source.messages import MessagesReader, SpansPartition
 from emq_spark.source.progress import Progress
 from emq_spark.source.stream import MessagesStream, Stored
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import LongType, StructField, StructType
-
-from emq import errors
 
 OFFSET = StructType([StructField("offset", LongType())])
 

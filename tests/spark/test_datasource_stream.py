@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from emq_data import Data
-from emq_spark.source.datasource import EMQDataSource
-from emq_spark.source.progress import Progress
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 from emq import errors
+from emq_spark.source.datasource import EMQDataSource
+from emq_spark.source.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from emq_data import Data
-from emq_spark.source import options as so
-from emq_spark.source import spans as source_spans
-from emq_spark.source.messages import SpansPartition
-from emq_spark.source.progress import Position, Progress
-from emq_spark.source.stream import MessagesStream, Stored
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from emq import errors
 from emq.app import App
 from emq.storage.log_store import Trim
+from emq_spark.source import options as so
+from emq_spark.source import spans as source_spans
+from emq_spark.source.messages import SpansPartition
+from emq_spark.source.progress import Position, Progress
+from emq_spark.source.stream import MessagesStream, Stored
 
 OFFSET = StructType([StructField("offset", LongType())])
 

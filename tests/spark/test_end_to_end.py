@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-import emq_servers as servers
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
+import emq_servers as servers
 from emq.cli.commands import app
 
 if TYPE_CHECKING:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from emq_data import Data
-from emq_spark.cli import load_view
 
 from emq import errors
 from emq.settings import Settings
+from emq_spark.cli import load_view
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
+
 from emq_spark import session
 from emq_spark.load import generator, ledger, ledger_reading, plan_file, task
 from emq_spark.load import replay as load_replay

@@ -17,6 +17,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from emq_spark.load import plan_file
 from emq_spark.load import replay as load_replay
 from emq_spark.load.batch import Source

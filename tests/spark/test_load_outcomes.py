@@ -18,10 +18,11 @@ from emq.trail.events import Published
 pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
 
+from load_rig import PLAN, Deaf, Publish, Rig, agrees, on_call
+
 from emq_spark.load import ledger, sender
 from emq_spark.load.batch import Batch
 from emq_spark.load.recorder import Recorder
-from load_rig import PLAN, Deaf, Publish, Rig, agrees, on_call
 
 
 @pytest.mark.parametrize("stored", [True, False])

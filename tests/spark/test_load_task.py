@@ -18,10 +18,11 @@ from emq.storage.log_store import Trim
 pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
 
+from load_rig import PLAN, Publish, Rig, agrees, dying, on_call
+
 from emq_spark.load import ledger, ledger_reading
 from emq_spark.load import state as load_state
 from emq_spark.load import task as load_task
-from load_rig import PLAN, Publish, Rig, agrees, dying, on_call
 
 
 def test_an_undisturbed_task_publishes_every_message_once_and_says_where(rig: Rig) -> None:

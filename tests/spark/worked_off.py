@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from emq.trail import events
 from emq_spark.audit.store import QueueView, StoreView
 from support.hostile.told import Row
-
-from emq.trail import events
 
 
 class Store:

@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any, get_type_hints
 
 import msgspec
+
+from emq import App
 from emq_clients.requests import Request
 from emq_push.service.service import PushService
 from emq_web import application
-
-from emq import App
 
 Operation = Callable[..., Request[Any]]
 

@@ -7,10 +7,9 @@ import pathlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from emq_push.service.service import PushService
-
 from emq import App
 from emq.host.host import Host
+from emq_push.service.service import PushService
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page

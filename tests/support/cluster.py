@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import emq_servers as servers
 import redis
 import sqlalchemy as sa
 
 import emq
+import emq_servers as servers
 from emq.allocation.heartbeat import LEASE_SHARE
 from support import cluster_load, cluster_receipts
 from support.cluster_load import Load, LoadTopic

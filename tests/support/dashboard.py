@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from emq_push.records import tables
-from emq_push.records.endpoints import EndpointSettings
-from emq_push.records.tenants import TenantSettings
-from emq_push.service.service import PushService
-from emq_web import serving
 
 from emq import App, settings
 from emq.host.host import Host
 from emq.message import Message
 from emq.settings import Address
+from emq_push.records import tables
+from emq_push.records.endpoints import EndpointSettings
+from emq_push.records.tenants import TenantSettings
+from emq_push.service.service import PushService
+from emq_web import serving
 from support.browsing import Board
 from support.push_tenant import Tenant
 

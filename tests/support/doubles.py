@@ -7,13 +7,12 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from emq_stores.memory import MemoryStore
-
 from emq import errors, testing
 from emq.database.database import SLACK_S
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore
 from emq.storage.slot_store import Slot, SortedStore
+from emq_stores.memory import MemoryStore
 
 T = TypeVar("T")
 

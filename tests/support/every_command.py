@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emq_demo import run as demonstration
-from emq_web.cli import serving_api
 from typer.main import get_command
 
 from emq.cli import consuming
 from emq.cli.commands import app
+from emq_demo import run as demonstration
+from emq_web.cli import serving_api
 from support.emq_shell import Shell
 
 TOPIC = "shop"

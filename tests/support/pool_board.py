@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from emq import App, settings
+from emq.settings import Address
 from emq_push.service.service import PushService
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Pool
@@ -16,9 +18,6 @@ from emq_scheduling.submitting import Submission
 from emq_scheduling.tasks import Task
 from emq_web import serving
 from emq_web.scheduling import schemas
-
-from emq import App, settings
-from emq.settings import Address
 from support.browsing import Board
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import httpx
 from aiohttp import web
+
+from emq import App, settings
 from emq_push.service.service import PushService
 from emq_web import application
 from emq_web.limits import Limits
-
-from emq import App, settings
 
 URL = "http://api.test"
 

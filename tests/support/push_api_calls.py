@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from emq_push.cli import pushing
-
 from support.push_api import Api, Receiver
 
 PATH = "/v1/tenants/acme/messages"

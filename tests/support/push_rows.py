@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
+
 from emq_push.records import deliveries, tables
 
 START_US = 1_700_000_000_000_000

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import emq
 from emq_push.service import replay_runner
 from emq_push.service.parts import Parts
-
-import emq
 
 
 async def main(store: str, database: str, lease_s: float) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 import sqlalchemy as sa
-from emq_push.records import deliveries, schema, tables
-from emq_push.records.deliveries import Deliveries, Delivery, Selection
-from emq_push.service.parts import Parts
 
 from emq import App, message
 from emq.message import Message
 from emq.storage.lane_store import LaneAdd
+from emq_push.records import deliveries, schema, tables
+from emq_push.records.deliveries import Deliveries, Delivery, Selection
+from emq_push.service.parts import Parts
 
 ONE_SECOND_US = 1_000_000
 

@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
-from emq_stores.memory import MemoryStore, World
-
 from emq.allocation.membership import LocalCluster, Membership
 from emq.clock import Clock
 from emq.groups.records import Records
@@ -24,6 +22,7 @@ from emq.producer import Producer
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
 from emq.trail.sink import NullTrail, TrailSink
+from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore, InlineDatabase
 from support.virtual import LoopClock
 

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.known_topics import KnownTopics
-from support.rig import Rig, rig
 
 from emq import errors, message
 from emq.clock import SystemClock
@@ -18,6 +16,8 @@ from emq.offsets.checkpoints import Checkpoint
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim
 from emq.topics.model import Topic
+from support.known_topics import KnownTopics
+from support.rig import Rig, rig
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.virtual import LoopClock, virtual
 
 from emq import errors
 from emq.allocation import records
 from emq.allocation.announcement import Announcement
 from emq.allocation.records import Paths, Running
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
+from support.virtual import LoopClock, virtual
 
 
 @virtual

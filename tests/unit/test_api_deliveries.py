@@ -8,13 +8,13 @@ from urllib.parse import quote
 
 import pytest
 import sqlalchemy as sa
+
+from emq.host.statistics import ThrottledTopic
 from emq_push.records import tables
 from emq_push.service.replay_runner import Lost, ReplayRunner
 from support import push_api, push_hosts
 from support.push_api import Api
 from support.push_tenant import Tenant
-
-from emq.host.statistics import ThrottledTopic
 
 T = "/v1/tenants/t1"
 

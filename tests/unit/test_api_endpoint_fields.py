@@ -17,18 +17,18 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from emq.settings import Address
 from emq_clients import AsyncPushClient
 from emq_clients.push import answers, operations
 from emq_push.secrets import Secrets
 from emq_web import serving
-from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from support import push_api
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
 from support.push_api_calls import endpoint_of, hosting, message, post
-
-from emq.settings import Address
 
 KEY = base64.b64encode(b"k" * 32).decode()
 SECRET = "s3:cret"

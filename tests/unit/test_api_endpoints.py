@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from aiohttp.abc import AbstractResolver
 from standardwebhooks.webhooks import Webhook
+
+from emq import errors
 from support import push_api
 from support.push_api import Api, Receiver
 from support.push_api_calls import PATH, endpoint_of, hosting, message, post, states
-
-from emq import errors
 
 OAUTH2 = {"type": "oauth2", "token_url": "https://93.184.216.34/token", "client_id": "me", "client_secret": "s3cret"}
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from emq_web.limits import Limits, Rates
 from emq_web.problems import Problem
 from support import push_api

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from emq_push.cli import pushing
 from emq_push.service import reconciling
 from emq_push.service.reconciling import Sweep

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
+from emq import App, errors, settings
 from emq_push.service.service import PushService
 from emq_scheduling import finding
 from emq_scheduling.hosting.attempts import Run
@@ -18,8 +20,6 @@ from emq_scheduling.tasks import Task
 from support import push_api
 from support.pools import POOL
 from support.push_api import Api
-
-from emq import App, errors, settings
 
 SMS = "/v1/pools/sms"
 TASKS = f"{SMS}/tasks"

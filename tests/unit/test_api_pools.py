@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from emq_scheduling.forecast import what_if
 from emq_scheduling.model import Pool, Resource, TaskType
 from emq_scheduling.pools import documents

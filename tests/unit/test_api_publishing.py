@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from standardwebhooks.webhooks import Webhook
+
+from emq import errors
 from emq_push.records import tables
 from emq_push.service import publishing
 from emq_push.service.upkeep import Upkeep
-from standardwebhooks.webhooks import Webhook
 from support import push_api
 from support.push_api import Api, Receiver
 from support.push_api_calls import PATH, endpoint_of, hosting, lag, message, post, states
-
-from emq import errors
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from emq_push.cli import pushing
 from standardwebhooks.webhooks import Webhook
+
+from emq_push.cli import pushing
 from support import push_api
 from support.http_receiver import HttpReceiver
 

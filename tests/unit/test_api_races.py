@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from aiohttp.abc import AbstractResolver
+
+from emq import errors
 from emq_push.service import upkeep
 from support import push_api
 from support.push_api import Api
 from support.push_api_calls import endpoint_of
-
-from emq import errors
 
 ENDPOINTS = "/v1/tenants/acme/endpoints"
 

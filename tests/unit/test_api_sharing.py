@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from starlette.types import Message
+
 from emq_web import connections
 from emq_web.access import CALLER
 from emq_web.admission import STRANGERS_DROPPED, Admission
 from emq_web.connections import Doors
 from emq_web.limits import STRANGERS, Limits, Rates, Room, Turns
 from emq_web.problems import Problem
-from starlette.types import Message
 from support import push_api
 from support.push_api import Api
 

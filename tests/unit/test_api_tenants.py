@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support import push_api
-from support.push_api import Api
 
 from emq import errors
+from support import push_api
+from support.push_api import Api
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from emq_push.endpoint import DISABLED, URL
 from emq_push.service.host_changes import HostChanges
 from support import push_api

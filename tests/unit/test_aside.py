@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from support.virtual import virtual
 
 from emq.loops.aside import MOST, SLOW_S, Aside, Asides, Call
+from support.virtual import virtual
 
 
 class Work:

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, cast
 
 import pytest
-from support.rig import until
-from support.virtual import LoopClock, virtual
 
 from emq.allocation.membership import Assignment, Membership
 from emq.groups.owned import OwnedGroup
 from emq.host.assignments import EARLIEST, LATEST, Assignments
 from emq.host.ownership import Acquired, Ownership
+from support.rig import until
+from support.virtual import LoopClock, virtual
 
 
 class Group:

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import pytest
-from support.rig import Rig, rig
-from support.virtual import virtual
 
 from emq import errors
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind, SlotSettle, SlotVerdict
+from support.rig import Rig, rig
+from support.virtual import virtual
 
 HUGE = 10**400
 ENDLESS = 10**5000

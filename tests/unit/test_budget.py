@@ -6,7 +6,6 @@ import math
 import random
 
 import pytest
-from support.budgets import Asking, Unit, topic
 
 from emq.quota.budget import KEEP_S, LOOK_AGAIN_S
 from emq.quota.charge import BudgetedCounter, Charge, limited
@@ -16,6 +15,7 @@ from emq.quota.throttle import Throttle, ThrottledCounter
 from emq.topics import changing
 from emq.topics.model import Topic, TopicOptions, split
 from emq.topics.shares import LEARN_S, share_of
+from support.budgets import Asking, Unit, topic
 
 T = 1_000_000  # a second at which hosts begin
 

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 import sqlalchemy as sa
-from support.rig import rig
-from support.virtual import virtual
 
 from emq import errors
 from emq.database import levels, tables
 from emq.topics import catalog_rows
 from emq.topics.model import Topic, TopicOptions, split
+from support.rig import rig
+from support.virtual import virtual
 
 TOPIC = split(Topic("orders", 100.0))
 

@@ -8,10 +8,6 @@ from collections import deque
 from collections.abc import Sequence
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.recorded_events import RecordedEvents
-from support.virtual import virtual
 
 from emq import errors
 from emq.clock import ManualClock
@@ -27,6 +23,10 @@ from emq.quota.counter import WindowCounter
 from emq.storage import marks
 from emq.storage.log_store import Put
 from emq.topics.model import Topic, TopicOptions
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.recorded_events import RecordedEvents
+from support.virtual import virtual
 
 
 class Saved:

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
-from support.emq_shell import Shell, opened, shell
 
 from emq import errors
 from emq.app import App
@@ -21,6 +20,7 @@ from emq.cli import exit_codes, offsets, watching
 from emq.cli.session import Session
 from emq.host import statistics
 from emq.storage.lane_store import LaneAdd
+from support.emq_shell import Shell, opened, shell
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emq_push.service.service import PushService
-from support.emq_shell import Shell, opened, shell
 
 from emq import App
+from emq_push.service.service import PushService
+from support.emq_shell import Shell, opened, shell
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.emq_shell import Shell, opened, shell
 
 from emq import App
 from emq.cli import exit_codes
 from emq.host import statistics
+from support.emq_shell import Shell, opened, shell
 
 
 @pytest.fixture

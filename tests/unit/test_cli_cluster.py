@@ -8,9 +8,6 @@ import os
 from pathlib import Path
 
 import pytest
-from support.cluster_shell import QUOTAS, TOPICS, Shell, run, shell
-from support.followers import Follower
-from support.virtual import virtual
 
 from emq import errors
 from emq.allocation import cluster_view, records
@@ -20,6 +17,9 @@ from emq.cli.cluster import DatabaseView
 from emq.host.statistics import HostStatistics, Rates, Totals
 from emq.observe.snapshots import AgedSnapshot
 from emq.topics.model import Topic
+from support.cluster_shell import QUOTAS, TOPICS, Shell, run, shell
+from support.followers import Follower
+from support.virtual import virtual
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import asyncio
 import logging
 
 import pytest
-from emq_push.cli import pushing
 
 import emq
 from emq.cli import consuming
 from emq.settings import Settings
+from emq_push.cli import pushing
 
 
 async def announced(

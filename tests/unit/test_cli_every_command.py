@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import every_command
-from support.emq_shell import Shell, shell
-from support.every_command import ARGUMENTS, SPARK, JavaStarted
 from typer.testing import CliRunner
 
 from emq.cli import exit_codes
 from emq.cli.commands import app
+from support import every_command
+from support.emq_shell import Shell, shell
+from support.every_command import ARGUMENTS, SPARK, JavaStarted
 
 COMMANDS = every_command.commands()
 OWN = ("demo", "trial")

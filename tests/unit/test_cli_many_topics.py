@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.emq_shell import Shell, shell
 
 from emq import errors
 from emq.cli import exit_codes, many_topics
 from emq.observe.admin import Admin
 from emq.topics.model import Topic
+from support.emq_shell import Shell, shell
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from support.cluster_shell import Shell, run, shell
-from support.followers import Follower
-from support.virtual import virtual
 
 from emq import errors
 from emq.cli import hosts, orders, plan
 from emq.cli.cluster import DatabaseView
+from support.cluster_shell import Shell, run, shell
+from support.followers import Follower
+from support.virtual import virtual
 
 
 @pytest.fixture

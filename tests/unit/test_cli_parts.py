@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from emq_push.cli import pushing
 
 from emq import errors, plurals
 from emq.cli import binding, message_lines, output, topic_settings
 from emq.host.handlers import Handlers
 from emq.observe import epochs
+from emq_push.cli import pushing
 
 
 class Dripping(io.RawIOBase):

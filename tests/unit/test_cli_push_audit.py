@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from emq import App
 from emq_push.records.tenants import TenantSettings
 from emq_push.service.service import PushService
 from support.emq_shell import Shell, opened, shell
-
-from emq import App
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from support.cluster_shell import Shell, run, shell
 
 from emq.cli import simulation
+from support.cluster_shell import Shell, run, shell
 
 
 @pytest.fixture

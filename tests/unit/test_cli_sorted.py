@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emq_demo import leftovers
-from support.emq_shell import Shell, opened, shell
 
 from emq import errors
 from emq.app import App
@@ -17,6 +15,8 @@ from emq.cli import times, topic_settings, topics
 from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.timetable import delay_levels
 from emq.topics import model
+from emq_demo import leftovers
+from support.emq_shell import Shell, opened, shell
 
 EPOCH = 0
 

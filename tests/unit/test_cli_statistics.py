@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.rig import ENVIRONMENT, Rig, Seen, rig
-from support.virtual import virtual
 
 from emq import errors
 from emq.host import recorder, statistics
 from emq.host.host import Host
 from emq.host.statistics import HostStatistics
+from support.rig import ENVIRONMENT, Rig, Seen, rig
+from support.virtual import virtual
 
 
 async def saved(r: Rig) -> list[HostStatistics]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from support.emq_shell import Shell, shell
 
 from emq.cli import entry, exit_codes, output
 from emq.topics.model import Topic, TopicOptions
+from support.emq_shell import Shell, shell
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from support.members import PATHS, cluster_of
-from support.rig import until
-from support.virtual import virtual
-
 from emq import errors
 from emq.allocation import cluster_view
 from emq.cli import host_view
 from emq.cli.cluster import DatabaseView
+from support.members import PATHS, cluster_of
+from support.rig import until
+from support.virtual import virtual
 
 
 @virtual

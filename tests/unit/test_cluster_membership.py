@@ -7,15 +7,15 @@ import contextlib
 import itertools
 
 import pytest
-from support.members import PATHS, TIMEOUT_S, Cluster, cluster_of, quotas
-from support.rig import until
-from support.virtual import virtual
 
 from emq import errors
 from emq.allocation import records
 from emq.allocation.heartbeat import LEASE_SHARE
 from emq.allocation.plan import plan
 from emq.allocation.records import Order, Running
+from support.members import PATHS, TIMEOUT_S, Cluster, cluster_of, quotas
+from support.rig import until
+from support.virtual import virtual
 
 
 @virtual

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from emq.allocation.leader import CATALOG_WAIT_S
 from support.members import Cluster, cluster_of, quotas
 from support.rig import until
 from support.virtual import LoopClock, virtual
-
-from emq.allocation.leader import CATALOG_WAIT_S
 
 AHEAD_S = 3.0
 

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from support.followers import Follower, Meeting
-from support.virtual import LoopClock, virtual
 
 from emq import errors
 from emq.allocation import cluster_view, operator_orders, records
@@ -17,6 +15,8 @@ from emq.allocation.cluster_view import Holding, Owned, View
 from emq.allocation.plan.drafting import NOBODY
 from emq.allocation.records import EVERYBODY, Entry, Former, Order, Paths, Pointer, Record, Running
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
+from support.followers import Follower, Meeting
+from support.virtual import LoopClock, virtual
 
 PATHS = Paths("online")
 QUOTAS = {f"t/{i}": 10.0 for i in range(12)}

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
-from support.virtual import virtual
 
 from emq.allocation.membership import Membership
 from emq.cli import host_view
@@ -16,6 +15,7 @@ from emq.host import statistics
 from emq.host.consumption import LATE_S, Consumption, Unconsumed
 from emq.host.ownership import Ownership
 from emq.observe.snapshots import AgedSnapshot
+from support.virtual import virtual
 
 DRAIN_S = 10.0
 

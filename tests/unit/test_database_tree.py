@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.meeting import until
 
 from emq import errors
 from emq.allocation.tree.database import DatabaseTree, sessions
 from emq.allocation.tree.database.nodes import Sighting
 from emq.allocation.tree.protocol import SessionState
 from emq.database import Database
+from support.meeting import until
 
 TIMEOUT_MS = 6_000
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emq_stores.memory import MemoryStore
 
 import emq
 from emq import errors, message
@@ -18,6 +17,7 @@ from emq.observe import dead_letters
 from emq.observe.dead_letters import Selection
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.model import Topic, split
+from emq_stores.memory import MemoryStore
 
 TOPIC = split(Topic("orders", 100.0, 50.0))
 START_MS = 1_700_000_000_000

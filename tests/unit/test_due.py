@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from support.virtual import LoopClock, virtual
-
 from emq.clock import ManualClock
 from emq.fetcher.due_times import DueTimes
+from support.virtual import LoopClock, virtual
 
 
 def test_of_several_times_of_a_name_the_earliest_counts_once() -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from emq.app import App
+from emq.clock import SystemClock
 from support.members import cluster_of
 from support.rig import until
 from support.virtual import virtual
-
-from emq.app import App
-from emq.clock import SystemClock
 
 BEGIN_US = 1_700_000_000_100_000
 """Early in a second."""

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
-from support.hostile.told import CONTENT, T0_US, S, Told, at, write
 
 from emq.trail import events, schema, segments
 from emq.trail.proof import Expectations, Proof, prove
+from support.hostile.told import CONTENT, T0_US, S, Told, at, write
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from support.scraped import Scraped
 
 from emq.groups.deliveries import SIZES
 from emq.observe.metrics import exposition
 from emq.observe.metrics.families import Family, Histogram, counter, gauge, one
+from support.scraped import Scraped
 
 
 def page(*families: Family) -> str:

@@ -9,10 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from emq_stores.memory import MemoryStore, World
-from support.recorded_events import RecordedEvents
-from support.rig import until
-from support.virtual import LoopClock, virtual
 
 from emq import App, Retry, errors
 from emq.dispatch import error_kinds, failure_log
@@ -25,6 +21,10 @@ from emq.groups.priority import policy_for
 from emq.message import Message
 from emq.quota.counter import WindowCounter
 from emq.topics.model import Topic, TopicOptions
+from emq_stores.memory import MemoryStore, World
+from support.recorded_events import RecordedEvents
+from support.rig import until
+from support.virtual import LoopClock, virtual
 
 
 class Records(logging.Handler):

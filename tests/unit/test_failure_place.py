@@ -136,9 +136,8 @@ async def test_each_failed_attempt_of_a_dead_letter_says_where_it_failed(kind: A
 
 
 async def test_letters_of_earlier_versions_have_no_places() -> None:
-    from emq_stores.memory import MemoryStore
-
     from emq.topics.model import Topic, split
+    from emq_stores.memory import MemoryStore
 
     store, topic = MemoryStore(), split(Topic("orders", 10))
     m = message.Message("m", b"x", attempt=1, error="HTTP 503", history=[(5, "HTTP 503")])

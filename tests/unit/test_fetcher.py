@@ -10,11 +10,6 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from emq_stores.memory import MemoryStore, World
-from support.doubles import FaultyStore
-from support.recorded_events import RecordedEvents
-from support.rig import until
-from support.virtual import LoopClock, virtual
 
 from emq import errors, message
 from emq.fetcher.due_times import DueTimes
@@ -33,6 +28,11 @@ from emq.quota.counter import WindowCounter
 from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.log_store import Put, Read
 from emq.topics.model import Kind, Topic, TopicOptions
+from emq_stores.memory import MemoryStore, World
+from support.doubles import FaultyStore
+from support.recorded_events import RecordedEvents
+from support.rig import until
+from support.virtual import LoopClock, virtual
 
 
 async def ignore(m: Message) -> None:

@@ -9,10 +9,10 @@ from datetime import datetime
 
 import msgspec
 import pytest
-from emq_demo import flights
-from emq_demo.flights import Flight
 
 from emq import errors
+from emq_demo import flights
+from emq_demo.flights import Flight
 
 
 @pytest.fixture(scope="module")

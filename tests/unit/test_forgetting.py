@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
+from emq.storage.environment import Environment
+from emq.storage.log_store import Put
+from emq.topics.model import Kind, Topic, TopicOptions
 from emq_push.endpoint import Endpoints
 from emq_stores.sql.rows import KnownRows
 from emq_stores.sql.store import open_store
 from support.rig import Seen, rig, until
 from support.virtual import virtual
-
-from emq.storage.environment import Environment
-from emq.storage.log_store import Put
-from emq.topics.model import Kind, Topic, TopicOptions
 
 MANY = 10_000
 AT_A_TIME = 100

@@ -9,10 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from emq_stores.memory import MemoryStore, World
-from support.doubles import FaultyStore
-from support.rig import until
-from support.virtual import LoopClock, virtual
 
 from emq import errors, message
 from emq.fetcher.forwarder import Forwarder, is_moved
@@ -25,6 +21,10 @@ from emq.quota.counter import WindowCounter
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
+from emq_stores.memory import MemoryStore, World
+from support.doubles import FaultyStore
+from support.rig import until
+from support.virtual import LoopClock, virtual
 
 EPOCH = 7
 TWO = Topic("orders", 100, active_groups=2, groups=2)

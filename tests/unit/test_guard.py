@@ -5,12 +5,12 @@ import logging
 from collections.abc import Awaitable, Sequence
 
 import pytest
-from support.virtual import virtual
 
 from emq import errors
 from emq.loops.guard import Guard
 from emq.loops.troubles import Troubles
 from emq.storage.answers import Unexpected, of_each
+from support.virtual import virtual
 
 
 @virtual

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.virtual import virtual
 
 from emq.allocation.heartbeat import LEASE_SHARE, Heartbeat
 from emq.allocation.records import Paths
 from emq.clock import SystemClock
 from emq.loops.lease import Lease
+from support.virtual import virtual
 
 TIMEOUT_S = 9.0
 SLOW_S = 1.0

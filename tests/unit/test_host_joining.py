@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from support.rig import Seen, rig
-from support.virtual import virtual
 
 from emq import errors
 from emq.allocation.member import ClusterMembership
@@ -16,6 +14,8 @@ from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.clock import SystemClock
 from emq.host.host import Host
 from emq.loops.timekeeping import Asked, Timekeeper
+from support.rig import Seen, rig
+from support.virtual import virtual
 
 
 async def generation(least: int) -> int:

@@ -9,9 +9,6 @@ from importlib import metadata
 from typing import Any
 
 import pytest
-from support.rig import Rig, Seen, bound, rig, until
-from support.scraped import Scraped
-from support.virtual import virtual
 
 import emq
 from emq import errors, settings
@@ -24,6 +21,9 @@ from emq.message import Message
 from emq.observe.metrics import exposition, health, host_families
 from emq.settings import Settings
 from emq.topics.model import State
+from support.rig import Rig, Seen, bound, rig, until
+from support.scraped import Scraped
+from support.virtual import virtual
 
 
 class App:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from support.rig import rig
-
 from emq.clock import SystemClock
 from emq.offsets import lag
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.log_store import Put
+from support.rig import rig
 
 
 async def test_messages_in_a_store_that_came_back_shorter_are_not_finished_by_a_checkpoint_beyond_its_tail() -> None:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
 
 from emq import message
 from emq.cli import session
@@ -20,6 +18,8 @@ from emq.storage.lane_store import LaneAdd, LaneStore
 from emq.storage.slot_store import Keep
 from emq.storage.slot_store import SlotAdd as Member
 from emq.topics.model import Kind, Topic, split
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
 
 MB = 1 << 20
 TOPIC = split(Topic("orders", 200.0, 50.0))

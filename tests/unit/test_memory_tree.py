@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.virtual import LoopClock, virtual
 
 from emq import errors
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
 from emq.allocation.tree.protocol import Conflict, NodeExists, NodeMissing, SessionState
+from support.virtual import LoopClock, virtual
 
 CONNECTED, SUSPENDED, LOST = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST
 TIMEOUT_S = 6.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from mutants import collection, table
 from mutants.mutant import PROMISES, ROOT, SIMULATION, Mutant
 

@@ -7,10 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from emq_stores.memory import MemoryStore, World
-from support.doubles import FaultyStore
-from support.rig import Seen, rig, running, until
-from support.virtual import LoopClock, virtual
 
 from emq import errors
 from emq.dispatch.slot_settler import MemberSettler
@@ -26,6 +22,10 @@ from emq.storage.durability import Durability
 from emq.storage.slot_store import SlotSettle, SlotVerdict
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail import events
+from emq_stores.memory import MemoryStore, World
+from support.doubles import FaultyStore
+from support.rig import Seen, rig, running, until
+from support.virtual import LoopClock, virtual
 
 EPOCH = 5
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import emq_shell
-from support.emq_shell import Shell
 
 import emq
 from emq import errors, settings
 from emq.cli import binding
 from emq.cli.session import Session
+from support import emq_shell
+from support.emq_shell import Shell
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from emq_push.records.attempts import Attempt
-from emq_web.pages import first_screen, hosts_screen, rendering
-from emq_web.pages.first_screen import Overview
 
 from emq.host import statistics
 from emq.host.statistics import HostStatistics, Move, Rates, TroubledTopic
 from emq.observe.snapshots import AgedSnapshot
+from emq_push.records.attempts import Attempt
+from emq_web.pages import first_screen, hosts_screen, rendering
+from emq_web.pages.first_screen import Overview
 
 NOTHING = dict.fromkeys(("ready", "held_by_rate", "held_by_key", "held_by_room", "parked", "delayed", "dead"), 0)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from emq_push.service import keys
 from emq_web.limits import Limits
 from support import push_api

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
+
 from emq_scheduling.forecast.prediction import TypeForecast
 from emq_scheduling.model import Hours, Pool, Resource
 from emq_scheduling.pools.catalog import Stored
@@ -18,7 +20,6 @@ from emq_web.pages.pool_what_if import TypeCompared
 from emq_web.scheduling import schemas, verdicts
 from support import push_api
 from support.pools import POOL
-from test_pages_gate import SAME_SITE, key_of, proof_in, signed_in
 
 NOW = 1_700_000_000.0
 SMS = schemas.converted(POOL, Pool, "the pool")

@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from emq import App, errors, settings
+from emq.settings import Address
 from emq_clients import ApiError, ApiUnavailable, AsyncPoolClient, PoolClient, transport
 from emq_clients.pools import answers, client, operations
 from emq_push.service.service import PushService
@@ -17,9 +20,6 @@ from emq_web import serving
 from support import api_operations
 from support.pools import POOL
 from support.served import served
-
-from emq import App, errors, settings
-from emq.settings import Address
 
 Service = tuple[str, str]
 """Address and admin key."""

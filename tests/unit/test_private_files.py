@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.emq_shell import shell
 
 from emq import App, private_files
 from emq.host.host import Host
+from support.emq_shell import shell
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support.recorded_trail import RecordedTrail
-from support.rig import Rig, rig
-from support.virtual import virtual
 
 from emq import errors, message
 from emq.clock import SystemClock
@@ -25,6 +22,9 @@ from emq.storage.log_store import Read, Trim
 from emq.topics.catalog import Catalog, Changes
 from emq.topics.model import Kind, State, Topic
 from emq.trail.events import Doubted
+from support.recorded_trail import RecordedTrail
+from support.rig import Rig, rig
+from support.virtual import virtual
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.rig import Rig, rig
 
 from emq import errors, message
 from emq.clock import ManualClock
 from emq.producer import batcher
 from emq.storage.slot_store import Slot, SlotAdd, SlotKind
+from support.rig import Rig, rig
 
 NOW_S = 1_800_000_000.0
 NOW_MS = 1_800_000_000_000

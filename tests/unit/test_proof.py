@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from support.trail_story import Delivery, Story, clean, host_segment, in_segments, tell
 
 from emq.trail.proof import Expectations, Proof, Wait, prove
 from emq.trail.report import render
+from support.trail_story import Delivery, Story, clean, host_segment, in_segments, tell
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from support.trail_story import MS, T0_US, Delivery, Story, broken, clean, cut_short, tell
 
 from emq.storage.names import parts_of
 from emq.trail import events
 from emq.trail.proof import Expectations, prove
+from support.trail_story import MS, T0_US, Delivery, Story, broken, clean, cut_short, tell
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.trail_story import MS, T0_S, T0_US, Delivery, Story, broken, clean, tell
 
 from emq import errors
 from emq.topics.model import Kind, Topic, TopicOptions, split
@@ -15,6 +14,7 @@ from emq.trail import events
 from emq.trail.checks import window_allowance
 from emq.trail.limits import budgets, limits
 from emq.trail.proof import Expectations, prove
+from support.trail_story import MS, T0_S, T0_US, Delivery, Story, broken, clean, tell
 
 
 @pytest.fixture

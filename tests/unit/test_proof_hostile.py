@@ -7,6 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from emq.topics.model import Topic, split
+from emq.topics.shares import Division
+from emq.trail.limits import limits
+from emq.trail.proof import Expectations, Proof, prove
 from support.hostile.faults import FAULTS, VOID, Planter
 from support.hostile.lawful import LAWFUL, a_high_one_was_finished_unseen_by_a_killed_host
 from support.hostile.more_faults import MORE_FAULTS
@@ -14,11 +19,6 @@ from support.hostile.more_lawful import MORE_LAWFUL
 from support.hostile.third_faults import THIRD_FAULTS
 from support.hostile.third_lawful import THIRD_LAWFUL
 from support.hostile.told import T0_S, Told
-
-from emq.topics.model import Topic, split
-from emq.topics.shares import Division
-from emq.trail.limits import limits
-from emq.trail.proof import Expectations, Proof, prove
 
 
 def verdict(proof: Proof) -> str:

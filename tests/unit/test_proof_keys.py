@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.trail_story import MS, T0_US, Delivery, Story, broken, clean, cut_short, tell
 
 from emq.trail import events
 from emq.trail.checks import MAX_EXAMPLES
 from emq.trail.proof import Expectations, prove
+from support.trail_story import MS, T0_US, Delivery, Story, broken, clean, cut_short, tell
 
 
 @pytest.fixture

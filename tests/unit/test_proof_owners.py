@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.trail_story import MS, T0_US, Delivery, Story, broken, clean, tell
 
 from emq.trail import events
 from emq.trail.proof import Expectations
+from support.trail_story import MS, T0_US, Delivery, Story, broken, clean, tell
 
 
 @pytest.fixture

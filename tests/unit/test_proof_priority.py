@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.trail_story import MS, T0_US, Delivery, Story, broken, tell
 
 from emq.trail import events
 from emq.trail.proof import Expectations, prove
+from support.trail_story import MS, T0_US, Delivery, Story, broken, tell
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
-from support.trail_story import MS, T0_US, Story, host_segment, in_segments, reasons
 
 from emq import errors
 from emq.trail import segments
 from emq.trail.proof import prove
+from support.trail_story import MS, T0_US, Story, host_segment, in_segments, reasons
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from support.trail_story import CONTENT, MS, T0_US, Delivery, Slot, Story, broken, tell
 
 from emq.trail import events, lives
 from emq.trail.proof import Expectations, Proof, prove
+from support.trail_story import CONTENT, MS, T0_US, Delivery, Slot, Story, broken, tell
 
 
 @pytest.fixture

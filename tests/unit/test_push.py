@@ -15,19 +15,19 @@ from unittest import mock
 import pytest
 import yarl
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from emq_push import headers, signature, verdict
-from emq_push.addresses import AddressFilter
-from emq_push.endpoint import Endpoint, Endpoints
-from emq_push.pusher import Pusher, Reports
-from emq_push.wire import BODY_BYTES
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
-from support.served import served
 
 from emq import errors
 from emq.clock import ManualClock
 from emq.host.throttles import Throttles
 from emq.message import Message
 from emq.topics import model
+from emq_push import headers, signature, verdict
+from emq_push.addresses import AddressFilter
+from emq_push.endpoint import Endpoint, Endpoints
+from emq_push.pusher import Pusher, Reports
+from emq_push.wire import BODY_BYTES
+from support.served import served
 
 NOW_S = 1_700_000_000.0
 ANY = AddressFilter(("*",))

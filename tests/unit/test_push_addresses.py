@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 import yarl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emq import errors, settings
+from emq.message import Message
 from emq_push import addresses
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
 from emq_push.pusher import Pusher
 from emq_push.resolver import FairResolver
-from hypothesis import given
-from hypothesis import strategies as st
 from support.served import served
-
-from emq import errors, settings
-from emq.message import Message
 
 FORBIDDEN = [
     *("127.0.0.1", "127.255.255.254", "::1", "0.0.0.0", "::"),

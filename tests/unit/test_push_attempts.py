@@ -7,6 +7,10 @@ import asyncio
 import pytest
 import yarl
 from aiohttp import web
+
+from emq import errors
+from emq.clock import ManualClock
+from emq.message import Message
 from emq_push.addresses import AddressFilter
 from emq_push.attempts import Attempt
 from emq_push.endpoint import Endpoint
@@ -14,10 +18,6 @@ from emq_push.masking import Masking
 from emq_push.pusher import Pusher, Reports
 from emq_push.schedule import RECOMMENDED_ATTEMPTS, RECOMMENDED_S, Schedule
 from support.http_receiver import HttpReceiver
-
-from emq import errors
-from emq.clock import ManualClock
-from emq.message import Message
 
 NOW_S = 1_700_000_000.0
 DAY_S = 86_400

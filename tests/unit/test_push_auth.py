@@ -14,6 +14,11 @@ from typing import Any
 import pytest
 import yarl
 from aiohttp import web
+
+from emq import errors
+from emq.clock import ManualClock
+from emq.message import Message
+from emq.topics import model
 from emq_push import handshake
 from emq_push.addresses import AddressFilter
 from emq_push.attempts import Attempt
@@ -23,11 +28,6 @@ from emq_push.pusher import Pusher, Reports
 from support.authority import Authority
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
-
-from emq import errors
-from emq.clock import ManualClock
-from emq.message import Message
-from emq.topics import model
 
 NOW_S = 1_700_000_000.0
 ANY = AddressFilter(("*",))

@@ -9,19 +9,19 @@ from collections.abc import Mapping
 
 import pytest
 from aiohttp import web
+from standardwebhooks.webhooks import Webhook
+
+import emq
+from emq import errors, settings
+from emq.message import Message
+from emq.topics import model
 from emq_push.addresses import AddressFilter
 from emq_push.batches import MOST_BYTES
 from emq_push.cli.pushing import with_push
 from emq_push.endpoint import Endpoint
 from emq_push.pusher import Pusher
 from emq_push.schedule import Schedule
-from standardwebhooks.webhooks import Webhook
 from support.http_receiver import HttpReceiver, Request
-
-import emq
-from emq import errors, settings
-from emq.message import Message
-from emq.topics import model
 
 ANY = AddressFilter(("*",))
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

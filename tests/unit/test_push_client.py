@@ -12,6 +12,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from emq import App, errors, settings
+from emq.settings import Address
 from emq_clients import transport
 from emq_clients.push import cluster
 from emq_push.client import ApiUnavailable, AsyncPushClient, PushClient, PushError, answers, operations
@@ -22,9 +25,6 @@ from support import api_operations, push_api, push_hosts
 from support.http_receiver import HttpReceiver
 from support.push_api_calls import hosting
 from support.served import served
-
-from emq import App, errors, settings
-from emq.settings import Address
 
 URL = "https://hooks.example/in"
 Service = tuple[str, str]

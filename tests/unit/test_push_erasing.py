@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+
+from emq.observe import dead_letters
 from emq_push.service.upkeep import Upkeep
 from support import push_api
 from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
 from support.push_api_calls import PATH, endpoint_of, hosting, message, post, states
-
-from emq.observe import dead_letters
 
 ANN = "ann@example.test"
 HOUR_US = 3_600_000_000

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+
+from emq import App, errors
+from emq.topics import model
+from emq_push import allowed_rates
 from support import push_api
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
 from support.push_api_calls import hosting
-
-from emq import App, errors
-from emq.topics import allowed_rates, model
 
 TENANT = "/v1/tenants/acme"
 ORIGIN = {"origin": "events.example.com"}

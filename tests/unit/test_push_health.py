@@ -8,13 +8,12 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable
 
-from emq_push.cli.pushing import with_push
-from emq_push.health import AFTER_PROBE, CLOSED_S, FEW, IN_A_ROW, JITTER, MOST_CLOSED_S, Healths
-from support.served import served
-
 import emq
 from emq import settings
 from emq.testing import Harness
+from emq_push.cli.pushing import with_push
+from emq_push.health import AFTER_PROBE, CLOSED_S, FEW, IN_A_ROW, JITTER, MOST_CLOSED_S, Healths
+from support.served import served
 
 QPS = 20
 

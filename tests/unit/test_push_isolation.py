@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import yarl
+
+from emq import errors
+from emq.message import Message
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
 from emq_push.pusher import Pusher
 from emq_push.resolver import LOOKUPS, FairResolver
 from support.served import served
-
-from emq import errors
-from emq.message import Message
 
 SOON_S = 5.0
 ANY = AddressFilter(("*",))

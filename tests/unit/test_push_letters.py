@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
+from emq import App, errors
+from emq.storage.lane_store import LaneClaim
 from emq_push.records.cursors import InvalidCursor
 from emq_push.service import again, letters
 from emq_push.service.host_facts import HostView
@@ -14,9 +17,6 @@ from emq_push.service.reading import ReadingService
 from emq_push.service.refusals import Conflict, Invalid, NotFound, TryAgain
 from emq_push.service.resending import ResendingService
 from support.push_tenant import Tenant
-
-from emq import App, errors
-from emq.storage.lane_store import LaneClaim
 
 
 @pytest.fixture

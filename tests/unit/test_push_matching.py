@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from emq_push.records.endpoints import Endpoint, EndpointSettings, Filter
 from emq_push.service import matching
 from emq_push.service.matching import Matcher

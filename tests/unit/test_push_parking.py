@@ -9,6 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 import yarl
+
+import emq
+from emq import errors, settings
+from emq.clock import ManualClock
+from emq.message import Message
 from emq_push import outages
 from emq_push.attempts import Attempt
 from emq_push.cli.pushing import with_push
@@ -16,11 +21,6 @@ from emq_push.endpoint import Endpoint
 from emq_push.outages import FEWEST, FORGET_S, NOTE_AFTER_S, Outages
 from emq_push.pusher import Pusher, Reports
 from support.http_receiver import HttpReceiver
-
-import emq
-from emq import errors, settings
-from emq.clock import ManualClock
-from emq.message import Message
 
 NOW_S = 1_700_000_000.0
 DAY_S = 86_400.0

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from emq_push.cli import pushing
 from emq_push.records.endpoints import EndpointSettings
 from emq_push.records.tenants import TenantSettings

@@ -17,6 +17,11 @@ import pytest
 import yaml
 import yarl
 from aiohttp import web
+
+from emq import errors, settings
+from emq.clock import ManualClock
+from emq.message import Message
+from emq.topics import model
 from emq_push import addresses, handshake, proxy
 from emq_push.addresses import AddressFilter, ForbiddenAddress
 from emq_push.attempts import Attempt, NoSink
@@ -30,11 +35,6 @@ from support.connect_proxy import ConnectProxy
 from support.http_receiver import HttpReceiver, Request
 from support.raw_server import RawConnection, RawServer
 from support.served import served
-
-from emq import errors, settings
-from emq.clock import ManualClock
-from emq.message import Message
-from emq.topics import model
 
 HTTPS, HTTP = "https://hooks.example/in", "http://plain.example:8080/in"
 

@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 import sqlalchemy as sa
+
+from emq import App
+from emq.host.statistics import ThrottledTopic, WatchedTenant
 from emq_push.records import tables
 from emq_push.records.cursors import InvalidCursor
 from emq_push.service.cluster import ClusterService
@@ -17,9 +20,6 @@ from emq_push.service.refusals import Conflict, NotFound
 from emq_push.service.states import State
 from support import push_hosts
 from support.push_tenant import ONE_SECOND_US, Tenant
-
-from emq import App
-from emq.host.statistics import ThrottledTopic, WatchedTenant
 
 EVERY = DeliveryFilter()
 

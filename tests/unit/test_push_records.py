@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import test_catalog
-from emq_push.records import schema
 
 from emq.database import Database
+from emq_push.records import schema
 
 
 def test_migrations_lead_to_the_tables_of_today(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
+from emq import App, errors
 from emq_push.records import replays
 from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service import again, replay_runner
@@ -14,8 +16,6 @@ from emq_push.service.refusals import Conflict, Invalid, NotFound
 from emq_push.service.replay_runner import Lost, ReplayRunner
 from emq_push.service.replaying import MOST_OPEN, NewReplay, ReplayService, shown_state
 from support.push_tenant import ONE_SECOND_US, Tenant
-
-from emq import App, errors
 
 FAST = 10_000.0
 

@@ -12,15 +12,15 @@ from typing import cast
 import pytest
 import yarl
 from aiohttp.abc import AbstractResolver, ResolveResult
+
+from emq import errors
+from emq.message import Message
 from emq_push import resolver
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint
 from emq_push.pusher import Pusher
 from emq_push.resolver import NAMES, NoNameServer, WatchedResolver, build_resolver
 from support.http_receiver import HttpReceiver
-
-from emq import errors
-from emq.message import Message
 
 SOON_S = 3.0
 

@@ -9,17 +9,17 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+
+from emq import App, errors
+from emq.message import Message
+from emq.settings import load, shown
+from emq.topics import catalog_file, model, secret_attributes
 from emq_push.endpoint import Endpoint, Endpoints
 from emq_push.pusher import Pusher
 from emq_push.reencryption import reencrypt
 from emq_push.secrets import Secrets
 from emq_push.service.topic_fields import Auth, TopicFields
 from support.emq_shell import Shell, shell
-
-from emq import App, errors
-from emq.message import Message
-from emq.settings import load, shown
-from emq.topics import catalog_file, model, secret_attributes
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 KEYS = [base64.b64encode(bytes([i]) * 32).decode() for i in range(3)]

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from emq_push.service import reconciling
-from emq_push.service.reconciling import Sweep
-from support.push_tenant import ONE_SECOND_US, Tenant
 
 from emq import App
 from emq.storage.lane_store import LaneAdd, LaneClaim
+from emq_push.service import reconciling
+from emq_push.service.reconciling import Sweep
+from support.push_tenant import ONE_SECOND_US, Tenant
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import cast
 
 import aiohttp
 import yarl
+
 from emq_push.turns import STEP_S, STEPS, Turns
 from emq_push.wire import Answer, Wire
 from emq_push.wires import Wires

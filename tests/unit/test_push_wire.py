@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 import pytest
 import yarl
+
 from emq_push import verdict
 from emq_push.addresses import AddressFilter
 from emq_push.http import Connections

@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yarl
+
 from emq_push.addresses import AddressFilter
 from emq_push.http import Connections
 from emq_push.wire import Answer, NotHTTP

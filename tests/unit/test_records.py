@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from support.rig import Rig, Seen, rig, running, until
-from support.virtual import virtual
-
 from emq import errors
 from emq.groups.records import Records
 from emq.message import Message
+from support.rig import Rig, Seen, rig, running, until
+from support.virtual import virtual
 
 
 class Log:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from emq_stores.redis.address import parsed
 
 from emq import errors
+from emq_stores.redis.address import parsed
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import redis.asyncio
-from emq_stores.redis.cluster import ClusterServer
-from emq_stores.redis.node_pipeline import NodePipeline
-from emq_stores.redis.topology import HASH_SLOTS, Topology
 from redis.exceptions import AskError, MovedError, ResponseError
 
 from emq.storage.durability import Durability
+from emq_stores.redis.cluster import ClusterServer
+from emq_stores.redis.node_pipeline import NodePipeline
+from emq_stores.redis.topology import HASH_SLOTS, Topology
 
 
 @pytest.mark.parametrize("refusal", [MovedError, AskError])

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import redis.exceptions
+
 from emq_stores.redis.sentinels import OneAtATime
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from emq_stores.redis.keys import Shard
-from emq_stores.redis.slot_store import MEMBERS, RedisSorted
-from emq_stores.redis.spreading import each_shard
 
 from emq import errors
 from emq.storage.slot_store import Slot, SlotKind, SlotSettle, SlotVerdict
+from emq_stores.redis.keys import Shard
+from emq_stores.redis.slot_store import MEMBERS, RedisSorted
+from emq_stores.redis.spreading import each_shard
 
 REFUSED = errors.StoreUnavailable("no")
 

@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from support.recorded_trail import RecordedTrail
-from support.rig import Rig, rig
 
 from emq import errors
 from emq.clock import SystemClock
@@ -18,6 +16,8 @@ from emq.storage.log_store import Read, Trim
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.rules import MAX_DEDUPE_S, validate
 from emq.trail import events
+from support.recorded_trail import RecordedTrail
+from support.rig import Rig, rig
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.rig import Rig, rig
 
 from emq import errors
 from emq.producer import reopening
 from emq.producer.outgoing import Outgoing
+from support.rig import Rig, rig
 
 WAYS: dict[str, tuple[str, str, Callable[[Rig], Awaitable[object]]]] = {
     "one message": ("log", "put", lambda r: r.producer.publish("log", b"x", key="k")),

@@ -7,9 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from support.known_topics import KnownTopics
-from support.rig import Rig, rig
-from support.virtual import virtual
 
 from emq import errors, message
 from emq.host.retirement import AGAIN_S, RETIRE_S, STABLE_S, Retirement
@@ -19,6 +16,9 @@ from emq.storage.answers import served
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put, Trim
 from emq.topics.model import Topic
+from support.known_topics import KnownTopics
+from support.rig import Rig, rig
+from support.virtual import virtual
 
 QUEUE, LANE = "orders/1/mid", "orders/1"
 

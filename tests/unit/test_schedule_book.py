@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emq_stores.memory import MemoryStore
-from support.doubles import FaultyStore
-from support.recorded_trail import RecordedTrail
 
 from emq import errors, message
 from emq.message import Message
@@ -17,6 +14,9 @@ from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.timetable import schedule
 from emq.topics.model import Kind, Topic, split
 from emq.trail.events import Recalled
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
+from support.recorded_trail import RecordedTrail
 
 TOPIC = split(Topic("orders", 200.0, 50.0))
 START = 1_800_000_000_000

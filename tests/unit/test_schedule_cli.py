@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from support.emq_shell import Shell, opened, shell
 
 from emq import message
 from emq.app import App
 from emq.message import Message
 from emq.storage.lane_store import LaneAdd
 from emq.timetable import delay_levels, schedule
+from support.emq_shell import Shell, opened, shell
 
 NOW_MS = int(time.time() * 1000)
 HOUR_MS = 3_600_000

@@ -9,10 +9,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from emq_stores.memory import MemoryStore, World
-from support.doubles import FaultyStore
-from support.recorded_events import RecordedEvents
-from support.recorded_trail import RecordedTrail
 
 from emq import errors, message
 from emq.clock import ManualClock
@@ -30,6 +26,10 @@ from emq.timetable.firing import Firing
 from emq.timetable.schedule import Schedule
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail.events import Published
+from emq_stores.memory import MemoryStore, World
+from support.doubles import FaultyStore
+from support.recorded_events import RecordedEvents
+from support.recorded_trail import RecordedTrail
 
 EPOCH = 5
 LANE = "t/0"

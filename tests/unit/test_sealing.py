@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from support.rig import rig
-from support.virtual import virtual
 
 from emq import errors
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.offsets.sealing import seal_finished
 from emq.storage import marks
 from emq.storage.log_store import Put
+from support.rig import rig
+from support.virtual import virtual
 
 QUEUE = "orders/1/mid"
 FIRST, SECOND, NEW = b"first", b"second", b"published after the loss"

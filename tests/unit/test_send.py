@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NoReturn
 
 import pytest
-from support.rig import Rig, rig
 
 from emq import errors, message
 from emq.clock import ManualClock
@@ -19,6 +18,7 @@ from emq.producer.sorted_topics import CHUNK
 from emq.storage.log_store import Put, Read
 from emq.storage.slot_store import SlotAdd
 from emq.topics.model import State
+from support.rig import Rig, rig
 
 NOW_S = 1_800_000_000.0
 

@@ -10,12 +10,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from emq_stores.memory import MemoryStore, World
-from support.doubles import FaultyStore
-from support.recorded_events import RecordedEvents
-from support.recorded_trail import RecordedTrail
-from support.rig import until
-from support.virtual import LoopClock, virtual
 
 from emq import errors
 from emq.dispatch.settler import Settler
@@ -31,6 +25,12 @@ from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail import events
+from emq_stores.memory import MemoryStore, World
+from support.doubles import FaultyStore
+from support.recorded_events import RecordedEvents
+from support.recorded_trail import RecordedTrail
+from support.rig import until
+from support.virtual import LoopClock, virtual
 
 EPOCH = 5
 

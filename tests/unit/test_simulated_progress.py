@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from support.simulation.progress import Progress
-
 from emq.offsets.checkpoints import Checkpoint
+from support.simulation.progress import Progress
 
 QUEUE, GROUP = "keyed/1/low", "keyed/1"
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
-from support.virtual import LoopClock, virtual
 
 from emq.fetcher.slot_claimer import SWEEP_S, SlotClaimer
 from emq.groups.capacity import Gauge
@@ -19,6 +18,7 @@ from emq.message import Message
 from emq.quota.counter import WindowCounter
 from emq.storage.slot_store import Recover, Slot, SlotState, SortedStore
 from emq.topics.model import Kind, Topic
+from support.virtual import LoopClock, virtual
 
 
 class Store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+
 from emq_stores.sql.damage import Damage, damaged
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import test_catalog
-from emq_stores.sql import SqlStore, host_lock, hostlock, open_store
-from emq_stores.sql.tables import STORE
 
 from emq import errors
 from emq.database import Database
@@ -20,6 +18,8 @@ from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
+from emq_stores.sql import SqlStore, host_lock, hostlock, open_store
+from emq_stores.sql.tables import STORE
 
 QUEUE = "shop/0/high"
 

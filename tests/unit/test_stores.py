@@ -6,7 +6,6 @@ from importlib.metadata import EntryPoint, EntryPoints
 from typing import NoReturn
 
 import pytest
-from emq_stores.memory import MemoryStore, World, forget
 
 from emq import errors
 from emq.database import urls
@@ -15,6 +14,7 @@ from emq.storage.environment import Environment
 from emq.storage.log_store import Put, Read, Trim
 from emq.storage.opening import hide_password, open_store
 from emq.storage.store import Store
+from emq_stores.memory import MemoryStore, World, forget
 
 ONLINE, SANDBOX = Environment
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.virtual import virtual
 
 from emq import clock, errors
 from emq.clock import SystemClock
 from emq.loops.lease import Lease
 from emq.loops.timekeeping import BOUND_S, DRIFT, INTERVAL_S, SLEW, Asked, Noted, Timekeeper, successor
+from support.virtual import virtual
 
 T = 1_700_000_000
 HOUR_S = 3600.0

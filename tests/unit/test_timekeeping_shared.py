@@ -7,14 +7,14 @@ from typing import Self
 
 import pytest
 import sqlalchemy as sa
-from support.doubles import InlineDatabase
-from support.virtual import virtual
 
 from emq.clock import SystemClock
 from emq.database import tables
 from emq.database.environment_time import EnvironmentTime
 from emq.loops.lease import Lease
 from emq.loops.timekeeping import INTERVAL_S, SLEW, Timekeeper
+from support.doubles import InlineDatabase
+from support.virtual import virtual
 
 T = 1_700_000_000
 HOUR_S = 3600.0

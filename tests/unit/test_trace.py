@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.emq_shell import Shell, shell
-from support.recorded_trail import RecordedTrail
 
 from emq import errors, message
 from emq.app import App
@@ -31,6 +29,8 @@ from emq.topics.model import Kind, State, Topic, TopicOptions, split
 from emq.trail import NullTrail, events
 from emq.trail.events import Event
 from emq.trail.writer import Trail
+from support.emq_shell import Shell, shell
+from support.recorded_trail import RecordedTrail
 
 NOW_MS = 1_700_000_000_000
 CONTENT = f"0-{'ab' * 12}"

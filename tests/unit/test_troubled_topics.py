@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
-from support.rig import Rig, Seen, bound, rig
-from support.virtual import virtual
-
 import emq
 from emq.host import lag_sampler, troubled_topics
 from emq.host.statistics import HostStatistics
@@ -16,6 +13,8 @@ from emq.message import Message
 from emq.observe import snapshots
 from emq.quota.counter import WindowCounter
 from emq.topics.model import State
+from support.rig import Rig, Seen, bound, rig
+from support.virtual import virtual
 
 WEEK = 7 * 86_400
 

@@ -7,9 +7,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import cast
 
-from support.recorded_events import RecordedEvents
-from support.virtual import virtual
-
 from emq.clock import ManualClock
 from emq.fetcher.readiness import SLICES, SWEEP_S, Readiness, Waker
 from emq.groups.capacity import Gauge
@@ -20,6 +17,8 @@ from emq.groups.priority import STRICT
 from emq.quota.counter import WindowCounter
 from emq.storage.store import Store
 from emq.topics.model import Kind, Topic
+from support.recorded_events import RecordedEvents
+from support.virtual import virtual
 
 
 class Told:

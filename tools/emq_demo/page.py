@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from emq_push.service.service import PushService
-from emq_web import serving
-
 from emq import errors
 from emq.app import App
 from emq.settings import Address
+from emq_push.service.service import PushService
+from emq_web import serving
 
 ADDRESS = Address("127.0.0.1", 8090)
 """Where the page is, unless another program has the port."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import emq_servers as servers
-
 from emq import errors, private_files
 
 STORES = ("sqlite", "redis", "memory")

@@ -6,10 +6,6 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 
-from emq_push.addresses import AddressFilter
-from emq_push.endpoint import Endpoints
-from emq_push.pusher import Pusher
-
 from emq.app import App
 from emq.host import garbage_collection
 from emq.host.host import CATALOG_POLL_S
@@ -33,6 +29,9 @@ from emq_demo.scenario import (
 from emq_demo.tally import Tally
 from emq_demo.traffic import Traffic
 from emq_demo.view import FRAME_S, Frame, Row, Screen
+from emq_push.addresses import AddressFilter
+from emq_push.endpoint import Endpoints
+from emq_push.pusher import Pusher
 
 WARM_UP_S = 1.2
 """Seconds before the first flight: a new counter grants nothing in the second in which it is made."""

@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from emq import plurals
+from emq import extending, plurals
 from emq.durations import brief
 from emq.observe.trace.facts import Consumer, Facts, Failure, Place, State, Where, is_host
 from emq.topics.model import Topic, quota_of
@@ -122,8 +122,8 @@ def _time(facts: Facts, place: Place) -> Iterator[Reason]:
 def _retry(topic: Topic, failure: Failure | None, attempt: int, reason: str, until: str, due_ms: int) -> Reason:
     asked = failure is not None and not _is_backoff(topic, failure)
     because = f" ({reason})" if reason else ""
-    if "push.url" in topic.options.attributes:
-        text = f"its endpoint failed{because} and asked to wait" if asked else f"its endpoint failed{because}; backoff"
+    if (taker := extending.addressed(topic.options.attributes)) is not None:
+        text = f"its {taker.recipient} failed{because}{' and asked to wait' if asked else '; backoff'}"
         return Reason(Name.BREAKER, f"{text} {until}; then attempt {attempt}", due_ms)
     text = f"its handler failed{because} and asked to wait" if asked else f"it failed{because}; backoff"
     return Reason(Name.RETRY, f"{text} {until}; then attempt {attempt}", due_ms)
@@ -144,22 +144,22 @@ def _standstill(facts: Facts) -> Iterator[Reason]:
     if facts.topic.state == "paused":
         yield Reason(Name.PAUSED, f"topic {name!r} is paused; go on with: emq topic resume {name}")
         return
-    if disabled := facts.topic.options.attributes.get("push.disabled"):
-        text = f"its endpoint is disabled ({disabled}); go on with: emq topic set {name} push.disabled="
-        yield Reason(Name.PAUSED, text)
-        return
-    if paused := facts.topic.options.attributes.get("push.paused"):
-        yield Reason(Name.PAUSED, f"{paused}; go on with: emq push resume {name.partition('.')[0]}")
+    if (standstill := extending.standstill(facts.topic)) is not None:
+        yield Reason(Name.PAUSED, f"{standstill.reason}; go on with: {standstill.remedy}")
         return
     bound = [c for c in facts.consumers if c.bound]
     if not facts.hosts:
         yield Reason(Name.NO_OWNER, "no host is running; start one with: emq up")
     elif facts.consumers and not bound:
-        yield Reason(Name.NO_OWNER, f"no handler is bound to topic {name!r} on any host, and it has no push.url")
+        yield Reason(Name.NO_OWNER, f"no handler is bound to topic {name!r} on any host{_nor()}")
     elif not facts.consumers and facts.complete:
         yield Reason(Name.NO_OWNER, f"no live host consumes topic {name!r}")
     elif (candidates := _candidates(facts)) and all(c.unreachable for c in candidates):
         yield Reason(Name.UNREACHABLE, f"{candidates[0].host}: {candidates[0].unreachable}")
+
+
+def _nor() -> str:
+    return "".join(f", and it has no {e.address}" for e in extending.takers())
 
 
 def _candidates(facts: Facts) -> list[Consumer]:

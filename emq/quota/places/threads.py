@@ -49,11 +49,11 @@ class _Call:
 class Threads:
     """Runs functions of many tenants in daemon threads, `places` at a time.
 
-    Tenants share the places as `emq.quota.places.places` says, so that slow functions of one tenant leave places to others. A
-    function gives its place back, but keeps its thread, if its caller was cancelled (by a time-out), or if it has run
-    for `REPLACE_S` while others wait. A spare thread then takes over. There are up to `SPARE` spare threads, which
-    tenants share by the same rules. So a function that never returns costs a thread instead of a place, and does not
-    keep the process from ending.
+    Tenants share the places as `emq.quota.places.places` says, so that slow functions of one tenant leave places to
+    others. A function gives its place back, but keeps its thread, if its caller was cancelled (by a time-out), or if it
+    has run for `REPLACE_S` while others wait. A spare thread then takes over. There are up to `SPARE` spare threads,
+    which tenants share by the same rules. So a function that never returns costs a thread instead of a place, and does
+    not keep the process from ending.
 
     All methods but `_work_off` run in the event loop. The object belongs to one event loop at a time, as its places do.
     """

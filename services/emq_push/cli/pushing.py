@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emq import errors
 from emq.app import App
 from emq.calls.middleware import Middleware
-from emq.groups.deliveries import PUSH
+from emq.cli.extras import needing
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Binding, Handlers, OnExpired
 from emq.host.throttles import Throttles
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from emq_push.attempts import AttemptSink
 
 log = logging.getLogger(__name__)
+
+PUSH = "(push)"
+"""The name under which the metrics count deliveries to endpoints."""
 
 
 class WithPush(Handlers):
@@ -117,11 +120,12 @@ async def with_push(app: App) -> AsyncIterator[None]:
     """Add push to the handlers of `app`, which is not open yet, for the length of a block."""
     own = app.handlers
     try:
-        from emq_push.addresses import AddressFilter
-        from emq_push.endpoint import URL, Endpoints, is_delivered
-        from emq_push.pusher import Pusher, Reports
-        from emq_push.secrets import Secrets
-        from emq_push.service.host_changes import HostChanges
+        with needing("HTTP push", "push"):
+            from emq_push.addresses import AddressFilter
+            from emq_push.endpoint import URL, Endpoints, is_delivered
+            from emq_push.pusher import Pusher, Reports
+            from emq_push.secrets import Secrets
+            from emq_push.service.host_changes import HostChanges
     except errors.InvalidSettings as exc:
         log.info("topics with push.url are not consumed on this host: %s", exc)
         yield

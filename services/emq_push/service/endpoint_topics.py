@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from emq import errors
-from emq.topics import allowed_rates, model
+from emq.topics import model
+from emq_push import allowed_rates, signature
 from emq_push import endpoint as delivered
-from emq_push import signature
 from emq_push.records.endpoints import Endpoint, EndpointSettings
 from emq_push.records.tenants import Tenant
 from emq_push.secrets import Secrets

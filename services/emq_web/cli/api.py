@@ -17,10 +17,9 @@ from emq.cli.log_options import LogFormat, LogLevel
 from emq.cli.session import Session, Yes, command
 
 if TYPE_CHECKING:
+    from emq.app import App
     from emq_push.records.keys import Key
     from emq_push.service.service import PushService
-
-    from emq.app import App
 
 
 class ServesByItself(Room):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 
+from starlette.responses import Response
+
+from emq import durations, plurals
 from emq_push.records import deliveries
 from emq_push.records.replays import ReplayFilter
 from emq_push.service.refusals import Invalid, NotFound, Refused
 from emq_push.service.replaying import REPLAYABLE, NewReplay
 from emq_push.service.service import PushService
-from starlette.responses import Response
-
-from emq import durations, plurals
 from emq_web.pages import tenant_screen
 from emq_web.pages.changes import Change, Field, back
 from emq_web.pages.rendering import PREFIX, number, redirect, segment

@@ -17,11 +17,11 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import fastapi
+from starlette.requests import cookie_parser
+
 from emq_push.records.keys import Key
 from emq_push.service.service import PushService
 from emq_push.service.tenancy import unknown
-from starlette.requests import cookie_parser
-
 from emq_web.pages.rendering import PREFIX
 from emq_web.problems import Problem
 

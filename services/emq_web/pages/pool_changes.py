@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import msgspec
+from starlette.responses import Response
+
+from emq import errors
 from emq_push.service.refusals import Invalid, NotFound
 from emq_scheduling.model import Limit, Pool, Resource
 from emq_scheduling.pools import rules
 from emq_scheduling.records.snapshot import limit_key
-from starlette.responses import Response
-
-from emq import errors
 from emq_web.pages.changes import Change, Field
 from emq_web.pages.pools_screen import PERIODS
 from emq_web.pages.rendering import PREFIX, number, segment

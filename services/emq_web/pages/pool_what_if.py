@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
+from starlette.responses import Response
+
+from emq import errors
 from emq_push.service.refusals import Invalid
 from emq_scheduling.forecast import what_if
 from emq_scheduling.forecast.prediction import Forecast, TypeForecast
 from emq_scheduling.model import Pool
 from emq_scheduling.pools import rules
-from starlette.responses import Response
-
-from emq import errors
 from emq_web.pages import pools_screen
 from emq_web.pages.pools_screen import Choice
 from emq_web.pages.rendering import PREFIX, segment

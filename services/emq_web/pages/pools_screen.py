@@ -12,7 +12,6 @@ from typing import NamedTuple
 from emq_scheduling.model import Limit, Pool, Resource
 from emq_scheduling.pools.catalog import Stored
 from emq_scheduling.records.snapshot import LimitView, ResourceView, Snapshot, TypeView, limit_key
-
 from emq_web.pages.rendering import number
 from emq_web.scheduling import verdicts
 from emq_web.scheduling.verdicts import Verdict

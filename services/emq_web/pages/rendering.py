@@ -12,11 +12,11 @@ from urllib.parse import quote
 import fastapi
 import jinja2
 import msgspec
-from emq_push.records.attempts import Attempt
-from emq_push.records.deliveries import Delivery
 from starlette.responses import HTMLResponse, Response
 
 from emq import durations
+from emq_push.records.attempts import Attempt
+from emq_push.records.deliveries import Delivery
 
 PREFIX = "/ui"
 """Path below which all pages are."""

@@ -6,10 +6,10 @@ import contextlib
 from typing import cast
 
 import fastapi
-from emq_push.service.keys import SESSION_S
-from emq_push.service.service import PushService
 from starlette.responses import Response
 
+from emq_push.service.keys import SESSION_S
+from emq_push.service.service import PushService
 from emq_web import problems
 from emq_web.access import Service, address_of
 from emq_web.limits import Rates

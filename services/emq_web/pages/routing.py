@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, NamedTuple, cast
 
 import fastapi
-from emq_push.service.service import PushService
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from emq import errors
+from emq_push.service.service import PushService
 from emq_web import problems
 from emq_web.access import Service
 from emq_web.pages import gate

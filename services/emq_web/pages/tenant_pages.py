@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from starlette.responses import Response
+
+from emq.topics.model import Topic
 from emq_push.records.replays import OPEN, PAUSED, Replay
 from emq_push.service.reading import DeliveryFilter, ShownDelivery
 from emq_push.service.refusals import Invalid
 from emq_push.service.replaying import shown_state
 from emq_push.service.service import PushService
 from emq_push.service.states import State
-from starlette.responses import Response
-
-from emq.topics.model import Topic
 from emq_web.pages import changes, pool_topics, tenant_screen
 from emq_web.pages.gate import Visitor
 from emq_web.pages.rendering import number

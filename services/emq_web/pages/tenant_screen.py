@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from emq.host.lag_parts import Part
+from emq.observe import backlog
+from emq.topics.model import State, Topic
 from emq_push.records.endpoints import Endpoint, topic_of
 from emq_push.service import states
 from emq_push.service.host_facts import HostFacts
@@ -17,10 +20,6 @@ from emq_push.service.refusals import NotFound
 from emq_push.service.service import PushService
 from emq_push.service.states import Hold
 from emq_push.service.tenancy import unknown
-
-from emq.host.lag_parts import Part
-from emq.observe import backlog
-from emq.topics.model import State, Topic
 from emq_web.pages import charts, first_screen
 from emq_web.pages.first_screen import Place
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, cast
 
 import fastapi
-from emq_scheduling.pools.rules import MAX_NAME_BYTES
 
+from emq_scheduling.pools.rules import MAX_NAME_BYTES
 from emq_web.access import Admin, Submitter
 from emq_web.scheduling.desk import PoolDesk
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any, NamedTuple
 import fastapi
 import msgspec
 import pydantic
+
+from emq import errors
+from emq.topics.inputs import shown as in_text
 from emq_push.records import cursors
 from emq_scheduling.model import Pool
 from emq_scheduling.pools import documents
 from emq_scheduling.pools.catalog import Stored
-
-from emq import errors
-from emq.topics.inputs import shown as in_text
 from emq_web import forms, versions
 from emq_web.scheduling import access, schemas, verdicts
 from emq_web.scheduling.desk import Changed, PoolDesk

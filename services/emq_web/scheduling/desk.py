@@ -12,6 +12,10 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+
+from emq import errors, plurals
+from emq.observe import backlog
+from emq.topics import inputs
 from emq_push.service.service import PushService
 from emq_scheduling import administering, finding
 from emq_scheduling.forecast import what_if
@@ -24,10 +28,6 @@ from emq_scheduling.records.records import Records, TaskStatus
 from emq_scheduling.records.snapshot import PoolState, Snapshot
 from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.submitting import Receipt, Submission, Submitter
-
-from emq import errors, plurals
-from emq.observe import backlog
-from emq.topics import inputs
 from emq_web.problems import Problem
 
 TRIES = 20

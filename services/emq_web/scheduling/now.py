@@ -9,13 +9,13 @@ from typing import Annotated
 import fastapi
 import msgspec
 import pydantic
+
+from emq import errors
 from emq_scheduling.forecast import what_if
 from emq_scheduling.forecast.prediction import HORIZON_S, Forecast
 from emq_scheduling.model import Pool
 from emq_scheduling.pools import rules
 from emq_scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
-
-from emq import errors
 from emq_web import forms
 from emq_web.scheduling import access, verdicts
 from emq_web.scheduling.desk import PoolDesk

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import fastapi
 import msgspec
 import pydantic
-from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
-from emq_scheduling.pools import documents
 
 from emq import errors
 from emq.topics.inputs import shown as in_text
+from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
+from emq_scheduling.pools import documents
 from emq_web import forms, versions
 from emq_web.problems import Problem
 from emq_web.scheduling import access, schemas

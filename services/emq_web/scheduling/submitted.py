@@ -7,14 +7,14 @@ from typing import Annotated
 from zoneinfo import ZoneInfo
 
 import msgspec
-from emq_push.service.incoming import END, MOST, Id, Key
-from emq_scheduling.pools import rules
-from emq_scheduling.submitting import Submission
 from msgspec import Meta
 
 from emq import errors
 from emq.topics.inputs import shown
 from emq.topics.model import MAX_DELAY_S
+from emq_push.service.incoming import END, MOST, Id, Key
+from emq_scheduling.pools import rules
+from emq_scheduling.submitting import Submission
 from emq_web.one_or_many import OneOrMany
 
 Units = Annotated[float, Meta(ge=0, le=1e15)]

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 import fastapi
 import pydantic
+
+from emq import errors
 from emq_push.records import cursors
 from emq_scheduling.records import ends
 from emq_scheduling.records.records import Attempt, TaskStatus
 from emq_scheduling.submitting import Receipt, Submission
-
-from emq import errors
 from emq_web import forms, problems, queries
 from emq_web.problems import Problem
 from emq_web.scheduling import access, schemas, submitted

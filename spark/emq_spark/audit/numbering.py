@@ -37,7 +37,7 @@ def numbers(sent: DataFrame) -> DataFrame:
 
 
 def offsets_of(published: DataFrame, numbers: DataFrame) -> DataFrame:
-    """Return, for each queue and kind of record, the sums of `emq_spark.audit.unique` over offsets, and over offset and id.
+    """Return sums of `emq_spark.audit.unique` by queue and kind of record: over offsets, and over offset and id.
 
     Args:
         published: see `published`.

@@ -51,8 +51,8 @@ def audit(
     The audit leaves out a segment whose data is damaged and names it in `flaws`, which voids the proof.
 
     Args:
-        findings: directory for the findings as Parquet (`emq_spark.audit.findings.SCHEMA`); its old findings are replaced.
-        on_progress: called with the name of each step when the step begins.
+        findings: directory for the findings as Parquet (`emq_spark.audit.findings.SCHEMA`); its old findings are
+        replaced. on_progress: called with the name of each step when the step begins.
 
     Raises:
         InvalidSettings: a directory, run or source is missing, a state cannot be read, or the directory for findings

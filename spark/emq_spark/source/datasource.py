@@ -17,8 +17,9 @@ The option `what` chooses what `session.read` reads: `messages`, `catalog`, `off
   after reading, and you may use a data frame as often as you like. A data frame keeps the bounds of its first use; call
   `load()` again to read newer messages.
 
-`df.write.format("emq").mode("append").save()` and `df.writeStream` publish each row. See `emq_spark.source.options` for the
-options, `emq_spark.source.schema` for the columns, and `emq_spark.source.publication` for tasks that are tried again.
+`df.write.format("emq").mode("append").save()` and `df.writeStream` publish each row. See `emq_spark.source.options` for
+the options, `emq_spark.source.schema` for the columns, and `emq_spark.source.publication` for tasks that are tried
+again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Publish the rows of one task, so that a task that is tried again publishes no row twice.
 
-Appending to a queue cannot be repeated safely, so a task keeps a note (`emq_spark.source.notes`). Before it publishes some
-thousand rows, the task notes their numbers and the ends of the queues. The next attempt skips the rows that are done,
-and looks for the noted rows in the queues, from those ends on. Each message has an id made of write, partition and row.
-So no row is lost, and no row is published twice, with two exceptions. In both, the attempt publishes the row again
-under the same id and counts the row as `perhaps_twice`:
+Appending to a queue cannot be repeated safely, so a task keeps a note (`emq_spark.source.notes`). Before it publishes
+some thousand rows, the task notes their numbers and the ends of the queues. The next attempt skips the rows that are
+done, and looks for the noted rows in the queues, from those ends on. Each message has an id made of write, partition
+and row. So no row is lost, and no row is published twice, with two exceptions. In both, the attempt publishes the row
+again under the same id and counts the row as `perhaps_twice`:
 
 - The message was consumed and trimmed before the attempt looked (keep messages for a while: the topic's `retention_s`).
 - The message goes to a slot or, delayed, to a lane, and was consumed from there. (A message that still waits is not

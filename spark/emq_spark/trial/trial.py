@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import emq_servers as servers
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+import emq_servers as servers
 from emq import errors, plurals
 from emq.allocation import cluster_view
 from emq.allocation.cluster_view import Holding

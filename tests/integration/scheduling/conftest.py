@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from emq_scheduling.database import schema, tables
 
 from emq.database import Database
+from emq_scheduling.database import schema, tables
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import emq
+from emq import errors
 from emq_scheduling import administering, finding
 from emq_scheduling.model import Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.records.ends import End, EndLog
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Receipt, Submission
-
-import emq
-from emq import errors
 
 
 def closed_now() -> Hours:

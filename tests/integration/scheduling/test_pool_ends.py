@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from emq_scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
 
 import emq
 from emq import errors
+from emq_scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
 
 LIMIT = (Limit("requests", 20, "second"), Limit("tokens", 1000, "second"))
 

@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
+import emq
+from emq import errors
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.outcomes import Overloaded, ResourceFailed
@@ -17,9 +20,6 @@ from emq_scheduling.submitting import Receipt, Submission
 from emq_scheduling.tasks import Task
 from support import meeting
 from support.meeting import until
-
-import emq
-from emq import errors
 
 
 class Starts:

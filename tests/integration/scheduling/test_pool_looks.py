@@ -6,11 +6,11 @@ import logging
 from pathlib import Path
 
 import pytest
+
+import emq
 from emq_scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType
 from emq_scheduling.records import snapshots
 from support.meeting import until
-
-import emq
 
 
 async def test_a_failed_look_is_logged_and_repeated(

@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+
+import emq
+from emq import errors
 from emq_scheduling import administering
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.limits.usage_keeper import UsageTable
@@ -18,9 +21,6 @@ from emq_scheduling.submitting import Receipt, Submission
 from emq_scheduling.tasks import Task
 from support import meeting
 from support.meeting import until
-
-import emq
-from emq import errors
 
 POOL = "jobs"
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import emq
+from emq import errors
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.tasks import Task
 from support.meeting import until
-
-import emq
-from emq import errors
 
 
 class Mute:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.scheduling import Scheduling

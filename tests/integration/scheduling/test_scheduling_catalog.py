@@ -6,11 +6,11 @@ import asyncio
 
 import msgspec
 import pytest
-from emq_scheduling.model import Limit, Pool, Resource, TaskType
-from emq_scheduling.pools.catalog import PoolCatalog
 
 from emq import errors
 from emq.database import Database
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.pools.catalog import PoolCatalog
 
 
 def pool(name: str = "sms", amount: float = 10) -> Pool:

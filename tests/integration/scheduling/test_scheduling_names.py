@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import emq_scheduling as scheduling
 import pytest
+
+import emq_scheduling as scheduling
 
 
 def test_every_public_name_is_there() -> None:

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+
+import emq
 from emq_scheduling.hosting.attempts import Run
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import editing
@@ -16,8 +18,6 @@ from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Receipt, Submission
 from emq_scheduling.tasks import Task
 from support.meeting import until
-
-import emq
 
 CODES = 120
 TAKES = {"code": {}, "notice": {"tokens": 4.0}}

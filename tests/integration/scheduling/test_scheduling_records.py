@@ -9,6 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from emq import errors
+from emq.clock import ManualClock
+from emq.database import Database, batch_writer
 from emq_scheduling.model import Pool, TaskType
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records import ends, retention
@@ -18,10 +22,6 @@ from emq_scheduling.records.records import Attempt, Records
 from emq_scheduling.records.retention import Retention
 from emq_scheduling.records.snapshot import PoolState, Snapshot, TypeView
 from emq_scheduling.records.snapshots import Snapshots
-
-from emq import errors
-from emq.clock import ManualClock
-from emq.database import Database, batch_writer
 
 NOW_US = 1_700_000_000_000_000
 COSTS = {"requests": 1.0, "tokens": 250.5}

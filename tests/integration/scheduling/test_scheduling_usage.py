@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from emq_scheduling.limits.accounts import Accounts
-from emq_scheduling.limits.usage import SavedLimit, SavedUse
-from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable
-from emq_scheduling.model import Limit, Pool, Resource
 
 from emq import errors
 from emq.clock import Clock
 from emq.database import Database
+from emq_scheduling.limits.accounts import Accounts
+from emq_scheduling.limits.usage import SavedLimit, SavedUse
+from emq_scheduling.limits.usage_keeper import UsageKeeper, UsageTable
+from emq_scheduling.model import Limit, Pool, Resource
 
 POOL = Pool("sms", resources={"a": Resource(limits=(Limit("requests", 1_000, "day"),))})
 USE = SavedUse(1_000.0, {"requests/day": SavedLimit(((86_400.0, 5.0),), 0.5, 3.0)})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from test_scheduling_records import end, written
+
+from emq.database import Database
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools.catalog import PoolCatalog
 from emq_scheduling.records import ends
 from emq_scheduling.records.ends import EndLog
 from emq_scheduling.records.verifying import verify
-from test_scheduling_records import end, written
-
-from emq.database import Database
 
 
 def pool(amount: float) -> Pool:

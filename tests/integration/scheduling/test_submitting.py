@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
-from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import Receipt, Submission
 
 import emq
 from emq import errors
+from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
+from emq_scheduling.scheduling import Scheduling
+from emq_scheduling.submitting import Receipt, Submission
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 

@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
+import emq
+from emq import errors
 from emq_scheduling import (
     Hours,
     Limit,
@@ -24,9 +27,6 @@ from emq_scheduling import (
     TaskType,
     submitting,
 )
-
-import emq
-from emq import errors
 
 POOL = Pool(
     "p",

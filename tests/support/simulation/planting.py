@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from unittest import mock
 
+from emq.database import statements
 from emq_stores.redis import scripts
 from emq_stores.sql import backend
-
-from emq.database import statements
 
 
 class Fault(NamedTuple):
     """Attributes:
-    name: of the script in `storage_adapters/emq_stores/redis/lua`, or of the statement in `storage_adapters/emq_stores/sql/sql/sqlite`.
-    right: a part of its text.
-    wrong: what stands there instead.
+    name: of the script in `storage_adapters/emq_stores/redis/lua`, or of the statement in
+    `storage_adapters/emq_stores/sql/sql/sqlite`. right: a part of its text. wrong: what stands there instead.
     """
 
     name: str

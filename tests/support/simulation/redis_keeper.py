@@ -23,17 +23,17 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 from unittest import mock
 
-import emq_servers as servers
 import redis
 import redis.asyncio
 import redis.backoff
 import redis.exceptions
 import redis.retry
-from emq_stores.redis.opening import open_store
 
+import emq_servers as servers
 from emq.clock import Clock
 from emq.storage.environment import Environment
 from emq.storage.store import Store
+from emq_stores.redis.opening import open_store
 from support.simulation.keepers import Contents, Keep, at_once
 from support.simulation.member import ENVIRONMENT
 

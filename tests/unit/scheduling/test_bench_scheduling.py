@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from emq_scheduling.model import Limit, Pool, Resource, TaskType
 
 from bench.scheduling import pools, tenants
 from bench.scheduling.counting import Start, overshoot, overshoots, work
 from bench.scheduling.failure import Failing
 from bench.scheduling.optimum import most_work
 from bench.scheduling.replay import Replay
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
 
 
 def pool_of(resources: dict[str, Resource], **types: TaskType) -> Pool:

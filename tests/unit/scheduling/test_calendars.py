@@ -6,6 +6,7 @@ import random
 import zoneinfo
 
 import pytest
+
 from emq_scheduling.limits import calendars
 from emq_scheduling.limits.calendars import Timetable, allowed_at
 from emq_scheduling.model import Hours

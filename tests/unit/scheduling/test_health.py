@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from emq_scheduling.choice.health import CLOSED_S, IN_A_ROW, JITTER, MOST_CLOSED_FAILED_S, MOST_CLOSED_S, Health
 from emq_scheduling.limits.accounts import PROBE_FACTOR
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from emq_scheduling.choice.keeping import MOST_OF_DAY, RELEASE, Keeping
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.model import Limit, Period, Pool, Resource, TaskType

@@ -7,12 +7,12 @@ import random
 from collections import Counter
 
 import pytest
+
+from bench.scheduling.replay import Replay
 from emq_scheduling.choice.matching import Start
 from emq_scheduling.model import Costs, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import rules
 from support.matching_bench import Bench
-
-from bench.scheduling.replay import Replay
 
 
 def test_small_tasks_do_not_take_the_room_that_a_larger_more_urgent_one_waits_for() -> None:

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from emq_scheduling.limits.limits import UNLIMITED, DayMeter, InFlightMeter, Meter, Pace, WindowMeter, meter_of
 from emq_scheduling.model import Limit
 

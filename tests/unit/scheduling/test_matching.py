@@ -8,6 +8,7 @@ import random
 from collections import Counter
 
 import pytest
+
 from emq_scheduling.choice.keeping import RELEASE
 from emq_scheduling.choice.matching import Start
 from emq_scheduling.choice.waiting import Waiting

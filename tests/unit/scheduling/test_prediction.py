@@ -7,6 +7,7 @@ import math
 import time
 
 import pytest
+
 from emq_scheduling.forecast.prediction import Predictor, forecast, predicted_waits
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import rules

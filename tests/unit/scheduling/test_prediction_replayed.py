@@ -6,13 +6,13 @@ import random
 import statistics
 
 import pytest
+
+from bench.scheduling.replay import Replay
+from bench.support.figures import percentile
 from emq_scheduling.forecast.prediction import forecast, predicted_waits
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import rules
 from emq_scheduling.records.snapshot import PoolState
-
-from bench.scheduling.replay import Replay
-from bench.support.figures import percentile
 
 AT = 1_000_000_020.0
 KINDS = "abc"

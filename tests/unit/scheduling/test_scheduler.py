@@ -8,14 +8,14 @@ import datetime
 from collections.abc import AsyncIterator
 
 import pytest
-from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run
-from emq_scheduling.hosting.scheduler import CLOCKS_US, Scheduler
-from emq_scheduling.model import Hours, Limit, Pool, Resource, TaskType
-from emq_scheduling.tasks import NOT_NOW, Task, task_of
 
 from emq import errors
 from emq.clock import ManualClock
 from emq.message import Message
+from emq_scheduling.hosting.attempts import Dropped, Ended, NotNow, Run
+from emq_scheduling.hosting.scheduler import CLOCKS_US, Scheduler
+from emq_scheduling.model import Hours, Limit, Pool, Resource, TaskType
+from emq_scheduling.tasks import NOT_NOW, Task, task_of
 
 EVENING = datetime.datetime(2026, 3, 2, 20, 59, tzinfo=datetime.UTC).timestamp()
 

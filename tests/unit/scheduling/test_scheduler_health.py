@@ -6,6 +6,8 @@ import asyncio
 import random
 
 import pytest
+
+from emq.clock import ManualClock
 from emq_scheduling.choice.health import Health
 from emq_scheduling.hosting.attempts import Ended, NotNow, Run
 from emq_scheduling.hosting.scheduler import Scheduler
@@ -13,8 +15,6 @@ from emq_scheduling.hosting.viewing import Viewer
 from emq_scheduling.model import Limit, Pool, Resource, TaskType
 from emq_scheduling.outcomes import ResourceFailed
 from emq_scheduling.tasks import Task
-
-from emq.clock import ManualClock
 
 
 async def nothing(_: Ended) -> None:

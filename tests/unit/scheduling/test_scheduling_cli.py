@@ -7,6 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+
+from emq.cli import exit_codes
+from emq.database import Database
 from emq_scheduling.records.cancels import Cancels
 from emq_scheduling.records.ends import End, EndLog
 from emq_scheduling.records.snapshot import LimitView, PoolState, ResourceView, Snapshot, TypeView, Waits
@@ -14,9 +17,6 @@ from emq_scheduling.records.snapshots import Snapshots
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Receipt
 from support.emq_shell import Shell, shell
-
-from emq.cli import exit_codes
-from emq.database import Database
 
 POOL = """
 name = "sms"

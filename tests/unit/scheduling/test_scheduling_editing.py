@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
-from emq_scheduling.pools import editing
 
 from emq import errors
+from emq_scheduling.model import Limit, Pool, Resource, TaskType, Tenant
+from emq_scheduling.pools import editing
 
 POOL = Pool(
     "sms",

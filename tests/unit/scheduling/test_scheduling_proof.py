@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
 from emq_scheduling.limits.accounts import Accounts, Charge
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.records.proof import LimitProof, Recount

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from emq_scheduling.model import Limit, Pool, Resource, TaskType
-from emq_scheduling.pools import documents, rules
 
 from emq import errors
+from emq_scheduling.model import Limit, Pool, Resource, TaskType
+from emq_scheduling.pools import documents, rules
 
 GOOD: dict[str, Any] = {
     "name": "sms",

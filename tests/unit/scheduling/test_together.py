@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from emq_scheduling.submitting import Receipt, Submission
-from emq_scheduling.together import AT_ONCE, MOST, Outcomes, Together
 
 from emq import errors
+from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.together import AT_ONCE, MOST, Outcomes, Together
 
 
 class Store:

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from emq_scheduling.limits.accounts import Accounts
 from emq_scheduling.limits.reserve import AGAIN_S
 from emq_scheduling.limits.usage import AT_ONCE, SavedUse, Usage

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
+from emq import errors
 from emq_scheduling.forecast.what_if import changed, what_if
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.pools import rules
 from emq_scheduling.records.snapshot import PoolState
-
-from emq import errors
 
 TEN = Resource(parent="account", limits=(Limit("requests", 10, "second"),), takes={"a": {}})
 POOL = Pool(

@@ -1,0 +1,173 @@
+"""What packages beside the engine add to it: meanings of topics' attributes, work on hosts, commands.
+
+A package names an `Extension` as an entry point of the group `emq.extensions`. The engine asks each installed one, and
+knows none by its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable, Mapping
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+    import typer
+
+    from emq.app import App
+    from emq.settings import Settings
+    from emq.topics.model import Topic
+
+ENTRY_POINTS = "emq.extensions"
+
+
+class Standstill(NamedTuple):
+    """Why a topic starts nothing.
+
+    Attributes:
+        reason: such as `its endpoint is disabled: 410 Gone`.
+        remedy: the command that lets the topic go on.
+    """
+
+    reason: str
+    remedy: str
+
+
+class Extension:
+    """Adds nothing; a package overrides what it adds.
+
+    The command line loads all extensions before it does anything, so their modules import what is large only in the
+    methods that need it.
+
+    Attributes:
+        prefix: the beginning of the names of the attributes that it gives a meaning, such as `push.`; empty for none.
+        address: the attribute by which it takes the messages of a topic that has no handler, such as `push.url`.
+        recipient: its word for what takes them, such as `endpoint`.
+        help: its most important attributes, for the list of options.
+        notes: attributes in which it notes what hosts have seen; a change of one is no change of the recipient.
+    """
+
+    prefix = ""
+    address = ""
+    recipient = ""
+    help = ""
+    notes: frozenset[str] = frozenset()
+
+    def is_secret(self, attribute: str) -> bool:
+        """Return True if the attribute of this name holds a secret, which EMQ shows to nobody."""
+        return False
+
+    def permit(self, topic: Topic, before: Topic | None) -> None:
+        """Refuse a change of a topic within its transaction.
+
+        Args:
+            before: the topic as it is; None if it is new.
+
+        Raises:
+            InvalidTopic: the change is refused.
+        """
+
+    def standstill(self, topic: Topic) -> Standstill | None:
+        """Return why it takes no messages of a topic now; None if it does, or never does."""
+
+    def check(self, topic: Topic, settings: Settings, *, is_new: bool) -> None:
+        """Refuse attributes of a topic that cannot work on a host with these settings.
+
+        Args:
+            is_new: False if the address has not changed.
+
+        Raises:
+            InvalidTopic: an attribute is wrong or not allowed.
+        """
+
+    def stored(self, topic: Topic, settings: Settings) -> Topic:
+        """Return the topic as the catalog is to keep it, such as with its secrets encrypted."""
+        return topic
+
+    async def agreed(self, topic: Topic, origin: str, settings: Settings) -> Topic:
+        """Ask the topic's recipient for permission in the name of `origin`; return the topic with what it allows.
+
+        Raises:
+            InvalidTopic: the topic has no recipient, or the recipient does not agree.
+        """
+        return topic
+
+    async def noted(
+        self, app: App, topic: Topic, settings: Mapping[str, Any], attributes: Mapping[str, str]
+    ) -> Callable[[sa.Connection], None] | None:
+        """Return what notes an operator's change of a topic, to be called in the transaction of the change.
+
+        Args:
+            topic: as it is before the change.
+            settings, attributes: the new values; an empty text for an attribute that is taken away.
+        """
+
+    @contextlib.asynccontextmanager
+    async def consuming(self, app: App) -> AsyncIterator[None]:
+        """Take part in a host for the length of a block: `app` is not open yet."""
+        yield
+
+    @contextlib.asynccontextmanager
+    async def serving(self, app: App) -> AsyncIterator[None]:
+        """Serve requests beside a host for the length of a block: `app` is open."""
+        yield
+
+    def add_commands(self, root: typer.Typer) -> None:
+        """Add commands to those of `emq`."""
+
+
+@functools.cache
+def extensions() -> tuple[Extension, ...]:
+    """Return the extensions of all installed packages, in the order of their names."""
+    return tuple(entry.load()() for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name))
+
+
+@functools.cache
+def takers() -> tuple[Extension, ...]:
+    """Return the extensions that take the messages of topics to an address."""
+    return tuple(extension for extension in extensions() if extension.address)
+
+
+def addressed(attributes: Mapping[str, str]) -> Extension | None:
+    """Return the extension that takes the messages of a topic with these attributes; None if none does."""
+    if not attributes:
+        return None
+    return next((e for e in takers() if e.address in attributes), None)
+
+
+def addresses() -> str:
+    """Return the attributes by which extensions take messages, as ` or push.url`; empty if there are none."""
+    return "".join(f" or {e.address}" for e in takers())
+
+
+def standstill(topic: Topic) -> Standstill | None:
+    """Return why no extension takes the messages of a topic now; None if it is a matter of the engine alone."""
+    if not topic.options.attributes:
+        return None
+    return next((found for e in takers() if (found := e.standstill(topic)) is not None), None)
+
+
+@functools.cache
+def notes() -> frozenset[str]:
+    """Return the attributes in which extensions note what hosts have seen."""
+    return frozenset().union(*(e.notes for e in extensions()))
+
+
+@contextlib.asynccontextmanager
+async def consuming(app: App) -> AsyncIterator[None]:
+    """Let all extensions take part in a host for the length of a block: `app` is not open yet."""
+    async with contextlib.AsyncExitStack() as stack:
+        for extension in extensions():
+            await stack.enter_async_context(extension.consuming(app))
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(app: App) -> AsyncIterator[None]:
+    """Let all extensions serve requests beside a host for the length of a block: `app` is open."""
+    async with contextlib.AsyncExitStack() as stack:
+        for extension in extensions():
+            await stack.enter_async_context(extension.serving(app))
+        yield

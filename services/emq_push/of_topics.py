@@ -1,0 +1,63 @@
+"""The push attributes of topics, when an operator creates or changes a topic."""
+
+from __future__ import annotations
+
+import msgspec
+
+from emq import errors
+from emq.settings import Settings
+from emq.topics import secret_attributes
+from emq.topics.model import Topic
+from emq_push import handshake
+from emq_push.addresses import AddressFilter
+from emq_push.endpoint import Endpoint
+from emq_push.secrets import Secrets
+
+
+def check(topic: Topic, settings: Settings, *, is_new: bool) -> None:
+    """Refuse push attributes that make no endpoint, or one that the settings forbid.
+
+    Args:
+        is_new: False if the URL has not changed.
+
+    Raises:
+        InvalidTopic: with the reason.
+    """
+    found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
+    if found is not None and is_new:
+        addresses = AddressFilter.of_settings(settings)
+        try:
+            addresses.check_url(found.url)
+            addresses.check_host(found.url.host or "")
+        except (ValueError, OSError) as exc:
+            raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from None
+
+
+async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
+    """Ask the topic's endpoint for permission; return the topic with what it allows, its qps no higher than that.
+
+    Raises:
+        InvalidTopic: the topic has no endpoint, or the endpoint does not agree.
+    """
+    found = Endpoint.from_topic(topic, Secrets.of_setting(settings))
+    if found is None:
+        raise errors.InvalidTopic(f"topic {topic.name!r}: --handshake needs an endpoint; give --url")
+    addresses = AddressFilter.of_settings(settings)
+    try:
+        allowed = await handshake.handshake(found, origin, topic.qps, addresses)
+    except errors.InvalidTopic as exc:
+        raise errors.InvalidTopic(f"topic {topic.name!r}: {exc}") from exc
+    kept = {**topic.options.attributes, **allowed.attributes}
+    topic = _with(topic, {name: value for name, value in kept.items() if value})
+    return msgspec.structs.replace(topic, qps=handshake.capped(topic))
+
+
+def encrypted(topic: Topic, settings: Settings) -> Topic:
+    """Return the topic with its secrets as they are to be kept."""
+    secrets = Secrets.of_setting(settings)
+    attributes = topic.options.attributes.items()
+    return _with(topic, {n: secrets.encrypt(v) if v and secret_attributes.is_secret(n) else v for n, v in attributes})
+
+
+def _with(topic: Topic, attributes: dict[str, str]) -> Topic:
+    return msgspec.structs.replace(topic, options=msgspec.structs.replace(topic.options, attributes=attributes))

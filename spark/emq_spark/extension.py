@@ -1,0 +1,23 @@
+"""What the Spark tools add to EMQ: their commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emq.extending import Extension
+
+if TYPE_CHECKING:
+    import typer
+
+
+class SparkTools(Extension):
+    """See `emq.extending.Extension`."""
+
+    def add_commands(self, root: typer.Typer) -> None:
+        from emq.cli.entry import Command
+        from emq.cli.session import command
+        from emq_spark.cli import audit, load, trial
+
+        command(root, "audit")(audit.audit)
+        command(root, "load")(load.load)
+        root.command("trial", cls=Command)(trial.trial)
