@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -120,8 +121,14 @@ class Extension:
 
 @functools.cache
 def extensions() -> tuple[Extension, ...]:
-    """Return the extensions of all installed packages, in the order of their names."""
-    return tuple(entry.load()() for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name))
+    """Return the extensions of the packages that are there, in the order of their names."""
+    entries = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name)
+    return tuple(entry.load()() for entry in entries if find_spec(package_of(entry)) is not None)
+
+
+def package_of(entry: EntryPoint) -> str:
+    """Return the package that brings an extension; an installation may leave it out."""
+    return entry.module.partition(".")[0]
 
 
 @functools.cache

@@ -9,6 +9,8 @@ import sysconfig
 import types
 import unicodedata
 from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
 
 MAX_PLACE = 120
 """Most characters of a place."""
@@ -19,7 +21,7 @@ STEPS = 100
 LINKS = 4
 """Most errors of a chain of causes that are looked at."""
 
-EMQ = str(pathlib.Path(__file__).parents[1]) + os.sep
+_EMQ = str(pathlib.Path(__file__).parents[1]) + os.sep
 
 _LIBRARIES = tuple({str(pathlib.Path(sysconfig.get_path(name))) + os.sep for name in ("stdlib", "platstdlib")})
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -48,7 +50,7 @@ def place_of(failure: BaseException) -> str:
 def of_handler(steps: types.TracebackType | None) -> types.TracebackType | None:
     """Return the traceback without the frames of EMQ that called the handler, or stand between middleware and it."""
     all_steps = [*_walked(steps)]
-    own = [step.tb_frame.f_code.co_filename.startswith(EMQ) for step in all_steps]
+    own = [step.tb_frame.f_code.co_filename.startswith(_folders()) for step in all_steps]
     if all(own):
         return steps
     last = max(i for i, is_own in enumerate(own) if not is_own)
@@ -85,8 +87,8 @@ def _last_steps(
 @functools.lru_cache(1024)
 def _author(file: str) -> str:
     if any(part in file for part in _INSTALLED):
-        return "EMQ" if file.startswith(EMQ) else "package"
-    if file.startswith(EMQ):
+        return "EMQ" if file.startswith(_folders()) else "package"
+    if file.startswith(_folders()):
         return "EMQ"
     return "Python" if file.startswith((*_LIBRARIES, "<frozen ")) else "user"
 
@@ -109,3 +111,15 @@ def _end(name: str, most: int) -> str:
     if not name.isprintable():
         name = "".join(ascii(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cs") else c for c in name)
     return name if len(name) <= most else "..." + name[3 - most :]
+
+
+@functools.cache
+def _folders() -> tuple[str, ...]:
+    """Return the folders of EMQ, and of the packages that are installed with it, each with a separator at its end."""
+    try:
+        packages = {entry.module.partition(".")[0] for entry in metadata.distribution("emq").entry_points}
+    except metadata.PackageNotFoundError:  # as in a copy of the source files
+        return (_EMQ,)
+    specs = [find_spec(package) for package in sorted(packages - {"emq"})]
+    folders = [folder for spec in specs if spec is not None for folder in spec.submodule_search_locations or ()]
+    return (_EMQ, *(folder + os.sep for folder in folders))

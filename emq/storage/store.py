@@ -24,7 +24,7 @@ A call raises such an error only if the error holds for all of its entries. `emq
 Queues are named `<topic>/<group>/<priority>`, groups and their lanes `<topic>/<group>`. An adapter is the code that
 implements a store. An adapter instance serves one environment and keeps its keys apart from those of the other.
 `emq.storage.opening` finds an adapter by the scheme of the URL, through the entry-point group `emq.stores`. The
-adapters of this project are in `storage_adapters`.
+adapters of this project are in `storage_adapters/`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes EMQ into one file for `spark-submit --py-files`: python -m spark.bundle emq.zip
+"""Writes EMQ into one file for `spark-submit --py-files`: python -m emq_spark.bundle emq.zip
 
 Use the file for workers that have EMQ's dependencies (those of the extras `spark` and `redis`, say) but not this
 version of EMQ. A zip of the sources alone is not enough: EMQ finds its stores through entry points, which lie beside an
@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-PACKAGES = ("emq", "storage_adapters", "spark")
+PACKAGES = ("emq", "emq_stores", "emq_spark")
 
 SUFFIXES = frozenset({".py", ".sql", ".lua", ".css", ".html", ".typed"})
 
@@ -37,7 +37,7 @@ def write(path: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or not arguments[0].endswith(".zip"):
-        sys.stderr.write("usage: python -m spark.bundle FILE.zip\n")
+        sys.stderr.write("usage: python -m emq_spark.bundle FILE.zip\n")
         return 2
     try:
         write(Path(arguments[0]))

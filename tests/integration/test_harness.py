@@ -1,4 +1,4 @@
-"""`emq.testing.Harness`: what it promises to the tests of a user's handlers."""
+"""`emq_testing.Harness`: what it promises to the tests of a user's handlers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 import emq
 from emq import errors
 from emq.observe import dead_letters
-from emq.testing import Harness, NotSettled
 from emq.topics.model import State
+from emq_testing import Harness, NotSettled
 
 START = datetime.datetime(2030, 1, 1, 8, 59, 30, tzinfo=datetime.UTC)
 

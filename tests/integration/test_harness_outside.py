@@ -1,4 +1,4 @@
-"""`emq.testing.Harness` with handlers that use threads, connections and busy waiting, and with other event loops."""
+"""`emq_testing.Harness` with handlers that use threads, connections and busy waiting, and with other event loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import uvloop
 from aiohttp import test_utils, web
 
 import emq
-from emq.testing import Harness
+from emq_testing import Harness
 
 START = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 

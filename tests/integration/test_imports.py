@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = {"sqlalchemy", "redis", "aiohttp", "pyarrow", "alembic", "uvloop", "storage_adapters"}
+HEAVY = {"sqlalchemy", "redis", "aiohttp", "pyarrow", "alembic", "uvloop", "emq_stores"}
 
 
 def test_help_loads_none_of_what_only_commands_need() -> None:

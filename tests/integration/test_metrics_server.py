@@ -17,7 +17,7 @@ from emq.observe.metrics import server
 from emq.observe.metrics.monitor import Monitor
 from emq.observe.metrics.server import MAX_CONNECTIONS, MAX_HEAD_BYTES, Page, Server
 from emq.settings import Address, Settings
-from emq.testing import Harness
+from emq_testing import Harness
 from support.rig import until
 from support.scraped import Scraped
 

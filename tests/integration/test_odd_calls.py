@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 import emq
-import emq.testing
+import emq_testing
 from emq.host.handlers import Handlers
 from emq.message import Message
 
 
 async def outcomes(app: emq.App, payloads: int = 2, **options: Any) -> tuple[int, list[str], list[str]]:
     """Publish; return how many were delivered, and the reasons of failures and of dead letters."""
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await app.create_topic("o", qps=100, group_qps=100, **options)
         for number in range(payloads):
             await t.publish("o", str(number))
@@ -190,7 +190,7 @@ async def test_an_error_that_a_task_group_raises_alone_counts_as_if_the_handler_
             inner.create_task(fail(error))
             outer.create_task(asyncio.sleep(1))
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         for number in range(3):
             await t.publish("o", str(number))
         await t.settled()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import emq
-import emq.testing
+import emq_testing
 from emq import errors, message
 from emq.message import Message
 from emq.observe import dead_letters
@@ -153,7 +153,7 @@ async def test_a_handler_that_empties_its_batch_has_handled_the_batch(fails: boo
             if fails and m.attempt == 1:
                 raise ValueError("not at first")
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await app.publish_many("t", [b"x"] * 5)
         await t.settled(within_s=5)
         await t.advance(15)

@@ -10,8 +10,8 @@ import math
 import pytest
 
 import emq
-import emq.testing
-from emq.testing import harness as of_harness
+import emq_testing
+from emq_testing import harness as of_harness
 
 
 @dataclasses.dataclass
@@ -27,7 +27,7 @@ class Shop:
 async def test_a_handler_may_be_an_object_that_cannot_be_hashed() -> None:
     app, shop = emq.App(), Shop([])
     app.handler("o")(shop)
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await t.publish("o", "1")
         await t.settled()
     assert shop.sold == [b"1"]
@@ -37,21 +37,21 @@ async def test_a_second_harness_in_one_event_loop_is_refused_and_the_first_goes_
     app, other, shop = emq.App(), emq.App(), Shop([])
     app.handler("o")(shop)
     store = other.settings.store
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         with pytest.raises(RuntimeError, match="another harness is open"):
-            async with emq.testing.Harness(other):
+            async with emq_testing.Harness(other):
                 raise AssertionError("it opened")
         await t.publish("o", "1", delay_ms=3_600_000)
         await t.advance(hours=1)
     assert shop.sold == [b"1"]
     assert other.settings.store == store
-    async with emq.testing.Harness(other) as u:
+    async with emq_testing.Harness(other) as u:
         assert await u.left() == []
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
 async def test_time_goes_on_by_a_finite_number_of_seconds_only(seconds: float) -> None:
-    async with emq.testing.Harness(emq.App()) as t:
+    async with emq_testing.Harness(emq.App()) as t:
         before = t.now
         with pytest.raises(ValueError, match="time cannot advance by"):
             await t.advance(seconds)
@@ -75,11 +75,11 @@ async def test_drained_ends_although_a_handler_makes_work_for_ever(
         if runs < 1_000:
             await app.publish("o", "next", delay_ms=500)
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await app.create_topic("o", qps=100, max_attempts=1_000_000, backoff_s=(0.5,))
         await t.publish("o", "first", delay_ms=500)
         with pytest.raises(
-            emq.testing.NotSettled, match=r"after more than 20 starts; left: o: 1 to come later; does a"
+            emq_testing.NotSettled, match=r"after more than 20 starts; left: o: 1 to come later; does a"
         ):
             await t.drained()
     assert 25 <= runs < 40
@@ -98,9 +98,9 @@ async def test_a_handler_that_catches_its_cancellation_does_not_keep_a_host_from
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(1)
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await t.publish("o", "1")
-        with pytest.raises(emq.testing.NotSettled):
+        with pytest.raises(emq_testing.NotSettled):
             await t.settled(within_s=3)
     ended.set()
     assert tries < 50
@@ -111,7 +111,7 @@ async def test_a_handler_that_catches_its_cancellation_does_not_keep_a_host_from
 async def test_a_harness_outside_of_its_block_is_refused_in_words() -> None:
     app = emq.App()
     app.handler("o")(Shop([]))
-    t = emq.testing.Harness(app)
+    t = emq_testing.Harness(app)
     for _ in range(2):
         for call in (t.publish("o", "1"), t.settled(), t.drained(), t.advance(1), t.left()):
             with pytest.raises(RuntimeError, match="the harness is not open"):

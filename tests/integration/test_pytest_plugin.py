@@ -13,7 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 
-PLUGIN = "emq.testing.pytest_plugin"
+PLUGIN = "emq_testing.pytest_plugin"
 
 APP = """
 import emq
@@ -101,7 +101,7 @@ def test_a_session_that_does_not_use_it_does_not_load_emq(tmp_path: pathlib.Path
 import sys
 
 def test_nothing():
-    heavy = {"emq.app", "emq.testing.harness", "sqlalchemy", "msgspec"} & set(sys.modules)
+    heavy = {"emq.app", "emq_testing.harness", "sqlalchemy", "msgspec"} & set(sys.modules)
     assert not heavy
 """
     ended = run(written(tmp_path, {"test_it.py": test}), "-p", PLUGIN)
@@ -109,7 +109,7 @@ def test_nothing():
 
 
 def test_emq_does_not_need_pytest() -> None:
-    code = "import emq.testing, sys; emq.testing.Harness; emq.App; assert 'pytest' not in sys.modules"
+    code = "import emq_testing, sys; emq_testing.Harness; emq.App; assert 'pytest' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=60)
 
 

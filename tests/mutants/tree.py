@@ -19,6 +19,9 @@ from mutants.mutant import ROOT, SEEDS, SIMULATION, Mutant
 
 LEFT_OUT = (".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "dist", "emq-data")
 
+FOLDERS = ("services", "spark", "storage_adapters", "tools")
+"""Those that hold packages, beside the root."""
+
 LONGEST_S = 180.0
 """Of one test with a mistake in the code; one that hangs is not caught."""
 
@@ -105,7 +108,13 @@ class Tree:
 
     def _call(self, command: Sequence[str], cwd: pathlib.Path, keep_bytecode: bool, longest_s: float) -> int | None:
         """The exit status of a Python that imports the copy; None if it took too long."""
-        added = {"PYTHONPATH": str(self._copy), "EMQ_REQUIRE_SERVERS": "1", "EMQ_SHRINK": "0", "PYTHONHASHSEED": "0"}
+        folders = (self._copy, *(self._copy / name for name in FOLDERS))
+        added = {
+            "PYTHONPATH": os.pathsep.join(map(str, folders)),
+            "EMQ_REQUIRE_SERVERS": "1",
+            "EMQ_SHRINK": "0",
+            "PYTHONHASHSEED": "0",
+        }
         if not keep_bytecode:
             added["PYTHONDONTWRITEBYTECODE"] = "1"
         process = subprocess.Popen(

@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from emq import errors, testing
+import emq_testing as testing
+from emq import errors
 from emq.database.database import SLACK_S
 from emq.storage.lane_store import LaneStore
 from emq.storage.log_store import LogStore

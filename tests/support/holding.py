@@ -68,7 +68,7 @@ def _attributes(value: Any) -> Iterator[tuple[Any, str]]:
     """Of our own objects; those of libraries hold what they do."""
     if type(value).__name__ == "WeakSet":
         yield list(value), "[]"
-    if not type(value).__module__.startswith(("emq", "storage_adapters", "support")):
+    if not type(value).__module__.startswith(("emq", "support")):
         return
     yield from ((item, f".{name}") for name, item in list(getattr(value, "__dict__", {}).items()))
     for cls in type(value).__mro__:

@@ -1,4 +1,4 @@
-"""Runs tests in the virtual time of `emq.testing`: seconds of hosting in milliseconds."""
+"""Runs tests in the virtual time of `emq_testing`: seconds of hosting in milliseconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from emq.testing import LoopClock, VirtualLoop
+from emq_testing import LoopClock, VirtualLoop
 
 __all__ = ["LoopClock", "VirtualLoop", "run", "virtual"]
 

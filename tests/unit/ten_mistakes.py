@@ -10,7 +10,7 @@ import msgspec
 import pydantic
 
 import emq
-import emq.testing
+import emq_testing
 
 
 @dataclasses.dataclass
@@ -128,4 +128,4 @@ async def main() -> None:
 
 def override() -> dict[str, Any]:
     app.dependency_overrides[pool] = Pool
-    return {"harness": emq.testing.Harness(app, overrides={pool: Pool})}
+    return {"harness": emq_testing.Harness(app, overrides={pool: Pool})}

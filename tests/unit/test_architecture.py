@@ -6,8 +6,11 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
+SERVICES = (ROOT / "services" / "README.md").read_text()
 MOST_LINES = 150
 
 
@@ -15,13 +18,16 @@ def test_the_tour_is_short() -> None:
     assert len(TEXT.splitlines()) <= MOST_LINES, "move details to a page of docs/"
 
 
-def test_every_file_that_it_names_is_there() -> None:
-    named = re.findall(r"`((?:emq|storage_adapters|spark|bench|tests|scripts|docs)/[\w/.]+)`", TEXT)
-    assert len(named) > 60
+@pytest.mark.parametrize(("text", "fewest"), [(TEXT, 60), (SERVICES, 15)], ids=["tour", "services"])
+def test_every_file_that_it_names_is_there(text: str, fewest: int) -> None:
+    named = re.findall(r"`((?:emq|services|storage_adapters|spark|tools|bench|tests|scripts|docs)/[\w/.]+)`", text)
+    assert len(named) > fewest
     assert [path for path in named if not (ROOT / path).exists()] == []
-    bare = re.findall(r"`(\w+\.py)`", TEXT)  # in the room of the file before
+    bare = re.findall(r"`(\w+\.py)`", text)  # in the room of the file before
     known = {
-        path.name for room in ("emq", "tests", "storage_adapters", "scripts") for path in (ROOT / room).rglob("*.py")
+        path.name
+        for room in ("emq", "services", "spark", "tests", "storage_adapters", "tools", "scripts")
+        for path in (ROOT / room).rglob("*.py")
     }
     assert [name for name in bare if name not in known] == []
 

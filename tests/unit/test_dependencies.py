@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pytest
 
 import emq
-import emq.testing
+import emq_testing
 from emq import errors
 from emq.calls import signatures
 from emq.host.handlers import Handlers
@@ -235,13 +235,13 @@ async def test_overrides_replace_functions_for_a_while() -> None:
     async def fake(found: Annotated[dict[str, int], emq.Depends(settings)]) -> str:
         return f"fake {found}"
 
-    async with emq.testing.Harness(app, overrides={plain_session: fake, settings: lambda: "fake, too"}) as t:
+    async with emq_testing.Harness(app, overrides={plain_session: fake, settings: lambda: "fake, too"}) as t:
         await t.publish("t", b"x")
         await t.settled()
     assert got == ["fake fake, too"]
     assert app.dependency_overrides == {}
     app.dependency_overrides[plain_session] = lambda: "another"
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await t.publish("t", b"x")
         await t.settled()
     assert got[1:] == ["another"]
@@ -264,7 +264,7 @@ async def test_app_current_works_in_dependencies_of_every_kind() -> None:
     ) -> None:
         got.append((one, two))
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await t.publish("t", b"x")
         await t.settled()
     assert got == [(app, app)]

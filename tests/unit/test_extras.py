@@ -63,7 +63,7 @@ def sources() -> dict[Path, str]:
     """Each text of the product in which a user may find a hint."""
     files = [
         p
-        for room in ("emq", "storage_adapters", "spark", "deploy", "docs", "examples")
+        for room in ("emq", "services", "spark", "storage_adapters", "tools", "deploy", "docs", "examples")
         for p in (ROOT / room).rglob("*")
     ]
     wanted = [p for p in (*files, ROOT / "README.md") if p.suffix in {".py", ".md", ".yaml"} or p.name == "Dockerfile"]

@@ -17,7 +17,7 @@ from emq.dispatch.failure_place import MAX_PLACE, place_of
 from emq.observe import dead_letters
 from emq.storage import reasons
 from emq.storage.lane_store import LaneAdd
-from emq.testing import Harness
+from emq_testing import Harness
 
 
 def caught(call: Callable[[], Any]) -> BaseException:

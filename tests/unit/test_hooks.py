@@ -15,7 +15,7 @@ import pytest
 import emq
 from emq import errors
 from emq.app import hooks
-from emq.testing import Harness
+from emq_testing import Harness
 
 
 @pytest.fixture

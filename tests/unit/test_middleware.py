@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import emq
-import emq.testing
+import emq_testing
 from emq import errors
 from emq.host.handlers import Handlers
 
@@ -56,7 +56,7 @@ async def test_the_first_is_the_outermost_and_sees_errors() -> None:
         notes.append(f"order {order.id}")
 
     app.add_middleware(Noting("b", notes))
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await t.publish("t", Order(1))
         await t.settled()
         assert notes == ["a publish 1", "b publish 1", "a before 1", "b before 1", "order 1", "b after", "a after"]
@@ -76,7 +76,7 @@ async def test_a_batch_and_publish_many_pass_once_a_call_and_a_schedule_too() ->
     def handle(orders: list[Order], messages: list[emq.Message]) -> None:
         notes.append(f"orders {[o.id for o in orders]}")
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await app.create_topic("t", qps=100, group_qps=100)
         ids = await app.publish_many("t", [Order(i) for i in range(3)])
         assert len(ids) == 3
@@ -113,7 +113,7 @@ async def test_it_may_change_what_is_published_and_what_the_handler_gets() -> No
     async def handle(order: Order, message: emq.Message) -> None:
         got.append((order, message.headers, message.priority, message.key))
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await app.create_topic("t", qps=10)
         await t.publish("old", Order(5), key="k")
         await t.settled()
@@ -148,7 +148,7 @@ async def test_it_may_answer_for_the_handler_and_call_it_twice() -> None:
     async def handle(message: emq.Message) -> None:
         handled.append(message.payload)
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         for payload in ("reject", "retry", "break", "skip", "twice", "plain"):
             await t.publish("t", payload)
         await t.settled()
@@ -183,7 +183,7 @@ class Refusing(emq.Middleware):
 
 async def test_a_publish_that_middleware_spoils_is_refused() -> None:
     app = new_app(Refusing())
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await app.create_topic("t", qps=10)
         with pytest.raises(PermissionError):
             await t.publish("t", "refuse")
@@ -222,7 +222,7 @@ async def test_messages_of_a_batch_that_it_leaves_out_are_done() -> None:
     async def one(order: Order) -> None:
         handled.append(order)
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await app.publish_many("many", [Order(1), Order(2)])
         await app.publish_many("many", [Order(3)])
         await app.publish_many("one", [Order(4)])
@@ -248,7 +248,7 @@ async def test_the_log_shows_the_users_steps_and_not_those_of_emq_between(caplog
     async def publishing(payload: str) -> None:
         await app.publish("u", payload, priority="unknown")
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await t.publish("t", {})
         await t.publish("u", "x")
         await t.settled()

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 import emq
 from emq import errors
 from emq.otel import Tracing
-from emq.testing import Harness
+from emq_testing import Harness
 
 PAGE = Path(__file__).parents[2] / "docs/tracing.md"
 

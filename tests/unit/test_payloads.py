@@ -19,6 +19,7 @@ import pydantic
 import pytest
 
 import emq
+import emq_testing
 from emq import errors
 from emq.calls import content_types, encoding
 from emq.host.handlers import Handlers
@@ -481,7 +482,7 @@ async def test_a_misfit_becomes_a_dead_letter_with_its_reason_at_the_first_attem
         handled.extend(orders)
 
     good, bad = Order(1, Address("Bonn")), {"id": "x", "to": {}}
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         for topic in ("orders", "many"):
             await t.publish(topic, good)
             await t.publish(topic, bad)
@@ -505,7 +506,7 @@ async def test_objects_go_into_schedules_and_the_app_chooses_the_content_type() 
     async def handle(order: Struct, m: emq.Message) -> None:
         got_.append((order, m.headers))
 
-    async with emq.testing.Harness(app) as t:
+    async with emq_testing.Harness(app) as t:
         await app.create_topic("t", qps=100)
         await app.schedule("t", Struct(1), every_s=10, repeat=2, headers={"a": "b"})
         await t.publish("t", Struct(2), content_type=JSON, delay_ms=100_000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from emq import App, Message
-from emq.testing import Harness
 from emq_push.records.endpoints import Endpoint, EndpointSettings
 from emq_push.service import endpoint_topics
+from emq_testing import Harness
 
 
 async def test_an_old_backlog_drains_at_the_new_rate() -> None:

@@ -11,7 +11,7 @@ import emq
 from emq import errors
 from emq.quota.counter import WindowCounter
 from emq.quota.throttle import PROBE_AGAIN_S, Throttle, ThrottledCounter
-from emq.testing import Harness
+from emq_testing import Harness
 
 
 def app_with(handler: Callable[[emq.Message], object]) -> emq.App:

@@ -26,10 +26,10 @@ from emq.loops.timekeeping import Asked, Timekeeper
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.store import Store
-from emq.testing import LoopClock
 from emq.topics.catalog import Catalog
 from emq.trail import events
 from emq.trail.sink import NullTrail
+from emq_testing import LoopClock
 from support.doubles import InlineDatabase
 from support.simulation import lockstep
 from support.simulation.breaking import BreakingTree, Breaks

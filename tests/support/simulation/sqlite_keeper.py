@@ -31,9 +31,9 @@ from emq.clock import Clock
 from emq.storage.durability import Durability
 from emq.storage.environment import Environment
 from emq.storage.store import Store
-from emq.testing.database import InlineDatabase
 from emq_stores.sql.backend import StoreDatabase
 from emq_stores.sql.store import open_store
+from emq_testing.database import InlineDatabase
 from support.simulation.keepers import Contents, Keep, at_once
 from support.simulation.member import ENVIRONMENT
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from emq.testing.harness import Harness
-    from emq.testing.record import Failure
+    from emq_testing.harness import Harness
+    from emq_testing.record import Failure
 
 FIXTURE = "emq_harness"
 
@@ -25,11 +25,11 @@ _opened = pytest.StashKey["list[Harness]"]()
 
 @pytest.fixture
 def emq_harness(request: pytest.FixtureRequest) -> Callable[..., Harness]:
-    """Open an app in virtual time: `async with emq_harness(app) as t: ...`; see `emq.testing.Harness`.
+    """Open an app in virtual time: `async with emq_harness(app) as t: ...`; see `emq_testing.Harness`.
 
     Takes what `Harness` takes. If the test fails, its report tells what the handlers raised.
     """
-    from emq.testing.harness import Harness
+    from emq_testing.harness import Harness
 
     made: list[Harness] = []
     request.node.stash[_opened] = made

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from emq.observe import planned as book
 from emq.storage.answers import served
-from emq.testing.record import Record
 from emq.topics.model import State, Topic
+from emq_testing.record import Record
 
 if TYPE_CHECKING:
     from emq.app import App

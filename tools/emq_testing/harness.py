@@ -21,12 +21,12 @@ from emq.host.handlers import Binding
 from emq.host.host import Host
 from emq.message import Message
 from emq.producer import checks
-from emq.testing import left as rest
-from emq.testing.database import VirtualDatabase
-from emq.testing.left import Left, NotSettled
-from emq.testing.outside import RealWork
-from emq.testing.record import Failure, Published, Record
-from emq.testing.virtual_time import VirtualTime, installed
+from emq_testing import left as rest
+from emq_testing.database import VirtualDatabase
+from emq_testing.left import Left, NotSettled
+from emq_testing.outside import RealWork
+from emq_testing.record import Failure, Published, Record
+from emq_testing.virtual_time import VirtualTime, installed
 
 TOPIC_QPS = 100
 """Starts a second of a topic that the harness creates; in one group, so that messages start in order."""
@@ -75,7 +75,7 @@ class Harness:
         start: the virtual time at first; with a time zone, or in UTC. None for the time of the machine. Give it where a
             test depends on the calendar, as cron schedules do. In both cases the first second is a quarter over.
         patience_s: real seconds for which time stands still at most while a thread works or another process does not
-            answer; see `emq.testing.outside`.
+            answer; see `emq_testing.outside`.
         overrides: functions to call instead of those that handlers name in `Depends`, by the latter.
         create_topics: False to have publishing to an unknown topic raise `UnknownTopic`, as in production.
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from emq.testing.virtual_time import Select
+from emq_testing.virtual_time import Select
 
 Address = Any
 

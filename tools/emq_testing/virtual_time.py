@@ -113,7 +113,7 @@ def installed(loop: asyncio.AbstractEventLoop, outside: Outside) -> Iterator[Vir
     selector = getattr(loop, "_selector", None)
     if not isinstance(loop, asyncio.SelectorEventLoop) or selector is None:
         kind = f"{type(loop).__module__}.{type(loop).__qualname__}"
-        raise RuntimeError(f"emq.testing needs asyncio's own event loop for its virtual time; this test runs on {kind}")
+        raise RuntimeError(f"emq_testing needs asyncio's own event loop for its virtual time; this test runs on {kind}")
     if isinstance(loop, VirtualLoop):
         yield loop._virtual
         return

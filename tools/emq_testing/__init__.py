@@ -6,12 +6,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emq.testing.clock import LoopClock
-    from emq.testing.database import InlineDatabase
-    from emq.testing.harness import Harness
-    from emq.testing.left import Left, NotSettled
-    from emq.testing.record import Failure, Published
-    from emq.testing.virtual_time import VirtualLoop
+    from emq_testing.clock import LoopClock
+    from emq_testing.database import InlineDatabase
+    from emq_testing.harness import Harness
+    from emq_testing.left import Left, NotSettled
+    from emq_testing.record import Failure, Published
+    from emq_testing.virtual_time import VirtualLoop
 
 __all__ = [
     "Failure",
