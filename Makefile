@@ -1,6 +1,6 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test oldest constraints upgrade fuzz day simulate mutants lint types format bench docs clean
+.PHONY: help setup demo test engine oldest constraints upgrade fuzz day simulate mutants lint types format bench docs clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -49,6 +49,9 @@ demo: $(READY_FOR_DEMO) ## see EMQ work; installs only what the demonstration ne
 
 test: setup ## run every test, with three workers a core, at most 6 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
 	@$(PYTEST) $(SHARED) $(TEST_ARGS)
+
+engine: setup ## run the engine's tests of units, stores and properties without the packages that are built on it
+	@EMQ_ENGINE_ALONE=1 $(PYTEST) $(SHARED) tests/unit tests/contract tests/property $(TEST_ARGS)
 
 oldest: $(READY_OLDEST) ## run unit and contract tests with the oldest versions that pyproject.toml allows
 	@PYTHONDONTWRITEBYTECODE= .venv-oldest/bin/pytest $(SHARED) -W ignore::DeprecationWarning $(OLDEST_TESTS) $(TEST_ARGS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import pathlib
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +19,7 @@ import typer.testing
 
 import emq_servers as servers
 from emq import errors
-from support import browser, chance, distribution
+from support import browser, chance, distribution, without_services
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -28,10 +29,19 @@ if TYPE_CHECKING:
 def pytest_configure() -> None:
     """Some tests interrupt what they start; a run in the background would hand down that SIGINT is ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if without_services.IS_ALONE:
+        without_services.hide()
     chance.load_profile()
     gc.set_threshold(50_000, 20, 20)
     # Typer would build all commands of `emq` again for each run of one, which takes a third of the time of most runs.
     typer.testing._get_command = functools.cache(typer.main.get_command)
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path) -> bool | None:
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    if without_services.IS_ALONE and is_test and without_services.needs_services(collection_path):
+        return True
+    return None
 
 
 def pytest_collection_finish() -> None:
