@@ -109,7 +109,7 @@ def test_nothing():
 
 
 def test_emq_does_not_need_pytest() -> None:
-    code = "import emq_testing, sys; emq_testing.Harness; emq.App; assert 'pytest' not in sys.modules"
+    code = "import emq, emq_testing, sys; emq_testing.Harness; emq.App; assert 'pytest' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=60)
 
 

@@ -133,7 +133,7 @@ def test_a_missing_server_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_server_dies_with_its_parent(redis: servers.Server) -> None:
     script = (
-        "import os, signal, sys; from emq import servers; "
+        "import os, signal, sys; import emq_servers as servers; "
         "server = servers.start_redis(); print(server.pid, server.directory, flush=True); "
         "sys.stdin.read(); os.kill(os.getpid(), signal.SIGKILL)"
     )

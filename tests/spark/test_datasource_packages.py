@@ -18,21 +18,21 @@ from emq_spark import bundle, session
 SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
-import spark, emq
+import emq_spark, emq
 
 def with_place(batches):
     import pyarrow as pa
-    import emq, spark
+    import emq, emq_spark
     for batch in batches:
-        payloads = [p + f" {spark.__file__} {emq.__file__}".encode() for p in batch.column("payload").to_pylist()]
+        payloads = [p + f" {emq_spark.__file__} {emq.__file__}".encode() for p in batch.column("payload").to_pylist()]
         yield pa.RecordBatch.from_pydict({"payload": payloads})
 
 session = SparkSession.builder.getOrCreate()
-spark.register(session)
+emq_spark.register(session)
 where = {"store": sys.argv[1], "database": sys.argv[1]}
 read = session.read.format("emq").options(**where, topics="t", columns="payload").load()
 read.mapInArrow(with_place, "payload binary").write.format("emq").mode("append").options(**where, topic="u").save()
-print("DRIVER", spark.__file__, emq.__file__)
+print("DRIVER", emq_spark.__file__, emq.__file__)
 """
 
 
@@ -76,11 +76,11 @@ def test_a_bundle_holds_what_is_read_at_run_time_and_the_entry_points(
     assert bundle.main([str(tmp_path / "emq.zip")]) == 0
     names = set(zipfile.ZipFile(tmp_path / "emq.zip").namelist())
     assert {
-        "spark/emq_spark/source/datasource.py",
-        "storage_adapters/emq_stores/redis/lua/read.lua",
+        "emq_spark/source/datasource.py",
+        "emq_stores/redis/lua/read.lua",
         "emq/cli/__init__.py",
     } <= names
-    assert "spark/emq_spark/audit/templates/report.html" in names
+    assert "emq_spark/audit/templates/report.html" in names
     assert any(name.endswith(".sql") for name in names)
     assert any(name.endswith("dist-info/entry_points.txt") for name in names)
     assert not any("__pycache__" in name for name in names)
