@@ -13,6 +13,7 @@ import emq
 from emq import errors
 from emq.observe import dead_letters
 from emq.storage import slot_store
+from emq.storage.slot_store import SlotVerdict
 
 TOPICS: dict[str, dict[str, Any]] = {
     "range": {"kind": "range_merge", "time_range_ms": 20},
@@ -42,7 +43,8 @@ class Load:
         known, unknown, refused: by what became of their publishes.
         starts: by topic, name and attempt.
         done: by topic and name.
-        settled: verdicts that were carried out, by slot, member and token.
+        settled: verdicts that were carried out, by slot, member, token and verdict; a member that is tried again at
+            once has the same token, the second, twice.
         broken: calls to the slots that failed, by name.
     """
 
@@ -53,7 +55,7 @@ class Load:
         self.refused: Counter[Sent] = Counter()
         self.starts: Counter[tuple[str, str, int]] = Counter()
         self.done: Counter[Sent] = Counter()
-        self.settled: Counter[tuple[str, bytes, int]] = Counter()
+        self.settled: Counter[tuple[str, bytes, int, SlotVerdict]] = Counter()
         self.broken: Counter[str] = Counter()
         self.summed = 0
         self.stop = asyncio.Event()
@@ -150,7 +152,9 @@ class Load:
                     raise
                 if name == "settle":
                     pairs = zip(requests, answers, strict=True)
-                    self.settled.update((s.slot.name, s.member, s.token) for s, answer in pairs if answer is True)
+                    self.settled.update(
+                        (s.slot.name, s.member, s.token, s.verdict) for s, answer in pairs if answer is True
+                    )
                 return answers
 
             return call
@@ -191,7 +195,7 @@ class Load:
         may_repeat = bool(self.broken["settle"] and self.broken["claim"])
         assert may_repeat or not again, again
         assert set(self.starts.values()) == {1}
-        of_unique = [n for (slot, _, _), n in self.settled.items() if not slot.startswith("sums")]
+        of_unique = [n for (slot, *_), n in self.settled.items() if not slot.startswith("sums")]
         assert max(of_unique) == 1
         sums = [sum(n for (t, _), n in of.items() if t == "sums") for of in (self.known, self.unknown)]
         assert sums[0] <= self.summed, (sums, self.summed)
