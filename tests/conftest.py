@@ -51,6 +51,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if without_services.IS_ALONE:
+        items[:] = [item for item in items if item.get_closest_marker("services") is None]
     if getattr(config.option, "loadgroup", False):  # in a worker of `make test`
         distribution.distribute(items)
 

@@ -14,6 +14,9 @@ import sys
 ROOT = pathlib.Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 
+FOLDERS = {"support": TESTS, "bench": ROOT}
+"""The packages that tests use beside the product, with the folders in which they are."""
+
 HIDDEN = frozenset(
     path.parent.name for folder in ("services", "spark") for path in ROOT.glob(f"{folder}/*/__init__.py")
 ) | {"emq_demo"}
@@ -29,15 +32,17 @@ def hide() -> None:
 
 
 def needs_services(path: pathlib.Path) -> bool:
-    """Return True if a file of tests imports what is hidden, itself or through modules of `support`."""
+    """Return True if a file of tests imports what is hidden, itself or through modules of `support` or `bench`."""
     seen, waiting = {path}, [path]
     while waiting:
         for name in _imported(waiting.pop()):
             package, *rest = name.split(".")
             if package in HIDDEN:
                 return True
-            helper = TESTS.joinpath(package, *rest).with_suffix(".py")
-            if package == "support" and helper not in seen and helper.exists():
+            if package not in FOLDERS:
+                continue
+            helper = FOLDERS[package].joinpath(package, *rest).with_suffix(".py")
+            if helper not in seen and helper.exists():
                 seen.add(helper)
                 waiting.append(helper)
     return False

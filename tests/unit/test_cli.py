@@ -67,8 +67,10 @@ def test_a_topic_lives_from_create_to_delete(emq: Shell) -> None:
         ("topic create t --qps 1 --group-qps 1000", "group_qps 1000 must be from 1 to 150"),
         ("topic create t --qps 1 --set max_attemps=2", "max_attemps"),
         ("topic create t --qps 1 --set max_attempts", "key=value"),
-        ("topic create t --qps 1 --url ftp://h", "must start with http"),
-        ("topic create t --qps 1 --set push.timeout_s=5", "push.url is missing"),
+        pytest.param("topic create t --qps 1 --url ftp://h", "must start with http", marks=pytest.mark.services),
+        pytest.param(
+            "topic create t --qps 1 --set push.timeout_s=5", "push.url is missing", marks=pytest.mark.services
+        ),
         ("topic create shop --qps 99", "exists already"),
         ("topic set shop qpss=1", "did you mean 'qps'"),
         ("topic set shop max_attempts=many", "max_attempts='many' does not fit; write a whole number"),
@@ -118,6 +120,7 @@ def test_wrong_usage_exits_with_2(emq: Shell, arguments: str) -> None:
     emq.refused(arguments, code=2)
 
 
+@pytest.mark.services
 def test_topics_go_out_to_a_file_and_come_back(emq: Shell, tmp_path: Path) -> None:
     emq("topic create a --qps 20 --priorities fast,slow --url https://a.example/x")
     emq("topic create b --qps 70")
@@ -139,11 +142,19 @@ def test_topics_go_out_to_a_file_and_come_back(emq: Shell, tmp_path: Path) -> No
     ("line", "said"),
     [
         ("max_attempts = 3", "no key 'max_attempts'; put it under [topics.options]"),
-        ('push.url = "https://a.example"', "put it under [topics.options.attributes]"),
+        pytest.param(
+            'push.url = "https://a.example"',
+            "put it under [topics.options.attributes]",
+            marks=pytest.mark.services,
+        ),
         ("attributes.team = 'a'", "no key 'attributes'; put it under [topics.options]"),
         ("max_attemps = 3", "did you mean 'max_attempts'"),
         ("[topics.options]\nqps = 3", "no key 'options.qps'; put it under [[topics]]"),
-        ("[topics.options]\n\"push.url\" = 'https://a.example'", "put it under [topics.options.attributes]"),
+        pytest.param(
+            "[topics.options]\n\"push.url\" = 'https://a.example'",
+            "put it under [topics.options.attributes]",
+            marks=pytest.mark.services,
+        ),
         ("[topics.options]\nmax_attemps = 3", "no key 'options.max_attemps'; did you mean 'max_attempts'"),
     ],
 )
@@ -162,6 +173,7 @@ def test_a_file_of_another_shape_is_told_how_to_begin(emq: Shell, tmp_path: Path
     assert "no key 'jitter'; put it under \"options\"" in emq.refused(f"topic import {file}")
 
 
+@pytest.mark.services
 def test_an_import_with_a_wrong_endpoint_changes_nothing(emq: Shell, tmp_path: Path) -> None:
     file = tmp_path / "t.json"
     bad = {"name": "b", "qps": 1, "options": {"attributes": {"push.url": "ftp://b"}}}
@@ -170,12 +182,14 @@ def test_an_import_with_a_wrong_endpoint_changes_nothing(emq: Shell, tmp_path: P
     assert not (tmp_path / "emq.db").exists()
 
 
+@pytest.mark.services
 def test_an_attribute_is_taken_away_by_an_empty_value(emq: Shell) -> None:
     emq("topic create t --qps 1 --url http://h/x --set attributes.team=blue")
     emq("topic set t push.url= push.url=")
     assert emq.json("topic show t")["options"]["attributes"] == {"team": "blue"}
 
 
+@pytest.mark.services
 def test_an_endpoint_on_this_machine_must_be_allowed(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = "push.url leads to the loopback address 127.0.0.1, which is not allowed"
     assert refused in emq.refused("topic create t --qps 1 --url http://127.0.0.1:8042/")
@@ -189,6 +203,7 @@ def test_an_endpoint_on_this_machine_must_be_allowed(emq: Shell, monkeypatch: py
     assert "push_allow has 'my-network'" in emq.refused("topic set t push.url=http://localhost/")
 
 
+@pytest.mark.services
 def test_secrets_are_not_shown(emq: Shell) -> None:
     secret = "whsec_aHVzaC1odXNoLWh1c2gtaHVzaC1odXNoLWh1c2g="
     emq(f"topic create t --qps 1 --url http://h/x --set push.headers.Authorization=hush --set push.secret={secret}")

@@ -64,6 +64,7 @@ def test_a_pattern_that_no_topic_matches_is_told_with_store_and_database(emq: Sh
     assert "no topic matches 'nothing-*' in the store and database sqlite:" in said
 
 
+@pytest.mark.services
 def test_the_failure_of_one_topic_hides_no_other(emq: Shell) -> None:
     emq("topic set shop-* push.url=https://shop.example -y")
     emq("topic create shop-0 --qps 5")

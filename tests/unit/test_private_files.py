@@ -41,6 +41,7 @@ async def test_the_files_of_a_store_and_its_catalog_are_private(tmp_path: Path) 
     assert set(found.values()) == {0o600}, found
 
 
+@pytest.mark.services
 def test_an_export_with_secrets_is_private_also_over_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

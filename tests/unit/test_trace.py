@@ -154,6 +154,7 @@ def test_a_retry_that_its_handler_asked_for_says_so() -> None:
     )
 
 
+@pytest.mark.services
 @pytest.mark.parametrize(("wait_s", "said"), [(10, "; backoff until"), (600, " and asked to wait until")])
 def test_a_push_that_failed_waits_for_its_endpoint(wait_s: int, said: str) -> None:
     due_ms = NOW_MS + wait_s * 1000

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 import emq
 from emq.host import lag_sampler, troubled_topics
 from emq.host.statistics import HostStatistics
@@ -30,6 +32,7 @@ async def saved(r: Rig) -> HostStatistics:
     return snapshots.statistics.decode(text)
 
 
+@pytest.mark.services
 @virtual
 async def test_each_topic_in_trouble_is_named_with_its_cause_and_drain() -> None:
     async with rig() as r:
