@@ -1,6 +1,6 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test engine oldest constraints upgrade fuzz day simulate mutants lint types format bench docs clean
+.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate mutants lint types format bench docs clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -23,7 +23,7 @@ TIMES ?= 1
 OLDEST_TESTS := tests/unit tests/contract -k "unit or not (postgresql or redis_cluster or zookeeper)"
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create or reuse .venv and install everything into it (PYTHON=... chooses the interpreter)
 
@@ -47,8 +47,11 @@ demo: $(READY_FOR_DEMO) ## see EMQ work; installs only what the demonstration ne
 	@rm -rf .demo
 	@$(BIN)/emq demo --keep .demo $(DEMO_ARGS)
 
-test: setup ## run every test, with three workers a core, at most 6 (TEST_ARGS=..., such as "tests/unit -x"; WORKERS=0 for one process)
-	@$(PYTEST) $(SHARED) $(TEST_ARGS)
+test: setup ## prove every promise on every store, three workers a core, at most 6 (TEST_ARGS="tests/unit -x"; WORKERS=0 for one process)
+	@$(PYTEST) $(SHARED) -m "not long" $(TEST_ARGS)
+
+all-tests: setup ## run what takes longer: thousands of faults, days, clusters, Spark's audits, every page (after make test)
+	@$(PYTEST) $(SHARED) -m long $(TEST_ARGS)
 
 engine: setup ## run the engine's tests of units, stores and properties without the packages that are built on it
 	@EMQ_ENGINE_ALONE=1 $(PYTEST) $(SHARED) tests/unit tests/contract tests/property $(TEST_ARGS)

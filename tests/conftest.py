@@ -19,7 +19,7 @@ import typer.testing
 
 import emq_servers as servers
 from emq import errors
-from support import browser, chance, distribution, without_services
+from support import browser, chance, distribution, long_tests, without_services
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -49,8 +49,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+@pytest.hookimpl(tryfirst=True)  # before pytest and xdist read the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    long_tests.mark(items)
     if without_services.IS_ALONE:
         items[:] = [item for item in items if item.get_closest_marker("services") is None]
     if getattr(config.option, "loadgroup", False):  # in a worker of `make test`
