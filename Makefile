@@ -23,7 +23,7 @@ TIMES ?= 1
 OLDEST_TESTS := tests/unit tests/contract -k "unit or not (postgresql or redis_cluster or zookeeper)"
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create or reuse .venv and install everything into it (PYTHON=... chooses the interpreter)
 

@@ -1,6 +1,6 @@
 """Which tests `make test` leaves to `make all-tests`: those of tests/long_tests.txt, which get the mark `long`.
 
-What takes more than `LONG_S` on a machine with three workers a core is long, except for `CORE`. To write the list anew,
+What takes more than `LONG_S` on a machine with three workers a core is long, and `NEED_LONG`, except for `CORE`. To write the list anew,
 run all tests and give their times:
 
     make test all-tests TEST_ARGS=--junitxml=times.xml
@@ -33,6 +33,9 @@ CORE = (
 )
 """The core of what EMQ promises, which every run proves, however long it takes: tests, and files of tests."""
 
+NEED_LONG = ("simulation/test_simulation.py::test_each_kind_of_fault_happened", "spark/test_audit")
+"""Tests that are long because of what they share, such as all seeds of the simulation: beginnings of names."""
+
 
 def mark(items: Iterable[pytest.Item]) -> None:
     """Give the tests of the list, and theirs alone, the mark `long`."""
@@ -50,7 +53,8 @@ def _listed() -> frozenset[str]:
 def main(reports: list[str]) -> None:
     """Write the list from reports in JUnit's XML."""
     times = dict(itertools.chain.from_iterable(map(_times, reports)))
-    long_ = {name for name, seconds in times.items() if seconds > LONG_S and not name.startswith(CORE)}
+    long_ = {name for name, s in times.items() if s > LONG_S or name.startswith(NEED_LONG)}
+    long_ -= {name for name in long_ if name.startswith(CORE)}
     short = {name.partition("[")[0] for name in times.keys() - long_}
     # A test all of whose parameters are long is one line.
     lines = {name if name.partition("[")[0] in short else name.partition("[")[0] for name in long_}
