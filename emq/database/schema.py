@@ -20,7 +20,7 @@ class Schema(NamedTuple):
         metadata: the tables as of revision `head`.
         version_table: name of the table that holds the applied revision.
         head: the newest revision.
-        migrations: alembic's script location, as `package:directory`.
+        migrations: where its revisions are, as `package:directory`; those after `first` change tables that exist.
     """
 
     metadata: sa.MetaData
@@ -29,7 +29,7 @@ class Schema(NamedTuple):
     migrations: str
 
 
-CATALOG = Schema(tables.metadata, "emq_catalog_revision", "v0006", "emq.database:migrations")
+CATALOG = Schema(tables.metadata, "emq_catalog_revision", "first", "emq.database:migrations/versions")
 
 
 def revision(connection: sa.Connection, schema: Schema) -> str | None:
@@ -42,11 +42,12 @@ def revision(connection: sa.Connection, schema: Schema) -> str | None:
 def ensure(connection: sa.Connection, schema: Schema) -> None:
     """Create or upgrade the schema's tables, in the connection's transaction.
 
-    A fresh database gets the newest tables directly. Only an older one runs the migrations, since importing alembic
-    alone takes longer than creating the tables.
+    A fresh database gets the newest tables directly. Only one of an older release runs migrations, since importing
+    alembic alone takes longer than creating the tables.
 
     Raises:
-        InvalidSettings: a newer EMQ wrote the database; upgrade this installation, or name another database.
+        InvalidSettings: another version of EMQ wrote the database, newer than this one or never released; upgrade this
+            installation, or name another database. Nothing in the database has changed.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_KEY)))
@@ -74,7 +75,9 @@ def _upgrade(connection: sa.Connection, schema: Schema, found: str) -> None:
     import alembic.util
 
     config = alembic.config.Config()
-    config.set_main_option("script_location", schema.migrations)
+    config.set_main_option("script_location", "emq.database:migrations")
+    config.set_main_option("path_separator", "newline")  # the location has a colon
+    config.set_main_option("version_locations", schema.migrations)
     config.attributes["connection"] = connection
     config.attributes["version_table"] = schema.version_table
     try:

@@ -8,10 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import alembic.command
-import alembic.config
 import pytest
-import sqlalchemy as sa
 
 from emq import errors
 from emq.storage.environment import Environment
@@ -31,7 +28,6 @@ from emq.storage.slot_store import (
     SlotVerdict,
 )
 from emq_stores.sql import SqlStore, open_store
-from emq_stores.sql.tables import STORE
 
 NOW = 1_700_000_000_000
 _count = itertools.count(1)
@@ -167,27 +163,4 @@ async def test_a_full_disk_refuses_adds_and_what_is_claimed_can_still_be_settled
     assert (await store.sorted.inspect([slot], NOW))[0].waiting == 20
     while entries := await claim(store, slot, 7):
         assert all(await store.sorted.settle([settle(slot, entry, SlotVerdict.ACK) for entry in entries]))
-    await store.close()
-
-
-async def test_a_store_of_the_first_revision_keeps_its_lanes_fences_and_alarms(tmp_path: Path) -> None:
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/emq.db")
-    config = alembic.config.Config()
-    config.set_main_option("script_location", STORE.migrations)
-    with engine.begin() as connection:
-        config.attributes.update(connection=connection, version_table=STORE.version_table)
-        alembic.command.upgrade(config, "v0001")
-        connection.exec_driver_sql(
-            "INSERT INTO store_groups (environment, name, epoch, armed, armed_due_ms) VALUES (?, ?, ?, ?, ?)",
-            ("online", "shop/0", 5, "elsewhere", NOW),
-        )
-    engine.dispose()
-    store = await open_store(f"sqlite:///{tmp_path}/emq.db", Environment.ONLINE)
-    await store.lanes.add([LaneAdd("shop/0", "later", b"", NOW + 1)])
-    woken = sa.text("SELECT instance, name FROM store_woken")
-    assert await store._backend.db.run(lambda c: c.execute(woken).all()) == []
-    await store.lanes.add([LaneAdd("shop/0", "earlier", b"", NOW - 1)])
-    assert await store._backend.db.run(lambda c: c.execute(woken).all()) == [("elsewhere", "shop/0")]
-    (stale,) = await store.lanes.claim([LaneClaim("shop/0", 1, 4)], NOW)
-    assert isinstance(stale, errors.NotOwner)
     await store.close()

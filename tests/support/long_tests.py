@@ -1,7 +1,7 @@
 """Which tests `make test` leaves to `make all-tests`: those of tests/long_tests.txt, which get the mark `long`.
 
-What takes more than `LONG_S` on a machine with three workers a core is long, and `NEED_LONG`, except for `CORE`. To write the list anew,
-run all tests and give their times:
+What takes more than `LONG_S` on a machine with three workers a core is long, and so is `NEED_LONG`; `CORE` never is. To
+write the list anew, run all tests and give their times:
 
     make test all-tests TEST_ARGS=--junitxml=times.xml
     cd tests && ../.venv/bin/python -m support.long_tests ../times.xml

@@ -181,5 +181,5 @@ async def test_a_commit_of_unknown_outcome_has_everything_looked_at(
     await store.close()
 
 
-def test_migrations_lead_to_the_tables_of_today(tmp_path: Path) -> None:
+def test_the_newest_revision_is_that_of_fresh_tables(tmp_path: Path) -> None:
     test_catalog.check_migrations(STORE, tmp_path)

@@ -7,7 +7,7 @@ from emq.database import schema as schemas
 from emq.database.database import LONG_S, QUICK_S
 from emq_push.records import tables
 
-PUSH = Schema(tables.metadata, "emq_push_revision", "p0002", "emq_push.records:migrations")
+PUSH = Schema(tables.metadata, "emq_push_revision", "first", "emq_push.records:migrations")
 
 
 async def ensure(database: Database) -> None:

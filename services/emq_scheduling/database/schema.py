@@ -12,7 +12,7 @@ from emq.database import schema as schemas
 from emq.database.database import ANSWER_S, LONG_S, QUICK_S
 from emq_scheduling.database import tables
 
-SCHEDULING = Schema(tables.metadata, "emq_scheduling_revision", "s0001", "emq_scheduling.database:migrations")
+SCHEDULING = Schema(tables.metadata, "emq_scheduling_revision", "first", "emq_scheduling.database:migrations")
 
 T = TypeVar("T")
 

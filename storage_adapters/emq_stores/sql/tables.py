@@ -131,4 +131,4 @@ woken = sa.Table(
     sqlite_with_rowid=False,
 )
 
-STORE = Schema(metadata, "emq_store_revision", "v0008", "emq_stores.sql:migrations")
+STORE = Schema(metadata, "emq_store_revision", "first", "emq_stores.sql:migrations")

@@ -10,7 +10,7 @@ from emq.database import Database
 from emq_scheduling.database import schema
 
 
-def test_migrations_lead_to_the_tables_of_today(tmp_path: Path) -> None:
+def test_the_newest_revision_is_that_of_fresh_tables(tmp_path: Path) -> None:
     test_catalog.check_migrations(schema.SCHEDULING, tmp_path)
 
 

@@ -1,1 +1,1 @@
-"""One module for each revision, named for it."""
+"""One module for each revision of the tables, named for it."""

@@ -1,1 +1,1 @@
-"""Migrations of the tables of resource scheduling, run by `emq.database.schema`."""
+"""One module for each revision of the tables, named for it."""

@@ -1,1 +1,1 @@
-"""Migrations of the SQL store's tables, run by `emq.database.schema`."""
+"""One module for each revision of the tables, named for it."""
