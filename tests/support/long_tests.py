@@ -33,8 +33,12 @@ CORE = (
 )
 """The core of what EMQ promises, which every run proves, however long it takes: tests, and files of tests."""
 
-NEED_LONG = ("simulation/test_simulation.py::test_each_kind_of_fault_happened", "spark/test_audit")
-"""Tests that are long because of what they share, such as all seeds of the simulation: beginnings of names."""
+NEED_LONG = (
+    "integration/test_site.py",
+    "simulation/test_simulation.py::test_each_kind_of_fault_happened",
+    "spark/",
+)
+"""Tests that are long because of what they share, such as a session of Spark: beginnings of names."""
 
 
 def mark(items: Iterable[pytest.Item]) -> None:
