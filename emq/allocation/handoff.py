@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, KeysView, Mapping
 
 from emq.allocation.records import Entry, Former
 
@@ -28,6 +28,7 @@ class Handoff:
         self._planned: dict[str, Entry] = {}
         self._pending: dict[str, Entry] = {}
         self._held: dict[str, int] = {}
+        self._kept: dict[str, int] | None = None  # held and not draining; made when it is asked for
         self._draining: set[str] = set()
         self._refused: dict[str, int] = {}
 
@@ -39,8 +40,15 @@ class Handoff:
         self._sort(touched)
 
     def free(self, has_released: Released) -> dict[str, int]:
-        """Return group to epoch of the groups that the host may have: those that it keeps and those that are free."""
-        free = {g: e for g, e in self._held.items() if g not in self._draining}
+        """Return group to epoch of the groups that the host may have: those that it keeps and those that are free.
+
+        The same dict as before, if nothing has changed; callers must not change it.
+        """
+        if self._kept is None:
+            self._kept = {g: e for g, e in self._held.items() if g not in self._draining}
+        if not self._pending:
+            return self._kept
+        free = dict(self._kept)
         for group, entry in self._pending.items():
             if group not in self._draining and all(has_released(former, group) for former in entry.after):
                 free[group] = entry.epoch
@@ -91,7 +99,7 @@ class Handoff:
         self.__init__()  # type: ignore[misc]
 
     @property
-    def planned(self) -> Collection[str]:
+    def planned(self) -> KeysView[str]:
         """The groups that the plan gives to this host."""
         return self._planned.keys()
 
@@ -110,6 +118,7 @@ class Handoff:
 
     def _sort(self, groups: Iterable[str]) -> None:
         """Recompute the states of these groups; the states of the others have not changed."""
+        self._kept = None
         for group in groups:
             planned, held = self._planned.get(group), self._held.get(group)
             if planned is None or self._refused.get(group) != planned.epoch:

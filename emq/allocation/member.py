@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, KeysView, Mapping
 from typing import Protocol
 
 from emq import errors
@@ -105,6 +105,7 @@ class ClusterMembership:
         self._changed = asyncio.Event()
         self._assigned = asyncio.Event()
         self._current: Assignment | None = None
+        self._groups: Mapping[str, int] | None = None
         self._record: Record | None = None
         self._pointer: Pointer | None = None
         self._entries: dict[str, Entry] = {}
@@ -126,7 +127,7 @@ class ClusterMembership:
     def leads(self) -> bool:
         return self._leader.leading
 
-    def given(self) -> Collection[str]:
+    def given(self) -> KeysView[str]:
         return self._handoff.planned
 
     # -------------------------------------------------------------------------------------------- what the host calls
@@ -395,7 +396,9 @@ class ClusterMembership:
 
     def _assign(self, groups: dict[str, int]) -> None:
         catalog = self._record.catalog if self._record is not None else 0
-        assignment = Assignment(groups, self._era, catalog)
+        if self._current is not None and groups is self._groups and self._current[1:] == (self._era, catalog):
+            return  # as nearly always; a comparison would look at each group
+        self._groups, assignment = groups, Assignment(groups, self._era, catalog)
         if assignment != self._current:
             self._current = assignment
             self._assigned.set()

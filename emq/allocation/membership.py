@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, KeysView, Mapping
 from typing import NamedTuple, Protocol
 
 from emq.allocation.plan import handler_sets
@@ -79,7 +79,7 @@ class Membership(Protocol):
     def leads(self) -> bool:
         """True for one member of the cluster, as a rule: for work that one of them has to do."""
 
-    def given(self) -> Collection[str]:
+    def given(self) -> KeysView[str]:
         """Return the groups that the plan gives to this member, also those that their former owners still hold."""
 
     async def join(self) -> None:
@@ -220,7 +220,7 @@ class LocalMembership:
     def leads(self) -> bool:
         return self._cluster.leader == self.host
 
-    def given(self) -> Collection[str]:
+    def given(self) -> KeysView[str]:
         return self._current.groups.keys()
 
     async def join(self) -> None:

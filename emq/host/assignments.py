@@ -24,7 +24,7 @@ from emq.storage.answers import FAILURES, Failure, unexpected
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+LOOK_S = 2.0
 """Seconds after which the host compares what it is given with what it consumes, if nothing has told it to before."""
 
 EARLIEST, LATEST = 0.15, 0.35
@@ -69,6 +69,7 @@ class Assignments:
         self._drain_s = drain_s
         self._catalog = catalog
         self._target = Assignment({})
+        self._carried_out: Assignment | None = None
         self._told: dict[str, int] = {}
         self._letting_go: set[str] = set()
         self._refused: dict[str, int] = {}
@@ -102,7 +103,8 @@ class Assignments:
                     async with asyncio.timeout(LOOK_S):
                         await self._changed.wait()
                 self._changed.clear()
-                if self._is_stopping:
+                target = self._target
+                if self._is_stopping or self._is_settled():
                     continue
                 self._let_go_of_the_rest()
                 self._start_again_what_stands()
@@ -111,6 +113,7 @@ class Assignments:
                     await self._catalog(self._target.catalog)
                     await self._acquire()
                     self._complaint.over()
+                    self._carried_out = target
                 except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull) as exc:
                     self._complaint.say(f"{exc}; trying again")
         finally:
@@ -179,13 +182,20 @@ class Assignments:
         self._refused[group] = epoch
         self._membership.fenced(group, epoch)
 
+    def _is_settled(self) -> bool:
+        """Return True if the host consumes just what it is given. Cheap: no group is looked at in Python."""
+        if self._carried_out is not self._target:
+            return False
+        owned = self._ownership
+        return self._told == self._target.groups == owned.consumed and len(owned.groups) == len(owned.consumed)
+
     def _let_go_of_the_rest(self) -> None:
         """Begin to let go of groups that are not assigned any more. Needs neither the store nor the database."""
         target, owned = self._target.groups, self._ownership.groups
         gone = [] if self._told == target else [g for g, e in self._told.items() if target.get(g) != e]
         # Groups that were never told of, or are held under another epoch. No known course of events leads there.
         gone += [g for g in owned.keys() - self._told.keys() if g not in target]
-        gone += [g for g, group in owned.items() if group.epoch != self._told.get(g, group.epoch)]
+        gone += [g for g, epoch in self._ownership.consumed.items() if epoch != self._told.get(g, epoch)]
         if gone := [g for g in dict.fromkeys(gone) if g not in self._letting_go]:
             self._letting_go.update(gone)
             self._spawn(self._let_go(gone, self._target.era), "emq release")

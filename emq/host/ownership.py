@@ -65,6 +65,7 @@ class Ownership:
         topics: every topic of the catalog, by name.
         owned: topics with a group here.
         groups, queues: the groups and queues of this host, by name.
+        consumed: the epochs of the groups that are acquired and not stopping, by name.
         taken, let_go: groups that came and went since the start.
         losses: the groups that stores refused to this host.
         something_moves: set while keys of some topic may be moving between groups, on whatever hosts, and to have the
@@ -92,6 +93,7 @@ class Ownership:
         self.topics: dict[str, Topic] = {}
         self.owned: dict[str, OwnedTopic] = {}
         self.groups: dict[str, OwnedGroup] = {}
+        self.consumed: dict[str, int] = {}
         self.taken = self.let_go = 0
         self.queues: dict[str, OwnedQueue] = {}
         self.losses = Losses()
@@ -185,7 +187,7 @@ class Ownership:
         a save that is under way: it may hold the lost progress. The host acquires the group again under the same epoch,
         so no fence would refuse this save if it reached the database after the rewound checkpoint.
         """
-        group.stop(self._clock.now())
+        self._stop(group)
         group.lost = True
         deadline = asyncio.get_running_loop().time() + drain_s  # the host's clock may jump, the loop's does not
         while self.groups.get(group.name) is group and self.loops.unsettled(group):
@@ -212,7 +214,7 @@ class Ownership:
         if absent := [name for name in names if name not in self.groups]:
             yield absent
         for group in groups:
-            group.stop(self._clock.now())
+            self._stop(group)
         deadline = asyncio.get_running_loop().time() + drain_s
         while groups:
             # Wait for a claim under way, too: its answer tells which messages to give back.
@@ -259,7 +261,7 @@ class Ownership:
         if groups:
             log.warning("letting go of %s", plurals.count(len(groups), "group"))
         for group in groups:
-            group.stop(self._clock.now())
+            self._stop(group)
             group.lost = True
         async for group in in_slices(groups):
             if self.groups.get(group.name) is group:
@@ -316,6 +318,7 @@ class Ownership:
         group.quota = quota
         group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)
         owner.groups[index] = self.groups[name] = group
+        self.consumed[name] = epoch
         self.taken += 1
         if topic.is_sorted:
             group.slot = OwnedSlot(group, topic.slot(index))
@@ -332,8 +335,13 @@ class Ownership:
         self._budgets.acquired(group)
         return group
 
-    def _forget(self, group: OwnedGroup) -> None:
+    def _stop(self, group: OwnedGroup) -> None:
         group.stop(self._clock.now())
+        if self.groups.get(group.name) is group:
+            self.consumed.pop(group.name, None)
+
+    def _forget(self, group: OwnedGroup) -> None:
+        self._stop(group)
         group.discard()
         self.loops.lanes.release(group)
         self.loops.expiry.forget(group)
@@ -372,7 +380,7 @@ class Ownership:
             # name. Start nothing more of them: the new topic's capacity counts on that.
             if (owner := self.owned.pop(name, None)) is not None:
                 for held in owner.groups.values():
-                    held.stop(self._clock.now())
+                    self._stop(held)
         async for topic in in_slices(changed):
             if topic.name not in self.topics:
                 former += [group for i in range(topic.groups) if (group := self.groups.get(topic.group(i)))]

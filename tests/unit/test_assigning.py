@@ -90,6 +90,10 @@ class Host:
 
     # ----------------------------------------------------------------------------------------- of the ownership
 
+    @property
+    def consumed(self) -> dict[str, int]:
+        return {name: group.epoch for name, group in self.groups.items() if not group.stopping}
+
     async def acquire(self, assigned: Mapping[str, int], still: Callable[[], bool]) -> Acquired:
         self.breaks(assigned)
         refused = [name for name, epoch in assigned.items() if self.refuse.get(name) == epoch]
