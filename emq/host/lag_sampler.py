@@ -105,18 +105,19 @@ class LagSampler:
     async def _add(self, counts: _Counts, groups: Sequence[OwnedGroup]) -> errors.EMQError | None:
         """Add the messages of some groups; return the error of one that the store could not serve, or None."""
         now = self._clock.now()
-        places = [_waits_for(group, now) for group in groups]
         unread = []
-        for group, place in zip(groups, places, strict=True):
+        sorted_groups = []
+        for group in groups:
             counts.quota += group.quota
-            counts.add(group.owner, place, group.buffered)
-            counts.add(group.owner, Part.HELD_BY_KEY, group.held)
-            unread += [(group.owner, queue.name, queue.position, place) for queue in group.queues if queue.more]
-        sorted_groups = [
-            (group.owner, group.slot.slot, place)
-            for group, place in zip(groups, places, strict=True)
-            if group.slot is not None
-        ]
+            more = [queue for queue in group.queues if queue.more]
+            if not (group.buffered or group.held or more or group.slot is not None):
+                continue  # as most groups, most of the time
+            owner, place = group.owner, _waits_for(group, now)
+            counts.add(owner, place, group.buffered)
+            counts.add(owner, Part.HELD_BY_KEY, group.held)
+            unread += [(owner, queue.name, queue.position, place) for queue in more]
+            if group.slot is not None:
+                sorted_groups.append((owner, group.slot.slot, place))
         failure: errors.EMQError | None = None
         if unread:
             bounds = await of_each(self._store.log.bounds([name for _, name, _, _ in unread]), len(unread))
