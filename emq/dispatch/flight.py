@@ -54,8 +54,9 @@ class Flight:
         owner.in_flight += n
         group.in_flight += n
         self.count += n
-        owner.flying += size
-        group.gauge.flying += size
+        if size:
+            owner.flying += size
+            group.gauge.flying += size
 
     def leave(self, group: OwnedGroup, n: int, size: int) -> None:
         """`n` messages of the group are not in flight any more; `size`: their bytes that `lighten` did not take off."""

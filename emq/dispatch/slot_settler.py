@@ -8,6 +8,8 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
+from typing import Any
 
 from emq import errors
 from emq.groups.context import HostContext
@@ -23,6 +25,12 @@ Done = Callable[[Sequence[int], Sequence[bool | errors.NotOwner]], None]
 BATCH = 2_000
 BATCH_BYTES = 4 << 20
 """Most members and bytes of one call; a single larger member gets a call of its own."""
+
+_settle: Callable[[Any], SlotSettle] = partial(tuple.__new__, SlotSettle)
+"""Makes a `SlotSettle` as `SlotSettle._make` does, in half the time; there is one for each message."""
+
+_ACK = repeat(SlotVerdict.ACK)
+_REST = [repeat(SlotSettle._field_defaults[name]) for name in SlotSettle._fields[5:]]
 
 UNREACHABLE_S = 1.0
 CLAIMING_S = 0.01
@@ -93,16 +101,15 @@ class MemberSettler:
 
     def acknowledge(self, group: OwnedGroup, m: Message) -> None:
         """Note that the message was handled; `run` tells the store soon."""
-        slot, member = group.slot, m.member
+        slot = group.slot
         assert slot is not None
-        assert member is not None
-        self._note_done(slot, member, m.token)
-
-    def _note_done(self, slot: OwnedSlot, member: bytes, token: int) -> None:
         if not slot.done:
-            self._done.append(slot)
-            self._something.set()
-        slot.done.append((member, token))
+            self._list(slot)
+        slot.done.append((m.member, m.token))  # type: ignore[arg-type]  # a member of a slot has one
+
+    def _list(self, slot: OwnedSlot) -> None:
+        self._done.append(slot)
+        self._something.set()
 
     async def run(self) -> None:
         """Acknowledge finished members, a batch at a time. Ends by cancellation.
@@ -137,12 +144,13 @@ class MemberSettler:
         return batch
 
     async def _acknowledge(self, batch: Sequence[tuple[OwnedSlot, list[tuple[bytes, int]]]]) -> None:
-        verdict = SlotVerdict.ACK
         settles: list[SlotSettle] = []
         spans: list[tuple[OwnedSlot, range]] = []
         for slot, done in batch:
             start = len(settles)
-            settles += [SlotSettle(slot.slot, member, verdict, token, slot.group.epoch) for member, token in done]
+            members, tokens = zip(*done, strict=True)
+            rows = zip(repeat(slot.slot), members, _ACK, tokens, repeat(slot.group.epoch), *_REST, strict=False)
+            settles += map(_settle, rows)
             spans.append((slot, range(start, len(settles))))
 
         told: list[Sequence[int]] = []
@@ -169,8 +177,10 @@ class MemberSettler:
         except BaseException:
             over = set(itertools.chain.from_iterable(told))
             for slot, span in spans:
-                for settle in [settles[place] for place in span if place not in over]:
-                    self._note_done(slot, settle.member, settle.token)
+                if again := [settles[place] for place in span if place not in over]:
+                    if not slot.done:
+                        self._list(slot)
+                    slot.done += [(settle.member, settle.token) for settle in again]
             raise
 
     async def settle(self, settles: Sequence[SlotSettle], owned: Sequence[OwnedSlot], done: Done) -> None:

@@ -28,15 +28,16 @@ def decoded(slot: OwnedSlot, claimed: SlotClaimed, now_us: int) -> list[message.
             ready_us=now_us,
             member=member,
             token=token,
+            size=len(member) + len(note) + (0 if body is member else len(body)),
         )
         if history:
             m.history, m.error, m.first_us = list(history), reasons.parted(history[-1][1]).text, history[0][0] * 1000
+            m.size += sum([len(reason) for _, reason in history])
         if apart and note:
             told = message.decode_note(note)
             m.key = told.key if keyed else None
             m.published_us, m.headers, m.expires_us = told.published_us, told.headers, told.expires_us
-        stored = len(member) + len(note) + (0 if body is member else len(body))
-        message.note_size(m, stored + sum([len(reason) for _, reason in history]))
+            message.note_size(m, m.size)
         if ttl_us:
             at_us = _ready_since_us(slot, m) + ttl_us
             m.expires_us = min(m.expires_us or at_us, at_us)

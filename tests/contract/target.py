@@ -136,6 +136,7 @@ async def watching(store: Store, canary: str) -> AsyncIterator[Watcher]:
                     async with asyncio.timeout(0.05):
                         await watcher._news.wait()
                 watcher._news.clear()
+        watcher.ignored.add(canary)  # a late wake-up of a canary before the last one
         watcher.forget()
         yield watcher
         assert not task.done() or task.result() is None

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import json
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,6 +79,10 @@ def group_settles(settles: Sequence[SlotSettle], start: int, end: int) -> tuple[
     """
     ack = SlotVerdict.ACK
     part = settles[start:end]
+    # As they nearly always come: acknowledgements alone, many in a row of one slot and claim.
+    runs = [(key, list(run)) for key, run in itertools.groupby(part, _CLAIM)]
+    if all(verdict is ack for (_, verdict, _, _), _ in runs):
+        return _grouped(runs, start), []
     mixed = {(s[0][0], s[1]) for s in part if s[2] is not ack}
     groups: dict[tuple[str, int, int | None], Group] = {}
     others: list[int] = []
@@ -92,6 +97,19 @@ def group_settles(settles: Sequence[SlotSettle], start: int, end: int) -> tuple[
         group.args.append(member)
         group.places.append(place)
     return list(groups.values()), others
+
+
+_CLAIM = operator.itemgetter(0, 2, 3, 4)  # slot, verdict, token, epoch
+
+
+def _grouped(runs: Sequence[tuple[Any, list[SlotSettle]]], start: int) -> list[Group]:
+    """Return the groups of rows of acknowledgements; the first of them has the place `start`."""
+    groups: dict[tuple[str, int, int | None], Group] = {}
+    for (slot, _, token, epoch), run in runs:
+        group = groups.setdefault((slot[0], token, epoch), Group(slot, (token, epoch)))
+        group.args += [settle[1] for settle in run]
+        group.places += range(start, start := start + len(run))
+    return list(groups.values())
 
 
 def group_others(settles: Sequence[SlotSettle], places: Sequence[int]) -> list[Group]:
