@@ -34,10 +34,11 @@ async def orphans(
     ] = "",
     yes: Yes = False,
 ) -> None:
-    """List messages of topics, or of groups of topics, that the catalog does not know; nobody consumes them.
+    """List messages that are in no queue, lane or slot of a topic of the catalog; nobody consumes them.
 
     They are there after the database was restored from an older copy. Adopt a topic to have its messages consumed, or
-    purge it. A topic that the catalog has with fewer groups ("grow it") needs more qps.
+    purge it. A topic that the catalog has with fewer groups ("grow it") needs more qps. If the topic was created again
+    with another kind or other priorities ("delete the topic"), delete it: the messages stay, to be adopted or purged.
 
     Example: emq store orphans
 
@@ -86,5 +87,5 @@ def _row(orphan: Orphan) -> tuple[output.Cell, ...]:
         orphan.ready,
         orphan.delayed,
         orphan.dead,
-        "grow it" if orphan.is_known else "adopt or purge it",
+        "grow it" if orphan.is_beyond else "delete the topic" if orphan.is_known else "adopt or purge it",
     )

@@ -166,13 +166,17 @@ class Admin:
     ) -> Topic:
         """Create the topic of orphaned messages, so that hosts consume them.
 
+        If both queues and slots hold messages of that name, the topic gets those of the slots if `kind` is given, else
+        those of the queues.
+
         Raises:
             UnknownTopic: the store holds no orphaned messages of this topic.
-            TopicExists: the catalog has the topic with fewer groups; raise its qps.
+            TopicExists: the catalog has a topic of that name; the text says what to do.
             InvalidTopic: the arguments do not fit the messages; see `orphans.topic_of`. Or the groups of the messages
                 cannot make so few or so many starts; the text says how many they can.
         """
-        orphan = await self._orphan(name)
+        found = await self._orphans_of(name)
+        orphan = next((each for each in found if each.is_sorted is (kind is not None)), found[0])
         least, most = orphan.groups, orphan.groups * rules.most_group_qps(self._store.log.max_queue_qps)
         if not orphan.is_sorted and not least <= qps <= most:
             raise errors.InvalidTopic(
@@ -184,22 +188,27 @@ class Admin:
 
     async def purge_orphan(self, name: str) -> int:
         """Delete orphaned messages, dead letters included; return how many there were. Errors as for `adopt`."""
-        orphan = await self._orphan(name)
-        topic = orphans.topic_of(orphan, float(orphan.groups), orphan.priorities, slot_store.SlotKind.PRIORITY)
-        await self.create([msgspec.structs.replace(topic, state=State.PAUSED)])  # so that no host starts anything
-        await self.delete(name, force=True)
-        return orphan.messages
+        found = await self._orphans_of(name)
+        for orphan in found:
+            topic = orphans.topic_of(orphan, float(orphan.groups), orphan.priorities, slot_store.SlotKind.PRIORITY)
+            await self.create([msgspec.structs.replace(topic, state=State.PAUSED)])  # so that no host starts anything
+            await self.delete(name, force=True)
+        return sum(orphan.messages for orphan in found)
 
-    async def _orphan(self, name: str) -> Orphan:
-        orphan = next((each for each in await self.orphans() if each.topic == name), None)
-        if orphan is None:
+    async def _orphans_of(self, name: str) -> list[Orphan]:
+        found = [each for each in await self.orphans() if each.topic == name]
+        if not found:
             raise errors.UnknownTopic(f"the store holds no messages of topic {name!r} that the catalog does not know")
-        if orphan.is_known:
+        if found[0].is_known:
+            more, groups = all(each.is_beyond for each in found), max(each.groups for each in found)
             raise errors.TopicExists(
-                f"topic {name!r} has fewer groups than its messages, which need {orphan.groups}; raise its qps to more "
-                f"than {orphan.groups - 1} times its group_qps, and lower it again: its surplus groups are worked off"
+                f"topic {name!r} has fewer groups than its messages, which need {groups}; raise its qps to more "
+                f"than {groups - 1} times its group_qps, and lower it again: its surplus groups are worked off"
+                if more
+                else f"a topic {name!r} exists whose kind or priorities are others than those of the messages; delete "
+                "this topic, which leaves them, and adopt or purge them then"
             )
-        return orphan
+        return found
 
     async def recall(self, name: str, ids: Collection[str]) -> set[str]:
         """Take back messages that no host has claimed yet; see `emq.observe.recall`.

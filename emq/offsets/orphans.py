@@ -1,7 +1,8 @@
-"""Orphans: messages in the store of topics, or of groups of topics, that the catalog does not know.
+"""Orphans: messages in the store that are in no queue, lane or slot of a topic of the catalog.
 
 They are there after the catalog's database was restored from an older copy: the topic was created, or has grown, since.
-Nobody consumes them, and no count of a topic has them.
+It may even have been created again, with another kind or other priorities. Nobody consumes orphans, and no count of a
+topic has them.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ TOGETHER = 2_000
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """What the store holds of one topic that nobody consumes.
+    """What the store holds under the name of one topic, in queues or in slots, and nobody consumes.
 
     Attributes:
         topic: the topic's name.
-        is_known: the catalog has the topic, with fewer groups.
+        is_known: the catalog has a topic of that name, which has other places than these.
         is_sorted: slots hold the messages, not queues.
         groups: number of groups that the topic must have at least, so that all messages are in one of them.
         priorities: names of the priorities whose queues hold messages.
         ready, delayed, dead: numbers of messages; those that hosts had claimed are among the ready and the delayed.
+        is_beyond: the known topic would have all these places if it had `groups` groups.
     """
 
     topic: str
@@ -41,6 +43,7 @@ class Orphan(msgspec.Struct, frozen=True):
     ready: int
     delayed: int
     dead: int
+    is_beyond: bool = False
 
     @property
     def messages(self) -> int:
@@ -48,13 +51,21 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class _Found:
-    """What was found of one topic so far."""
+    """What was found of one topic so far, in its queues or in its slots; its lanes count with the queues, if any."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Topic | None, is_sorted: bool) -> None:
+        self.known = known
+        self.is_sorted = is_sorted
         self.groups = 0
         self.priorities: set[str] = set()
-        self.is_sorted = False
         self.ready = self.delayed = self.dead = 0
+
+    def orphan(self, topic: str) -> Orphan:
+        known = self.known
+        is_beyond = known is not None and known.is_sorted is self.is_sorted and self.priorities <= {*known.priorities}
+        priorities = _ordered(self.priorities)
+        counts = self.ready, self.delayed, self.dead
+        return Orphan(topic, known is not None, self.is_sorted, self.groups, priorities, *counts, is_beyond)
 
 
 async def find(store: Store, topics: Mapping[str, Topic]) -> list[Orphan]:
@@ -67,44 +78,47 @@ async def find(store: Store, topics: Mapping[str, Topic]) -> list[Orphan]:
         StoreUnavailable: a part of the store does not answer; try again.
     """
     held = await _held(store)
-    found: dict[str, _Found] = {}
+    found: dict[tuple[str, bool], _Found] = {}
 
-    def of(topic: str, index: int) -> _Found:
-        mine = found.setdefault(topic, _Found())
+    def of(topic: str, index: int, is_sorted: bool) -> _Found:
+        if (mine := found.get((topic, is_sorted))) is None:
+            mine = found[topic, is_sorted] = _Found(topics.get(topic), is_sorted)
         mine.groups = max(mine.groups, index + 1)
         return mine
 
-    def is_orphan(group: str) -> bool:
+    def is_orphan(group: str, is_sorted: bool | None = None, priority: str | None = None) -> bool:
         topic, index = _parts(group)
-        known = topics.get(topic)
-        return index >= 0 and (known is None or index >= known.groups)
+        if index < 0 or (known := topics.get(topic)) is None:
+            return index >= 0
+        if is_sorted not in (None, known.is_sorted) or (priority is not None and priority not in known.priorities):
+            return True
+        return index >= known.groups
 
-    queues = [queue for queue in held.queues if is_orphan(queue.rpartition("/")[0])]
+    queues = [queue for queue in held.queues if is_orphan(*_of_queue(queue))]
     for part in _in_parts(queues):
         for name, bounds in zip(part, served(await store.log.bounds(part)), strict=True):
             if bounds.tail > bounds.head:
                 queue = QueueName.parse(name)
-                mine = of(queue.topic, queue.group)
+                mine = of(queue.topic, queue.group, False)
                 mine.priorities.add(queue.priority)
                 mine.ready += bounds.tail - bounds.head
-    for part in _in_parts([lane for lane in held.lanes if is_orphan(lane)]):
-        for lane, state in zip(part, served(await store.lanes.inspect(part)), strict=True):
-            if state.waiting or state.prepared or state.dead:
-                mine = of(*parts_of(lane))
-                mine.delayed += state.waiting + state.prepared
-                mine.dead += state.dead
-    for part in _in_parts([slot for slot in held.slots if is_orphan(slot)]):
+    for part in _in_parts([slot for slot in held.slots if is_orphan(slot, True)]):
         slots = [Slot(name, SlotKind.PRIORITY) for name in part]
         for name, sizes in zip(part, served(await store.sorted.inspect(slots, 0)), strict=True):
             if sizes.waiting or sizes.prepared or sizes.dead:
-                mine = of(*parts_of(name))
-                mine.is_sorted = True
+                mine = of(*parts_of(name), True)
                 mine.ready += sizes.waiting + sizes.prepared
                 mine.dead += sizes.dead
-    return [
-        Orphan(name, name in topics, f.is_sorted, f.groups, _ordered(f.priorities), f.ready, f.delayed, f.dead)
-        for name, f in sorted(found.items())
-    ]
+    for part in _in_parts([lane for lane in held.lanes if is_orphan(lane)]):
+        for lane, state in zip(part, served(await store.lanes.inspect(part)), strict=True):
+            if state.waiting or state.prepared or state.dead:
+                topic, index = parts_of(lane)
+                known = topics.get(topic)
+                in_slots = (topic, True) in found and (topic, False) not in found
+                mine = of(topic, index, in_slots if known is None else known.is_sorted)
+                mine.delayed += state.waiting + state.prepared
+                mine.dead += state.dead
+    return [found[key].orphan(key[0]) for key in sorted(found)]
 
 
 def topic_of(orphan: Orphan, qps: float, priorities: Sequence[str] = (), kind: SlotKind | None = None) -> Topic:
@@ -151,6 +165,11 @@ def _parts(group: str) -> tuple[str, int]:
     """Return topic and index; -1 for what is no group of a topic, as EMQ's own lanes, whose names have spaces."""
     topic, _, index = group.rpartition("/")
     return topic, int(index) if index.isdecimal() and topic and " " not in topic else -1
+
+
+def _of_queue(queue: str) -> tuple[str, bool, str]:
+    group, _, priority = queue.rpartition("/")
+    return group, False, priority
 
 
 def _ordered(priorities: Collection[str]) -> tuple[str, ...]:

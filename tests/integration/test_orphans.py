@@ -17,7 +17,7 @@ from emq.cli.commands import app as cli
 from emq.host import orphan_watch
 from emq.offsets import orphans
 from emq.storage.slot_store import SlotKind
-from emq.topics.model import split
+from emq.topics.model import Topic, split
 from support.meeting import until
 
 
@@ -94,6 +94,46 @@ async def test_what_the_catalog_does_not_know_is_listed_adopted_and_purged(place
         assert await app.admin.orphans() == []
         with pytest.raises(errors.UnknownTopic):
             await app.admin.adopt("nothing", 10)
+
+
+async def test_a_topic_that_is_created_again_with_other_places_hides_no_messages(place: Place) -> None:
+    async with place.app() as app:
+        await app.create_topic("shop", 100, priorities=("vip", "std"))
+        await app.create_topic("timed", 8, group_qps=2)  # as many groups, in queues
+        await app.update_topic("known", qps=30)
+        before = {orphan.topic: orphan for orphan in await app.admin.orphans()}
+        assert set(before) == {"shop", "timed"}
+        assert all(orphan.is_known and not orphan.is_beyond for orphan in before.values())
+        assert (before["shop"].ready, before["timed"].messages) == (40, 12)
+        for change in (app.admin.adopt("timed", 8), app.admin.purge_orphan("timed")):
+            with pytest.raises(errors.TopicExists, match=r"whose kind or priorities are others .* delete this topic"):
+                await change
+        await app.admin.delete("timed", force=True)
+        assert await app.admin.purge_orphan("timed") == 12
+        assert [orphan.topic for orphan in await app.admin.orphans()] == ["shop"]
+
+
+async def test_queues_and_slots_under_one_name_are_two_orphans(place: Place) -> None:
+    known = {"known": Topic("known", 30, group_qps=10)}
+    async with place.app() as app:
+        await app.create_topic("timed", 8)
+        await app.publish_many("timed", [b"x"] * 5)
+        await app.create_topic("shop", 8, kind=emq.Kind.RANGE_MERGE, slots=2)
+        await app.publish_many("shop", [b"%d" % i for i in range(5)], time_range_ms=1000)
+        store = app.store
+        found = await orphans.find(store, {name: split(topic) for name, topic in known.items()})
+        assert [(o.topic, o.is_sorted, o.messages) for o in found] == [
+            ("shop", False, 41),
+            ("shop", True, 5),
+            ("timed", False, 5),
+            ("timed", True, 12),
+        ]
+        for name in ("timed", "shop"):
+            await app.catalog.delete(name)  # as a restored database has it
+        adopted = await app.admin.adopt("timed", 8, kind=SlotKind.FIXED_TIME)
+        assert (adopted.slots, [o.messages for o in await app.admin.orphans() if o.topic == "timed"]) == (4, [5])
+        assert await app.admin.purge_orphan("shop") == 46
+        assert "shop" not in [orphan.topic for orphan in await app.admin.orphans()]
 
 
 async def test_the_log_of_a_host_names_them(
