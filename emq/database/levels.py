@@ -2,7 +2,9 @@
 
 Each environment has a level in its database. Processes write only forms of that level or below. A host announces its
 own level, the highest that it can read, and joins only if the environment's is not above that. `emq upgrade --level`
-raises the environment's level once every host can read the new one; from then on, older hosts refuse to join.
+raises the environment's level once every host can read the new one; from then on, older hosts refuse to join. The
+raise has two steps, so that no host joins unseen: a level is *announced*, which keeps older hosts from joining, while
+nobody writes newer forms yet. It takes effect after one more look at the hosts.
 
 A change of a form that several processes read (rows of the catalog, records of the coordination tree, stored messages)
 raises `LEVEL` by one, and is written only where the environment has that level: an option of topics by a line in
@@ -24,6 +26,7 @@ SINCE: dict[str, int] = {}
 """Fields and options of topics -> the level that brought them. Those that are not here are as old as level 1."""
 
 _KEY = "feature_level"
+_ANNOUNCED = "feature_level_announced"
 
 
 def current(connection: sa.Connection, environment: str) -> int:
@@ -50,29 +53,58 @@ def check(connection: sa.Connection, environment: str) -> int:
     return level
 
 
-def raised(connection: sa.Connection, environment: str, level: int) -> int:
-    """Raise the environment's level, never lower it; return what it was. The caller has asked all hosts."""
+def join(connection: sa.Connection, environment: str) -> int:
+    """Return the environment's level, for a host that joins.
+
+    Raises:
+        HostConflict: this version cannot read all that is written there, or all that is about to be.
+    """
+    level = current(connection, environment)
+    if (announced := read_value(connection, environment, _ANNOUNCED)) > LEVEL:
+        raise errors.HostConflict(
+            f"the {environment} environment is about to be at feature level {announced}, and this version of EMQ reads "
+            f"up to level {LEVEL}: upgrade this process"
+        )
+    return level
+
+
+def announce(connection: sa.Connection, environment: str, level: int) -> int:
+    """Announce a level, in the place of what was announced before; return the level that counts until it is raised."""
     before = current(connection, environment)
-    if level > before:
-        _set(connection, environment, level)
+    _set(connection, environment, _ANNOUNCED, level if level > before else 0)
     return before
 
 
-def lowered(connection: sa.Connection, environment: str, level: int) -> None:
-    """Undo a raise, because an older host joined while it was made. Nothing of the higher level was written yet."""
-    _set(connection, environment, level)
+def retract(connection: sa.Connection, environment: str, level: int) -> None:
+    """Take an announcement back, unless another one has come meanwhile."""
+    if read_value(connection, environment, _ANNOUNCED) == level:
+        _set(connection, environment, _ANNOUNCED, 0)
+
+
+def take_effect(connection: sa.Connection, environment: str, level: int) -> bool:
+    """Raise the environment's level to the announced one; return False if it is not announced any more."""
+    if read_value(connection, environment, _ANNOUNCED) != level:
+        return current(connection, environment) >= level
+    _set(connection, environment, _KEY, level)
+    _set(connection, environment, _ANNOUNCED, 0)
+    return True
 
 
 def _begun(connection: sa.Connection, environment: str) -> int:
     topics = tables.topics
     row = sa.select(topics.c.name).where(topics.c.environment == environment).limit(1)
     level = LEVEL if connection.execute(row).first() is None else 1
-    values = {"environment": environment, "key": _KEY, "value": level}
-    connection.execute(statements.catalog(connection, "identity_draw"), values)
+    _draw(connection, environment, _KEY, level)
     return read_value(connection, environment, _KEY)
 
 
-def _set(connection: sa.Connection, environment: str, level: int) -> None:
+def _draw(connection: sa.Connection, environment: str, key: str, value: int) -> None:
+    values = {"environment": environment, "key": key, "value": value}
+    connection.execute(statements.catalog(connection, "identity_draw"), values)
+
+
+def _set(connection: sa.Connection, environment: str, key: str, value: int) -> None:
+    _draw(connection, environment, key, value)
     meta = tables.meta
-    here = sa.and_(meta.c.environment == environment, meta.c.key == _KEY)
-    connection.execute(sa.update(meta).where(here).values(value=level))
+    here = sa.and_(meta.c.environment == environment, meta.c.key == key)
+    connection.execute(sa.update(meta).where(here).values(value=value))

@@ -267,8 +267,8 @@ class Host(HostEvents):
             raise
 
     async def _check_level(self) -> None:
-        """Raise `HostConflict` if this version cannot read all that is written in the environment."""
-        await self._database.run(lambda c: levels.current(c, self._environment), deadline_s=QUICK_S)
+        """Raise `HostConflict` if this version cannot read all that is written in the environment, or will be."""
+        await self._database.run(lambda c: levels.join(c, self._environment), deadline_s=QUICK_S)
 
     def stop(self) -> None:
         """Begin a clean stop; `run` returns when it is done. Safe to repeat, and to call from a signal handler."""

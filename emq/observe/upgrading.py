@@ -24,18 +24,21 @@ async def upgrade(database: Database, environment: str, level: int, hosts_now: C
 
     Raises:
         InvalidSettings: this version does not know the level.
-        WrongState: a host cannot read that level; the text names such hosts. Nothing was changed.
+        WrongState: a host cannot read that level; the text names such hosts. Or somebody else took this raise back, for
+            such a host. Nothing was changed.
     """
     if not 1 <= level <= levels.LEVEL:
         raise errors.InvalidSettings(f"this version of EMQ knows the feature levels 1 to {levels.LEVEL}, not {level}")
     _check(await hosts_now(), level)
-    before = await database.run(lambda c: levels.raised(c, environment, level))
+    before = await database.run(lambda c: levels.announce(c, environment, level))
     if before < level:
         try:
-            _check(await hosts_now(), level)  # an older host may have joined in between
+            _check(await hosts_now(), level)  # an older host may have joined before the announcement
         except errors.WrongState:
-            await database.run(lambda c: levels.lowered(c, environment, before))
+            await database.run(lambda c: levels.retract(c, environment, level))
             raise
+        if not await database.run(lambda c: levels.take_effect(c, environment, level)):
+            raise errors.WrongState(f"somebody else has taken the raise to feature level {level} back; try again")
     return before
 
 

@@ -132,6 +132,56 @@ async def test_a_host_that_joins_in_the_moment_of_a_raise_takes_it_back() -> Non
                 await upgrading.upgrade(r.db, "online", 3, hosts)
 
 
+async def test_while_a_raise_is_announced_no_older_host_joins_and_nothing_newer_is_written() -> None:
+    async with rig() as r:
+        await r.topic("orders", 10)
+        looks = 0
+
+        async def hosts() -> upgrading.Levels:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                assert await r.db.run(lambda c: levels.current(c, "online")) == 1
+                with pytest.MonkeyPatch.context() as older:
+                    older.setattr(levels, "LEVEL", 1)
+                    assert await r.db.run(lambda c: levels.check(c, "online")) == 1, "hosts that are there go on"
+                    with pytest.raises(
+                        errors.HostConflict, match=r"is about to be at feature level 2, .* up to level 1"
+                    ):
+                        await r.db.run(lambda c: levels.join(c, "online"))
+            return {"new": 2}
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(levels, "LEVEL", 2)
+            assert await upgrading.upgrade(r.db, "online", 2, hosts) == 1
+            assert await r.db.run(lambda c: levels.join(c, "online")) == 2
+            assert (looks, await upgrading.upgrade(r.db, "online", 2, hosts)) == (2, 2)
+
+
+async def test_of_two_raises_at_once_one_that_is_taken_back_fails_the_other() -> None:
+    async with rig() as r:
+        await r.topic("orders", 10)
+        seen = iter([{"new": 2}, {"new": 2, "old": 1}])
+        first_looks = 0
+
+        async def another() -> upgrading.Levels:
+            return next(seen)
+
+        async def hosts() -> upgrading.Levels:
+            nonlocal first_looks
+            first_looks += 1
+            if first_looks == 2:
+                with pytest.raises(errors.WrongState, match="old"):
+                    await upgrading.upgrade(r.db, "online", 2, another)
+            return {"new": 2}
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(levels, "LEVEL", 2)
+            with pytest.raises(errors.WrongState, match="somebody else has taken the raise to feature level 2 back"):
+                await upgrading.upgrade(r.db, "online", 2, hosts)
+            assert await r.db.run(lambda c: levels.current(c, "online")) == 1
+
+
 @virtual
 async def test_an_environment_without_topics_begins_with_the_newest_level() -> None:
     async with rig() as r:

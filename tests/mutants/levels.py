@@ -141,7 +141,7 @@ MUTANTS = (
         "A",
         "the feature level stays raised although an older host has joined in that moment",
         "emq/observe/upgrading.py",
-        "            _check(await hosts_now(), level)  # an older host may have joined in between\n",
+        "            _check(await hosts_now(), level)  # an older host may have joined before the announcement\n",
         "            pass\n",
         "tests/integration/test_feature_levels.py::test_a_host_that_joins_in_the_moment_of_a_raise_takes_it_back",
     ),
