@@ -1,6 +1,6 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate mutants lint types format bench docs clean
+.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate mutants lint types format bench bench-check docs clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -93,6 +93,9 @@ format: setup ## format the code, and correct what ruff can correct by itself
 
 bench: setup ## run one benchmark: make bench NAME=host (BENCH_ARGS="--queues 60000"); without NAME, list them
 	@$(BIN)/python -m bench $(or $(NAME),--help) $(BENCH_ARGS)
+
+bench-check: setup ## compare the core benchmarks with those of the commit in bench/baseline: make bench-check BENCH_ARGS=--short
+	@$(BIN)/python -m bench.check $(BENCH_ARGS)
 
 docs: $(READY_FOR_DOCS) ## build the documentation site into site/; then open site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

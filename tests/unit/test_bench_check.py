@@ -1,0 +1,36 @@
+"""The comparison with an older commit names what fell, and takes a noisy machine for what it is."""
+
+from __future__ import annotations
+
+from bench import check
+
+RUN = check.Run("host", {"queues": 100}, more=("consumed_per_s",), less=("rss_mb",))
+
+
+def figures(*pairs: tuple[float, float]) -> list[dict[str, float]]:
+    return [{"consumed_per_s": per_s, "rss_mb": mb} for per_s, mb in pairs]
+
+
+def test_a_figure_that_is_worse_in_each_pair_and_by_more_than_the_bound_fell() -> None:
+    before, now = figures((1000, 90), (500, 90), (800, 91)), figures((800, 130), (400, 131), (700, 133))
+    rate, memory = check.judged(RUN, before, now)
+    assert rate.figure == "host queues=100: consumed_per_s"
+    assert (rate.before, rate.now, rate.worse, round(rate.least, 2)) == (800, 700, 1.25, 1.14)
+    assert (round(memory.worse, 2), memory.before, memory.now) == (1.46, 90, 131)
+    assert [verdict.fell(check.WORSE) for verdict in (rate, memory)] == [True, True]
+    assert [verdict.fell(check.WORSE_SHORT) for verdict in (rate, memory)] == [False, True]
+
+
+def test_a_figure_that_was_better_in_one_pair_did_not_fall() -> None:
+    before, now = figures((1000, 90), (500, 90), (800, 90)), figures((600, 90), (510, 90), (500, 90))
+    rate, memory = check.judged(RUN, before, now)
+    assert rate.worse == 1.6
+    assert not rate.fell(check.WORSE)
+    assert (memory.worse, memory.fell(check.WORSE)) == (1, False)
+
+
+def test_the_baseline_is_a_commit_and_each_benchmark_exists() -> None:
+    from bench.__main__ import NAMES
+
+    assert len(check.BASELINE) == 40
+    assert {run.name for run in (*check.RUNS, *check.RUNS_SHORT)} <= NAMES.keys()
