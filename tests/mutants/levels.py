@@ -40,8 +40,8 @@ MUTANTS = (
         "D",
         "a host that stops goes on to acquire groups that it lets go of",
         "emq/host/assignments.py",
-        "                if self._is_stopping:\n                    continue\n",
-        "",
+        "if self._is_stopping or self._is_settled():",
+        "if self._is_settled():",
         f"{ASSIGNING}::test_a_host_that_stops_acquires_nothing_more",
     ),
     Mutant(

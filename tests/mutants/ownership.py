@@ -163,7 +163,7 @@ MUTANTS = (
         "Q",
         "what is held of a deleted topic starts beside the new topic of its name",
         "emq/host/ownership.py",
-        "for held in owner.groups.values():\n                    held.stop(self._clock.now())",
+        "for held in owner.groups.values():\n                    self._stop(held)",
         "pass",
         "tests/integration/test_letting_go.py::test_what_is_held_of_a_deleted_topic_stops_as_soon_as_the_host_knows",
     ),
