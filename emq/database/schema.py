@@ -20,7 +20,15 @@ class Schema(NamedTuple):
         metadata: the tables as of revision `head`.
         version_table: name of the table that holds the applied revision.
         head: the newest revision.
-        migrations: where its revisions are, as `package:directory`; those after `first` change tables that exist.
+        migrations: where its revisions are, as `package:directory`.
+
+    To change tables after the first release, change `metadata`, and add a revision beside `first.py`: a module with
+    `revision = "second"`, `down_revision = "first"` (the last one before it) and a function `upgrade` that changes the
+    tables that exist, with alembic's `op`. Then set `head` to the new revision. Leave `first.py` and `first.sql` alone:
+    tests start from these tables, run the revisions, and compare the result with `metadata`.
+
+    A revision is applied whole or not at all, since both databases undo changes of tables with their transaction.
+    Of several processes that meet an old database, one migrates it; the others wait.
     """
 
     metadata: sa.MetaData

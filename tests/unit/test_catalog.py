@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import alembic.autogenerate
-import alembic.command
-import alembic.config
-import alembic.migration
-import alembic.script
 import pytest
 import sqlalchemy as sa
 
 from emq import errors
 from emq.clock import SystemClock
-from emq.database import CATALOG, Database, schema, tables
+from emq.database import CATALOG, Database, tables
 from emq.storage.durability import Durability
 from emq.topics import model
 from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic, TopicOptions
+from support import schemas
 
 
 @pytest.fixture
@@ -284,19 +279,6 @@ async def test_a_url_that_is_no_database_is_refused_with_the_right_ones(url: str
         await Database.open(url)
 
 
-@pytest.mark.parametrize("revision", ["v9999", "v0006"])
-async def test_a_database_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path, revision: str) -> None:
-    url = f"sqlite:///{tmp_path}/emq.db"
-    await (await Database.open(url)).close()
-    with sqlite3.connect(tmp_path / "emq.db") as connection:
-        connection.execute("UPDATE emq_catalog_revision SET version_num = ?", (revision,))
-        before = list(connection.iterdump())
-    with pytest.raises(errors.InvalidSettings, match=rf"'{revision}'.*upgrade EMQ here, or use another database"):
-        await Database.open(url)
-    assert list(connection.iterdump()) == before
-    connection.close()
-
-
 async def test_a_cancelled_caller_leaks_no_connection(db: Database) -> None:
     for _ in range(5):
         task = asyncio.ensure_future(db.next_generation("online"))
@@ -305,22 +287,8 @@ async def test_a_cancelled_caller_leaks_no_connection(db: Database) -> None:
     assert await db.next_generation("online") >= 1
 
 
-def test_the_newest_revision_is_that_of_fresh_tables(tmp_path: Path) -> None:
-    check_migrations(CATALOG, tmp_path)
-
-
-def check_migrations(tables: schema.Schema, directory: Path) -> None:
-    """A fresh database is at the newest revision that its migrations know, and no migration has anything to do."""
-    engine = sa.create_engine(f"sqlite:///{directory}/migrated.db")
-    with engine.begin() as connection:
-        schema.ensure(connection, tables)
-        schema._upgrade(connection, tables, tables.head)
-        context = alembic.migration.MigrationContext.configure(
-            connection, opts={"version_table": tables.version_table, "compare_type": True}
-        )
-        assert alembic.autogenerate.compare_metadata(context, tables.metadata) == []
-        assert schema.revision(connection, tables) == tables.head
-    engine.dispose()
+async def test_the_migrations_lead_to_the_tables(tmp_path: Path) -> None:
+    await schemas.check(CATALOG, tmp_path)
 
 
 async def test_what_belongs_to_a_change_is_written_with_it_or_not_at_all(catalog: Catalog) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_catalog
 
 from emq import errors
 from emq.database import Database
@@ -20,6 +19,7 @@ from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 from emq_stores.sql import SqlStore, host_lock, hostlock, open_store
 from emq_stores.sql.tables import STORE
+from support import schemas
 
 QUEUE = "shop/0/high"
 
@@ -181,5 +181,5 @@ async def test_a_commit_of_unknown_outcome_has_everything_looked_at(
     await store.close()
 
 
-def test_the_newest_revision_is_that_of_fresh_tables(tmp_path: Path) -> None:
-    test_catalog.check_migrations(STORE, tmp_path)
+async def test_the_migrations_lead_to_the_tables(tmp_path: Path) -> None:
+    await schemas.check(STORE, tmp_path)

@@ -43,7 +43,7 @@ _writes = sa.Table(
     sqlite_with_rowid=False,
 )
 
-SCHEMA = Schema(_metadata, "emq_spark_revision", "v0001", "spark:migrations")
+SCHEMA = Schema(_metadata, "emq_spark_revision", "first", "emq_spark.source:migrations")
 
 _CLAIM = sa.text(
     "INSERT INTO emq_spark_writes"

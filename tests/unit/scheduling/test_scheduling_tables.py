@@ -1,17 +1,16 @@
-"""The tables of resource scheduling: migrations lead to them, and they stand beside those of the catalog."""
+"""The tables of resource scheduling: its migrations lead to them, and they stand beside those of the catalog."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import test_catalog
-
 from emq.database import Database
 from emq_scheduling.database import schema
+from support import schemas
 
 
-def test_the_newest_revision_is_that_of_fresh_tables(tmp_path: Path) -> None:
-    test_catalog.check_migrations(schema.SCHEDULING, tmp_path)
+async def test_the_migrations_lead_to_the_tables(tmp_path: Path) -> None:
+    await schemas.check(schema.SCHEDULING, tmp_path)
 
 
 async def test_the_tables_stand_beside_those_of_the_catalog() -> None:
