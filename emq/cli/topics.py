@@ -335,9 +335,10 @@ async def export(
     """
     if fmt not in ("toml", "json"):
         raise typer.BadParameter(f"{fmt!r} is not known; choose toml or json", param_hint="--format")
+    from emq.topics import catalog_file
+
     async with session.app() as opened:
-        await matching(opened, pattern)  # a name that is not there is a mistake
-        text = await opened.catalog.export("json" if fmt == "json" else "toml", pattern, secrets=secrets)
+        text = catalog_file.dump(await matching(opened, pattern), fmt, secrets=secrets)
     if file is None:
         typer.echo(text, nl=False)
         return
@@ -373,7 +374,7 @@ async def import_(
             topic = secret_attributes.unmasked(topic, there.get(topic.name))
             topic_settings.check(topic, session.settings)
             asked[i] = topic_settings.stored(topic, session.settings)
-        topics = await opened.admin.import_(catalog_file.dump(asked, "json", secrets=True), "json")
+        topics = await opened.admin.put_many(asked)
     session.say(f"{output.count(len(topics), 'topic')} from {file}", {"topics": [t.name for t in topics]})
 
 

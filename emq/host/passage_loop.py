@@ -7,6 +7,7 @@ passed an earlier layout once no message of that layout is left in it. See `emq.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Collection, Sequence
 
@@ -17,6 +18,7 @@ from emq.host.ownership import Ownership
 from emq.loops.slicing import in_slices
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import Bounds, LogStore, Trim
+from emq.topics import changing
 from emq.topics.catalog import Catalog
 from emq.topics.key_layouts import KeyGate
 from emq.topics.passages import Passage, PassageStore
@@ -218,7 +220,7 @@ class PassageLoop:
                 if all(gate.is_past(group, layout.number) for group in range(layout.groups))
             ]
             if past:
-                await self._catalog.forget_layouts(topic.name, past)
+                await self._catalog.change(topic.name, functools.partial(changing.without_layouts, numbers=past))
                 await self._passages.forget(topic.name, past)
 
 

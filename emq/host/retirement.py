@@ -22,6 +22,7 @@ from emq.storage.answers import accepted, served
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 from emq.storage.log_store import Trim
 from emq.storage.store import Store
+from emq.topics import changing
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 
@@ -161,7 +162,7 @@ class Retirement:
         now_ms = int(self._clock.now() * 1000)
         draining = tuple(sorted(await lag.holding(self._store, self._checkpoints, topic, retired, now_ms)))
         if draining != topic.division.draining:
-            await self._catalog.share(topic.name, topic, draining)
+            await self._catalog.change(topic.name, lambda same: same, expected=topic, draining=draining)
             return False
         queues = [q async for group in in_slices(retired, TOGETHER) for q in topic.queues(group)]
         slots = [topic.group(group) async for group in in_slices(retired, TOGETHER)]
@@ -249,7 +250,7 @@ class Retirement:
 
     async def _drop(self, topic: Topic, slots: Sequence[str]) -> bool:
         """Drop the groups from the catalog by compare-and-set. Returns False if the topic has changed meanwhile."""
-        after = await self._catalog.retire(topic.name, topic)
+        after = await self._catalog.change(topic.name, changing.retired, expected=topic)
         if not after.groups == after.active_groups == topic.active_groups:
             return False
         self._unrescued[topic.name] = slots

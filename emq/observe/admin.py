@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -97,9 +97,9 @@ class Admin:
                 await self._raise(topic)
         return topics
 
-    async def import_(self, text: str, fmt: Literal["toml", "json"]) -> Sequence[Topic]:
-        """Create or update the topics of an export, all or none; see `Catalog.import_`."""
-        topics = await self.catalog.import_(text, fmt)
+    async def put_many(self, topics: Sequence[Topic]) -> Sequence[Topic]:
+        """Create topics, or replace all their settings, all or none; see `Catalog.put_many`."""
+        topics = await self.catalog.put_many(topics)
         await self._open(topics)
         return topics
 

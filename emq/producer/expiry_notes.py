@@ -7,6 +7,7 @@ import contextlib
 
 from emq import errors
 from emq.clock import Clock
+from emq.topics import changing
 from emq.topics.catalog import Catalog
 
 WAIT_S = 1.0
@@ -36,4 +37,4 @@ class Expiring:
         self._noted = {name: at for name, at in self._noted.items() if abs(now - at) < AGAIN_S} | {topic: now}
         with contextlib.suppress(errors.EMQError, TimeoutError):
             async with asyncio.timeout(WAIT_S):
-                await self._catalog.note_expiring(topic)
+                await self._catalog.change(topic, changing.expiring)

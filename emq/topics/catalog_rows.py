@@ -7,15 +7,16 @@ may be a limit. It says so once, and goes on with the other topics.
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
-from emq import errors
-from emq.database import levels, statements, tables
+from emq import errors, plurals
+from emq.database import database, levels, statements, tables
 from emq.topics import changing
 from emq.topics.model import Topic
 
@@ -36,96 +37,170 @@ DAMAGED = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """The errors of reading a row that holds no valid topic."""
 
 
+class Changes(NamedTuple):
+    """The changes of the catalog since a version. Apply `deleted` first, then `changed`.
+
+    Attributes:
+        version: the version to ask from next time.
+        changed: topics created or updated since, as they are now, without those that this version of EMQ cannot read.
+        deleted: names of topics deleted since, or changed to what this version cannot read; a topic that was created
+            again is in `changed`, too.
+        all: True if the database has lost changes up to the version asked from; `changed` then has all existing topics.
+    """
+
+    version: int
+    changed: list[Topic]
+    deleted: list[str]
+    all: bool = False
+
+    def gone(self, known: Iterable[str]) -> Sequence[str]:
+        """Return the names among `known` that are to be dropped."""
+        if not self.all:
+            return self.deleted
+        there = {topic.name for topic in self.changed}
+        return [name for name in known if name not in there]
+
+
 class TopicRows:
-    """The rows of one environment's topics.
+    """The rows of one environment's topics, within a transaction.
 
     Args:
         place: the store and the database, for the error for an unknown topic; may be empty.
     """
 
-    def __init__(self, environment: str, place: str) -> None:
+    def __init__(self, connection: sa.Connection, environment: str, place: str = "") -> None:
+        self.connection = connection
         self._environment = environment
         self._place = place
 
-    def live(self) -> sa.ColumnElement[bool]:
-        """Return the condition for rows of topics that exist."""
-        return sa.and_(_table.c.environment == self._environment, _table.c.live == 1)
+    def version(self) -> int:
+        """Return the catalog's version; 0 if no topic was ever created."""
+        return database.read_value(self.connection, self._environment, "catalog_version")
 
-    def bodies(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, str]:
+    def next_version(self, least: int) -> int:
+        """Take the next version, at least this; its row stays locked until the transaction ends."""
+        return database.next_value(self.connection, self._environment, "catalog_version", least)
+
+    def bodies(self, names: Iterable[str]) -> dict[str, str]:
         """Return the rows' texts by name, of those among the names that exist."""
-        return {str(name): str(body) for name, body in self._named(connection, "topics_find", names)}
+        return {str(name): str(body) for name, body in self._named("topics_find", names)}
 
-    def buried(self, connection: sa.Connection, names: Iterable[str]) -> dict[str, float]:
+    def buried(self, names: Iterable[str]) -> dict[str, float]:
         """Return the times of deletion by name, of those among the names that were deleted."""
-        return {str(name): deleted_s(body) for name, body in self._named(connection, "topics_buried", names)}
+        return {str(name): deleted_s(body) for name, body in self._named("topics_buried", names)}
 
-    def body(self, connection: sa.Connection, name: str) -> str:
-        """Return the text of a row.
+    def topic(self, name: str) -> Topic:
+        """Return a topic.
 
         Raises:
             UnknownTopic: there is no such topic; the text names topics that are spelt alike.
+            InvalidTopic: this version cannot read the row.
         """
-        found = self.bodies(connection, [name])
+        found = self.bodies([name])
         if name in found:
-            return found[name]
+            return decode(name, found[name])
         # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
-        names = sa.select(_table.c.name).where(self.live(), _table.c.name.startswith(name[:1], autoescape=True))
-        alike = changing.alike(name, connection.execute(names.limit(2000)).scalars())
+        names = sa.select(_table.c.name).where(self._live(), _table.c.name.startswith(name[:1], autoescape=True))
+        alike = changing.alike(name, self.connection.execute(names.limit(2000)).scalars())
         raise errors.UnknownTopic(
             f"there is no topic {name!r} in {self._environment}{self._place}{alike or '; create it first'}"
         )
 
-    def budgets_above(self, connection: sa.Connection, topics: Sequence[Topic]) -> dict[str, str]:
-        """Return the rows of the budgets above topics, of those that exist, also of budgets above these."""
-        asked, found = {topic.name for topic in topics}, dict[str, str]()
+    def matching(self, pattern: str) -> list[Topic]:
+        """Return the topics whose names match a shell pattern, by name, of those that this version can read."""
+        query = sa.select(_table.c.name, _table.c.body).where(self._live()).order_by(_table.c.name)
+        rows = self.connection.execute(query).all()
+        if pattern != "*":
+            there = set(fnmatch.filter([name for name, _ in rows], pattern))
+            rows = [row for row in rows if row[0] in there]
+        return [*readable_ones(rows).values()]
+
+    def names(self, pattern: str) -> list[str]:
+        """Return the names that match a shell pattern, in order."""
+        query = sa.select(_table.c.name).where(self._live()).order_by(_table.c.name)
+        return fnmatch.filter(self.connection.execute(query).scalars(), pattern)
+
+    def beginning(self, start: str, limit: int) -> list[str]:
+        """Return at most `limit` names that begin with a text, in no order."""
+        alike = sa.func.substr(_table.c.name, 1, len(start)) == start  # upper and lower case differ, unlike in LIKE
+        return list(self.connection.execute(sa.select(_table.c.name).where(self._live(), alike).limit(limit)).scalars())
+
+    def changes_since(self, version: int) -> Changes:
+        """Return the changes after a version; 0 for all topics."""
+        # Read the version first: a change that is committed in between is then reported again, never skipped.
+        now = self.version()
+        lost = now < version
+        since = 0 if lost else version
+        # Cast, since SQLite keeps values of any type, whatever type the column has.
+        deleted_at = sa.cast(_table.c.deleted_at, sa.BigInteger).label("deleted_at")
+        columns = sa.select(_table.c.name, _table.c.body, _table.c.live, deleted_at)
+        query = columns.where(_table.c.environment == self._environment, _table.c.version > since)
+        rows = self.connection.execute(query.order_by(_table.c.version, _table.c.name)).all()
+        read = readable_ones((row.name, row.body) for row in rows if row.live)
+        unread = {row.name for row in rows if row.live and since} - read.keys()
+        gone = [row.name for row in rows if row.deleted_at > since or row.name in unread]
+        return Changes(now, [*read.values()], gone, lost)
+
+    def budgets_above(self, topics: Sequence[Topic]) -> dict[str, Topic]:
+        """Return the budgets above topics, of those that exist, also the budgets above these."""
+        asked, found = {topic.name for topic in topics}, dict[str, Topic]()
         below: Iterable[Topic] = topics
         while wanted := {name for topic in below if (name := topic.options.budget) is not None} - asked:
             asked |= wanted
-            rows = self.bodies(connection, wanted)
-            found |= rows
-            below = decoded(rows).values()
+            budgets = decoded(self.bodies(wanted))
+            found |= budgets
+            below = budgets.values()
         return found
 
-    def naming(self, connection: sa.Connection, budget: str) -> list[str]:
-        """Return the names of the topics that name a topic as their budget, in order; reads many rows."""
-        query = sa.select(_table.c.name, _table.c.body).where(self.live(), _table.c.body.contains('"budget"'))
-        rows = connection.execute(query.order_by(_table.c.name))
-        return [str(name) for name, body in rows if _options(body).get("budget") == budget]
+    def check_unnamed(self, topic: Topic) -> None:
+        """Raise `StillNamed` if other topics name this one as their budget; reads many rows if any ever did."""
+        if topic.shared_s and (named_by := self._naming(topic.name)):
+            names = ", ".join(map(repr, named_by[:3])) + (" ..." if len(named_by) > 3 else "")
+            raise errors.StillNamed(
+                f"topic {topic.name!r} is the budget of {plurals.count(len(named_by), 'topic')} ({names}); delete "
+                f"{'that one' if len(named_by) == 1 else 'those'} first"
+            )
 
-    def topic(self, connection: sa.Connection, name: str) -> Topic:
-        """Return a topic. Raises as `body` and `decode`."""
-        return decode(name, self.body(connection, name))
-
-    def save(self, connection: sa.Connection, version: int, topics: Iterable[Topic]) -> None:
+    def save(self, version: int, topics: Iterable[Topic]) -> None:
         """Write topics.
 
         Raises:
             InvalidTopic: a topic has what some hosts cannot read; see `encode`.
             HostConflict: this version cannot read all that others write.
         """
-        level = levels.current(connection, self._environment)
+        level = levels.current(self.connection, self._environment)
         rows = [(topic.name, encode(topic, level)) for topic in topics]
         if rows:
             text = msgspec.json.encode(rows).decode()
             values = {"environment": self._environment, "version": version, "rows": text}
-            connection.execute(statements.catalog(connection, "topics_save"), values)
+            self.connection.execute(statements.catalog(self.connection, "topics_save"), values)
 
-    def bury(self, connection: sa.Connection, version: int, names: Sequence[str], now_s: float) -> None:
+    def bury(self, version: int, names: Sequence[str], now_s: float) -> None:
         """Mark topics' rows as deleted at `now_s`, and drop the topics' passages."""
         for start in range(0, len(names), AT_ONCE):
-            self._bury(connection, version, names[start : start + AT_ONCE], now_s)
+            self._bury(version, names[start : start + AT_ONCE], now_s)
 
-    def _bury(self, connection: sa.Connection, version: int, names: Sequence[str], now_s: float) -> None:
-        rows = sa.update(_table).where(self.live(), _table.c.name.in_(names))
-        connection.execute(rows.values(body=grave(now_s), live=0, version=version, deleted_at=version))
+    def _bury(self, version: int, names: Sequence[str], now_s: float) -> None:
+        rows = sa.update(_table).where(self._live(), _table.c.name.in_(names))
+        self.connection.execute(rows.values(body=grave(now_s), live=0, version=version, deleted_at=version))
         passed = tables.passages
         here = passed.c.environment == self._environment
         of_stores = passed.c.environment.startswith(f"{self._environment}@")
-        connection.execute(sa.delete(passed).where(here | of_stores, passed.c.topic.in_(names)))
+        self.connection.execute(sa.delete(passed).where(here | of_stores, passed.c.topic.in_(names)))
 
-    def _named(self, connection: sa.Connection, statement: str, names: Iterable[str]) -> Iterable[Any]:
+    def _live(self) -> sa.ColumnElement[bool]:
+        """Return the condition for rows of topics that exist."""
+        return sa.and_(_table.c.environment == self._environment, _table.c.live == 1)
+
+    def _naming(self, budget: str) -> list[str]:
+        """Return the names of the topics that name a topic as their budget, in order."""
+        query = sa.select(_table.c.name, _table.c.body).where(self._live(), _table.c.body.contains('"budget"'))
+        rows = self.connection.execute(query.order_by(_table.c.name))
+        return [str(name) for name, body in rows if _options(body).get("budget") == budget]
+
+    def _named(self, statement: str, names: Iterable[str]) -> Iterable[Any]:
         values = {"environment": self._environment, "names": msgspec.json.encode([*names]).decode()}
-        return connection.execute(statements.catalog(connection, statement), values)
+        return self.connection.execute(statements.catalog(self.connection, statement), values)
 
 
 def decode(name: str, body: str) -> Topic:
@@ -149,6 +224,12 @@ def decode(name: str, body: str) -> Topic:
 def decoded(bodies: Mapping[str, str]) -> dict[str, Topic]:
     """Return the topics of rows by name. Raises as `decode`."""
     return {name: decode(name, body) for name, body in bodies.items()}
+
+
+def readable_ones(rows: Iterable[Iterable[str]]) -> dict[str, Topic]:
+    """Return the topics of (name, body), by name; says so in the log if this version cannot read a row."""
+    read = ((name, readable(name, body)) for name, body in rows)
+    return {name: topic for name, topic in read if topic is not None}
 
 
 def readable(name: str, body: str) -> Topic | None:

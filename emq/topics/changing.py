@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from emq import errors
-from emq.topics import shares
+from emq.topics import model, shares
 from emq.topics.model import Topic, TopicOptions
 
 _OPTIONS = frozenset(TopicOptions.__struct_fields__)
@@ -90,10 +90,17 @@ def kept(before: Topic, after: Topic) -> Topic:
     return after
 
 
-def computed(topic: Topic, before: Topic) -> Topic:
-    """Return `topic` with the fields of `before` that EMQ keeps for a topic."""
-    return msgspec.structs.replace(
-        topic,
+def replaced(before: Topic, after: Topic) -> Topic:
+    """Return `after`, with what EMQ keeps for a topic, and split into groups.
+
+    Raises:
+        InvalidTopic: a setting differs that may not change.
+    """
+    for field in ("priorities", "kind", "slots"):
+        if getattr(before, field) != getattr(after, field):
+            raise errors.InvalidTopic(f"topic {before.name!r}: {field} may not change: {REFUSED[field]}")
+    topic = msgspec.structs.replace(
+        kept(before, after),
         active_groups=before.active_groups,
         groups=before.groups,
         layout=before.layout,
@@ -101,9 +108,26 @@ def computed(topic: Topic, before: Topic) -> Topic:
         expiring=before.expiring,
         shared_s=before.shared_s,
     )
+    return model.split(topic)
 
 
-def merged(topic: Topic, changes: dict[str, Any]) -> Topic:
+def retired(topic: Topic) -> Topic:
+    """Return the topic without the groups above `active_groups`; write this once all their queues are sealed."""
+    return msgspec.structs.replace(topic, groups=topic.active_groups)
+
+
+def without_layouts(topic: Topic, numbers: Collection[int]) -> Topic:
+    """Return the topic without earlier layouts of which no message is left."""
+    left = tuple(layout for layout in topic.earlier if layout.number not in numbers)
+    return msgspec.structs.replace(topic, earlier=left)
+
+
+def expiring(topic: Topic) -> Topic:
+    """Return the topic noted as one whose messages may have a time to live of their own from now on."""
+    return msgspec.structs.replace(topic, expiring=True)
+
+
+def merged(topic: Topic, changes: Mapping[str, Any]) -> Topic:
     """Return the topic with these settings: fields, or single options by their names."""
     options = changes.get("options", topic.options)
     if isinstance(options, TopicOptions):

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from emq.topics import catalog_file
 from emq.topics.model import Kind
 from support.assigned import Assigned
 from support.rig import Rig, Seen, rig, until
@@ -58,9 +59,9 @@ async def test_an_import_of_a_topic_that_was_deleted_begins_as_a_creation_does()
     async with rig() as r:
         await r.topic("jobs", 100)
         await r.admin.update("jobs", qps=200)
-        exported = await r.catalog.export("json")
+        exported = catalog_file.dump(await r.catalog.list(), "json")
         await r.admin.delete("jobs", force=True)
-        [topic] = await r.admin.import_(exported, "json")
+        [topic] = await r.admin.put_many(catalog_file.load(exported, "json"))
         assert topic == await r.catalog.get("jobs")
         assert topic.division.since_s > r.clock.now()
         assert await r.producer.publish("jobs", b"keyed", key="k")

@@ -111,7 +111,7 @@ MUTANTS = (
         "budget-with-topics-can-be-deleted",
         "L",
         "a budget that topics name is deleted, and they never start anything again",
-        "emq/topics/catalog.py",
+        "emq/topics/catalog_rows.py",
         "if topic.shared_s and (named_by",
         "if topic.shared_s < 0 and (named_by",
         "tests/unit/test_budget_catalog.py::test_a_budget_that_topics_name_cannot_be_deleted",

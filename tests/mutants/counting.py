@@ -223,7 +223,7 @@ MUTANTS = (
         "small-quota-follows-the-epoch",
         "Q",
         "a new topic of 0.01 a second waits for up to 100 seconds, with nothing started before",
-        "emq/topics/catalog.py",
+        "emq/topics/catalog_change.py",
         "[changing.created(topic, now_s) for topic in new]",
         "[topic for topic in new]",
         "tests/integration/test_quota_use.py::"

@@ -251,8 +251,8 @@ MUTANTS = (
         "new-topic-begins-at-the-lowest-layout",
         "L",
         "a topic that the database has lost is created again with layouts that its queues and messages have outgrown",
-        "emq/topics/catalog.py",
-        "new = [t if t.is_sorted else msgspec.structs.replace(t, layout=version) for t in topics]",
+        "emq/topics/catalog_change.py",
+        "new = [t if t.is_sorted else msgspec.structs.replace(t, layout=self.version) for t in topics]",
         "new = topics",
         "tests/simulation/test_simulated_database_losses.py::"
         "test_whatever_operators_did_meanwhile_all_is_well_when_they_have_done_it_again[empty-replica]",

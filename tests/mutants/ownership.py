@@ -272,7 +272,7 @@ MUTANTS = (
         "lost-catalog-goes-unnoticed",
         "L",
         "hosts go on with changes of the catalog that the database has lost",
-        "emq/topics/catalog.py",
+        "emq/topics/catalog_rows.py",
         "lost = now < version",
         "lost = False",
         "tests/unit/test_catalog.py::"

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from emq import errors
 from emq.app import App
 from emq.storage.log_store import Trim
+from emq.topics import changing
 from emq_spark.source import options as so
 from emq_spark.source import spans as source_spans
 from emq_spark.source.messages import SpansPartition
@@ -44,7 +45,7 @@ def shrink(data: Data, topic: str, qps: float) -> None:
         retired = [q for group in range(now.active_groups, now.groups) for q in now.queues(group)]
         bounds = await app.store.log.bounds(retired)
         await app.store.log.trim([Trim(q, b.tail, None, True) for q, b in zip(retired, bounds, strict=True)])
-        await app.catalog.retire(topic, now)
+        await app.catalog.change(topic, changing.retired, expected=now)
 
     data.do(shrunk)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -210,15 +210,15 @@ async def test_what_a_producer_delays_into_a_group_as_it_is_retired_is_found_aga
 ) -> None:
     """Its add comes after the last look at the lane, and its own look before the catalog has changed."""
     topic = await shrunk(r)
-    real = r.catalog.retire
+    real = r.catalog.change
 
-    async def with_late_add(name: str, expected: Topic) -> Topic:
+    async def with_late_add(name: str, changed: Callable[[Topic], Topic], **options: Any) -> Topic:
         await r.store.lanes.add(
             [LaneAdd("orders/3", "late", message.encode_retry(Message("late", b"x")), 1 << 50, priority=2)]
         )
-        return await real(name, expected)
+        return await real(name, changed, **options)
 
-    monkeypatch.setattr(r.catalog, "retire", with_late_add)
+    monkeypatch.setattr(r.catalog, "change", with_late_add)
     assert await retirement(r).retire(topic)
     assert [(e.id, e.priority) for e in await r.store.lanes.waiting("orders/0")] == [("late", 2)]
     assert await r.store.lanes.waiting("orders/3") == []

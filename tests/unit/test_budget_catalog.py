@@ -8,7 +8,7 @@ import pytest
 
 from emq import errors
 from emq.database import Database
-from emq.topics import budgets, catalog_rows, shares
+from emq.topics import budgets, catalog_file, catalog_rows, shares
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.shares import LEARN_S
@@ -87,7 +87,9 @@ async def test_a_budget_must_exist(catalog: Catalog) -> None:
     with pytest.raises(errors.UnknownTopic, match="topic 'endpoint': there is no topic 'tenant' to be its budget"):
         await catalog.create(below("tenant"))
     with pytest.raises(errors.UnknownTopic, match="'tenant'"):
-        await catalog.import_('[[topics]]\nname = "a"\nqps = 1\n[topics.options]\nbudget = "tenant"\n', "toml")
+        await catalog.put_many(
+            catalog_file.load('[[topics]]\nname = "a"\nqps = 1\n[topics.options]\nbudget = "tenant"\n', "toml")
+        )
     assert await catalog.list() == []
 
 
@@ -118,7 +120,7 @@ async def test_a_share_may_change_and_a_budget_may_not(catalog: Catalog) -> None
         with pytest.raises(errors.InvalidTopic, match="budget may not change from 'tenant'"):
             await catalog.update("endpoint", budget=budget)
     with pytest.raises(errors.InvalidTopic, match="budget may not change from 'tenant' to None"):
-        await catalog.import_('[[topics]]\nname = "endpoint"\nqps = 10\n', "toml")
+        await catalog.put_many(catalog_file.load('[[topics]]\nname = "endpoint"\nqps = 10\n', "toml"))
 
 
 async def test_a_budget_that_topics_name_cannot_be_deleted(catalog: Catalog) -> None:
@@ -133,11 +135,11 @@ async def test_a_budget_that_topics_name_cannot_be_deleted(catalog: Catalog) -> 
 
 async def test_an_export_with_budgets_can_be_imported(catalog: Catalog) -> None:
     await catalog.create_many([Topic("tenant", 100), below("tenant", "a", share=3), below("a", "b")])
-    text = await catalog.export("toml")
+    text = catalog_file.dump(await catalog.list(), "toml")
     other = Catalog(await Database.open("sqlite://"), "online", None)
     for _ in range(2):  # the second one changes nothing
-        await other.import_(text, "toml")
-        assert await other.export("toml") == text
+        await other.put_many(catalog_file.load(text, "toml"))
+        assert catalog_file.dump(await other.list(), "toml") == text
         assert [(topic.name, topic.shared_s) for topic in await other.list()] == [("a", 1), ("b", 0), ("tenant", 1)]
 
 
@@ -153,7 +155,7 @@ async def test_an_import_that_changes_a_budget_keeps_its_mark(catalog: Catalog, 
         name = "tenant"
         qps = 200
     """
-    endpoint, tenant = await catalog.import_(text, "toml")
+    endpoint, tenant = await catalog.put_many(catalog_file.load(text, "toml"))
     assert tenant.shared_s == SINCE_S
     assert tenant == await catalog.get("tenant")
     assert endpoint.timeline[-1].since_s == SINCE_S

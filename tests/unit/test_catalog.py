@@ -14,7 +14,7 @@ from emq import errors
 from emq.clock import SystemClock
 from emq.database import CATALOG, Database, tables
 from emq.storage.durability import Durability
-from emq.topics import model
+from emq.topics import catalog_file, changing, model
 from emq.topics.catalog import Catalog
 from emq.topics.model import State, Topic, TopicOptions
 from support import schemas
@@ -108,8 +108,10 @@ async def test_a_shrunk_topic_keeps_its_groups_until_they_are_retired(catalog: C
     assert (shrunk.active_groups, shrunk.groups) == (2, 4)
     grown = await catalog.update("shop", qps=150)
     assert (grown.active_groups, grown.groups) == (3, 4)
-    assert await catalog.retire("shop", shrunk) == grown, "decided on an old state of the topic"
-    retired = await catalog.retire("shop", grown)
+    assert await catalog.change("shop", changing.retired, expected=shrunk) == grown, (
+        "decided on an old state of the topic"
+    )
+    retired = await catalog.change("shop", changing.retired, expected=grown)
     assert (retired.active_groups, retired.groups) == (3, 3)
 
 
@@ -201,15 +203,15 @@ async def test_an_export_can_be_imported_elsewhere(catalog: Catalog, db: Databas
     options = TopicOptions(backoff_s=(1.5, 2.0), durability=Durability.FSYNCED, attributes={"url": "http://é"})
     await catalog.create_many([Topic("plain", 0.5), Topic("rich", 500, 100, ("a", "b"), State.PAUSED, options=options)])
     sandbox = Catalog(db, "sandbox", None)
-    text = await catalog.export(fmt)
-    imported = [model.settings_of(topic) for topic in await sandbox.import_(text, fmt)]
+    text = catalog_file.dump(await catalog.list(), fmt)
+    imported = [model.settings_of(topic) for topic in await sandbox.put_many(catalog_file.load(text, fmt))]
     assert imported == [model.settings_of(topic) for topic in await catalog.list()]
-    assert await sandbox.export(fmt) == text
+    assert catalog_file.dump(await sandbox.list(), fmt) == text
 
 
 async def test_an_import_updates_and_keeps_retired_groups_consumed(catalog: Catalog) -> None:
     await catalog.create(Topic("a", 200))
-    imported = await catalog.import_('[[topics]]\nname = "a"\nqps = 50', "toml")
+    imported = await catalog.put_many(catalog_file.load('[[topics]]\nname = "a"\nqps = 50', "toml"))
     assert [(t.active_groups, t.groups) for t in imported] == [(1, 4)]
 
 
@@ -237,7 +239,7 @@ async def test_an_import_with_a_mistake_writes_nothing_and_names_it(catalog: Cat
     await catalog.create(Topic("a", 1))
     before = await catalog.version()
     with pytest.raises(errors.InvalidTopic, match=error):
-        await catalog.import_(text, "toml")
+        await catalog.put_many(catalog_file.load(text, "toml"))
     assert await catalog.version() == before
 
 

@@ -12,6 +12,7 @@ from emq import errors
 from emq.database import Database
 from emq.storage import folds
 from emq.storage.slot_store import Fold
+from emq.topics import catalog_file
 from emq.topics.catalog import Catalog
 from emq.topics.model import Kind, Topic, TopicOptions
 
@@ -64,17 +65,17 @@ async def test_only_an_operator_lets_a_topic_bring_a_chunk(db: Database) -> None
     with pytest.raises(errors.UnknownTopic):
         await user.get("t")
     await operator.create(topic(LUA))
-    text = await user.export("toml")
+    text = catalog_file.dump(await user.list(), "toml")
     with pytest.raises(errors.InvalidTopic, match="lua_folds = true"):
         await user.update("t", fold_lua=LUA + " .. ''")
     with pytest.raises(errors.InvalidTopic, match="lua_folds = true"):
-        await user.import_(text.replace("older .. newer", "newer .. older"), "toml")
+        await user.put_many(catalog_file.load(text.replace("older .. newer", "newer .. older"), "toml"))
 
 
 async def test_a_topic_keeps_the_chunk_that_it_has(db: Database) -> None:
     user, operator = Catalog(db, "online", None), Catalog(db, "online", None, lua_folds=True)
     await operator.create(topic(LUA))
     assert (await user.update("t", qps=0.5)).qps == 0.5
-    await user.import_(await user.export("toml"), "toml")
+    await user.put_many(catalog_file.load(catalog_file.dump(await user.list(), "toml"), "toml"))
     assert (await user.create_many([topic(LUA)], exist_ok=True))[0].options.fold_lua == LUA
     await user.update("t", fold="latest", fold_lua="")

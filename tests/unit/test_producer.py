@@ -19,7 +19,9 @@ from emq.database import Database
 from emq.message import label, slot_id
 from emq.producer import Producer, doubtful_delays, router
 from emq.storage.log_store import Read, Trim
-from emq.topics.catalog import Catalog, Changes
+from emq.topics import changing
+from emq.topics.catalog import Catalog
+from emq.topics.catalog_rows import Changes
 from emq.topics.model import Kind, State, Topic
 from emq.trail.events import Doubted
 from support.recorded_trail import RecordedTrail
@@ -327,7 +329,7 @@ async def test_a_publish_to_a_retired_group_goes_to_one_that_is_left(r: Rig) -> 
     queues = [q for q in (await r.catalog.get("orders")).all_queues() if not q.startswith("orders/0/")]
     await r.store.log.trim([Trim(q, 100, None, seal=True) for q in queues])
     topic = await r.catalog.get("orders")
-    await r.catalog.retire("orders", topic)
+    await r.catalog.change("orders", changing.retired, expected=topic)
     await asyncio.gather(*(r.producer.publish("orders", b"late") for _ in range(20)))
     await r.producer.publish_many("orders", [b"late"] * 20)
     [(queue, found)] = (await stored(r, "orders")).items()
@@ -339,7 +341,7 @@ async def test_what_is_delayed_into_a_retired_group_is_placed_anew(r: Rig) -> No
     await r.topic("orders", 100, group_qps=10)
     await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
     await r.admin.update("orders", qps=10)
-    await r.catalog.retire("orders", await r.catalog.get("orders"))
+    await r.catalog.change("orders", changing.retired, expected=await r.catalog.get("orders"))
     ids = await asyncio.gather(*(r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(20)))
     assert {e.id for e in await r.store.lanes.waiting("orders/0")} == set(ids)
     lanes = await r.store.lanes.inspect([f"orders/{group}" for group in range(1, 10)])
@@ -350,7 +352,7 @@ async def test_what_cannot_be_taken_back_from_a_retired_group_is_not_said_to_be_
     await r.topic("orders", 100, group_qps=10)
     await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
     await r.admin.update("orders", qps=10)
-    await r.catalog.retire("orders", await r.catalog.get("orders"))
+    await r.catalog.change("orders", changing.retired, expected=await r.catalog.get("orders"))
 
     r.store.lanes.inject("settle", before=errors.StoreUnavailable("out of reach"), of=lambda _: True, times=None)
     publishes = (r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(10))
@@ -366,7 +368,7 @@ async def test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_o
         await r.topic("orders", 100, group_qps=10)
         await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
         await r.admin.update("orders", qps=10)
-        await r.catalog.retire("orders", await r.catalog.get("orders"))
+        await r.catalog.change("orders", changing.retired, expected=await r.catalog.get("orders"))
 
         async def database_goes() -> None:
             r.db.down = True

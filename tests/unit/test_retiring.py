@@ -176,10 +176,10 @@ async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatc
         topic = await shrunk(r)
         body = message.encode_retry(Message("late", b"x"))
 
-        real = r.catalog.retire
+        real = r.catalog.change
 
-        async def dropped(name: str, before: Topic) -> Topic:
-            after = await real(name, before)
+        async def dropped(name: str, changed: Callable[[Topic], Topic], **options: Any) -> Topic:
+            after = await real(name, changed, **options)
             await r.store.real.lanes.add([LaneAdd(LANE, "late", body, LATER_MS)])
             r.store.lanes.after["waiting"] = fails
             return after
@@ -187,7 +187,7 @@ async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatc
         async def fails() -> None:
             raise errors.StoreUnavailable("the store is away")
 
-        monkeypatch.setattr(r.catalog, "retire", dropped)
+        monkeypatch.setattr(r.catalog, "change", dropped)
         loop = retirement(r, r.store)
         with pytest.raises(errors.StoreUnavailable):
             await loop.retire(topic)

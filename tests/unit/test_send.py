@@ -393,11 +393,11 @@ async def test_a_time_to_live_that_is_refused_is_not_noted(r: Rig) -> None:
 async def test_a_time_to_live_refuses_no_neighbour_while_the_database_is_away(
     r: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(name: str) -> None:
+    async def away(*_: object) -> None:
         raise errors.DatabaseUnavailable("the database is away")
 
     await r.producer.refresh()
-    monkeypatch.setattr(r.catalog, "note_expiring", away)
+    monkeypatch.setattr(r.catalog, "change", away)
     sent = [Outgoing("log", b"%d" % i, ttl_s=5 if i == 2 else None) for i in range(4)]
     assert kinds(await r.producer.send(sent)) == [str] * 4
 

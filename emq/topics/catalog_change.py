@@ -1,0 +1,59 @@
+"""A change of the catalog, within one transaction."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from emq.topics import budgets, changing
+from emq.topics.catalog_rows import TopicRows
+from emq.topics.model import Topic
+
+
+class CatalogChange:
+    """A change takes the next version first: its row is the lock that keeps other writers out until the end.
+
+    A version is at least the time of day in seconds, since a layout's number is a catalog version, and stores keep
+    layouts in 32 bits.
+
+    Attributes:
+        rows: the rows of the transaction.
+        version: the catalog's version from this change on.
+    """
+
+    def __init__(self, rows: TopicRows, now_s: Callable[[], float]) -> None:
+        self.rows = rows
+        self._read_now_s = now_s
+        self.version = rows.next_version(int(now_s()))
+
+    @functools.cached_property
+    def now_s(self) -> float:
+        """The time of the change, read when the other writers are done."""
+        return self._read_now_s()
+
+    def begun(self, topics: Sequence[Topic], known: Mapping[str, Topic]) -> tuple[Sequence[Topic], Sequence[Topic]]:
+        """Return new topics with their first layouts and divisions, kept apart from deleted topics of the same names.
+
+        Also returns the budgets above them that change.
+
+        The database may have lost a former topic whose messages and queues still have layouts. These are lower than any
+        new version, since a version is at least the time of day and grows with each layout.
+
+        Args:
+            topics: to be created.
+            known: topics that this change has changed already, by name.
+        """
+        buried = self.rows.buried(topic.name for topic in topics)
+        above = self.rows.budgets_above(topics)
+        timely = buried or above or any(t.options.budget or t.qps < 1 for t in topics)
+        now_s = self.now_s if timely else 0.0
+        new = [t if t.is_sorted else msgspec.structs.replace(t, layout=self.version) for t in topics]
+        new = [changing.again(t, self.version, buried[t.name], now_s) if t.name in buried else t for t in new]
+        new, named = budgets.begun(new, {**above, **known}, now_s)
+        return [changing.created(topic, now_s) for topic in new], named
+
+    def save(self, topics: Iterable[Topic]) -> None:
+        """Write topics; raises as `TopicRows.save`."""
+        self.rows.save(self.version, topics)
