@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import secrets
 import socket
@@ -12,15 +13,17 @@ from collections.abc import AsyncIterator, Callable, Iterable, KeysView, Mapping
 from typing import Protocol
 
 from emq import errors
-from emq.allocation import published_plan, records
+from emq.allocation import other_members, published_plan, records
 from emq.allocation.announcement import Announcement
 from emq.allocation.fenced_groups import MAX_NAMED_BYTES, FencedGroups, named, size_of
 from emq.allocation.handoff import Handoff
 from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
-from emq.allocation.membership import Assignment, PlanInForce, Seat
+from emq.allocation.membership import Assignment, AssignmentStream, PlanInForce, Seat
+from emq.allocation.other_members import OtherMembers
 from emq.allocation.plan.units import NO_UNITS, Units
-from emq.allocation.records import Entry, Former, Pointer, Record, Running
+from emq.allocation.published_plan import OwnList
+from emq.allocation.records import Former, Record, Running
 from emq.allocation.tree import protocol
 from emq.database import levels
 from emq.loops.guard import Guard
@@ -35,11 +38,6 @@ FOREIGN_S = 10.0
 
 MAX_PATTERN_BYTES = 50_000
 """Most bytes of topic patterns that a host announces; a host with more counts as having a handler for every topic."""
-
-CLOSE_S = 0.02
-"""Difference of two clocks, in seconds, below which they count as equal; a network hides smaller ones."""
-
-MAX_SKEW_WAIT_S = 5.0
 
 
 class Reachable(Protocol):
@@ -103,12 +101,11 @@ class ClusterMembership:
         self._leader = Leader(seat, debounce_first=debounce_first, database_away_s=away_s)
         self._handoff = Handoff()
         self._changed = asyncio.Event()
-        self._assigned = asyncio.Event()
-        self._current: Assignment | None = None
+        self._others = OtherMembers(seat.tree, self._paths, seat.host, self._changed.set)
+        self._stream = AssignmentStream()
         self._groups: Mapping[str, int] | None = None
         self._record: Record | None = None
-        self._pointer: Pointer | None = None
-        self._entries: dict[str, Entry] = {}
+        self._list = OwnList(seat.tree, self._paths, seat.environment, seat.host)
         self._incarnation = ""
         self._era = 0
         self._leaving = False
@@ -116,7 +113,6 @@ class ClusterMembership:
         self._offered: Mapping[str, float] = {}
         self._fenced = FencedGroups()
         self._tasks: list[asyncio.Task[None]] = []
-        self._broken: BaseException | None = None
         self.guard = Guard()
 
     @property
@@ -157,13 +153,7 @@ class ClusterMembership:
         loops = {"membership": self._follow, "heartbeat": self._heartbeat.beat, "leader": self._leader.lead}
         self._tasks = self.guard.start(loops)
         for task in self._tasks:
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """A loop broke for good: let `assignments` raise its error, so that the host ends."""
-        if not task.cancelled():
-            self._broken = task.exception()
-            self._assigned.set()
+            task.add_done_callback(self._stream.end)
 
     async def offer(self, quotas: Mapping[str, float], catalog: int = 0, units: Units = NO_UNITS) -> None:
         gone = [group for group in self._offered if group not in quotas]
@@ -175,15 +165,7 @@ class ClusterMembership:
         self._leader.offer(quotas, catalog, units)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        told: Assignment | None = None
-        while True:
-            if self._broken is not None:
-                raise self._broken
-            if self._current is None or self._current is told:
-                self._assigned.clear()
-                await self._assigned.wait()
-                continue
-            told = self._current
+        async for told in self._stream.tell():
             self._handoff.taken(told.groups)
             yield told
 
@@ -223,21 +205,13 @@ class ClusterMembership:
         with contextlib.suppress(TimeoutError, errors.ClusterUnavailable, errors.ForeignTree):
             async with asyncio.timeout(timeout_s):
                 while not self._handoff.is_empty and self._incarnation:
-                    if await self._tree.children(self._paths.running) == [self.host]:
+                    if not await self._others.exist():
                         return
                     await asyncio.sleep(0.05)
-                await self._linger()
-
-    async def _linger(self) -> None:
-        """Stay until the last second in which this host started messages is over by the others' clocks.
-
-        The others wait for the end of that second only while they can read this host's node; see `_has_released`.
-        """
-        names = set(await self._tree.children(self._paths.running))
-        others = (await self._read_members(names)).values()
-        behind_s = max((self._heartbeat.ahead_s - other.ahead_s for other in others), default=0.0)
-        if behind_s > CLOSE_S:
-            await asyncio.sleep(min(behind_s + CLOSE_S, MAX_SKEW_WAIT_S))
+                # Stay until the last second in which this host started messages is over by the others' clocks. They
+                # wait for its end only while they can read this host's node; see `other_members.release_s`.
+                others = await self._others.read([records.EVERYBODY])
+                await asyncio.sleep(other_members.behind_s(self._heartbeat.ahead_s, others))
 
     async def leave(self) -> None:
         for task in self._tasks:
@@ -268,7 +242,7 @@ class ClusterMembership:
         self._incarnation = ""
         self._era += 1
         self._handoff.reset()
-        self._pointer, self._entries = None, {}
+        self._list.forget()
         self._fenced.clear()
         self._assign({})
 
@@ -278,16 +252,14 @@ class ClusterMembership:
         incarnation, session = secrets.token_hex(6), self._tree.session
         # Create the lease's node first: a member that sees this host running may rely on its heartbeats.
         await self._heartbeat.begin(incarnation)
-        machine, pid, now = socket.gethostname(), os.getpid(), self._clock.now()
-        serves = self._patterns()
         running = Running(
             incarnation,
-            machine,
-            pid,
+            socket.gethostname(),
+            os.getpid(),
             self._weight,
-            now,
+            self._clock.now(),
             leaving=self._leaving,
-            serves=serves,
+            serves=_named_patterns(self._serves()),
             level=levels.LEVEL,
         )
         if not await self._announcement.make(running):
@@ -333,7 +305,7 @@ class ClusterMembership:
         era = self._era
         record = await published_plan.read_record(self._tree, self._paths, self._environment, self._changed.set)
         if record is not None and record.generation != self._handoff.generation:
-            entries = await self._read_entries(record)
+            entries = await self._list.read(record, self._incarnation)
             if entries is None or era != self._era:
                 self._changed.set()
                 return
@@ -345,63 +317,34 @@ class ClusterMembership:
             self._fenced.keep(entries)
             await asyncio.sleep(0)
         if self._record is not None:
-            members = await self._read_members(self._handoff.awaited())
+            members = await self._others.read(self._handoff.awaited())
             if era != self._era:
                 return
-            now = self._clock.now()
-            self._assign(self._handoff.free(lambda former, group: self._has_released(former, group, members, now)))
+            self._assign(self._free(members))
         await self._publish()
 
-    async def _read_entries(self, record: Record) -> dict[str, Entry] | None:
-        """Return this host's groups; None if another plan came into force meanwhile."""
-        pointer = record.lists.get(self.host)
-        if pointer is None or pointer.incarnation != self._incarnation:
-            return {}
-        if pointer != self._pointer:
-            entries = await published_plan.read_list(self._tree, self._paths, self.host, pointer)
-            if entries is None:
-                again = await published_plan.read_record(self._tree, self._paths, self._environment)
-                if again is not None and again.generation != record.generation:
-                    return None
-                raise published_plan.gone(self._paths, self.host)
-            self._entries, self._pointer = entries, pointer
-        return self._entries
+    def _free(self, members: Mapping[str, Running]) -> dict[str, int]:
+        """Return the groups that this host may have now; look again when the next one is free."""
+        now_s, next_s = self._clock.now(), math.inf
 
-    async def _read_members(self, names: set[str]) -> dict[str, Running]:
-        if records.EVERYBODY in names:
-            names = set(await self._tree.children(self._paths.running, self._changed.set))
-        names.discard(self.host)
-        paths = [self._paths.host(name) for name in sorted(names)]
-        nodes = await asyncio.gather(*(self._tree.read(path, self._changed.set) for path in paths))
-        return {
-            path.rpartition("/")[2]: records.decode(node.data, Running, path)
-            for path, node in zip(paths, nodes, strict=True)
-            if node is not None
-        }
+        def is_free(former: Former, group: str) -> bool:
+            nonlocal next_s
+            if wait_s := other_members.release_s(former, group, members, now_s):
+                next_s = min(next_s, wait_s)
+            return not wait_s
 
-    def _has_released(self, former: Former, group: str, members: Mapping[str, Running], now: float) -> bool:
-        if former.host == records.EVERYBODY:
-            return all(m.has_let_go(group, former.generation) for m in members.values())
-        member = members.get(former.host)
-        if member is None or member.incarnation != former.incarnation:
-            return True
-        if not member.has_let_go(group, former.generation):
-            return False
-        # The former owner's last second, by its clock, must be over by ours, or both hosts would use that second.
-        ahead_s = member.released_s - now
-        if 0 < ahead_s < MAX_SKEW_WAIT_S:
-            asyncio.get_running_loop().call_later(ahead_s, self._changed.set)
-            return False
-        return True
+        groups = self._handoff.free(is_free)
+        if next_s < math.inf:
+            asyncio.get_running_loop().call_later(next_s, self._changed.set)
+        return groups
 
     def _assign(self, groups: dict[str, int]) -> None:
-        catalog = self._record.catalog if self._record is not None else 0
-        if self._current is not None and groups is self._groups and self._current[1:] == (self._era, catalog):
+        catalog, current = self._record.catalog if self._record is not None else 0, self._stream.current
+        if current is not None and groups is self._groups and current[1:] == (self._era, catalog):
             return  # as nearly always; a comparison would look at each group
         self._groups, assignment = groups, Assignment(groups, self._era, catalog)
-        if assignment != self._current:
-            self._current = assignment
-            self._assigned.set()
+        if assignment != current:
+            self._stream.assign(assignment)
 
     async def _publish(self) -> None:
         """Announce how far this host has followed the plan, if anything changed."""
@@ -412,16 +355,16 @@ class ClusterMembership:
             "fenced": named(self._fenced.due(self._clock.now())),
             "ahead_s": self._heartbeat.ahead_s,
             "trouble": "" if self._database is None else self._database.unreachable or "",
-            "serves": self._patterns(),
+            "serves": _named_patterns(self._serves()),
         }
         if size_of(draining) <= MAX_NAMED_BYTES:  # else say no more than before
             changes |= {"generation": self._handoff.generation, "draining": tuple(sorted(draining))}
         if not await self._announcement.say(**changes):
             self._changed.set()
 
-    def _patterns(self) -> tuple[str, ...] | None:
-        """Return the patterns of the topics with a handler here; None for all topics, or too many patterns to name."""
-        patterns = self._serves()
-        if patterns is None or "*" in patterns or sum(map(len, patterns)) > MAX_PATTERN_BYTES:
-            return None
-        return tuple(sorted(patterns))
+
+def _named_patterns(patterns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the patterns to announce; None for all topics, or too many patterns to name."""
+    if patterns is None or "*" in patterns or sum(map(len, patterns)) > MAX_PATTERN_BYTES:
+        return None
+    return tuple(sorted(patterns))

@@ -50,6 +50,42 @@ class Assignment(NamedTuple):
     catalog: int = 0
 
 
+class AssignmentStream:
+    """A member's assignments: the current one, and who waits for the next.
+
+    Attributes:
+        current: None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.current: Assignment | None = None
+        self._changed = asyncio.Event()
+        self._error: BaseException | None = None
+
+    def assign(self, assignment: Assignment) -> None:
+        self.current = assignment
+        self._changed.set()
+
+    def end(self, task: asyncio.Task[None]) -> None:
+        """Have the reader raise the error of a loop that broke for good, so that the host ends."""
+        if not task.cancelled():
+            self._error = task.exception()
+            self._changed.set()
+
+    async def tell(self) -> AsyncIterator[Assignment]:
+        """Yield the current assignment, then each new one that is not out of date when the reader asks."""
+        told: Assignment | None = None
+        while True:
+            if self._error is not None:
+                raise self._error
+            if self.current is None or self.current is told:
+                self._changed.clear()
+                await self._changed.wait()
+            else:
+                told = self.current
+                yield told
+
+
 class PlanInForce(NamedTuple):
     """Attributes:
     version: number of the plan; grows with each plan.
@@ -193,7 +229,7 @@ class LocalCluster:
                     changed.add(target[group])
         finally:  # the losing members must hear of the loss even when the database gives no epoch
             for host in changed:
-                self._members[host].assign(Assignment(dict(self._owned[host])))
+                self._members[host].stream.assign(Assignment(dict(self._owned[host])))
 
 
 class LocalMembership:
@@ -201,6 +237,7 @@ class LocalMembership:
 
     Attributes:
         seen: groups that the member was told of and has not released.
+        stream: where the cluster puts the member's assignments.
     """
 
     def __init__(self, cluster: LocalCluster, host: str) -> None:
@@ -208,9 +245,7 @@ class LocalMembership:
         self.lease = Lease()
         self.seen: set[str] = set()
         self._cluster = cluster
-        self._current = Assignment({})
-        self._changed = asyncio.Event()
-        self._is_assigned = False
+        self.stream = AssignmentStream()
 
     @property
     def plan(self) -> PlanInForce | None:
@@ -221,7 +256,7 @@ class LocalMembership:
         return self._cluster.leader == self.host
 
     def given(self) -> KeysView[str]:
-        return self._current.groups.keys()
+        return ({} if self.stream.current is None else self.stream.current.groups).keys()
 
     async def join(self) -> None:
         await self._cluster.change(joining=self)
@@ -230,12 +265,7 @@ class LocalMembership:
         await self._cluster.change(quotas=quotas, units=units)
 
     async def assignments(self) -> AsyncIterator[Assignment]:
-        told: Assignment | None = None
-        while True:
-            if not self._is_assigned or self._current is told:
-                await self._changed.wait()
-            self._changed.clear()
-            told = self._current
+        async for told in self.stream.tell():
             self.seen.update(told.groups)
             yield told
 
@@ -252,7 +282,3 @@ class LocalMembership:
 
     async def leave(self) -> None:
         await self._cluster.change(leaving=self)
-
-    def assign(self, assignment: Assignment) -> None:
-        self._current, self._is_assigned = assignment, True
-        self._changed.set()

@@ -32,6 +32,45 @@ def record_of(node: Node | None, paths: Paths, environment: str) -> Record | Non
     return record
 
 
+class OwnList:
+    """A host's list of groups in the plan in force; read again only when the plan names another list."""
+
+    def __init__(self, tree: Tree, paths: Paths, environment: str, host: str) -> None:
+        self._tree = tree
+        self._paths = paths
+        self._environment = environment
+        self._host = host
+        self._pointer: Pointer | None = None
+        self._entries: dict[str, Entry] = {}
+
+    async def read(self, record: Record, incarnation: str) -> dict[str, Entry] | None:
+        """Return the host's groups; None if another plan came into force meanwhile.
+
+        Args:
+            record: the plan in force.
+            incarnation: of the host; a list for another one is not its own.
+
+        Raises:
+            ForeignTree: the list is missing or damaged.
+        """
+        pointer = record.lists.get(self._host)
+        if pointer is None or pointer.incarnation != incarnation:
+            return {}
+        if pointer != self._pointer:
+            entries = await read_list(self._tree, self._paths, self._host, pointer)
+            if entries is None:
+                again = await read_record(self._tree, self._paths, self._environment)
+                if again is not None and again.generation != record.generation:
+                    return None
+                raise gone(self._paths, self._host)
+            self._entries, self._pointer = entries, pointer
+        return self._entries
+
+    def forget(self) -> None:
+        """Read the list again next time."""
+        self._pointer, self._entries = None, {}
+
+
 async def read_list(tree: Tree, paths: Paths, host: str, pointer: Pointer) -> dict[str, Entry] | None:
     """Return a host's groups; None if a node of its list is missing, because another plan came into force."""
     names = [paths.list(host, pointer.generation, chunk) for chunk in range(pointer.chunks)]

@@ -190,9 +190,9 @@ MUTANTS = (
         "last-second-is-counted-twice",
         "Q",
         "a host whose clock is behind takes a group in the second that its former owner has used",
-        "emq/allocation/member.py",
-        "if 0 < ahead_s < MAX_SKEW_WAIT_S:",
-        "if False:",
+        "emq/allocation/other_members.py",
+        "return ahead_s if 0 < ahead_s < MAX_SKEW_WAIT_S else 0.0",
+        "return 0.0",
         "tests/unit/test_cluster_takeovers.py::"
         "test_a_group_is_taken_when_the_last_second_of_its_former_owner_is_over_by_both_clocks",
     ),
