@@ -47,7 +47,7 @@ class Outage:
         original = Database.run
 
         async def run(database: Database, fn: Callable, **options: object) -> object:
-            if self.on and database is tree._database:
+            if self.on and database is tree._session.database:
                 raise errors.DatabaseUnavailable("away")
             return await original(database, fn, **options)  # type: ignore[arg-type]
 
@@ -118,10 +118,10 @@ async def test_an_error_that_nobody_expects_ends_no_session(
     session, breaks = tree.session, [RuntimeError("nobody expected this")]
     real = tree._look
 
-    async def look(database: Database) -> None:
+    async def look() -> None:
         if breaks:
             raise breaks.pop()
-        await real(database)
+        await real()
 
     monkeypatch.setattr(tree, "_look", look)
     await until(lambda: SessionState.SUSPENDED in states)

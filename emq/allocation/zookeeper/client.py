@@ -14,12 +14,12 @@ from kazoo.protocol.states import EventType
 from emq import errors
 from emq.allocation.tree import protocol as tree
 from emq.allocation.tree.protocol import Node, OnChange, SessionState
+from emq.allocation.tree.watches import Aspect, Watches
 from emq.allocation.zookeeper.cluster_url import Address
 from emq.allocation.zookeeper.kazoo_client import Access
 from emq.allocation.zookeeper.session import Session
 
 _AGAIN_S = 0.1
-Kind = Literal["node", "children"]
 
 
 class ZooKeeperTree:
@@ -42,7 +42,7 @@ class ZooKeeperTree:
         self._session = Session(address, access, timeout_s, self._session_changed)
         self._on_session: Callable[[SessionState], None] = lambda state: None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._watching: dict[tuple[str, Kind], dict[OnChange, None]] = {}
+        self._watches = Watches()
 
     async def open(self, on_session: Callable[[SessionState], None]) -> None:
         self._on_session = on_session
@@ -99,7 +99,7 @@ class ZooKeeperTree:
     async def close(self) -> None:
         await self._session.close()
         self.session = 0
-        self._watching.clear()
+        self._watches.clear()
 
     # -------------------------------------------------------------------------------------------------- nodes
 
@@ -146,32 +146,26 @@ class ZooKeeperTree:
 
     # ------------------------------------------------------------------------------------------------ watches
 
-    def _watch(self, full: str, kind: Kind, on_change: OnChange | None) -> _Watch | None:
+    def _watch(self, full: str, kind: Literal["node", "children"], on_change: OnChange | None) -> _Watch | None:
         """Register `on_change` before the read: kazoo may report a change before it delivers the read's reply."""
         if on_change is None:
             return None
-        self._watching.setdefault((full, kind), {})[on_change] = None
-        return _Watch(self, full, kind)
+        aspect = Aspect(full, kind)
+        self._watches.add(aspect, on_change)
+        return _Watch(self, aspect)
 
-    def tell(self, full: str, kind: Kind) -> None:
-        """Report a change at `full` to the loop. A thread of kazoo calls this."""
+    def tell(self, aspect: Aspect) -> None:
+        """Report a change to the loop. A thread of kazoo calls this."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
-                self._loop.call_soon_threadsafe(self._changed, full, kind)
-
-    def _changed(self, full: str, kind: Kind) -> None:
-        for on_change in self._watching.pop((full, kind), ()):
-            on_change()
+                self._loop.call_soon_threadsafe(self._watches.call, aspect)
 
     def _session_changed(self, state: SessionState) -> None:
         self.session, self.timeout_s = self._session.id, self._session.timeout_s
         self._on_session(state)
         if state is SessionState.CONNECTED:
             # kazoo forgot its watches with the connection, and reported no change meanwhile.
-            missed, self._watching = self._watching, {}
-            for watching in missed.values():
-                for on_change in watching:
-                    on_change()
+            self._watches.call_all()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +173,8 @@ class _Watch:
     """The function that kazoo calls at a change. kazoo keeps equal watches once, so repeated reads add none."""
 
     tree: ZooKeeperTree
-    full: str
-    kind: Kind
+    aspect: Aspect
 
     def __call__(self, event: Any) -> None:
         if event.type != EventType.NONE:  # NONE: the connection broke; the next connection calls the outstanding ones
-            self.tree.tell(self.full, self.kind)
+            self.tree.tell(self.aspect)

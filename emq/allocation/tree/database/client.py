@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
-
-import sqlalchemy as sa
+from collections.abc import Callable
 
 from emq import errors
-from emq.allocation.tree.database import nodes, sessions
-from emq.allocation.tree.database.nodes import Aspect, SessionGone
+from emq.allocation.tree.database import nodes
+from emq.allocation.tree.database.nodes import SessionGone
+from emq.allocation.tree.database.session import RENEWALS, RETRY_S, Session
 from emq.allocation.tree.protocol import Node, OnChange, SessionState, check, split
-from emq.database import Database
-from emq.storage.durability import Durability
+from emq.allocation.tree.watches import Aspect, Watches
 
 log = logging.getLogger(__name__)
 
@@ -33,38 +29,12 @@ LOOK_SOON_S = 0.05
 """Seconds between two looks within `STIR_S` after a watched node has changed, since more changes are likely."""
 STIR_S = 3.0
 
-RENEWALS = 6
-"""Number of renewals of the session in one time-out. Any other write renews the session, too."""
-
-PATIENCE = 1 / 3
-"""Share of the time-out that one query may take; after that, the database counts as out of reach."""
-
-RETRY_S = 0.5
-COMPLAIN_EVERY_S = 30.0
-CLOSE_S = 2.0
-
-T = TypeVar("T")
-
-
-class _Watch:
-    """A watch of one node.
-
-    Attributes:
-        number: the number of the node's last change when the client read the node.
-        functions: the functions to call at the next change.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.functions: dict[OnChange, None] = {}
-
 
 class DatabaseTree:
     """A client with a session of its own; see `emq.allocation.tree.protocol.Tree`.
 
-    The client has a connection of its own, so that no long statement of the host holds up a heartbeat. A connected
-    client asks again and again for the number of the tree's last change. If the number has grown, the same transaction
-    reads the numbers of the watched nodes. The client looks at its own changes at once.
+    A connected client asks again and again for the number of the tree's last change. If the number has grown, the same
+    transaction reads the numbers of the watched nodes. The client looks at its own changes at once.
 
     A session of a process that has ended on this machine ends as soon as another session begins here. All other
     sessions end by the rule of `sessions.Watchman`.
@@ -81,30 +51,19 @@ class DatabaseTree:
         self.timeout_s = timeout_s
         self._url = url
         self._create = create
-        self._database: Database | None = None
+        self._kick = asyncio.Event()
+        self._session = Session(timeout_s, self._session_changed, self._kick.set)
         self._on_session: Callable[[SessionState], None] = lambda state: None
-        self._state: SessionState | None = None
-        self._watching: dict[Aspect, _Watch] = {}
-        self._watchman = sessions.Watchman()
+        self._watches = Watches()
         self._number: int | None = None
         self._anew = False
         self._alone = False
-        self._renewed_s = 0.0
         self._stirred_s = float("-inf")
-        self._kick = asyncio.Event()
-        self._complained_s = float("-inf")
         self._looking: asyncio.Task[None] | None = None
 
     async def open(self, on_session: Callable[[SessionState], None]) -> None:
         self._on_session = on_session
-        while self._database is None:
-            try:
-                self._database = await Database.open(self._url, create=self._create)
-            except errors.NoDatabase:
-                raise
-            except errors.DatabaseUnavailable as exc:
-                self._complain(exc)
-                await asyncio.sleep(RETRY_S)
+        await self._session.open(self._url, self._create)
         while not self.session:
             await self._try_to_look()
             if not self.session:
@@ -113,34 +72,32 @@ class DatabaseTree:
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         check(path, data)
-        session = self.session
-        made = await self._change(
-            lambda c: nodes.create(c, session, path, data, ephemeral=ephemeral, sequence=sequence), data
+        made = await self._session.change(
+            lambda c, session: nodes.create(c, session, path, data, ephemeral=ephemeral, sequence=sequence), data
         )
-        self._changed_here(made)
+        if Aspect(made, "node") in self._watches or Aspect(split(made)[0], "children") in self._watches:
+            self._kick.set()
         return made
 
     async def read(self, path: str, on_change: OnChange | None = None) -> Node | None:
-        node, number = await self._ask(lambda c: nodes.read(c, path))
-        self._watch((path, "node"), number, on_change)
+        node, number = await self._session.ask(lambda c: nodes.read(c, path))
+        self._watch(Aspect(path, "node"), number, on_change)
         return node
 
     async def children(self, path: str, on_change: OnChange | None = None) -> list[str]:
-        names, number = await self._ask(lambda c: nodes.children(c, path))
-        self._watch((path, "children"), number, on_change)
+        names, number = await self._session.ask(lambda c: nodes.children(c, path))
+        self._watch(Aspect(path, "children"), number, on_change)
         return names
 
     async def write(self, path: str, data: bytes, version: int) -> int:
         check(path, data)
-        session = self.session
-        written = await self._change(lambda c: nodes.write(c, session, path, data, version), data)
-        if (path, "node") in self._watching:
+        written = await self._session.change(lambda c, session: nodes.write(c, session, path, data, version), data)
+        if Aspect(path, "node") in self._watches:
             self._kick.set()
         return written
 
     async def delete(self, path: str) -> None:
-        session = self.session
-        await self._change(lambda c: nodes.delete(c, session, path), b"")
+        await self._session.change(lambda c, session: nodes.delete(c, session, path))
         self._kick.set()
 
     async def close(self) -> None:
@@ -148,51 +105,9 @@ class DatabaseTree:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
             self._looking = None
-        self._state = None
-        self._watching.clear()
-        session, self.session = self.session, 0
-        database, self._database = self._database, None
-        if database is None:
-            return
-        if session:
-            with contextlib.suppress(errors.DatabaseUnavailable, TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
-                    await database.run(lambda c: nodes.end(c, session), durability=Durability.ACCEPTED)
-        # If the database does not answer now, its threads end when it answers again.
-        await asyncio.wait({asyncio.create_task(database.close())}, timeout=CLOSE_S)
-
-    # -------------------------------------------------------------------------------------------------- questions
-
-    async def _change(self, fn: Callable[[sa.Connection], T], data: bytes) -> T:
-        """Make a change in the name of this session. A node without data need not survive a crash of the server."""
-        started_s = time.monotonic()
-        result = await self._ask(fn, read_only=False, durability=None if data else Durability.ACCEPTED)
-        self._renewed_s = started_s
-        return result
-
-    async def _ask(
-        self, fn: Callable[[sa.Connection], T], *, read_only: bool = True, durability: Durability | None = None
-    ) -> T:
-        if self._database is None or self._state is not SessionState.CONNECTED:
-            raise errors.ClusterUnavailable("the database in which hosts meet is out of reach; try again later")
-        try:
-            return await self._run(self._database, fn, read_only=read_only, durability=durability)
-        except errors.DatabaseUnavailable as exc:
-            self._kick.set()
-            raise errors.ClusterUnavailable(f"hosts meet in the database: {exc}; it may have happened") from exc
-        except SessionGone as exc:
-            self._kick.set()
-            raise errors.ClusterUnavailable(f"{exc}; another session begins") from exc
-
-    async def _run(self, database: Database, fn: Callable[[sa.Connection], T], **options: Any) -> T:
-        patience_s = self.timeout_s * PATIENCE
-        try:
-            async with asyncio.timeout(patience_s):
-                return await database.run(fn, deadline_s=patience_s, **options)
-        except TimeoutError:
-            raise errors.DatabaseUnavailable(f"{database.shown} did not answer within {patience_s:.1f} s") from None
-
-    # --------------------------------------------------------------------------------------------------- looking
+        self._watches.clear()
+        self.session = 0
+        await self._session.close()
 
     async def _look_on(self) -> None:
         while True:
@@ -205,111 +120,51 @@ class DatabaseTree:
             await self._try_to_look()
 
     async def _try_to_look(self) -> None:
-        assert self._database is not None
         try:
-            await self._look(self._database)
+            await self._look()
         except errors.DatabaseUnavailable as exc:
-            self._suspended(exc)
-            await asyncio.sleep(RETRY_S)
+            await self._interrupted(exc)
         except SessionGone:
-            self._lose()
+            self._session.lose()
+            self._kick.set()
         except Exception as exc:  # this loop must go on: without it, the session ends and nobody hears of it
             log.exception("the look at the database in which hosts meet broke; it looks again")
-            self._suspended(exc)
-            await asyncio.sleep(RETRY_S)
+            await self._interrupted(exc)
 
-    def _suspended(self, exc: Exception) -> None:
+    async def _interrupted(self, exc: Exception) -> None:
         self._anew = True
-        if self._state is SessionState.CONNECTED:
-            self._enter(SessionState.SUSPENDED)
-        self._complain(exc)
+        self._session.suspend(exc)
+        await asyncio.sleep(RETRY_S)
 
-    async def _look(self, database: Database) -> None:
+    async def _look(self) -> None:
         """Renew the session, call the functions that watch a changed node, and end the sessions that are over."""
-        if not self.session:
-            await self._begin(database)
-        session, now_s = self.session, time.monotonic()
-        if self._state is not SessionState.CONNECTED or now_s - self._renewed_s > self.timeout_s / RENEWALS:
-            await self._run(database, lambda c: nodes.renew(c, session), durability=Durability.ACCEPTED)
-            self._renewed_s = now_s
-        if self._state is not SessionState.CONNECTED:
-            self._connected()
-        number, watched = None if self._anew else self._number, dict(self._watching)
+        await self._session.renew()
+        session = self._session.id
+        number, watched = None if self._anew else self._number, self._watches.now()
         self._anew = False
-        paths = {path for path, _ in watched}
-        glance = await self._run(database, lambda c: nodes.glance(c, number, paths), read_only=True)
+        paths = {aspect.path for aspect in watched}
+        glance = await self._session.run(lambda c: nodes.glance(c, number, paths), read_only=True)
         self._number = glance.number
         if session not in {sighting.id for sighting in glance.sessions}:
             raise SessionGone(f"session {session} has ended")
         self._alone = len(glance.sessions) == 1
-        if glance.numbers is not None:
-            self._compare(watched, glance.numbers)
-        for over in self._watchman.over(glance.sessions, time.monotonic()):
-            if over.id != session:
-                log.info("session %d was silent for %g s and has ended", over.id, over.timeout_ms / 1000)
-                await self._run(database, functools.partial(nodes.end, session=over.id, beat=over.beat))
-                self._kick.set()
-
-    async def _begin(self, database: Database) -> None:
-        process, timeout_s = sessions.this_process(), self.timeout_s
-
-        def begin(connection: sa.Connection) -> int:
-            session = nodes.begin(connection, timeout_s, process)
-            for other, of in nodes.processes(connection):
-                if other != session and sessions.is_gone(of):
-                    nodes.end(connection, other)
-            return session
-
-        self._renewed_s = time.monotonic()
-        self.session = await self._run(database, begin, durability=Durability.ACCEPTED)
-
-    def _compare(self, watched: Mapping[Aspect, _Watch], found: Mapping[str, tuple[int, int]]) -> None:
         for aspect, watch in watched.items():
-            if nodes.seen(found, aspect) != watch.number and self._watching.get(aspect) is watch:
-                self._call(aspect)
+            numbers = glance.numbers
+            if numbers is None or nodes.seen(numbers, aspect) == watch.number:
+                continue
+            if self._watches.call(aspect, watch):
                 self._stirred_s = time.monotonic()
-
-    # ---------------------------------------------------------------------------------------- session and watches
-
-    def _connected(self) -> None:
-        if self._complained_s > float("-inf"):
-            log.info("the database in which hosts meet answers again")
-            self._complained_s = float("-inf")
-        self._enter(SessionState.CONNECTED)
-        for aspect in list(self._watching):
-            self._call(aspect)
-
-    def _lose(self) -> None:
-        self.session = 0
-        self._enter(SessionState.LOST)
-        self._kick.set()
-
-    def _enter(self, state: SessionState) -> None:
-        self._state = state
-        self._on_session(state)
-
-    def _watch(self, aspect: Aspect, number: int, on_change: OnChange | None) -> None:
-        if on_change is None:
-            return
-        watch = self._watching.get(aspect)
-        if watch is None:
-            watch = self._watching[aspect] = _Watch(number)
-        # The last look may have compared a change from before this watch, so the next look compares once more.
-        watch.number = min(watch.number, number)
-        watch.functions[on_change] = None
-        self._anew = True
-
-    def _changed_here(self, path: str) -> None:
-        """Look at once, if this client watches the node or the children of its parent."""
-        if (path, "node") in self._watching or (split(path)[0], "children") in self._watching:
+        if await self._session.end_silent(glance.sessions):
             self._kick.set()
 
-    def _call(self, aspect: Aspect) -> None:
-        for on_change in self._watching.pop(aspect).functions:
-            on_change()
+    def _session_changed(self, state: SessionState) -> None:
+        self.session = self._session.id
+        self._on_session(state)
+        if state is SessionState.CONNECTED:
+            self._watches.call_all()
 
-    def _complain(self, exc: Exception) -> None:
-        now_s = time.monotonic()
-        if now_s - self._complained_s > COMPLAIN_EVERY_S:
-            self._complained_s = now_s
-            log.warning("%s; hosts meet in this database, trying again", exc)
+    def _watch(self, aspect: Aspect, number: int, on_change: OnChange | None) -> None:
+        if on_change is not None:
+            self._watches.add(aspect, on_change, number)
+            # The last look may have compared a change from before this watch, so the next look compares once more.
+            self._anew = True

@@ -11,17 +11,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from emq import errors
 from emq.allocation.tree.protocol import Conflict, Node, NodeExists, NodeMissing, split
+from emq.allocation.tree.watches import Aspect
 from emq.database import statements, tables
-
-Kind = Literal["node", "children"]
-Aspect = tuple[str, Kind]
-"""The part of a node that a client watches: the node's path, and either the node itself or its list of children."""
 
 MISSING = 0
 """Number of the last change of a node that does not exist."""
@@ -137,7 +134,7 @@ def numbers(connection: sa.Connection, paths: Iterable[str]) -> dict[str, tuple[
 
 def seen(found: Mapping[str, tuple[int, int]], aspect: Aspect) -> int:
     """Return the number of the last change of a watched part of a node."""
-    return found.get(aspect[0], (MISSING, MISSING))[0 if aspect[1] == "node" else 1]
+    return found.get(aspect.path, (MISSING, MISSING))[0 if aspect.of == "node" else 1]
 
 
 # --------------------------------------------------------------------------------------------------------------- nodes

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from emq.allocation.tree.memory.nodes import Aspect
+from emq.allocation.tree.watches import Aspect
 
 
 class Client(Protocol):

@@ -5,16 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
 
 from emq.allocation.tree.protocol import Conflict, Node, NodeExists, NodeMissing, check, join, split
-
-
-class Aspect(NamedTuple):
-    """The part of a node that a client watches: the node itself, or its list of children."""
-
-    path: str
-    of: Literal["node", "children"]
+from emq.allocation.tree.watches import Aspect
 
 
 @dataclass(eq=False)

@@ -7,10 +7,14 @@ import contextvars
 import functools
 import itertools
 from collections.abc import Callable
+from typing import TypeVar
 
 from emq.allocation.tree.memory.connection import Client, Connection, Link
-from emq.allocation.tree.memory.nodes import Aspect, MemoryNodes
+from emq.allocation.tree.memory.nodes import MemoryNodes
+from emq.allocation.tree.watches import Aspect
 from emq.clock import Clock
+
+T = TypeVar("T")
 
 
 class MemoryServers:
@@ -116,6 +120,12 @@ class MemoryServers:
     def watch(self, connection: Connection, aspect: Aspect) -> None:
         """Tell the client of the next change of this part of a node."""
         self._watches.setdefault(aspect, {})[connection] = None
+
+    def answer(self, connection: Connection, operation: str, path: str, result: T) -> T:
+        """Return the result of a write; a fault may break the connection before the client has it."""
+        if self.loses_answer(operation, path):
+            connection.cut()
+        return result
 
     def end(self, session_id: int) -> None:
         """End a session, because its client asked for the end, or was silent for too long."""
