@@ -48,6 +48,8 @@ async def orphans(
         raise typer.BadParameter("adopt a topic or purge it", param_hint="--purge")
     if adopt and not qps:
         raise typer.BadParameter("say how many starts a second the topic may make", param_hint="--qps")
+    from emq.observe import adoption
+
     async with session.app() as opened:
         if adopt:
             from emq.storage.slot_store import SlotKind
@@ -55,18 +57,18 @@ async def orphans(
             if kind and kind not in [each.value for each in SlotKind]:
                 raise typer.BadParameter(f"{kind!r} is not known", param_hint="--kind")
             names = [name.strip() for name in priorities.split(",") if name.strip()]
-            topic = await opened.admin.adopt(adopt, qps, names, SlotKind(kind) if kind else None)
+            topic = await adoption.adopt(opened.admin, adopt, qps, names, SlotKind(kind) if kind else None)
             groups = output.count(topic.groups, "group")
             session.say(f"adopted topic {adopt!r} with {groups}", {"adopted": adopt, "groups": topic.groups})
             return
         if purge:
             session.confirm(f"Delete all messages of topic {purge!r}, which the catalog does not know?", yes)
-            dropped = await opened.admin.purge_orphan(purge)
+            dropped = await adoption.purge(opened.admin, purge)
             session.say(
                 f"purged {output.count(dropped, 'message')} of topic {purge!r}", {"purged": purge, "messages": dropped}
             )
             return
-        found = await opened.admin.orphans()
+        found = await adoption.find(opened.admin)
     rows = [_row(orphan) for orphan in found]
     session.show(
         [dict(zip(COLUMNS, row, strict=True)) for row in rows],

@@ -12,7 +12,7 @@ from emq.offsets.sealing import seal_finished
 from emq.storage import slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
-from emq.storage.log_store import Trim
+from emq.storage.log_store import Bounds, Trim
 from emq.storage.store import Store
 from emq.topics.model import Topic
 from emq.trail import events
@@ -88,8 +88,9 @@ class Deletion:
         """Seal queues, lanes and slots; return False if a queue holds messages that are not finished.
 
         Args:
-            emptied: True to drop the queues' messages.
+            emptied: True to drop the queues' messages, and record this.
         """
+        before = [await self._bounds_of(topic) for topic in topics] if emptied else []
         queues = [queue for topic in topics for queue in topic.all_queues()]
         # The lanes first: a group forgets the ids of publishes with the seal of its last queue, and must learn no id
         # after that. Else a topic of this name that is created again would leave out a message of such an id.
@@ -102,6 +103,8 @@ class Deletion:
                 done &= all(answer is True for answer in answers)
             else:
                 done &= await seal_finished(self._store.log, self._checkpoints, part)
+        for topic, bounds in zip(topics, before, strict=False):
+            self._record_emptied(topic, bounds, await self._bounds_of(topic))
         return done
 
     async def empty(self, topics: Sequence[Topic]) -> None:
@@ -191,6 +194,19 @@ class Deletion:
                         [slot_store.SlotSettle(slot, d.member, slot_store.SlotVerdict.PURGE) for d in letters]
                     )
                 )
+
+    async def _bounds_of(self, topic: Topic) -> Sequence[Bounds]:
+        if self._trail is None or not self._trail.enabled:
+            return ()
+        return served(await self._store.log.bounds(topic.all_queues()))
+
+    def _record_emptied(self, topic: Topic, before: Sequence[Bounds], after: Sequence[Bounds]) -> None:
+        """Record that the queues' messages were dropped on purpose; nothing was added after the second look."""
+        places = ((group, priority) for group in range(topic.groups) for priority in range(len(topic.priorities)))
+        for (group, priority), was, now in zip(places, before, after, strict=False):
+            if self._trail is not None and now.tail > was.head:
+                now_us = self._clock.now_us()
+                self._trail.record(events.Dropped(now_us, topic.name, group, priority, was.head, now.tail, "deleted"))
 
     def _record_gone(self, topic: Topic, group: int, ids: Sequence[str]) -> None:
         if self._trail is not None:

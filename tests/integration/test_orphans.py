@@ -15,6 +15,7 @@ import emq
 from emq import errors
 from emq.cli.commands import app as cli
 from emq.host import orphan_watch
+from emq.observe import adoption
 from emq.offsets import orphans
 from emq.storage.slot_store import SlotKind
 from emq.topics.model import Topic, split
@@ -73,7 +74,7 @@ async def test_what_the_catalog_does_not_know_is_listed_adopted_and_purged(place
     async with place.app() as app:
         for qps in (3.9, 601):
             with pytest.raises(errors.InvalidTopic, match=f"4 groups of its messages can make 4 to .* not {qps:g};"):
-                await app.admin.adopt("shop", qps)
+                await adoption.adopt(app.admin, "shop", qps)
     await asyncio.to_thread(run, place, "store", "orphans", "--adopt", "shop", "--qps", "100")
     handled: set[bytes] = set()
     app = place.app()
@@ -87,13 +88,13 @@ async def test_what_the_catalog_does_not_know_is_listed_adopted_and_purged(place
         await until(lambda: len(handled) == 41)
         app.stop()
         await host
-        assert [orphan.topic for orphan in await app.admin.orphans()] == ["known"]
+        assert [orphan.topic for orphan in await adoption.find(app.admin)] == ["known"]
         with pytest.raises(errors.TopicExists, match="which need 3; raise its qps to more than 2 times its group_qps"):
-            await app.admin.adopt("known", 10)
+            await adoption.adopt(app.admin, "known", 10)
         await app.update_topic("known", qps=30)
-        assert await app.admin.orphans() == []
+        assert await adoption.find(app.admin) == []
         with pytest.raises(errors.UnknownTopic):
-            await app.admin.adopt("nothing", 10)
+            await adoption.adopt(app.admin, "nothing", 10)
 
 
 async def test_a_topic_that_is_created_again_with_other_places_hides_no_messages(place: Place) -> None:
@@ -101,16 +102,16 @@ async def test_a_topic_that_is_created_again_with_other_places_hides_no_messages
         await app.create_topic("shop", 100, priorities=("vip", "std"))
         await app.create_topic("timed", 8, group_qps=2)  # as many groups, in queues
         await app.update_topic("known", qps=30)
-        before = {orphan.topic: orphan for orphan in await app.admin.orphans()}
+        before = {orphan.topic: orphan for orphan in await adoption.find(app.admin)}
         assert set(before) == {"shop", "timed"}
         assert all(orphan.is_known and not orphan.is_beyond for orphan in before.values())
         assert (before["shop"].ready, before["timed"].messages) == (40, 12)
-        for change in (app.admin.adopt("timed", 8), app.admin.purge_orphan("timed")):
+        for change in (adoption.adopt(app.admin, "timed", 8), adoption.purge(app.admin, "timed")):
             with pytest.raises(errors.TopicExists, match=r"whose kind or priorities are others .* delete this topic"):
                 await change
         await app.admin.delete("timed", force=True)
-        assert await app.admin.purge_orphan("timed") == 12
-        assert [orphan.topic for orphan in await app.admin.orphans()] == ["shop"]
+        assert await adoption.purge(app.admin, "timed") == 12
+        assert [orphan.topic for orphan in await adoption.find(app.admin)] == ["shop"]
 
 
 async def test_queues_and_slots_under_one_name_are_two_orphans(place: Place) -> None:
@@ -130,10 +131,10 @@ async def test_queues_and_slots_under_one_name_are_two_orphans(place: Place) -> 
         ]
         for name in ("timed", "shop"):
             await app.catalog.delete(name)  # as a restored database has it
-        adopted = await app.admin.adopt("timed", 8, kind=SlotKind.FIXED_TIME)
-        assert (adopted.slots, [o.messages for o in await app.admin.orphans() if o.topic == "timed"]) == (4, [5])
-        assert await app.admin.purge_orphan("shop") == 46
-        assert "shop" not in [orphan.topic for orphan in await app.admin.orphans()]
+        adopted = await adoption.adopt(app.admin, "timed", 8, kind=SlotKind.FIXED_TIME)
+        assert (adopted.slots, [o.messages for o in await adoption.find(app.admin) if o.topic == "timed"]) == (4, [5])
+        assert await adoption.purge(app.admin, "shop") == 46
+        assert "shop" not in [orphan.topic for orphan in await adoption.find(app.admin)]
 
 
 async def test_the_log_of_a_host_names_them(

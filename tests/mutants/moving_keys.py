@@ -179,7 +179,7 @@ MUTANTS = (
         "opened-groups-may-close-again",
         "M",
         "a topic that was opened stays closed if its store forgets that in a crash",
-        "emq/observe/admin.py",
+        "emq/observe/opening.py",
         "LOOKS = 5",
         "LOOKS = 1",
         "tests/integration/test_lost_seals.py::test_a_topic_that_is_created_again_stays_open[log]",
