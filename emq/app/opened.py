@@ -15,7 +15,7 @@ import msgspec
 
 from emq import errors
 from emq.clock import SystemClock
-from emq.database import Database, urls
+from emq.database import Database, host_stats, urls
 from emq.database.environment_time import EnvironmentTime
 from emq.database.known_stores import KnownStores
 from emq.host import statistics
@@ -148,7 +148,8 @@ class OpenedApp:
         if self._database is not None:
             snapshot = statistics.waiting(self.host_name(), self.clock.now(), why)
             with contextlib.suppress(errors.DatabaseUnavailable):
-                await self._database.save_host_stats(
+                await host_stats.save(
+                    self._database,
                     self.settings.environment,
                     snapshot.host,
                     msgspec.json.encode(snapshot).decode(),

@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 import sqlalchemy as sa
 
 from emq import errors
-from emq.database import engine, host_stats, refusals, schema, statements, tables, urls, watches
+from emq.database import engine, refusals, schema, statements, tables, urls
 from emq.database.deadline import Deadline
 from emq.database.forks import ForkGuard
 from emq.database.logcopier import LogCopier
@@ -311,42 +311,6 @@ class Database:
             durability=Durability.FSYNCED,
             deadline_s=QUICK_S,
         )
-
-    async def save_host_stats(self, environment: str, host: str, json_text: str, now_ms: int) -> frozenset[str]:
-        """Keep the host's latest snapshot, for viewers outside of the cluster; return what they look at now.
-
-        Args:
-            now_ms: the environment's time.
-
-        Returns:
-            Names of topics; see `emq.database.watches`.
-        """
-
-        def save(connection: sa.Connection) -> frozenset[str]:
-            host_stats.save(connection, environment, host, json_text, now_ms)
-            return frozenset(watches.noted(connection, environment, now_ms))
-
-        return await self.run(save, deadline_s=QUICK_S)
-
-    async def note_watch(self, environment: str, name: str, now_ms: int, for_ms: int) -> None:
-        """Ask hosts to measure a topic each second for some time. Writes only if less than half of that time is noted.
-
-        Args:
-            name: a topic, or a tenant, whose endpoints are measured together.
-            now_ms: the environment's time.
-        """
-        known = await self.run(lambda c: watches.noted(c, environment, now_ms), read_only=True, deadline_s=QUICK_S)
-        if known.get(name, 0) < now_ms + for_ms / 2:
-            until_ms = now_ms + for_ms
-            await self.run(lambda c: watches.note(c, environment, name, now_ms, until_ms), deadline_s=QUICK_S)
-
-    async def load_host_stats(self, environment: str) -> list[tuple[str, str, int]]:
-        """Return the latest snapshot of every host, as (host, JSON text, milliseconds since the epoch), by host."""
-        return await self.run(lambda c: host_stats.load(c, environment), read_only=True)
-
-    async def drop_host_stats(self, environment: str, host: str) -> None:
-        """Forget the host's snapshot. Safe to repeat."""
-        await self.run(lambda c: host_stats.drop(c, environment, host), deadline_s=QUICK_S)
 
 
 _VALUE = sa.select(tables.meta.c.value).where(

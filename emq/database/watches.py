@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from emq.database import statements, tables
+from emq.database.database import QUICK_S, Database
 
 _PREFIX = "watch:"
 
@@ -18,8 +19,21 @@ MOST = 200
 _meta = tables.meta
 
 
-def note(connection: sa.Connection, environment: str, name: str, now_ms: int, until_ms: int) -> None:
-    """Note that somebody looks at a topic, and at the endpoints of its tenant, until `until_ms`; drop expired notes."""
+async def note(database: Database, environment: str, name: str, now_ms: int, for_ms: int) -> None:
+    """Ask hosts to measure a topic each second for some time. Writes only if less than half of that time is noted.
+
+    Args:
+        name: a topic, or a tenant, whose endpoints are measured together.
+        now_ms: the environment's time.
+    """
+    known = await database.run(lambda c: noted(c, environment, now_ms), read_only=True, deadline_s=QUICK_S)
+    if known.get(name, 0) < now_ms + for_ms / 2:
+        until_ms = now_ms + for_ms
+        await database.run(lambda c: _note(c, environment, name, now_ms, until_ms), deadline_s=QUICK_S)
+
+
+def _note(connection: sa.Connection, environment: str, name: str, now_ms: int, until_ms: int) -> None:
+    """Note a name, and drop expired notes."""
     expired = (
         _meta.c.environment == str(environment),
         _meta.c.key.startswith(_PREFIX, autoescape=True),

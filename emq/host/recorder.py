@@ -18,7 +18,7 @@ import msgspec
 from emq import errors
 from emq.allocation.membership import Membership
 from emq.clock import Clock
-from emq.database import Database, levels
+from emq.database import Database, host_stats, levels
 from emq.dispatch.settler import Settler
 from emq.fetcher.puller import Puller
 from emq.groups.capacity import Gauge
@@ -187,7 +187,7 @@ class Recorder:
     async def forget(self) -> None:
         """Delete the snapshot of the stopping host. If the database does not answer, the snapshot becomes stale."""
         with contextlib.suppress(errors.DatabaseUnavailable):
-            await self._database.drop_host_stats(self._environment, self._name)
+            await host_stats.drop(self._database, self._environment, self._name)
 
     async def _round(self) -> None:
         self._parts.consumption.look()
@@ -276,8 +276,8 @@ class Recorder:
         snapshot = self.latest()
         text = msgspec.json.encode(snapshot).decode()
         try:
-            wanted = await self._database.save_host_stats(
-                self._environment, self._name, text, int(snapshot.time * 1000)
+            wanted = await host_stats.save(
+                self._database, self._environment, self._name, text, int(snapshot.time * 1000)
             )
         except errors.DatabaseUnavailable:
             return  # the checkpointer has logged the error; the next round tries again

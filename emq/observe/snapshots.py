@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from emq.clock import Clock
-from emq.database import Database
+from emq.database import Database, host_stats
 from emq.host import statistics
 from emq.host.statistics import HostStatistics, Rates, ThrottledTopic, Totals
 from emq.settings import Settings
@@ -67,7 +67,7 @@ async def load(app: Opened) -> list[AgedSnapshot]:
 async def load_from(database: Database, environment: str, now_s: float) -> list[AgedSnapshot]:
     """As `load`; `now_s` is the environment's time."""
     seen = []
-    for _, text, saved_ms in await database.load_host_stats(environment):
+    for _, text, saved_ms in await host_stats.load(database, environment):
         age_s = max(0.0, now_s - saved_ms / 1000)
         if age_s > FORGOTTEN_S:
             continue

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import emq_servers as servers
-from emq.database import Database
+from emq.database import Database, host_stats
 from emq_servers.server import free_port
 from support import emq_shell
 from support.emq_processes import PATIENCE_S, Shell, line_with, until
@@ -54,7 +54,7 @@ def test_a_host_that_waits_for_its_store_is_seen_and_ends_cleanly_by_sigterm(
 
     async def snapshots() -> list[tuple[str, str, int]]:
         database = await Database.open("sqlite:///catalog.db")
-        found = await database.load_host_stats("online")
+        found = await host_stats.load(database, "online")
         await database.close()
         return found
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from emq.database import host_stats
 from emq.topics.model import State
 from support.browsing import CHECK, shoot, until
 from support.dashboard import Dashboard, dashboard
@@ -57,11 +58,11 @@ async def test_an_operator_sees_what_is_wrong_and_goes_from_there_to_the_tenant(
 async def test_the_first_screen_renews_itself_and_says_when_it_knows_nothing(board: Dashboard) -> None:
     page = await board.signed_in(await board.key("admin"))
     await until(page, "#verdict", "Flowing")
-    statistics, snapshot = board.app.database, await board.app.database.load_host_stats("online")
+    statistics, snapshot = board.app.database, await host_stats.load(board.app.database, "online")
     board.host.stop()
     await asyncio.sleep(1.5)
     [(host, text, at_ms)] = snapshot
-    await statistics.save_host_stats("online", host, text, at_ms - 60_000)
+    await host_stats.save(statistics, "online", host, text, at_ms - 60_000)
     await until(page, "#verdict", "Unknown: no host has reported for")
     assert await page.locator(".places, dd:not(.hint)").first.inner_text() == "\u2013", (
         "no figure of the past is shown as now"
@@ -69,7 +70,7 @@ async def test_the_first_screen_renews_itself_and_says_when_it_knows_nothing(boa
     live = page.get_by_role("button", name="Live")
     await live.click()
     assert await live.get_attribute("aria-pressed") == "false"
-    await statistics.drop_host_stats("online", host)
+    await host_stats.drop(statistics, "online", host)
     await asyncio.sleep(3)
     await until(page, "#verdict", "Unknown")  # the page is not live
     await live.click()

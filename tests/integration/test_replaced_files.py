@@ -13,7 +13,7 @@ import pytest
 
 import emq
 from emq import errors
-from emq.database import Database
+from emq.database import Database, host_stats
 from emq.message import Message
 from emq_stores.sql.backend import StoreDatabase
 from support.rig import until
@@ -123,4 +123,4 @@ async def test_a_change_while_which_the_file_went_may_not_have_been_applied(
 
 
 def _calls(database: Database) -> list[Callable[[], Awaitable[object]]]:
-    return [lambda: database.next_generation("online"), lambda: database.load_host_stats("online")]
+    return [lambda: database.next_generation("online"), lambda: host_stats.load(database, "online")]

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from emq import App
+from emq.database import host_stats
 from emq.host import statistics
 from emq.host.statistics import ThrottledTopic, TopicStatistics, WatchedTenant
 
@@ -40,4 +41,4 @@ async def save(
         **more,
     )
     text = msgspec.json.encode(snapshot).decode()
-    await app.database.save_host_stats(str(app.settings.environment), host, text, int(now * 1000))
+    await host_stats.save(app.database, str(app.settings.environment), host, text, int(now * 1000))

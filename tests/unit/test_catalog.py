@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.clock import SystemClock
-from emq.database import CATALOG, Database, tables
+from emq.database import CATALOG, Database, host_stats, tables
 from emq.storage.durability import Durability
 from emq.topics import catalog_file, changing, model
 from emq.topics.catalog import Catalog
@@ -254,12 +254,12 @@ async def test_generations_grow_across_restarts_and_environments_count_apart(tmp
 
 
 async def test_host_stats_keep_the_latest_snapshot_of_each_host(db: Database) -> None:
-    await db.save_host_stats("online", "h1", "{}", 1)
-    await db.save_host_stats("online", "h1", '{"a": 1}', 2)
-    await db.save_host_stats("online", "h2", "{}", 3)
-    assert await db.load_host_stats("online") == [("h1", '{"a": 1}', 2), ("h2", "{}", 3)]
-    await db.drop_host_stats("online", "h1")
-    assert [host for host, _, _ in await db.load_host_stats("online")] == ["h2"]
+    await host_stats.save(db, "online", "h1", "{}", 1)
+    await host_stats.save(db, "online", "h1", '{"a": 1}', 2)
+    await host_stats.save(db, "online", "h2", "{}", 3)
+    assert await host_stats.load(db, "online") == [("h1", '{"a": 1}', 2), ("h2", "{}", 3)]
+    await host_stats.drop(db, "online", "h1")
+    assert [host for host, _, _ in await host_stats.load(db, "online")] == ["h2"]
 
 
 async def test_a_database_that_cannot_be_opened_says_so_in_one_line(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from emq import errors
 from emq.app import App
 from emq.cli import exit_codes, offsets, watching
 from emq.cli.session import Session
+from emq.database import host_stats
 from emq.host import statistics
 from emq.storage.lane_store import LaneAdd
 from support.emq_shell import Shell, opened, shell
@@ -401,7 +402,7 @@ def test_stats_mark_hosts_that_are_stale_and_leave_them_out_of_the_sums(emq: She
         now_ms = int(time.time() * 1000)
         for host, age_ms in (("h1", 1_000), ("h2", 60_000), ("h3", 7_200_000)):
             text = msgspec.json.encode(msgspec.structs.replace(snapshot, host=host)).decode()
-            await made.database.save_host_stats("online", host, text, now_ms - age_ms)
+            await host_stats.save(made.database, "online", host, text, now_ms - age_ms)
 
     opened(save)
     found = emq.json("stats")
@@ -458,10 +459,10 @@ async def test_a_reset_is_refused_while_a_fresh_snapshot_speaks_of_a_host_on_a_s
             "h1", 0, 5, 1, 1, 3, 0, 7, 7, 2, 0.0, None, None, statistics.Totals(), statistics.Rates(), ()
         )
         text, now_ms = msgspec.json.encode(snapshot).decode(), int(time.time() * 1000)
-        await made.database.save_host_stats("online", "h1", text, now_ms)
+        await host_stats.save(made.database, "online", "h1", text, now_ms)
         with pytest.raises(errors.StillConsumed, match=r"'h1'.*stop it"):
             await offsets.refuse_if_consumed(made)
-        await made.database.save_host_stats("online", "h1", text, now_ms - 20_000)
+        await host_stats.save(made.database, "online", "h1", text, now_ms - 20_000)
         await offsets.refuse_if_consumed(made)
 
 

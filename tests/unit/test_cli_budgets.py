@@ -10,6 +10,7 @@ import pytest
 
 from emq import App
 from emq.cli import exit_codes
+from emq.database import host_stats
 from emq.host import statistics
 from support.emq_shell import Shell, opened, shell
 
@@ -59,7 +60,7 @@ def test_commands_say_which_budget_holds_a_topic(emq: Shell) -> None:
         host = statistics.waiting("h1", 0, "")
         host = msgspec.structs.replace(host, store_unreachable=None, busiest=(busy,))
         text = msgspec.json.encode(host).decode()
-        await made.database.save_host_stats("online", "h1", text, int(time.time() * 1000))
+        await host_stats.save(made.database, "online", "h1", text, int(time.time() * 1000))
 
     opened(save)
     assert "held by its budget tenant" in " ".join(emq("stats").split())

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from emq import errors
+from emq.database import Database, host_stats
 from emq.host import recorder, statistics
 from emq.host.host import Host
 from emq.host.statistics import HostStatistics
@@ -15,19 +16,19 @@ from support.virtual import virtual
 
 
 async def saved(r: Rig) -> list[HostStatistics]:
-    return [statistics.decode(text) for _, text, _ in await r.db.load_host_stats(ENVIRONMENT)]
+    return [statistics.decode(text) for _, text, _ in await host_stats.load(r.db, ENVIRONMENT)]
 
 
-def saves(r: Rig, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def saves(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The times at which snapshots are saved from now on."""
     times: list[float] = []
-    real = r.db.save_host_stats
+    real = host_stats.save
 
-    async def save(environment: str, host: str, text: str, now_ms: int) -> None:
+    async def save(database: Database, environment: str, host: str, text: str, now_ms: int) -> frozenset[str]:
         times.append(now_ms / 1000)
-        await real(environment, host, text, now_ms)
+        return await real(database, environment, host, text, now_ms)
 
-    monkeypatch.setattr(r.db, "save_host_stats", save)
+    monkeypatch.setattr(host_stats, "save", save)
     return times
 
 
@@ -74,7 +75,7 @@ async def test_an_idle_host_looks_at_no_topic_and_saves_a_sign_of_life_every_fiv
                 await asyncio.sleep(10)
                 looks: list[float] = []
                 patch.setattr(host.recorder, "_look", lambda now: looks.append(now) or iter(()))
-                times = saves(r, patch)
+                times = saves(patch)
                 await asyncio.sleep(60)
     assert looks == []
     assert len(times) == 12

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import emq
+from emq.database import host_stats, watches
 from emq.host import lag_sampler, troubled_topics
 from emq.host.statistics import HostStatistics
 from emq.host.watched_tenants import WatchedTenants, tenant_of
@@ -28,7 +29,7 @@ async def handle(message: Message) -> None:
 
 async def saved(r: Rig) -> HostStatistics:
     """What readers find in the database."""
-    [(_, text, _)] = await r.db.load_host_stats("online")
+    [(_, text, _)] = await host_stats.load(r.db, "online")
     return snapshots.statistics.decode(text)
 
 
@@ -126,7 +127,7 @@ async def test_what_somebody_looks_at_is_measured_each_second_and_nothing_else()
         async with r.consuming(Seen()) as host:
             await asyncio.sleep(5)
             assert host.statistics().watched == ()
-            await r.db.note_watch("online", "shop", int(r.clock.now() * 1000), 15_000)
+            await watches.note(r.db, "online", "shop", int(r.clock.now() * 1000), 15_000)
             await asyncio.sleep(10)
             [shop] = (await saved(r)).watched
             assert shop.name == "shop"
@@ -186,7 +187,7 @@ async def test_a_watch_is_written_again_only_when_half_of_its_time_is_over() -> 
 
         r.db.run = run
         for now_ms in (0, 1_000, 6_000, 8_000):
-            await r.db.note_watch("online", "shop", now_ms, 15_000)
+            await watches.note(r.db, "online", "shop", now_ms, 15_000)
     assert sum(written) == 2
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from emq.database import watches
 from emq.observe import backlog
 from emq.observe.backlog import Backlog
 from emq.topics.model import Topic
@@ -114,7 +115,7 @@ class LaggingService:
             InvalidCursor: the cursor is not one of this list.
         """
         app = self._parts.app
-        await app.database.note_watch(self._parts.environment, tenant, self._parts.now_us() // 1000, WATCH_MS)
+        await watches.note(app.database, self._parts.environment, tenant, self._parts.now_us() // 1000, WATCH_MS)
         page = await self._endpoints(f"rates {tenant}", tenant, limit, cursor, endpoint)
         topics = await self._scope.topics({tenant, *(topic_of(tenant, id_) for id_ in page.rows)})
         facts, whole = await self._hosts.now(), topics.get(tenant)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from emq.database import watches
 from emq.host.lag_parts import Part
 from emq.observe import backlog
 from emq.topics.model import State, Topic
@@ -142,7 +143,7 @@ async def subject(service: PushService, name: str, *, any_topic: bool) -> Subjec
 async def rate_now(service: PushService, of: Subject) -> RateNow:
     """Return the rate of the last minute; asks hosts to count each second from now on."""
     now_ms = service.parts.now_us() // 1000
-    await service.parts.app.database.note_watch(service.parts.environment, of.name, now_ms, WATCH_MS)
+    await watches.note(service.parts.app.database, service.parts.environment, of.name, now_ms, WATCH_MS)
     facts = await service.hosts.now()
     watched, cap = facts.starts(of.name), of.topic.qps
     if not facts.live:
