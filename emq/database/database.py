@@ -102,11 +102,7 @@ class Database:
             urls.refuse_missing_file(url)
         database = cls(url)
         try:
-            found = await database.run(lambda c: schema.revision(c, tables), read_only=True, deadline_s=QUICK_S)
-            if found is None and not create:
-                raise urls.no_database(url)
-            if found != tables.head:
-                await database.run(lambda c: schema.ensure(c, tables), deadline_s=LONG_S)
+            await set_up(database, tables, create=create)
         except sa.exc.DBAPIError as exc:
             await database.close()
             raise cls.unavailable(f"{database.shown} refused to set up its tables: {reason_of(exc)}") from exc
@@ -311,6 +307,23 @@ class Database:
             durability=Durability.FSYNCED,
             deadline_s=QUICK_S,
         )
+
+
+async def set_up(database: Database, tables: schema.Schema, *, create: bool = True) -> None:
+    """Create or upgrade tables, if needed.
+
+    Args:
+        create: if False, raise `NoDatabase` if the tables are missing.
+
+    Raises:
+        InvalidSettings: a newer EMQ wrote the tables; upgrade this installation.
+        DatabaseUnavailable: there is no connection; try again.
+    """
+    found = await database.run(lambda c: schema.revision(c, tables), read_only=True, deadline_s=QUICK_S)
+    if found is None and not create:
+        raise urls.no_database(database.shown)
+    if found != tables.head:
+        await database.run(lambda c: schema.ensure(c, tables), deadline_s=LONG_S)
 
 
 _VALUE = sa.select(tables.meta.c.value).where(

@@ -8,8 +8,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from emq.database import Database, Schema
-from emq.database import schema as schemas
-from emq.database.database import ANSWER_S, LONG_S, QUICK_S
+from emq.database.database import ANSWER_S, set_up
 from emq_scheduling.database import tables
 
 SCHEDULING = Schema(tables.metadata, "emq_scheduling_revision", "first", "emq_scheduling.database:migrations")
@@ -24,9 +23,7 @@ async def ensure(database: Database) -> None:
         InvalidSettings: a newer EMQ wrote the tables; upgrade this installation.
         DatabaseUnavailable: there is no connection; try again.
     """
-    found = await database.run(lambda c: schemas.revision(c, SCHEDULING), read_only=True, deadline_s=QUICK_S)
-    if found != SCHEDULING.head:
-        await database.run(lambda c: schemas.ensure(c, SCHEDULING), deadline_s=LONG_S)
+    await set_up(database, SCHEDULING)
 
 
 class Tables:
