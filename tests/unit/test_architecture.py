@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
 SERVICES = (ROOT / "services" / "README.md").read_text()
+HOST_PAGES = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "host").glob("*.md")))
 MOST_LINES = 150
 
 
@@ -18,7 +19,9 @@ def test_the_tour_is_short() -> None:
     assert len(TEXT.splitlines()) <= MOST_LINES, "move details to a page of docs/"
 
 
-@pytest.mark.parametrize(("text", "fewest"), [(TEXT, 60), (SERVICES, 15)], ids=["tour", "services"])
+@pytest.mark.parametrize(
+    ("text", "fewest"), [(TEXT, 60), (SERVICES, 15), (HOST_PAGES, 40)], ids=["tour", "services", "host"]
+)
 def test_every_file_that_it_names_is_there(text: str, fewest: int) -> None:
     named = re.findall(r"`((?:emq|services|storage_adapters|spark|tools|bench|tests|scripts|docs)/[\w/.]+)`", text)
     assert len(named) > fewest

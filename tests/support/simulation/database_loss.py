@@ -37,7 +37,7 @@ async def database_empty(cluster: Cluster, event: Event) -> None:
     """It comes back empty: its tables are there, and nothing is in them.
 
     The note of the environment's time is lost. Running hosts bring the time back; where no host runs, nobody can. The
-    server on which such a database begins has the right time then, as docs/host.md asks.
+    server on which such a database begins has the right time then, as docs/host/time.md asks.
     """
     async with cluster.losing:
         if not cluster.alive:

@@ -253,8 +253,8 @@ async def clock_jump(cluster: Cluster, event: Event) -> None:
 async def reference_jump(cluster: Cluster, event: Event) -> None:
     """The clock that all hosts follow is set to another time.
 
-    It is never set back while no host runs, as docs/host.md asks: nobody would be left who has counted on since the
-    last note of the environment's time.
+    It is never set back while no host runs, as docs/host/time.md asks: nobody would be left who has counted on
+    since the last note of the environment's time.
     """
     most_s = A_LITTLE_S if int(event.size * 1_000) % 2 else WRONG_S
     by_s = round((event.size - 0.5) * 2 * most_s, 3)
