@@ -57,10 +57,10 @@ def load(text: str) -> App:
 
 
 def app_of(session: Session) -> App:
-    """Return the app that a host opens, not open yet: the one that the settings name, or one without handlers.
+    """Return the app for a host, not open yet: the app that the settings name, or an app without handlers.
 
-    The module's own app keeps its arguments; options of the command line go before them. So its handlers publish
-    through the app that their host has opened, to the same store.
+    The module's own app keeps its arguments; options of the command line override them. The host opens this app, so
+    its handlers publish through it, to the same store.
     """
     asked = session.settings
     if not asked.app:

@@ -63,7 +63,7 @@ async def _consume(session: Session, member: str | None, *, child: bool, api: bo
             with ending.by_signals():
                 if child or member is not None:
                     _stop_with_parent(app, ending)
-                # In this task, in which the app closes, too: a task group of a hook ends where it began.
+                # A task group of a hook must end in the task in which it began; this task also closes the app.
                 await stack.enter_async_context(app)
                 if api:
                     await stack.enter_async_context(extending.serving(app))
@@ -91,10 +91,10 @@ async def _consume(session: Session, member: str | None, *, child: bool, api: bo
 
 
 class _Ending:
-    """Cancels the task that makes it when a signal, or the end of the parent, asks for it.
+    """Cancels the task that made this object when a signal comes or the parent ends.
 
     Attributes:
-        is_asked: somebody has asked.
+        is_asked: a signal has come, or the parent has ended.
         is_open: the app is open; from then on `run_until_signal` listens to signals while the app consumes.
     """
 
@@ -136,7 +136,8 @@ async def _announce(app: App) -> None:
             "joined the cluster [%s], which has no groups for this host yet; Ctrl-C stops", app.settings.environment
         )
         return
-    budgets = {topic.options.budget for topic in ownership.topics.values()}  # no messages of their own are needed
+    # A budget needs no handler: most budgets have no messages of their own.
+    budgets = {topic.options.budget for topic in ownership.topics.values()}
     named = [owner for name, owner in ownership.owned.items() if owner.handler is not None or name not in budgets]
     idle = sum(owner.handler is None for owner in named)
     log.info(
@@ -163,7 +164,7 @@ def _nothing_to_call(app: App, topics: Sequence[str]) -> str:
 
 
 def _stop_with_parent(app: App, ending: _Ending) -> None:
-    """Standard input is a pipe from the parent, which ends with it however that ends; each second makes sure."""
+    """Stop the app when the parent ends: standard input is a pipe from it. A look each second makes sure."""
     loop, parent = asyncio.get_running_loop(), os.getppid()
 
     def stop() -> None:

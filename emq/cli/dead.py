@@ -171,7 +171,7 @@ def _named(pattern: str, topics: int) -> str:
 
 
 def _refuse_missing(said: str, count: int, selection: Selection) -> None:
-    """Refuse ids of which there is no dead letter, after the others were served."""
+    """Raise `EMQError` if some ids have no dead letter; the others have been served."""
     if (missing := len(selection.ids) - count) > 0:
         asked = output.count(len(selection.ids), "id")
         raise errors.EMQError(f"{said}; {missing} of the {asked} found no dead letter; see: emq dead list")

@@ -1,4 +1,4 @@
-"""How `emq` takes its arguments: wrong usage is told in one line, and message ids may begin with a hyphen."""
+"""How `emq` takes its arguments: an error of usage is one line, and message ids may begin with a hyphen."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ID = re.compile(r"(?=.*[A-Z0-9])-[A-Za-z0-9_-]{11,}[^=\s]*")
 """An id that EMQ made, and that begins with a hyphen: 12 random characters and a number. No option looks like this."""
 
 LONG_WORD, SHOWN = 200, 60
-"""Characters of a word from which on an error shows only its beginning, and the length of that."""
+"""An error shows only the first `SHOWN` characters of a word that is longer than `LONG_WORD`."""
 
 
 class Room(TyperGroup):
-    """A group of commands. Without a command it shows its help, and that is a wrong usage."""
+    """A group of commands. Without a command it shows its help, and exits as after wrong usage."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -33,7 +33,7 @@ class Room(TyperGroup):
 
 
 class Entry(Room):
-    """The group of all commands. Its errors are one line each, as those of EMQ, and not a frame of several."""
+    """The group of all commands. Each of its errors is one line, as EMQ's own are, not a frame of several lines."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command. Raises `SystemExit` with 0 or one of `emq.cli.exit_codes`."""
@@ -49,7 +49,7 @@ class Entry(Room):
 
 
 class Command(TyperCommand):
-    """A command. A wrong usage that its function finds names the command, as one that the parser finds."""
+    """A command. Errors of usage name the command, whether its function or the parser finds them."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -69,7 +69,7 @@ class TakesIds(Command):
 
 
 def ids_last(args: Sequence[str], with_value: Collection[str]) -> list[str]:
-    """Return the arguments with ids that look like options moved to the end, where they are no options any more.
+    """Move ids that look like options behind `--`, so that the parser takes them as ids.
 
     Args:
         with_value: options whose value is the next argument, whatever it looks like.
@@ -87,13 +87,14 @@ def ids_last(args: Sequence[str], with_value: Collection[str]) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """Return an error's text as one line; of a very long word, such as a wrong value, only the beginning."""
+    """Return an error's text as one line; shorten very long words, such as a wrong value."""
     return " ".join(word if len(word) <= LONG_WORD else f"{word[:SHOWN]}..." for word in text.split())
 
 
 def _explained(exc: Any) -> str:
     """Say in one line what is wrong and where the right usage is."""
-    text = one_line(exc.format_message()).rstrip(".").replace(": Value error, ", ": ", 1)  # pydantic's, of some Typers
+    # With some versions of Typer, the text contains pydantic's "Value error".
+    text = one_line(exc.format_message()).rstrip(".").replace(": Value error, ", ": ", 1)
     context = getattr(exc, "ctx", None)
     path = "emq" if context is None else context.command_path
     return f"emq: {text[:1].lower()}{text[1:]}; see: {path} --help"

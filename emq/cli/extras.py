@@ -14,7 +14,7 @@ def needing(what: str, extras: str) -> Iterator[None]:
     """A block that imports optional packages.
 
     Args:
-        what: needs them, for the text.
+        what: the part of EMQ that needs them; the error's text names it.
         extras: the extras of EMQ that bring them, separated by commas.
 
     Raises:

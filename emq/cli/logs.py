@@ -26,16 +26,16 @@ MAX_TRACEBACK = 16_000
 """Most characters of a traceback. The text of an error, which is part of its traceback, may be of any length."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-"""All but tabs and new lines, and the separators of lines that some programs take for new lines."""
+"""Control characters but tabs and new lines, and the separators that some programs take for new lines."""
 
 MARGIN = "    "
-"""What stands before each further line of a record as text."""
+"""The indent of each further line of a record, in the text format."""
 
 _OWN = ("event", "exception", "level", "logger", "pid", "timestamp")
-"""Names in a record as JSON that its `extra` may not take."""
+"""Names in a JSON record that its `extra` may not use."""
 
 CHATTY = ("aiosqlite", "alembic", "asyncio", "kazoo", "sqlalchemy")
-"""Libraries that would log each of their steps or statements with the level debug; they log from warning up."""
+"""Libraries that log each step or statement at the level debug; EMQ shows only their warnings and errors."""
 
 
 def configure(level: str, format_: str, *, shared: bool = False) -> None:
@@ -44,8 +44,9 @@ def configure(level: str, format_: str, *, shared: bool = False) -> None:
     Args:
         level: a value of `Level`.
         format_: a value of `Format`.
-        shared: True if several processes write to this standard error. A longer text than `select.PIPE_BUF` (4,096
-            bytes) could be torn apart by that of another process, so tracebacks in JSON are cut to fit.
+        shared: True if several processes write to this standard error. The output of
+            another could tear apart a text longer than `select.PIPE_BUF` (4,096 bytes), so JSON tracebacks are cut to
+            fit.
     """
     if logging.root.handlers:
         return
@@ -69,7 +70,7 @@ def _has_colors() -> bool:
 def _json(most: int | None) -> logging.Formatter:
     """One object for each record: timestamp (ISO 8601, UTC), level, logger, pid, event, and the record's `extra`.
 
-    An `extra` of a name that the object has already is called `extra_<name>` there.
+    If the object already has the name of an `extra`, the `extra` is called `extra_<name>`.
     """
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[

@@ -1,4 +1,4 @@
-"""Do the same to each topic that matches a pattern, and tell what became of each."""
+"""Do the same to each topic that matches a pattern, and report the failures."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ NAMED = 5
 """Most topics that the question names."""
 
 TOLD = 20
-"""Most failures that are told one by one; JSON has all."""
+"""Most failures that are printed one by one; JSON has all."""
 
 OUT_OF_REACH = 3
-"""Topics that fail one after another, since a server is out of reach, before the others are left as they are."""
+"""If a server is out of reach for this many topics in a row, the command leaves the others as they are."""
 
 
 async def change(
     session: Session, opened: App, pattern: str, what: str, done: str, one: Callable[[str], Awaitable[Any]], yes: bool
 ) -> None:
-    """Ask, then call `one` for each topic that matches; the failure of one does not keep the others from their turn.
+    """Ask, then call `one` for each topic that matches, also if it fails for some of them.
 
     Holds the names of the topics, not the topics.
 
     Args:
-        what: the begin of the question, such as "Pause".
-        done: the begin of the report, such as "paused".
+        what: the beginning of the question, such as "Pause".
+        done: the beginning of the report, such as "paused".
 
     Raises:
         UnknownTopic: no topic matches.
-        Exit: the change of a topic failed; all were told.
+        Exit: the change of a topic failed; all failures were printed.
     """
     names = await opened.catalog.names(pattern)
     if not names:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from emq.app import App
 
 CHUNK_BYTES = 1 << 18
-"""Most read at once. What a pipe has is published at once, so that a slow source is followed line by line."""
+"""Most bytes of one read. A read takes only what a pipe holds now, so lines of a slow source go out one by one."""
 
 
 class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,7 +39,7 @@ class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Defaults(NamedTuple):
-    """What holds where a line says nothing. If it says anything of when, all of `WHEN` is the line's.
+    """Defaults for a line. If the line has one of the fields `WHEN`, none of the defaults for these counts.
 
     Attributes:
         delay: a level of the topic, or a span such as 30s.
@@ -160,13 +160,13 @@ class Publisher:
 
 
 def outgoing(topic: Topic, payload: bytes, told: Defaults, now_us: int) -> Outgoing:
-    """A message for `topic`, checked as far as can be without the store.
+    """Return a message for `topic`, after all checks that need no store.
 
     Args:
         now_us: the environment's time.
 
     Raises:
-        InvalidMessage: it is not right; the text says what would be.
+        InvalidMessage: the message is not valid; the text says what would be right.
     """
     if len(payload) > topic.options.max_payload:
         raise errors.InvalidMessage(

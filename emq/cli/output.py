@@ -49,7 +49,7 @@ def facts(lines: Iterable[tuple[str, str]]) -> Table:
 
 
 def with_payload(data: dict[str, Any]) -> dict[str, Any]:
-    """A message as plain values: the payload as text where it is text, else in base64."""
+    """Return a message as plain values: the payload as text if it is UTF-8, else in base64."""
     try:
         data["payload"] = data["payload"].decode()
     except UnicodeDecodeError:
@@ -73,12 +73,12 @@ def number(value: float) -> str:
 
 
 def plain(text: str) -> str:
-    """The text with whatever could disturb a terminal shown as an escape."""
+    """Return the text with escapes for all characters that could disturb a terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def payload(body: bytes) -> str:
-    """A payload for people: text where it is text."""
+    """Return a payload for people: as text if it is UTF-8."""
     try:
         return plain(body.decode())
     except UnicodeDecodeError:
@@ -91,7 +91,7 @@ def by_priority(counts: Mapping[str, int]) -> str:
 
 
 def of_most(n: int, most: int) -> str:
-    """`3 of 250`; `-` where nothing is known of either."""
+    """Return `3 of 250`; `-` if both are unknown."""
     return f"{number(n)} of {number(most)}" if most else number(n) if n else "-"
 
 
@@ -111,7 +111,7 @@ def zoned(column: str, times_ms: Iterable[float] = ()) -> str:
 
 
 def when_in_zone(ms: float) -> str:
-    """Local time to the second, with its zone, where no head of a column names the zone."""
+    """Return local time to the second with its zone, for places where no head of a column names the zone."""
     return f"{when(ms)} {zone([ms])}"
 
 
@@ -121,7 +121,7 @@ def when(ms: float) -> str:
 
 
 def when_briefly(ms: float) -> str:
-    """Local time: to the second today, to the minute before."""
+    """Return local time: to the second if it is today, else to the minute."""
     then, now = time.localtime(ms / 1000), time.localtime()
     today = (then.tm_year, then.tm_yday) == (now.tm_year, now.tm_yday)
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", then)

@@ -204,7 +204,7 @@ def _again(
     missed: MissedName | None,
     others: dict[str, str | None],
 ) -> dict[str, Any] | None:
-    """What `Producer.schedule` is told; None if it is no schedule. Raises `InvalidMessage` for what goes with none."""
+    """Return arguments for `Producer.schedule`, or None. Raises `InvalidMessage` if options do not go together."""
     if every is None and cron is None:
         for option, value in {"--repeat": repeat, "--tz": tz, "--missed": missed}.items():
             if value is not None:
@@ -266,7 +266,7 @@ class _Problem(NamedTuple):
 
 
 def _follow(session: Session, patience: _Patience, publisher: Publisher) -> _Problem | None:
-    """Publish what standard input brings, chunk by chunk; answers what went wrong, if anything."""
+    """Publish the lines of standard input, chunk by chunk; return the failure, or None."""
     from emq.cli import message_lines
 
     with _progress(session) as advance, patience.asked_for():
@@ -286,9 +286,9 @@ def _follow(session: Session, patience: _Patience, publisher: Publisher) -> _Pro
 
 
 class _Patience:
-    """Ctrl-C ends a wait for input at once; while a batch is on its way it waits until that has arrived.
+    """Makes Ctrl-C wait for a batch that is on its way, so that the count of published messages is right.
 
-    So what is counted as published is what was published. A second Ctrl-C does not wait.
+    A wait for input ends at once. A second Ctrl-C does not wait.
     """
 
     def __init__(self, runner: asyncio.Runner) -> None:
@@ -323,7 +323,7 @@ class _Patience:
 
 @contextmanager
 def _progress(session: Session) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal; yields what is to be told (bytes read, messages published so far)."""
+    """Show a progress bar on a terminal; yield a function to call with (bytes read, messages published so far)."""
     if session.json or not session.err.is_terminal:
         yield lambda _bytes, _published: None
         return

@@ -14,7 +14,7 @@ from emq import errors
 from emq.cli.session import Session, print_json
 
 Look = Callable[[], Awaitable[tuple[object, Callable[[], RenderableType]]]]
-"""Looks now; answers plain values for JSON, and what makes of them something for people."""
+"""Looks now; returns plain values for JSON, and a function that makes a view for people."""
 
 WIDE = 110
 """Columns of a terminal from which on tables are shown in full."""
@@ -26,8 +26,8 @@ DUTY = 0.25
 async def show(session: Session, look: Look, *, watch: bool, interval_s: float, count: int | None = None) -> None:
     """Show what `look` finds: once, or (`watch`) every `interval_s` seconds until cancelled, or `count` times.
 
-    A terminal's screen is redrawn; elsewhere one view follows the other, in JSON one a line. While watching, what
-    cannot be looked at for a moment is said and looked at again.
+    A terminal's screen is redrawn; elsewhere one view follows the other, in JSON one a line. If a look fails while
+    watching, the view says so, and the next look comes as usual.
     """
     if not watch:
         data, human = await look()

@@ -21,7 +21,7 @@ DRAIN_S = 1.0
 """Most seconds for which the host waits for messages in flight, unless the setting drain_s is less."""
 
 STOP_S = 1.0
-"""Seconds after these before the host is told again, which cancels what it does, and once more before it is killed."""
+"""Seconds after `DRAIN_S` until a second signal cancels what the host does, and as many more until it is killed."""
 
 DEBOUNCE_MS = 200
 """Files that are saved together within this time cause one start."""
@@ -38,7 +38,7 @@ def run(session: Session) -> None:
     settings = session.settings
     logs.configure(settings.log_level, settings.log_format)
     command = [sys.executable, "-m", "emq.cli", "run", settings.app, "--child", *_options(session)]
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it counts the changes that this module names
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs changes, as this module does
     environment = {**os.environ, "EMQ_DRAIN_S": str(min(settings.drain_s, DRAIN_S))}
     asyncio.run(Reloader(command, environment, Path.cwd()).run())
 
@@ -54,7 +54,8 @@ class Reloader:
     """Keeps one child running.
 
     States: *running*; *waiting* for a change, after the child has ended by itself (a module that cannot be imported,
-    for one). A change stops the child and starts it again. Ctrl-C and SIGTERM end both, a second one at once.
+    for one). A change stops the child and starts it again. Ctrl-C and SIGTERM end both, a second signal
+    at once.
 
     The child is in a process group of its own, so that Ctrl-C reaches only this process. By its standard input it
     notices if this process is gone.

@@ -81,7 +81,7 @@ _OPTIONS: dict[str, Any] = {
 _JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed if standard input is not a terminal.")]
-"""For every command that asks: it shows what it would do, and does it after the answer y, or with this option."""
+"""The option of every command that asks before it does something."""
 
 
 @dataclasses.dataclass
@@ -149,7 +149,7 @@ class Session:
         return found
 
     def say(self, text: str, data: Mapping[str, object]) -> None:
-        """Print one line, or `data` as JSON. The terminal folds a long line, so that a pipe gets the line whole."""
+        """Print one line, or `data` as JSON. Long lines are not folded, so a pipe gets each line whole."""
         if self.json:
             print_json(data)
         else:

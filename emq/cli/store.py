@@ -1,4 +1,4 @@
-"""`emq store`: what the store holds that the catalog does not know."""
+"""`emq store`: list, adopt or purge messages in the store that the catalog does not know."""
 
 from __future__ import annotations
 

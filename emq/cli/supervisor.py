@@ -19,18 +19,18 @@ from emq.settings import Settings
 log = logging.getLogger("emq")
 
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds before a failed process is started again, failure by failure; the last value repeats."""
+"""Seconds until a failed process is started again: after the first failure, the second ...; the last value repeats."""
 
 HEALTHY_S = 60.0
-"""Seconds of running after which a failed process begins again with the first wait."""
+"""If a process has run for this long, its next failure counts as the first."""
 
 
 class Supervisor:
     """Runs the children and starts again those that fail.
 
-    Each child is a member of the cluster under a name of its own, and keeps it when it is started again; it then waits
-    for the session of the one that failed to end, when its groups go to others. Where hosts meet in the database, the
-    session of a process that is gone ends as soon as its successor starts on the same machine.
+    Each child is a member of the cluster under a name of its own, also after it was started again. It then waits until
+    the session of the failed process ends; that process's groups go to others then. Where hosts meet in the database,
+    that session ends as soon as the successor starts on the same machine.
 
     States of a child: *running*, *waiting* (it failed and is started again after a while), *ended* (after a signal,
     or for good). Children are in process groups of their own, so that Ctrl-C reaches only this process, which passes
@@ -52,7 +52,7 @@ class Supervisor:
     async def run(self) -> None:
         """Return when all children have ended after SIGTERM or Ctrl-C.
 
-        A child that fails is started again for ever; it says itself what is wrong, and the others go on meanwhile.
+        A child that fails is started again, without end. Its own log says what is wrong; the others go on meanwhile.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,7 +81,7 @@ class Supervisor:
             try:
                 code: int | None = await self._run_child(index)
             except (OSError, ValueError) as exc:
-                # The machine has no process or memory left for it, for one; the other children go on.
+                # For example, the machine has no process or memory left; the other children go on.
                 log.warning("host process %d could not be started: %s", index + 1, exc)
                 code = None
             if self._stopping.is_set():

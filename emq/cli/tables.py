@@ -1,4 +1,4 @@
-"""A table that fits its terminal: no column is squeezed until nothing of it is left."""
+"""A table that fits its terminal, and keeps every column readable."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 
 NAME = 24
-"""Columns that the first column, which names what a line is about, keeps of a longer name in one line."""
+"""Least width of the first column, which has the names, if its names are longer."""
 
 TEXT = 10
-"""Columns that any other text keeps."""
+"""Least width of any other text."""
 
 PROSE = 30
-"""Columns that a text keeps which is longer than one line of any terminal."""
+"""Least width of prose: texts of `LONG` characters or more."""
 
 LONG = 60
 """Length of a text from which on it is prose."""

@@ -21,7 +21,7 @@ from emq.observe.snapshots import AgedSnapshot, TopicTotal
 from emq.topics.model import Topic
 
 MANY = 300
-"""With more topics than this, only those that the hosts count among their busiest are looked at."""
+"""With more topics than this, the screen looks only at those that hosts count among their busiest."""
 
 
 class Row(NamedTuple):
@@ -66,7 +66,7 @@ class Frame(NamedTuple):
     """One refresh.
 
     Attributes:
-        trouble: why it is not up to date; empty if it is.
+        trouble: why the frame is not up to date; empty if it is.
         none: says that no topic matches; empty if there is one.
     """
 
@@ -135,7 +135,7 @@ class Screen:
         self._last = Frame([], [], 0)
 
     async def refresh(self, rows: int) -> Frame:
-        """Look now. Where something cannot be reached, the last frame is answered again, with the reason."""
+        """Look now. If a server is out of reach, return the last frame again, with the reason."""
         try:
             self._last = await self._look(rows)
         except errors.EMQError as exc:

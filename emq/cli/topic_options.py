@@ -1,4 +1,4 @@
-"""The options of topics, for `emq topic options`: all of it comes from the fields of the model themselves."""
+"""The options of topics, for `emq topic options`: all texts come from the fields of the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def matching(pattern: str) -> list[Described]:
     """Return the settings and options of a topic whose names match a shell pattern.
 
     Raises:
-        InvalidTopic: there is none.
+        InvalidTopic: no name matches.
     """
     every = [*described(Topic), *described(TopicOptions)]
     found = [option for option in every if fnmatch.fnmatchcase(option.name, pattern)]
