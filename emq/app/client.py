@@ -121,7 +121,7 @@ class PerProcess:
 
     @classmethod
     def in_child(cls) -> None:
-        """Begin without a background in a child that was just forked: the thread of the parent's is not here."""
+        """Begin without a background in a child that was just forked: the child has no thread of the parent."""
         for one in list(cls._all):
             one._lock = threading.RLock()  # another thread of the parent may have held it
             if one._background is not None:
@@ -132,7 +132,7 @@ class PerProcess:
 
 
 def _close_with_worker() -> None:
-    """In a process of multiprocessing: close all when it ends. Before Python 3.13 it may call no `atexit` function."""
+    """Close all when a process of multiprocessing ends: before Python 3.13 such a process skips `atexit` functions."""
     process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
     if process is not None and util is not None and process.parent_process() is not None:
         util.Finalize(None, _close_after_threads, exitpriority=-100)

@@ -14,9 +14,9 @@ T = TypeVar("T")
 class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
     """Runs each function in a daemon thread of its own, for `loop.run_in_executor`; also while the interpreter ends.
 
-    A function that hangs keeps neither its caller, which can be cancelled, nor the process from ending. The usual pool
-    takes nothing any more, and joins its threads, when the process ends. This one is a pool by name only, because event
-    loops take no other kind as their default.
+    A function that hangs does not keep the process from ending, and its caller can be cancelled. The usual pool refuses
+    new work when the process ends, and joins its threads. This class is called a pool only because event loops take no
+    other kind of default executor.
 
     Args:
         name: of the threads.
@@ -34,7 +34,7 @@ class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
                 return
             try:
                 result = function(*args, **kwargs)
-            except StopIteration as exc:  # no future of an event loop can carry it
+            except StopIteration as exc:  # a future of an event loop refuses it
                 error = RuntimeError("the function raised StopIteration")
                 error.__cause__ = exc
                 future.set_exception(error)

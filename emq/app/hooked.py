@@ -15,16 +15,16 @@ from emq.settings import Settings
 from emq.trail.sink import TrailSink
 
 _current: contextvars.ContextVar[HookedApp] = contextvars.ContextVar("emq app")
-"""The app whose host, or hook, runs the code that asks."""
+"""The app whose host or hook runs the calling code."""
 
 OneHook = TypeVar("OneHook", bound=HookFunction)
 
 
 class HookedApp(OpenedApp):
-    """Adds to the parts of an app what the user adds to its life; see `emq.app.app.App`.
+    """An app with the hooks and the state that the user adds; see `emq.app.app.App`.
 
     Attributes:
-        hooks: what `on_startup` and `on_shutdown` have added.
+        hooks: the functions that `on_startup` and `on_shutdown` have added.
         state: a plain namespace for what handlers and hooks share. EMQ neither reads nor clears it.
     """
 

@@ -44,7 +44,7 @@ class Hooks:
     """The hooks of one app. Those of one kind (`host_only` or not) start and stop together.
 
     Start-up hooks run one after another, in the order in which they were added. Shutdown hooks run in the reverse
-    order, and with them, each at its own place, the rest of the start-up hooks that had yielded.
+    order. The rest of a start-up hook that has yielded runs among them, at the hook's own place.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Hooks:
         still run before this call raises it.
 
         Args:
-            failed: the start failed, so some hooks may miss what others did not prepare; log their errors on one line.
+            failed: the start failed, so hooks may lack what others had to prepare; log their errors on one line.
         """
         if host_only not in self._started:
             return

@@ -33,10 +33,10 @@ BatchHandler = TypeVar("BatchHandler", bound=Callable[Concatenate[list[Any], ...
 
 
 class HostingApp(HookedApp):
-    """Adds to the parts of an app what consumes with them; see `emq.app.app.App`.
+    """An app that can consume, with handlers and receivers; see `emq.app.app.App`.
 
     Attributes:
-        records: write what products record of finished messages, before the host saves that these are finished.
+        records: functions of products, which record finished messages before the host saves their progress.
     """
 
     def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
@@ -45,7 +45,7 @@ class HostingApp(HookedApp):
         self.monitor = Monitor(self)
         self._starting: asyncio.Timeout | None = None
         self._receivers: dict[str, Receiver] = {}
-        self._deleted: set[str] = set()  # topics of receivers that were deleted while a call waited
+        self._deleted: set[str] = set()  # topics that were deleted while a call to their receiver waited
         self._background: asyncio.Task[None] | None = None
         self.records: list[Write] = []
         self._is_host = False
@@ -61,7 +61,7 @@ class HostingApp(HookedApp):
             await super().__aexit__(*exc_info)
 
     async def _stop_run(self) -> None:
-        """End `run`, which somebody may have made a task of his own, before the store and the database close."""
+        """End `run`, which may be a task of its own, before the store and the database close."""
         if self._is_host and self._running is not asyncio.current_task():
             self.stop()
             await self._ended.wait()
@@ -202,7 +202,7 @@ class HostingApp(HookedApp):
             raise _is_host_already()
         self._background = asyncio.create_task(self.run(), name="emq host in the background")
         await asyncio.sleep(0)
-        if self._background.done():  # wrong settings, for one
+        if self._background.done():  # for example, with wrong settings
             await self._stop_background()
         host = self.host
         assert host is not None, "run() makes it before it waits for anything"
@@ -405,6 +405,6 @@ def _is_host_already() -> errors.WrongState:
 
 
 def _log_end(host: asyncio.Task[None]) -> None:
-    """Say that a host in the background has ended, which nobody awaits before the web app ends."""
+    """Log that a host in the background has failed: nobody awaits it before the web app ends."""
     if not host.cancelled() and (failure := host.exception()) is not None:
         log.error("this web process consumes no more, because its host failed: %s", failure, exc_info=failure)

@@ -110,7 +110,7 @@ class OpenedApp:
         return f"store and database {store}" if store == database else f"store {store}, database {database}"
 
     def _warn_of_local_catalog(self) -> None:
-        """Warn of a store for many machines whose topics land in a file of this one because nobody named a database."""
+        """Warn if many machines can share the store, but its topics are in a file of this machine."""
         settings = self.settings
         if self._create and self.store.shared and not settings.database and settings.database_url.startswith("sqlite:"):
             log.warning(
