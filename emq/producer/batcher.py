@@ -18,8 +18,8 @@ BATCH = 500
 """Most items in one call."""
 
 CALL_BYTES = 8 << 20
-"""Most bytes in one call, where calls are bounded in bytes: enough that round trips do not matter, and not too much for
-any store."""
+"""Most bytes in one call, where calls are bounded in bytes: enough that round trips do not matter, few enough for every
+store."""
 
 IN_FLIGHT = 2
 """Most calls under way at once: the server works on one while the next is gathered."""

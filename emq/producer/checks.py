@@ -37,7 +37,7 @@ def check_no_slot_ids(topic: Topic, given: object) -> None:
 
 
 def checked_ids(ids: Sequence[str]) -> Sequence[str]:
-    """Return ids as plain texts; refuse ids that are no texts of 1 to `MAX_ID` characters."""
+    """Return ids as plain texts; refuse an id that is not a text of 1 to `MAX_ID` characters."""
     plain = set(map(type, ids)) <= {str} and all(map(len, ids)) and max(map(len, ids), default=1) <= MAX_ID
     for id_ in () if plain else ids:
         if not (isinstance(id_, str) and 1 <= len(id_) <= MAX_ID):
@@ -46,7 +46,7 @@ def checked_ids(ids: Sequence[str]) -> Sequence[str]:
 
 
 def listed(payloads: Iterable[T]) -> list[T]:
-    """Return the payloads of one call as a list; refuse a single payload, whose parts would be published each."""
+    """Return the payloads of one call as a list; refuse a single payload: its parts would be published."""
     if isinstance(payloads, str | bytes | bytearray | memoryview | Mapping):
         raise errors.InvalidMessage(
             f"payloads {inputs.shown(payloads)} is one payload; give a list of payloads, or use publish"
@@ -58,7 +58,7 @@ def listed(payloads: Iterable[T]) -> list[T]:
 
 
 def check_lengths(payloads: Sequence[object], **each: Sequence[object] | None) -> None:
-    """Refuse columns that are no lists, or do not have one value for each payload."""
+    """Refuse a column that is not a list, or has another length than the payloads."""
     for name, given in each.items():
         if given is None:
             continue

@@ -75,7 +75,7 @@ class _Batch(NamedTuple):
 
 
 class _Refused(NamedTuple):
-    """Messages of a batch that a group's queue did not take: their places in the batch, and the error."""
+    """Messages of a batch that a group's queue refused: their places in the batch, and the error."""
 
     group: int
     at: list[int]

@@ -11,21 +11,21 @@ from emq.storage.answers import FAILURES
 
 
 class Repeated(str):
-    """The id of a message that its topic remembers (`dedupe_s`): this publish repeats that one, and stored nothing."""
+    """The id of a publish that stored nothing, because it repeats an id that the topic remembers (`dedupe_s`)."""
 
     __slots__ = ()
 
 
 Outcome: TypeAlias = str | errors.EMQError
 """The id of a message that was published, or a `Repeated`; `OutcomeUnknown` if the message may have been published; any
-other error if it was refused, and certainly not published."""
+other error if it was refused and not published."""
 
 E = TypeVar("E", bound=errors.EMQError)
 
 
 def first_failure(outcomes: Sequence[object], *kinds: type[E]) -> E | None:
-    """Return the first outcome that is an error of one of the kinds; None if there is none."""
-    if not any(issubclass(kind, kinds) for kind in set(map(type, outcomes))):  # nearly always, and for thousands
+    """Return the first outcome that is an error of one of the kinds; None without such an outcome."""
+    if not any(issubclass(kind, kinds) for kind in set(map(type, outcomes))):  # as nearly always; quick for thousands
         return None
     return next(outcome for outcome in outcomes if isinstance(outcome, kinds))
 

@@ -80,7 +80,7 @@ def said_of(m: object) -> tuple[str, str | float | None, bool]:
 class Way(NamedTuple):
     """The way of messages of one topic: to slots, to lanes, or to the queues of one priority.
 
-    `priority` is the priority's index in the topic against which the messages are checked.
+    `priority` is an index into the priorities of the topic against which the messages are checked.
     """
 
     topic: str

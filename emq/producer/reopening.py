@@ -1,7 +1,7 @@
-"""Waiting for a group that the catalog shows and the store still refuses.
+"""Waiting for a group that is in the catalog while the store still refuses its messages.
 
-Whoever grows a topic, or gives up its deletion, changes the catalog first and opens the group's queues, lane or slot a
-moment later. The host that sealed the group opens it, too, once it hears that the topic has grown.
+The process that grows a topic, or gives up its deletion, changes the catalog first, and opens the group's queues, lane
+or slot a moment later. The host that sealed the group opens it, too, once it reads that the topic has grown.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ STEP_S = 0.05
 
 
 async def pause(tries: int) -> None:
-    """Wait before the next try, after `tries` tries. There is no pause after the first: mostly the catalog is newer."""
+    """Wait before the next try, after `tries` tries. No pause after the first: mostly a new look is enough."""
     await asyncio.sleep((tries - 1) * STEP_S)
 
 
 def unopened(topic: str) -> errors.StoreUnavailable:
-    """Return the error for the publisher once all tries were in vain."""
+    """Return the error for the publisher after the last try."""
     waited_s = TRIES * (TRIES - 1) / 2 * STEP_S
     return errors.StoreUnavailable(
         f"a group of topic {topic!r} was closed in the store, and nobody has opened it in {waited_s:g} s; nothing was "
