@@ -50,7 +50,7 @@ def firings(cron: str, tz: str, after_ms: int) -> Iterator[int]:
 def _ascending(times: CronSim, last_ms: int) -> Iterator[int]:
     for time in times:
         ms = int(time.timestamp() * 1000)
-        # If started in the second of two like hours, cronsim gives fixed times as those of the first, which is over.
+        # If started in the second of two like hours, cronsim returns fixed times in the first one, which is over.
         if ms > last_ms:
             last_ms = ms
             yield ms

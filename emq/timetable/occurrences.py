@@ -12,8 +12,8 @@ from emq.timetable import cron
 from emq.timetable.schedule import Schedule
 
 MISSED_AFTER_MS = 10_000
-"""Milliseconds after its due time from which an unfired occurrence counts as missed: more than a restart, or a move of
-its group, takes."""
+"""An occurrence counts as missed this many milliseconds after its due time: longer than a restart, or a move of its
+group, takes."""
 
 STEPS = 1000
 """Most occurrences looked at in one call, so that catching up with a year of minutes does not block others for long."""
@@ -78,7 +78,7 @@ class ScheduleProgress:
 
     @property
     def due_ms(self) -> int | None:
-        """Due time of the next occurrence, milliseconds since the epoch; None if there is none."""
+        """Due time of the next occurrence, milliseconds since the epoch; None if the schedule has ended."""
         first = self._runs[0][0] if self._runs else None
         if self._firing_ms is None:
             return first
