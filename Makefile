@@ -77,7 +77,7 @@ simulate: setup ## simulate clusters with faults of every kind: make simulate SE
 	@cd tests && ../$(BIN)/python -m support.simulation $(if $(STORE),--store $(STORE)) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 mutants: setup ## plant mistakes in a copy of the code, and check that a test catches each: make mutants NAMES="offsets redis-*"
-	@cd tests && ../$(BIN)/python -m mutants $(NAMES) $(if $(BY),--by $(BY)) $(if $(JSON),--json) $(if $(WRITE),--write)
+	@cd tests && ../$(BIN)/python -m mutants $(NAMES) $(if $(BY),--by $(BY)) $(if $(FILES),--files $(FILES)) $(if $(ALL),--all) $(if $(JSON),--json) $(if $(WRITE),--write)
 
 lint: setup ## check format, style and the direction of imports
 	@$(BIN)/ruff format --check .

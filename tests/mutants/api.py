@@ -5,7 +5,6 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 SHARING = "tests/unit/test_api_sharing.py"
-ENDPOINTS = "tests/unit/test_api_endpoints.py"
 KEYS = "tests/unit/test_api_keys.py"
 GATE = "tests/unit/test_pages_gate.py"
 VERSIONS = "tests/unit/test_api_versions.py"
@@ -30,15 +29,6 @@ MUTANTS = (
         f"{SHARING}::test_a_tenant_gets_no_more_requests_by_making_keys",
     ),
     Mutant(
-        "turns-are-not-shared",
-        "I",
-        "whoever comes first takes all turns of the API",
-        "services/emq_web/admission.py",
-        "            account = await self._account(scope, headers)\n",
-        '            account = await self._account(scope, headers) and "all"\n',
-        f"{SHARING}::test_the_turns_of_a_tenant_that_hangs_are_not_those_of_others",
-    ),
-    Mutant(
         "wrong-keys-search-the-database",
         "I",
         "each wrong key costs a look in the database, however many come",
@@ -48,24 +38,6 @@ MUTANTS = (
         f"{SHARING}::test_wrong_keys_are_counted_before_the_look_in_the_database",
     ),
     Mutant(
-        "strangers-connections-close-those-of-tenants",
-        "I",
-        "too many connections without a key close those of a tenant",
-        "services/emq_web/connections.py",
-        "largest = max(self._open.values(), key=len)",
-        "largest = min(self._open.values(), key=len)",
-        f"{SHARING}::test_who_opens_too_many_connections_loses_his_own",
-    ),
-    Mutant(
-        "example-goes-to-all-endpoints",
-        "I",
-        "an example for one endpoint is delivered to all that want its event type",
-        "services/emq_push/service/accepting.py",
-        "        if request.only:\n",
-        "        if not request.tenant:\n",
-        f"{ENDPOINTS}::test_an_example_is_a_signed_delivery_to_its_endpoint_alone",
-    ),
-    Mutant(
         "made-keys-outlive-their-maker",
         "I",
         "a deleted key leaves the keys that its keys made",
@@ -73,15 +45,6 @@ MUTANTS = (
         "                generation += [key.id for key in rows]\n",
         "",
         f"{KEYS}::test_a_deleted_key_takes_all_that_it_made_with_it",
-    ),
-    Mutant(
-        "deleted-key-makes-another",
-        "I",
-        "a key that was just deleted makes a key that nobody deletes",
-        "services/emq_push/service/keys.py",
-        "if key.parent and not self._rows.hold(connection, key.parent):",
-        "if False:",
-        f"{KEYS}::test_a_key_ends_with_its_maker_at_the_latest",
     ),
     Mutant(
         "session-is-a-key",
@@ -111,15 +74,6 @@ MUTANTS = (
         f"{GATE}::test_signing_in_is_limited_before_the_key_is_looked_up",
     ),
     Mutant(
-        "put-resets-what-it-leaves-out",
-        "I",
-        "a change of a tenant's rate resets its retention and its name",
-        "services/emq_push/service/tenants.py",
-        "there = {} if before is None else msgspec.structs.asdict(before.settings)",
-        "there = {}",
-        f"{VERSIONS}::test_a_change_of_the_rate_resets_nothing",
-    ),
-    Mutant(
         "version-is-not-looked-at",
         "I",
         "a change overwrites what somebody else has changed meanwhile",
@@ -127,15 +81,6 @@ MUTANTS = (
         "if expected is not None and expected != found:",
         "if expected == 0 != found:",
         f"{VERSIONS}::test_an_endpoint_of_another_version_stays_as_it_is",
-    ),
-    Mutant(
-        "numbers-are-times",
-        "L",
-        "a number passes as a time, so that a purge throws everything away",
-        "services/emq_web/forms.py",
-        "if not (isinstance(value, str) and _RFC_3339.fullmatch(value)):",
-        "if value is None:",
-        f"{VERSIONS}::test_only_a_time_by_rfc_3339_is_a_time",
     ),
     Mutant(
         "two-hosts-are-one",
@@ -154,14 +99,5 @@ MUTANTS = (
         "MODE = 0o600\n",
         "MODE = 0o644\n",
         "tests/unit/test_private_files.py::test_the_files_of_a_store_and_its_catalog_are_private",
-    ),
-    Mutant(
-        "deletion-leaves-lanes",
-        "L",
-        "a deletion of many topics at once leaves what waits in the lanes of all but the first",
-        "emq/observe/deletion.py",
-        "        for start in range(0, len(places), LANES):\n",
-        "        for start in range(0, 1):\n            places = places[:1]\n",
-        f"{ENDPOINTS}::test_a_deleted_tenant_leaves_no_messages_in_the_store",
     ),
 )

@@ -6,15 +6,6 @@ from mutants.mutant import Mutant
 
 MUTANTS = (
     Mutant(
-        "handler-empties-the-engines-batch",
-        "L",
-        "a batch handler gets the dispatcher's own list, and messages that it takes out are never settled",
-        "emq/dispatch/dispatcher.py",
-        "await handler([*batch])",
-        "await handler(batch)",
-        "tests/integration/test_odd_failures.py::test_a_handler_that_empties_its_batch_has_handled_the_batch",
-    ),
-    Mutant(
         "dependency-swallows-the-error",
         "L",
         "a dependency that swallows the handler's error makes the delivery a success",
@@ -34,15 +25,6 @@ MUTANTS = (
         "::test_a_partial_failure_with_an_id_of_another_kind_acknowledges_nothing_in_silence",
     ),
     Mutant(
-        "generators-count-as-done",
-        "L",
-        "a plain handler that returns a generator, whose code never runs, has succeeded",
-        "emq/calls/calling.py",
-        "    if inspect.isgenerator(result) or inspect.isasyncgen(result):\n",
-        "    if False:\n",
-        "tests/integration/test_odd_calls.py::test_a_handler_that_returns_a_generator_has_failed",
-    ),
-    Mutant(
         "misfits-count-as-done",
         "X",
         "a batch with payloads that do not fit succeeds, and these are in no dead letter",
@@ -50,24 +32,6 @@ MUTANTS = (
         "        raise errors.PartialFailure(misfits)",
         "        return None",
         "tests/unit/test_payloads.py::test_in_a_batch_only_the_misfits_fail",
-    ),
-    Mutant(
-        "misfits-are-tried-again-with-their-batch",
-        "X",
-        "in a batch that fails, payloads that do not fit are tried again with the others",
-        "emq/calls/calling.py",
-        "{**_failures(failure, fitting), **misfits}",
-        "_failures(failure, messages)",
-        "tests/unit/test_payloads.py::test_a_batch_that_fails_keeps_its_misfits_dead",
-    ),
-    Mutant(
-        "deep-payloads-are-tried-again",
-        "X",
-        "a payload that is nested too deeply is tried again until its attempts are used up",
-        "emq/calls/decoding.py",
-        "        except RecursionError:\n",
-        "        except KeyError:\n",
-        "tests/unit/test_payloads.py::test_a_payload_that_does_not_fit_is_rejected_with_the_field_and_the_type",
     ),
     Mutant(
         "every-handler-has-a-wrapper",

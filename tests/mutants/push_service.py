@@ -10,29 +10,9 @@ FIELDS = "tests/unit/test_api_endpoint_fields.py"
 WIRE_ENDS = "tests/unit/test_push_wire_ends.py"
 WIRE = "tests/unit/test_push_wire.py"
 TURNS = "tests/unit/test_push_turns.py"
-ATTEMPTS = "tests/integration/test_push_attempt_log.py"
 PROXY = "tests/unit/test_push_proxy.py"
-AUTH = "tests/unit/test_push_auth.py"
 
 MUTANTS = (
-    Mutant(
-        "short-wishes-shorten-the-schedule",
-        "X",
-        "an endpoint that asks for a short wait uses up its attempts faster than the schedule",
-        "services/emq_push/pusher.py",
-        "wait_s = max(failure.after_s or 0.0, endpoint.schedule.wait_s(message.attempt, self._random))",
-        "wait_s = failure.after_s or endpoint.schedule.wait_s(message.attempt, self._random)",
-        "tests/unit/test_push_attempts.py::test_an_endpoint_that_asks_for_a_short_wait_does_not_shorten_the_schedule",
-    ),
-    Mutant(
-        "last-attempts-share-a-request",
-        "X",
-        "a message dies of a payload of another one that its endpoint refused",
-        "services/emq_push/batches.py",
-        "    if endpoint.schedule.is_last(message.attempt):\n        return 1\n",
-        "",
-        "tests/unit/test_push_batches.py::test_the_last_attempt_is_alone",
-    ),
     Mutant(
         "accepted-without-a-trace",
         "L",
@@ -68,15 +48,6 @@ MUTANTS = (
         "if request.key and (repeat := self._repeats.get(place)) is not None:",
         "if (repeat := self._repeats.get(place)) is not None and place in self._new_repeats:",
         f"{PUBLISHING}::test_an_idempotency_key_makes_a_repeat_safe",
-    ),
-    Mutant(
-        "plan-is-never-read-again",
-        "I",
-        "a process does not see a change of endpoints that another process has made",
-        "services/emq_push/service/plans.py",
-        "if plan is None or plan.tenant.changed_us != changed_us:",
-        "if plan is None:",
-        f"{PUBLISHING}::test_a_change_of_endpoints_is_seen_by_the_next_message_on_every_worker",
     ),
     Mutant(
         "key-of-another-tenant",
@@ -124,15 +95,6 @@ MUTANTS = (
         f"{WIRE}::test_a_connection_that_says_something_while_idle_is_not_used_again",
     ),
     Mutant(
-        "answer-in-a-busy-moment",
-        "L",
-        "an answer that came unasked while the event loop was busy counts as that of the next delivery",
-        "services/emq_push/wires.py",
-        "wire.kept_s) and wire.is_quiet():",
-        "wire.kept_s):",
-        f"{WIRE_ENDS}::test_what_came_while_the_event_loop_was_busy_costs_the_connection_and_no_request",
-    ),
-    Mutant(
         "connections-begin-all-at-once",
         "I",
         "a crowd of new connections holds up the messages of all other endpoints",
@@ -140,42 +102,6 @@ MUTANTS = (
         "if self._step is None:",
         "if True:",
         f"{TURNS}::test_many_connections_at_once_begin_one_after_the_other",
-    ),
-    Mutant(
-        "one-connection-a-step-whoever-waits",
-        "I",
-        "the last of thousands of endpoints waits for its first connection for as many steps",
-        "services/emq_push/turns.py",
-        "max(1, len(self._waiting) // STEPS)",
-        "1",
-        f"{TURNS}::test_thousands_of_connections_at_once_take_few_steps",
-    ),
-    Mutant(
-        "turns-end-after-one-step",
-        "I",
-        "of many endpoints that need a connection, the first one gets a turn, and no other",
-        "services/emq_push/turns.py",
-        "self._step = asyncio.get_running_loop().call_later(STEP_S, self._next) if turns else None",
-        "self._step = None",
-        f"{TURNS}::test_many_connections_at_once_begin_one_after_the_other",
-    ),
-    Mutant(
-        "free-connection-goes-to-a-cancelled-request",
-        "I",
-        "a free connection goes to nobody if the request that has waited longest was given up",
-        "services/emq_push/turns.py",
-        "if not turn.done():  # else it was cancelled, and will soon be forgotten",
-        "if True:",
-        f"{TURNS}::test_a_free_connection_goes_to_the_first_who_waits_for_its_place",
-    ),
-    Mutant(
-        "given-connection-leaks",
-        "I",
-        "a free connection that was given to a request just given up stays open for ever",
-        "services/emq_push/turns.py",
-        "                wire.close()\n            raise",
-        "                pass\n            raise",
-        f"{TURNS}::test_a_free_connection_that_is_given_to_a_cancelled_request_is_closed",
     ),
     Mutant(
         "tls-holds-connections",
@@ -187,24 +113,6 @@ MUTANTS = (
         f"{WIRE_ENDS}::test_an_endpoint_that_ends_nothing_holds_no_connection",
     ),
     Mutant(
-        "older-attempt-undoes-a-newer-one",
-        "L",
-        "the record of an older attempt makes a delivered message pending",
-        "services/emq_push/records/sql/sqlite/deliveries_follow.sql",
-        "AND (d.state = 'pending' AND d.attempts <= made.attempts OR made.state = 'delivered')",
-        "",
-        f"{ATTEMPTS}::test_an_older_attempt_changes_no_newer_state",
-    ),
-    Mutant(
-        "waiting-loses-its-records",
-        "L",
-        "the records of a message leave at the end of their time although it still waits",
-        "services/emq_push/records/messages.py",
-        "if stay := self.delete_settled(connection, tenant, ids):",
-        "if stay := set(self.delete(connection, tenant, ids) or ()):",
-        f"{PUBLISHING}::test_what_still_waits_is_kept_beyond_its_time_and_a_day_longer",
-    ),
-    Mutant(
         "forgotten-comes-back",
         "I",
         "a message that was in its queue when its person was forgotten is tried again",
@@ -213,15 +121,6 @@ MUTANTS = (
         "recalled = await self._recalled({})",
         "tests/unit/test_push_erasing.py::"
         "test_a_message_that_waited_in_its_queue_when_its_person_was_forgotten_goes_after_its_attempt[schedule1]",
-    ),
-    Mutant(
-        "old-payloads-stay-dead",
-        "I",
-        "dead letters keep payloads that are older than their tenant keeps them",
-        "services/emq_push/service/erasing.py",
-        "            await self._purge_dead(tenant, some)\n",
-        "",
-        "tests/unit/test_push_erasing.py::test_old_payloads_leave_the_dead_letters_too",
     ),
     Mutant(
         "past-the-proxy",
@@ -242,24 +141,6 @@ MUTANTS = (
         f"{PROXY}::test_an_address_in_a_url_is_refused_before_the_proxy_is_asked",
     ),
     Mutant(
-        "proxy-fault-charged",
-        "X",
-        "a proxy that is down uses up the attempts of all messages",
-        "services/emq_push/verdict.py",
-        "isinstance(exc, NoNameServer | ProxyFailed)",
-        "isinstance(exc, NoNameServer)",
-        f"{PROXY}::test_a_proxy_that_is_down_is_our_own_fault",
-    ),
-    Mutant(
-        "agreed-rate-forgotten",
-        "Q",
-        "a later change of qps forgets the rate that the endpoint allowed",
-        "services/emq_push/service/endpoint_topics.py",
-        ", allowed_rates.most_qps(attributes))",
-        ")",
-        "tests/unit/test_push_handshakes.py::test_an_endpoint_agrees_and_its_rate_binds_whatever_is_changed_later",
-    ),
-    Mutant(
         "pause-of-a-tenant-misses-endpoints",
         "I",
         "endpoints of a paused tenant get deliveries",
@@ -267,42 +148,5 @@ MUTANTS = (
         "            return [tenant, *endpoints]\n",
         "            return [tenant, *list(endpoints)[:1]]\n",
         "tests/unit/test_push_pauses.py::test_a_crash_leaves_all_endpoints_paused_or_none[5]",
-    ),
-    Mutant(
-        "expired-deliveries-stay-pending",
-        "X",
-        "a delivery whose message expired is shown as waiting until the slow sweep finds it",
-        "services/emq_push/pusher.py",
-        "        self._attempts.attempted(ended)\n",
-        "",
-        "tests/unit/test_api_life_of_deliveries.py"
-        "::test_an_expired_delivery_is_dead_at_once_also_while_its_endpoint_gets_nothing[]",
-    ),
-    Mutant(
-        "unread-letters-are-gone",
-        "X",
-        "a delivery whose dead letter the sweep has not reached is cancelled",
-        "services/emq_push/service/reconciling.py",
-        "if not saw_all:",
-        "if False:",
-        "tests/unit/test_push_sweep.py::test_no_delivery_counts_as_gone_while_letters_are_unread",
-    ),
-    Mutant(
-        "deliveries-wait-for-the-next-token",
-        "I",
-        "a token is not used to its end while its server is slow or down",
-        "services/emq_push/oauth2.py",
-        "        if token is None or token.ends <= now:\n",
-        "        if token is None or token.until <= now:\n",
-        f"{AUTH}::test_a_token_is_used_to_its_end_while_its_server_hangs_or_fails",
-    ),
-    Mutant(
-        "slow-token-server-slows-its-endpoint",
-        "I",
-        "the time that a token takes counts as the endpoint's, which is throttled for it",
-        "services/emq_push/pusher.py",
-        "            await self._tokens.prepare(endpoint.oauth2)  # a slow token server says nothing of the endpoint\n",
-        "            pass\n",
-        f"{AUTH}::test_a_slow_token_server_does_not_make_its_endpoint_slow",
     ),
 )

@@ -2,38 +2,9 @@
 
 from __future__ import annotations
 
-from mutants.mutant import SIMULATION, Mutant
+from mutants.mutant import Mutant
 
 MUTANTS = (
-    Mutant(
-        "lane-takes-the-label-for-the-identity",
-        "X",
-        "a message that failed is left out of its lane if another message of its id waits or is dead there",
-        "emq/dispatch/settle_requests.py",
-        "return LaneAdd(group.name, m.uid, body, decision.due_ms,",
-        "return LaneAdd(group.name, m.id, body, decision.due_ms,",
-        "tests/contract/test_reused_ids.py"
-        "::test_a_second_message_of_an_id_has_all_its_attempts_and_the_first_stays[memory-dead-at once]",
-    ),
-    Mutant(
-        "chosen-id-is-the-identity",
-        "L",
-        "a publish with an id of the caller's stores the message under this id alone",
-        "emq/producer/producer.py",
-        "return new if chosen is None else message.uid_of(chosen, new)",
-        "return chosen or new",
-        "tests/contract/test_reused_ids.py"
-        "::test_a_second_message_of_an_id_has_all_its_attempts_and_the_first_stays[memory-dead-delayed]",
-    ),
-    Mutant(
-        "recall-takes-one-of-an-id",
-        "L",
-        "a recall by an id takes back one of the messages that have it",
-        "emq/observe/planned.py",
-        "            for entry in entries\n            if entry.state in states",
-        "            for entry in entries[:1]\n            if entry.state in states",
-        "tests/contract/test_reused_ids.py::test_an_id_replays_purges_and_recalls_all_messages_that_have_it[memory]",
-    ),
     Mutant(
         "retry-forgets-its-priority",
         "P",
@@ -42,24 +13,6 @@ MUTANTS = (
         "body, decision.due_ms, epoch=group.epoch, priority=m.priority, since_ms=since_ms)",
         "body, decision.due_ms, epoch=group.epoch, since_ms=since_ms)",
         "tests/integration/test_host_failures.py::test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority",
-    ),
-    Mutant(
-        "second-retry-forgets-its-priority",
-        "P",
-        "a message that failed again waits in the lane at the highest priority",
-        "emq/dispatch/settle_requests.py",
-        "decision.due_ms, body, priority=m.priority)",
-        "decision.due_ms, body)",
-        "tests/integration/test_host_failures.py::test_whatever_comes_to_wait_in_a_lane_ranks_by_its_own_priority",
-    ),
-    Mutant(
-        "member-forgets-its-priority",
-        "P",
-        "a message of a topic by numeric priority that failed waits with the retries it has left as its priority",
-        "emq/dispatch/settler.py",
-        "score = m.score if m.score > slot_store.RETRIES else m.token % 1000",
-        "score = m.token % 1000",
-        "tests/integration/test_sorted_topics.py::test_backoff_keeps_the_original_priority_and_counts_attempts",
     ),
     Mutant(
         "refused-retry-is-finished",
@@ -78,16 +31,6 @@ MUTANTS = (
         "self.refused += 1\n            self._events.lost(group)",
         "self.refused += 1",
         "tests/unit/test_settler.py::test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried",
-    ),
-    Mutant(
-        "refused-acknowledgement-changes-nothing",
-        "O",
-        "a refused acknowledgement in a slot does not tell that the group has a newer owner",
-        "emq/dispatch/slot_settler.py",
-        "self.refused += refused\n            self._events.lost(slot.group)",
-        "self.refused += refused",
-        "tests/integration/test_sorted_topics.py::"
-        "test_a_second_owner_takes_over_and_the_first_settles_nothing_any_more",
     ),
     Mutant(
         "stale-owner-adds-retries",
@@ -117,44 +60,6 @@ MUTANTS = (
         "tests/unit/test_settler.py::test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again",
     ),
     Mutant(
-        "moved-retry-is-added-after-its-recall",
-        "D",
-        "a message that failed in its queue, and whose answer was lost, is added again although an operator took it",
-        "emq/dispatch/settle_requests.py",
-        "pending.since_ms = now_ms",
-        "pass",
-        "tests/unit/test_settler.py::test_what_an_operator_took_after_the_answer_of_its_move_was_lost_stays_away",
-    ),
-    Mutant(
-        "recall-swallows-the-next-message",
-        "L",
-        "a message that the store forgot in a crash is refused because of the recall of an earlier message of its id",
-        "storage_adapters/emq_stores/memory/world.py",
-        "return taken_ms is not None and taken_ms >= since_ms",
-        "return taken_ms is not None",
-        "tests/unit/test_settler.py::test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_id",
-    ),
-    Mutant(
-        "occurrence-is-added-after-its-recall",
-        "D",
-        "an occurrence whose answer was lost is added again although an operator has taken it back",
-        "emq/timetable/firing.py",
-        "turn.sent_ms.setdefault(add.id, now_ms)",
-        "pass",
-        "tests/unit/test_schedule_firing.py::"
-        "test_an_occurrence_that_was_taken_back_after_an_answer_was_lost_does_not_stand_again",
-    ),
-    Mutant(
-        "schedule-is-added-after-its-recall",
-        "D",
-        "a schedule whose answer was lost is added again although an operator has taken it back",
-        "emq/timetable/firing.py",
-        "priority=priority, since_ms=claimed_ms)",
-        "priority=priority)",
-        "tests/unit/test_schedule_firing.py::"
-        "test_a_schedule_that_was_taken_back_after_an_answer_was_lost_does_not_stand_again",
-    ),
-    Mutant(
         "forgotten-retry-is-done",
         "L",
         "a failure counts as retried although its lane came back from a crash without the entry",
@@ -171,16 +76,6 @@ MUTANTS = (
         "todo = [i for i, pending in enumerate(batch) if not pending.proven]",
         "todo = [*range(len(batch))]",
         "tests/unit/test_settler.py::test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_claimed",
-    ),
-    Mutant(
-        "member-claimed-anew-is-acknowledged",
-        "L",
-        "a verdict of unknown outcome is sent again though the member may have been claimed anew meanwhile",
-        "emq/dispatch/slot_settler.py",
-        "(anew if settling.is_in_doubt(slot) and _claimed_anew(slot, settle) else left).append(place)",
-        "left.append(place)",
-        "tests/integration/test_sorted_doubts.py::"
-        "test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_its_loss_was_known",
     ),
     Mutant(
         "attempts-are-not-counted",
@@ -202,24 +97,6 @@ MUTANTS = (
         "tests/unit/test_retry.py::test_the_last_attempt_and_a_reject_end_in_the_dead_letters",
     ),
     Mutant(
-        "jitter-is-not-applied",
-        "I",
-        "messages that failed together come back together",
-        "emq/dispatch/retry.py",
-        "scheduled * (1 - options.jitter * random_.random())",
-        "scheduled",
-        "tests/unit/test_retry.py::test_jitter_only_ever_shortens_and_by_no_more_than_its_fraction",
-    ),
-    Mutant(
-        "backoff-begins-with-its-second-wait",
-        "X",
-        "each wait is the next attempt's",
-        "emq/dispatch/retry.py",
-        "options.backoff_s[max(1, min(attempt, len(options.backoff_s))) - 1]",
-        "options.backoff_s[min(attempt, len(options.backoff_s) - 1)]",
-        "tests/unit/test_retry.py::test_waits_follow_the_schedule_and_its_last_entry_repeats",
-    ),
-    Mutant(
         "retry-outlives-its-time",
         "X",
         "a retry waits for its attempt longer than it lives",
@@ -227,23 +104,5 @@ MUTANTS = (
         "decision = decision._replace(due_ms=-(-m.expires_us // 1000))  # it waits no longer than it lives",
         "pass",
         "tests/integration/test_delays.py::test_a_retry_does_not_outlive_its_message",
-    ),
-    Mutant(
-        "settler-is-idle-too-early",
-        "D",
-        "a host that stops does not wait for the last verdict",
-        "emq/dispatch/settler.py",
-        "if self._left == 0:",
-        "if self._left <= 1:",
-        "tests/unit/test_settler.py::test_adds_that_find_no_room_do_not_keep_verdicts_from_making_room",
-    ),
-    Mutant(
-        "rested-verdicts-wait-for-others",
-        "L",
-        "verdicts that a server could not take are sent again only with a later one",
-        "emq/dispatch/settler.py",
-        "        self._resting.clear()\n        self._something.set()",
-        "        self._resting.clear()",
-        SIMULATION,
     ),
 )

@@ -25,23 +25,4 @@ MUTANTS = (
         "    return set()",
         f"{_REPLACED}::test_a_stream_over_a_restored_store_fails_by_name_or_reads_it_from_its_head[sqlite]",
     ),
-    Mutant(
-        "spark-task-reads-a-queue-that-was-made-again",
-        "L",
-        "a task does not look whether its queue was made again since it was planned",
-        "spark/emq_spark/source/messages.py",
-        "        if same_queues:  #",
-        "        if False:  #",
-        f"{_REPLACED}::test_a_task_whose_queue_was_made_again_after_it_was_planned_fails[sqlite]",
-    ),
-    Mutant(
-        "spark-write-guesses-in-a-queue-that-was-made-again",
-        "L",
-        "a task that is tried again looks for its rows in a queue that was made again",
-        "spark/emq_spark/source/lookup.py",
-        "        if incarnation not in (0, bounds[queue].incarnation):",
-        "        if False:",
-        "tests/spark/test_datasource_publication.py::"
-        "test_a_task_does_not_guess_what_it_had_published_to_a_queue_that_was_made_again",
-    ),
 )

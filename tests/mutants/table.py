@@ -20,11 +20,20 @@ runs the test of each, and fails if a mistake survives.
     make mutants NAMES="dispatch redis-*"     # those of a subsystem, or by name
     make mutants NAMES=watermark-leaps BY="tests/unit tests/property"    # which of these tests would catch it?
     make mutants WRITE=1                      # write this file again, after a change of the list
+    make mutants FILES=emq/quota/counter.py BY=tests/unit/test_counter.py    # mistakes of a standard kind in any file
 
 The list is in the Python files of this folder, one for each subsystem. A mutant is a text that occurs once in a file of
 the product, and the text that takes its place. When you change that piece of code, say the mistake again in its new
 words; `tests/unit/test_mutants.py` tells you which. When you write a new mechanism, add the mistakes that would break
 it, the ones that you expect to survive first: a mistake that survives is a hole in the tests.
+
+The list holds mistakes that break a promise. For all others there are operators (`operators.py`): negate a condition,
+swap < and <= or other comparisons, replace a constant, drop a statement, return early. With `FILES`, `make mutants`
+plants each of them at each place in these files, and runs those tests of `BY` that run the changed line. It prints
+SURVIVED where all of them pass: a test is missing there, or the change changes nothing. `ALL=1` runs all these tests,
+to see which mistakes a test catches alone. `python -m support.coverage_map` (in `tests/`) prints tests that run no line
+of the product alone; give it the output of `ALL=1 JSON=1` as `--kills`, and it leaves out those that catch a mistake
+alone.
 
 Those of `checking` are mistakes in the checkers of a trail, which then pass over what breaks the promise. A checker
 counts only if a fault that is planted in a trail makes it fail.
@@ -53,7 +62,7 @@ def _by(mutant: Mutant) -> str:
 def line(verdict: Verdict) -> str:
     """Return one line for the terminal."""
     m = verdict.mutant
-    by = verdict.trouble or (", ".join(verdict.caught) if verdict.caught else f"passes: {m.caught_by}")
+    by = verdict.trouble or (", ".join(verdict.caught) if verdict.caught else f"passes: {m.caught_by or m.mistake}")
     return f"{verdict.word:8}  {m.promise}  {m.name:44}  {verdict.seconds:6.1f} s  {by}"
 
 

@@ -12,15 +12,19 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mutants.mutant import ROOT, SEEDS, SIMULATION, Mutant
+from support import coverage_map
 
 LEFT_OUT = (".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "dist", "emq-data")
 
 FOLDERS = ("services", "spark", "storage_adapters", "tools")
 """Those that hold packages, beside the root."""
+
+TOO_LONG = "took longer than"
 
 LONGEST_S = 180.0
 """Of one test with a mistake in the code; one that hangs is not caught."""
@@ -70,18 +74,48 @@ class Tree:
         finally:
             path.write_text(text, encoding="utf-8")
 
-    def run(self, tests: Sequence[str], *, keep_bytecode: bool = False, longest_s: float = LONGEST_S) -> Run:
-        """Run tests in the copy, until one fails if there is a mistake in it (`keep_bytecode` is False)."""
+    def text(self, file: str) -> str:
+        """Return what a file holds."""
+        return (self._copy / file).read_text(encoding="utf-8")
+
+    def coverage(self, files: Sequence[str], tests: Sequence[str]) -> coverage_map.Lines:
+        """Run tests and return which lines of the files each of them runs.
+
+        Raises:
+            RuntimeError: a test fails, or they take too long.
+        """
+        found = self._copy / "coverage_map.json"
+        added = {coverage_map.FILE: str(found), coverage_map.OVER: " ".join(files)}
+        command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "support.coverage_map", *tests]
+        code = self._call(command, self._copy, True, LONGEST_S * 10, added)
+        if code != 0:
+            raise RuntimeError(f"{' '.join(tests)}: pytest ended with {code} without a mistake")
+        return coverage_map.read(found)
+
+    def run(
+        self,
+        tests: Sequence[str],
+        *,
+        keep_bytecode: bool = False,
+        longest_s: float = LONGEST_S,
+        stop: bool | None = None,
+    ) -> Run:
+        """Run tests in the copy.
+
+        Args:
+            stop: whether to stop at the first test that fails (default: if there is a mistake in the copy, so that
+                `keep_bytecode` is False).
+        """
         if list(tests) == [SIMULATION]:
             return self._simulate(longest_s)
         self._report.unlink(missing_ok=True)
         options = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
         options += ["-o", "junit_family=xunit1", f"--junitxml={self._report}"]  # the family that names files
-        if not keep_bytecode:
+        if stop if stop is not None else not keep_bytecode:
             options.append("-x")
         code = self._call(["-m", "pytest", *options, *tests], self._copy, keep_bytecode, longest_s)
         if code is None:
-            return Run((), (), f"took longer than {longest_s:g} s")
+            return Run((), (), f"{TOO_LONG} {longest_s:g} s")
         if code not in (0, 1):
             return Run((), (), f"pytest ended with {code}: the tests could not be collected or run")
         return self._read()
@@ -106,14 +140,22 @@ class Tree:
             return Run((), (), "took too long" if code is None else f"the simulation ended with {code}")
         return Run((), (SIMULATION,)) if code else Run((SIMULATION,), ())
 
-    def _call(self, command: Sequence[str], cwd: pathlib.Path, keep_bytecode: bool, longest_s: float) -> int | None:
+    def _call(
+        self,
+        command: Sequence[str],
+        cwd: pathlib.Path,
+        keep_bytecode: bool,
+        longest_s: float,
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> int | None:
         """The exit status of a Python that imports the copy; None if it took too long."""
-        folders = (self._copy, *(self._copy / name for name in FOLDERS))
+        folders = (self._copy, *(self._copy / name for name in FOLDERS), self._copy / "tests")
         added = {
             "PYTHONPATH": os.pathsep.join(map(str, folders)),
             "EMQ_REQUIRE_SERVERS": "1",
             "EMQ_SHRINK": "0",
             "PYTHONHASHSEED": "0",
+            **more,
         }
         if not keep_bytecode:
             added["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from mutants import operators
 from mutants.mutant import SIMULATION, Misfit, Mutant
-from mutants.tree import Run, Tree
+from mutants.tree import TOO_LONG, Run, Tree
 
 LONGEST_WITHOUT_S = 1200.0
 """Of all named tests together, without a mistake."""
@@ -77,6 +78,31 @@ def trials(tree: Tree, mutants: Sequence[Mutant], by: Sequence[str] = ()) -> Ite
         began = time.monotonic()
         caught, trouble = _try(tree, mutant, by or (mutant.caught_by,), bad.get(mutant.caught_by, ""))
         yield Verdict(mutant, caught, trouble, time.monotonic() - began)
+
+
+def trials_of_files(tree: Tree, files: Sequence[str], by: Sequence[str], *, all_: bool = False) -> Iterator[Verdict]:
+    """Try each mistake of a standard kind in files, with those tests that run the line that it changes.
+
+    Args:
+        by: among these tests.
+        all_: name all tests that catch it, not only the first one.
+
+    Raises:
+        RuntimeError: a test fails without a mistake.
+    """
+    lines = tree.coverage(files, by)
+    for file in files:
+        for line, mutant in operators.mutants_of(file, tree.text(file)):
+            began = time.monotonic()
+            tests = [test for test, ran in lines.items() if (file, line) in ran]
+            if tests:
+                with tree.planted(mutant):
+                    run = tree.run(tests, stop=not all_)
+                hangs = () if run.failed or not run.trouble.startswith(TOO_LONG) else tests[:1]
+                verdict = Verdict(mutant, run.failed or hangs, "", time.monotonic() - began)
+            else:
+                verdict = Verdict(mutant, (), "no test runs this line", 0.0)
+            yield verdict
 
 
 def _try(tree: Tree, mutant: Mutant, tests: Sequence[str], bad: str) -> tuple[Sequence[str], str]:
