@@ -20,12 +20,10 @@ from emq_spark.audit.offset_audit import Audit, AuditOptions, audit
 from emq_spark.audit.store import StoreView
 from emq_spark.load import ledger
 from support import resized_trail
-from support.hostile import faults, lawful, more_faults, third_faults, third_lawful
+from support.hostile import border_faults, border_lawful, faults, lawful
+from support.hostile.border_faults import BORDER_FAULTS
+from support.hostile.border_lawful import BORDER_LAWFUL
 from support.hostile.faults import VOID, Planter
-from support.hostile.more_faults import MORE_FAULTS
-from support.hostile.more_lawful import MORE_LAWFUL
-from support.hostile.third_faults import THIRD_FAULTS
-from support.hostile.third_lawful import THIRD_LAWFUL
 from support.hostile.told import CONTENT, T0_US, Row, Told
 from support.virtual import run
 
@@ -35,44 +33,44 @@ ALONE = {
 """Not to be told beside the others."""
 
 EXPECTED: dict[Planter, str] = {
-    **{plant: expected for plant, expected, _ in (*faults.FAULTS, *MORE_FAULTS, *THIRD_FAULTS) if plant not in ALONE},
-    **{plant: "" for plant, _ in (*lawful.LAWFUL, *MORE_LAWFUL, *THIRD_LAWFUL)},
+    **{plant: expected for plant, expected, _ in (*faults.FAULTS, *BORDER_FAULTS) if plant not in ALONE},
+    **{plant: "" for plant, _ in (*lawful.LAWFUL, *BORDER_LAWFUL)},
     # What was lost is below the checkpoint, so that progress went past it.
     faults.own_ids_with_a_tilde_and_one_is_lost: "LM",
     faults.dropped_before_it_was_there: "LM",
     faults.one_lost_and_one_settled_twice: "LDM",
     # The audit cannot tell what its store should hold of a queue whose messages nobody is known to have published.
-    more_faults.started_from_before_the_trail_and_never_ended: "",
-    third_faults.given_back_and_never_started_again: "LM",
-    third_faults.the_very_last_of_a_queue_is_lost: "LM",
-    third_faults.recalled_before_it_was_published_and_lost: "LM",
-    third_faults.published_after_a_loss_was_noticed_and_lost: "LM",
-    third_faults.skipped_as_a_hole_to_its_last_offset: "LM",
+    faults.started_from_before_the_trail_and_never_ended: "",
+    border_faults.given_back_and_never_started_again: "LM",
+    border_faults.the_very_last_of_a_queue_is_lost: "LM",
+    border_faults.recalled_before_it_was_published_and_lost: "LM",
+    border_faults.published_after_a_loss_was_noticed_and_lost: "LM",
+    border_faults.skipped_as_a_hole_to_its_last_offset: "LM",
     # The store has a dead letter of this id.
-    third_faults.expired_before_it_was_published_and_lost: "",
+    border_faults.expired_before_it_was_published_and_lost: "",
 }
 
 SMOOTH = {
     faults.two_hosts_start_a_smooth_second_each: TopicOptions(pacing="smooth", burst=2),
     lawful.a_smooth_group_moves_to_a_clock_that_is_behind: TopicOptions(pacing="smooth", burst=1),
-    third_faults.one_more_within_a_second_but_for_a_us: TopicOptions(pacing="smooth", burst=2),
-    third_lawful.a_smooth_second_is_over_to_the_us: TopicOptions(pacing="smooth", burst=2),
+    border_faults.one_more_within_a_second_but_for_a_us: TopicOptions(pacing="smooth", burst=2),
+    border_lawful.a_smooth_second_is_over_to_the_us: TopicOptions(pacing="smooth", burst=2),
 }
 QPS = {
-    plant: 10 if given["quotas"] is third_faults.TEN else 0.5
-    for plant, given in (*((plant, given) for plant, _, given in THIRD_FAULTS), *THIRD_LAWFUL)
+    plant: 10 if given["quotas"] is border_faults.TEN else 0.5
+    for plant, given in (*((plant, given) for plant, _, given in BORDER_FAULTS), *BORDER_LAWFUL)
     if "quotas" in given and "bursts" not in given
 }
 TEN = {
     *SMOOTH,
     faults.three_hosts_start_a_second_each,
-    more_faults.groups_that_no_catalog_has_exceed_the_cap_of_their_topic,
+    faults.groups_that_no_catalog_has_exceed_the_cap_of_their_topic,
 }
 OPTIONS = {
     **SMOOTH,
     faults.put_back_after_its_last_attempt: TopicOptions(max_attempts=3),
-    third_lawful.dropped_when_the_owner_had_it_already: TopicOptions(max_length=1000, overflow="drop_oldest"),
-    third_faults.died_of_what_only_begins_like_an_expiry: TopicOptions(max_attempts=3),
+    border_lawful.dropped_when_the_owner_had_it_already: TopicOptions(max_length=1000, overflow="drop_oldest"),
+    border_faults.died_of_what_only_begins_like_an_expiry: TopicOptions(max_attempts=3),
     faults.a_weighted_topic_runs_two_of_a_key: TopicOptions(priority_policy="weighted"),
     faults.dropped_before_it_was_there: TopicOptions(max_length=1000, overflow="drop_oldest"),
 }
@@ -92,8 +90,8 @@ def topic(plant: Planter, told: Told) -> Topic:
 
 def tell(directory: Path) -> tuple[list[Topic], StoreView]:
     together, store, topics = Told(), Store(), []
-    given = {plant: more for plant, _, more in (*faults.FAULTS, *MORE_FAULTS, *THIRD_FAULTS)}
-    given |= dict((*lawful.LAWFUL, *MORE_LAWFUL, *THIRD_LAWFUL))
+    given = {plant: more for plant, _, more in (*faults.FAULTS, *BORDER_FAULTS)}
+    given |= dict((*lawful.LAWFUL, *BORDER_LAWFUL))
     for plant in EXPECTED:
         told = Told(name_of(plant))
         plant(told)

@@ -20,20 +20,19 @@ from worked_off import Store
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
 from emq_spark.audit.offset_audit import AuditOptions, audit
-from support.hostile import lawful, third_faults, third_lawful
+from support.hostile import border_faults, border_lawful, lawful
 from support.hostile.faults import Planter
-from support.hostile.more_lawful import MORE_LAWFUL
 from support.hostile.told import CONTENT, Row, Told
 
 EACH = 40
 """Mutants of each operator, chosen by a seed from all that there are."""
 
-LAWFUL = dict((*lawful.LAWFUL, *MORE_LAWFUL, *third_lawful.THIRD_LAWFUL))
+LAWFUL = dict((*lawful.LAWFUL, *border_lawful.BORDER_LAWFUL))
 
 OPTIONS = {
     lawful.a_smooth_group_moves_to_a_clock_that_is_behind: TopicOptions(pacing="smooth", burst=1),
-    third_lawful.a_smooth_second_is_over_to_the_us: TopicOptions(pacing="smooth", burst=2),
-    third_lawful.dropped_when_the_owner_had_it_already: TopicOptions(max_length=1000, overflow="drop_oldest"),
+    border_lawful.a_smooth_second_is_over_to_the_us: TopicOptions(pacing="smooth", burst=2),
+    border_lawful.dropped_when_the_owner_had_it_already: TopicOptions(max_length=1000, overflow="drop_oldest"),
 }
 
 DELIVERY = (events.STARTED, events.SETTLED)
@@ -93,9 +92,9 @@ def _name(*parts: object) -> str:
 
 
 def _topic(plant: Planter, told: Told) -> Topic:
-    qps, given = 10.0 if plant in OPTIONS else 50.0, dict(third_lawful.THIRD_LAWFUL).get(plant, {})
+    qps, given = 10.0 if plant in OPTIONS else 50.0, dict(border_lawful.BORDER_LAWFUL).get(plant, {})
     if "quotas" in given and "bursts" not in given:
-        qps = 10.0 if given["quotas"] is third_faults.TEN else 0.5
+        qps = 10.0 if given["quotas"] is border_faults.TEN else 0.5
     if any(row["id"] == CONTENT for row in told.rows):
         options = TopicOptions(ordering="none", retry="backoff", max_attempts=3)
         return split(Topic(told.topic, qps=qps, kind=Kind.RANGE_MERGE, slots=1, priorities=(), options=options))

@@ -12,12 +12,10 @@ from emq.topics.model import Topic, split
 from emq.topics.shares import Division
 from emq.trail.limits import limits
 from emq.trail.proof import Expectations, Proof, prove
+from support.hostile.border_faults import BORDER_FAULTS
+from support.hostile.border_lawful import BORDER_LAWFUL
 from support.hostile.faults import FAULTS, VOID, Planter
 from support.hostile.lawful import LAWFUL, a_high_one_was_finished_unseen_by_a_killed_host
-from support.hostile.more_faults import MORE_FAULTS
-from support.hostile.more_lawful import MORE_LAWFUL
-from support.hostile.third_faults import THIRD_FAULTS
-from support.hostile.third_lawful import THIRD_LAWFUL
 from support.hostile.told import T0_S, Told
 
 
@@ -28,8 +26,8 @@ def verdict(proof: Proof) -> str:
 
 @pytest.mark.parametrize(
     ("plant", "expected", "given"),
-    [*FAULTS, *MORE_FAULTS, *THIRD_FAULTS],
-    ids=[plant.__name__ for plant, *_ in (*FAULTS, *MORE_FAULTS, *THIRD_FAULTS)],
+    [*FAULTS, *BORDER_FAULTS],
+    ids=[plant.__name__ for plant, *_ in (*FAULTS, *BORDER_FAULTS)],
 )
 def test_a_hostile_fault_is_found(tmp_path: Path, plant: Planter, expected: str, given: dict[str, Any]) -> None:
     told = Told()
@@ -41,8 +39,8 @@ def test_a_hostile_fault_is_found(tmp_path: Path, plant: Planter, expected: str,
 
 @pytest.mark.parametrize(
     ("plant", "given"),
-    [*LAWFUL, *MORE_LAWFUL, *THIRD_LAWFUL],
-    ids=[plant.__name__ for plant, _ in (*LAWFUL, *MORE_LAWFUL, *THIRD_LAWFUL)],
+    [*LAWFUL, *BORDER_LAWFUL],
+    ids=[plant.__name__ for plant, _ in (*LAWFUL, *BORDER_LAWFUL)],
 )
 def test_a_hostile_oddity_is_not_condemned(tmp_path: Path, plant: Planter, given: dict[str, Any]) -> None:
     told = Told()

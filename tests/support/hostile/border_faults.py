@@ -1,4 +1,4 @@
-"""Faults of a third reading: what is given back, borders of a microsecond, hand-overs, and pairs of faults."""
+"""Faults at the borders of what is lawful: a microsecond, a hand-over, what is given back, and pairs of faults."""
 
 from __future__ import annotations
 
@@ -496,7 +496,7 @@ def over_before_the_crash_and_put_back_by_the_next(t: Told) -> None:
 TEN = {"shop": 10, "shop/0": 10}
 HALF = {"shop/0": Share(1, 2, 0)}
 
-THIRD_FAULTS: tuple[tuple[Planter, str, dict[str, Any]], ...] = (
+BORDER_FAULTS: tuple[tuple[Planter, str, dict[str, Any]], ...] = (
     (settled_and_given_back, "D", {}),
     (given_back_and_dead, "X", {}),
     (given_back_and_put_back, VOID, {}),

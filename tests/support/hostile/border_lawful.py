@@ -1,12 +1,12 @@
-"""Lawful oddities of a third reading: exactly at each border, and what is given back, replayed or handed over."""
+"""Lawful oddities exactly at each border, and what is given back, replayed or handed over."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from emq.trail import events
+from support.hostile.border_faults import HALF, NEXT, REJECTED, TEN, US, _busy
 from support.hostile.faults import Planter
-from support.hostile.third_faults import HALF, NEXT, REJECTED, TEN, US, _busy
 from support.hostile.told import CONTENT, Told, at
 
 
@@ -204,7 +204,7 @@ def two_of_a_key_start_at_one_time_and_the_first_is_over_at_once(t: Told) -> Non
     t.message("high", 10, 7, took=0, key="k")
 
 
-THIRD_LAWFUL: tuple[tuple[Planter, dict[str, Any]], ...] = (
+BORDER_LAWFUL: tuple[tuple[Planter, dict[str, Any]], ...] = (
     (given_back_again_and_again, {}),
     (a_retry_is_given_back_and_started_by_the_next_owner, {}),
     (a_content_is_given_back, {}),
