@@ -59,7 +59,7 @@ async def run(stage: Stage, *, queues: int, messages: int) -> dict[str, Any]:
                 "server_cpu_us_per_message": (stage.server_cpu_s() - server_cpu_s) / total * 1e6,
             }
             stopping = Stopwatch()
-        values |= {"stop_s": stopping.wall_s, "checkpoints": host.checkpointer.saved}
+        values |= {"stop_s": stopping.wall_s, "checkpoints": host.work.checkpointer.saved}
         unfinished = sum(lag.unfinished for lag in await app.admin.lag(topics))
         assert unfinished == 0, f"{plurals.count(unfinished, 'message')} not checkpointed"
         return values

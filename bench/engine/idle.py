@@ -25,7 +25,7 @@ async def run(stage: Stage, *, queues: int, seconds: float) -> dict[str, Any]:
         starting = Stopwatch()
         async with app.running() as host:
             start_s = starting.wall_s
-            while len(host.readiness):
+            while len(host.work.readiness):
                 await asyncio.sleep(0.1)
             await asyncio.sleep(SETTLE_S)
             stage.say(f"idle for {seconds:g} s")

@@ -89,7 +89,7 @@ async def hosted(stage: Stage, topics: list[Topic], per_tenant: int, *, records:
     app = stage.app(options=load(environ={}, push_allow=HERE, push_attempts=records))
     async with with_push(app), app, app.running() as host:
         garbage_collection.shorten_pauses()  # as `emq host` does; it holds for the bare loop as well
-        dispatcher = host.dispatcher
+        dispatcher = host.work.dispatcher
         while dispatcher.succeeded < total * WARM:
             await asyncio.sleep(LOOK_S)
         before, watch, in_flight = dispatcher.succeeded, Stopwatch(), [1]

@@ -110,7 +110,7 @@ async def hosted(
     async with stage.app() as app:
         app.handlers.bind("*", function)
         async with app.running() as host:
-            dispatcher = host.dispatcher
+            dispatcher = host.work.dispatcher
             while not dispatcher.succeeded:
                 await asyncio.sleep(LOOK_S)
             before, watch, in_flight = dispatcher.succeeded, Stopwatch(), 1

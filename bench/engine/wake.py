@@ -41,7 +41,7 @@ async def run(stage: Stage, *, queues: int, count: int) -> dict[str, Any]:
         topics = await app.admin.create(unlimited_topics(queues))
         app.handlers.bind("*", handle)
         async with app.running() as host:
-            while len(host.readiness):
+            while len(host.work.readiness):
                 await asyncio.sleep(0.1)
             await asyncio.sleep(2)
             stage.say(f"publishing {plurals.count(count, 'message')} from another process")

@@ -16,8 +16,9 @@ from emq.app.hooked import HookedApp
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.groups.records import Records, Write
 from emq.host.handlers import OnExpired, check_pattern
-from emq.host.host import Host, HostOptions
+from emq.host.host import Host
 from emq.host.neighbours import Neighbours
+from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
 from emq.observe.metrics.monitor import Monitor
@@ -271,7 +272,7 @@ class HostingApp(HookedApp):
                 window_begins_ms=options.window_begins_ms,
             ),
         )
-        self.host.on_deleted.append(self._forget_receiver)
+        self.host.catalog.when_deleted(self._forget_receiver)
         with self._as_current():
             async with self.monitor.serving():
                 if await self._host_hooks_started():

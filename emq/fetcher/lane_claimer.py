@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from emq import errors, message, plurals
@@ -83,11 +83,6 @@ class LaneClaimer:
         """An entry of the lane is due at `due_ms`."""
         if lane in self._groups:
             self._due.at(lane, due_ms)
-
-    def woken(self, lanes: Iterable[str]) -> None:
-        """The store says that these lanes have entries due earlier than the time with which they were armed."""
-        for lane in lanes:
-            self.at(lane, 0)
 
     def doubted(self, group: OwnedGroup) -> None:
         """The store may have come back from a crash: put back the lane's entries that are claimed but on no host.

@@ -178,10 +178,8 @@ class Waker:
             async for name in in_slices(names, LOOKED_AT):
                 if (queue := self._queues.get(name)) is not None:
                     self._readiness.woken(queue)
-                elif name.endswith("/"):
-                    self._events.slots_woken((name,))
                 else:
-                    self._events.lanes_woken((name,))
+                    self._events.woken((name,))
 
     async def _doubt(self) -> None:
         """Look at all lanes, queues and slots of the host. A group's lane is first: it notes the time of this look."""
@@ -192,7 +190,7 @@ class Waker:
                 self._events.doubted(group)
                 self.look_at(group.queues)
                 if group.slot is not None:
-                    self._events.slots_woken((group.slot.address,))
+                    self._events.woken((group.slot.address,))
 
     async def sweep(self) -> None:
         """Look at a slice of all queues and lanes each second. Ends by cancellation."""
@@ -201,7 +199,7 @@ class Waker:
             for i in range(SLICES):
                 await asyncio.sleep(SWEEP_S / SLICES)
                 self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)
-                self._events.lanes_woken(_slice(lanes, i))
+                self._events.woken(_slice(lanes, i))
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
         """Have queues read, once more if a read is under way: the store may have forgotten that this read armed it."""

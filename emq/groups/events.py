@@ -1,4 +1,4 @@
-"""The reports of a host's parts: each method is one kind of report, and `emq.host.host.Host` acts on the report."""
+"""The reports of a host's parts: each method is one kind of report, on which `emq.host.reports.Reports` acts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUP_LOOPS: tuple[GroupLoop, ...] = get_args(GroupLoop)
 
 
 class HostEvents:
-    """Receives reports and ignores them, for tests of one part; a host overrides the methods to act.
+    """Receives reports and ignores them, for tests of one part; `emq.host.reports.Reports` overrides the methods.
 
     All calls return at once.
     """
@@ -77,11 +77,8 @@ class HostEvents:
 
     # ------------------------------------------------------------------------------------------- what the store told
 
-    def lanes_woken(self, names: Iterable[str]) -> None:
-        """These lanes have entries that are due earlier than the time with which the lanes were armed."""
-
-    def slots_woken(self, addresses: Iterable[str]) -> None:
-        """The slots of these addresses have members before the score with which the slots were armed."""
+    def woken(self, names: Iterable[str]) -> None:
+        """What is in the lanes of these names, or the slots of these addresses, may be due earlier than when armed."""
 
     def doubted(self, group: OwnedGroup) -> None:
         """Wake-ups of the group may have been lost, or its store came back from a crash."""

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from emq import errors, plurals
 from emq.allocation.membership import Assignment, Membership
 from emq.clock import Clock
 from emq.groups.owned import OwnedGroup
+from emq.host.catalog_loop import CatalogLoop
 from emq.host.ownership import Acquired, Ownership
 from emq.loops.slicing import in_slices
 from emq.loops.troubles import Complaint, Troubles
@@ -56,18 +57,19 @@ class Assignments:
         ownership: Ownership,
         clock: Clock,
         drain_s: float,
-        catalog: Callable[[int], Awaitable[None]],
+        catalog: CatalogLoop,
     ) -> None:
         """
         Args:
             drain_s: seconds to wait for messages in flight of a group before letting go of it.
-            catalog: reads the catalog unless the host already knows the given version or a newer one.
+            catalog: tells of new topics.
         """
         self._membership = membership
         self._ownership = ownership
         self._clock = clock
         self._drain_s = drain_s
         self._catalog = catalog
+        catalog.when_created(self.created)
         self._target = Assignment({})
         self._carried_out: Assignment | None = None
         self._told: dict[str, int] = {}
@@ -110,7 +112,7 @@ class Assignments:
                 self._start_again_what_stands()
                 self._refused = {g: e for g, e in self._refused.items() if self._target.groups.get(g) == e}
                 try:
-                    await self._catalog(self._target.catalog)
+                    await self._catalog.look_for(self._target.catalog)
                     await self._acquire()
                     self._complaint.over()
                     self._carried_out = target
@@ -124,9 +126,8 @@ class Assignments:
         """Acquire nothing more, and leave it to the caller to let go of what the host has."""
         self._is_stopping = True
 
-    @property
     def trouble(self) -> str:
-        """The error that keeps groups from being acquired; empty without one."""
+        """Return the error that keeps groups from being acquired; empty without one."""
         return self._troubles.latest or self._complaint.said
 
     def fenced(self, group: OwnedGroup) -> None:
@@ -238,7 +239,9 @@ class Assignments:
     async def _acquire_part(self, part: Mapping[str, int], era: int) -> Acquired:
         """Acquire some groups; after an error that nobody expects, have each asked for alone: one may be the cause."""
         try:
-            return await self._ownership.acquire(part, lambda: self._target.era == era and not self._is_stopping)
+            return await self._ownership.acquire(
+                part, self._catalog.look, lambda: self._target.era == era and not self._is_stopping
+            )
         except (errors.DatabaseUnavailable, *FAILURES):
             raise
         except Exception as exc:

@@ -80,7 +80,7 @@ class LagSampler:
 
     def _activity(self) -> tuple[int, int, int]:
         """Return numbers that change while the host is busy; cheap with any number of groups."""
-        dispatcher = self._ownership.loops.dispatcher
+        dispatcher = self._ownership.work.dispatcher
         return dispatcher.started, dispatcher.in_flight, len(self._ownership.groups)
 
     def _holds_something(self) -> bool:

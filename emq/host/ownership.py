@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from emq import plurals
@@ -17,26 +17,24 @@ from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.receiver import Receiver
 from emq.host.budgets import Budgets
-from emq.host.group_loops import Loops
+from emq.host.group_work import GroupWork
 from emq.host.handlers import Handlers
 from emq.host.losses import Losses
+from emq.host.options import DRAIN_S
+from emq.host.surroundings import Storage
 from emq.host.takeover import Takeover
 from emq.host.topic_updates import TopicUpdates
 from emq.loops.slicing import SLICE, in_slices
-from emq.offsets.checkpoints import Checkpoint, CheckpointStore
+from emq.offsets.checkpoints import Checkpoint
 from emq.quota.charge import limited
 from emq.storage import marks
 from emq.storage.answers import FAILURES, Failure, of_each, unexpected
 from emq.storage.names import index_of, parts_of, topic_of
-from emq.storage.store import Store
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import Topic, quota_of
 from emq.trail import events
 
 log = logging.getLogger(__name__)
-
-DRAIN_S = 10.0
-"""Seconds that a release waits for messages in flight; the next owner delivers the unsettled ones again."""
 
 DRAIN_STEP_S = 0.02
 """Seconds between the looks of a release for drained groups; the groups of one look share a checkpoint."""
@@ -74,22 +72,21 @@ class Ownership:
 
     def __init__(
         self,
-        store: Store,
-        checkpoints: CheckpointStore,
+        storage: Storage,
         handlers: Handlers,
-        loops: Loops,
+        work: GroupWork,
         context: HostContext,
         window_begins_s: float = 0.0,
     ) -> None:
         """Args:
         window_begins_s: seconds into each second before which topics that count by the second start nothing.
         """
-        self._store = store
+        self._store = storage.store
         self._window_begins_s = window_begins_s
         self._clock = context.clock
         self._trail = context.trail
         self._gauge = context.gauge
-        self.loops = loops
+        self.work = work
         self.topics: dict[str, Topic] = {}
         self.owned: dict[str, OwnedTopic] = {}
         self.groups: dict[str, OwnedGroup] = {}
@@ -98,8 +95,8 @@ class Ownership:
         self.queues: dict[str, OwnedQueue] = {}
         self.losses = Losses()
         self._budgets = Budgets(self.topics, self.groups, context.clock)
-        self._updates = TopicUpdates(handlers, loops, self.owned, self.groups, self._budgets, context)
-        self._takeover = Takeover(store, checkpoints, self.topics, context)
+        self._updates = TopicUpdates(handlers, work, self.owned, self.groups, self._budgets, context)
+        self._takeover = Takeover(storage.store, storage.checkpoints, self.topics, context)
         self._busy: dict[str, Callable[[], bool]] = {}
         self._shrunk: set[str] = set()
         self._moving: set[str] = set()
@@ -112,7 +109,9 @@ class Ownership:
 
     # -------------------------------------------------------------------------------------------- groups come and go
 
-    async def acquire(self, assigned: Mapping[str, int], still: Callable[[], bool] = lambda: True) -> Acquired:
+    async def acquire(
+        self, assigned: Mapping[str, int], look: Callable[[], Awaitable[None]], still: Callable[[], bool]
+    ) -> Acquired:
         """Start consuming groups (name to epoch) from their checkpoints, from the next second on.
 
         The first step is the fence: from then on the stores refuse former owners. This host sees everything that former
@@ -121,6 +120,7 @@ class Ownership:
 
         Args:
             assigned: the epoch of each group.
+            look: reads the catalog if it has changed.
             still: called at the end; returns False if the groups are not wanted any more.
 
         Raises:
@@ -145,7 +145,7 @@ class Ownership:
             if any(not topic.is_sorted for topic in topics.values()):
                 # Behind the fence: a former owner that knew more of the catalog may have said that keys have moved away
                 # from its group. Whoever says so later is refused. One look for all groups of a call.
-                await self.loops.look()
+                await look()
             saved = await self._takeover.prepare({g: e for g, e in wanted.items() if g not in waiting}, topics, waiting)
             if all(self.topics.get(name) is topic for name, topic in topics.items()):
                 break  # else a topic was changed or deleted meanwhile: look again
@@ -172,13 +172,13 @@ class Ownership:
         group = self._build(name, epoch, saved)
         if self._trail.enabled:
             self._trail.record(events.Owned(self._clock.now_us(), *parts_of(name), epoch))
-        self.loops.lanes.acquire(group)
+        self.work.lanes.acquire(group)
         if group.slot is not None:
-            self.loops.slots.acquire(group.slot)
+            self.work.slots.acquire(group.slot)
         for queue in group.queues:
-            self.loops.readiness.add(queue)
+            self.work.readiness.add(queue)
             if saved[queue.name].epoch:
-                self.loops.checkpointer.resumed(queue)
+                self.work.checkpointer.resumed(queue)
 
     async def abandon(self, group: OwnedGroup, drain_s: float = DRAIN_S) -> None:
         """Let go of a group whose store has lost messages; save nothing, since its progress counts the lost messages.
@@ -190,11 +190,11 @@ class Ownership:
         self._stop(group)
         group.lost = True
         deadline = asyncio.get_running_loop().time() + drain_s  # the host's clock may jump, the loop's does not
-        while self.groups.get(group.name) is group and self.loops.unsettled(group):
+        while self.groups.get(group.name) is group and self.work.unsettled(group):
             if asyncio.get_running_loop().time() >= deadline:
                 break
             await asyncio.sleep(DRAIN_STEP_S)
-        await self.loops.checkpointer.until_idle()
+        await self.work.checkpointer.until_idle()
         if self.groups.get(group.name) is group:
             self._takeover.abandoned(group)
             self._forget(group)
@@ -219,11 +219,11 @@ class Ownership:
         while groups:
             # Wait for a claim under way, too: its answer tells which messages to give back.
             unsettled = (
-                g async for g in in_slices(groups) if self.loops.unsettled(g) or g.is_claiming or self._is_kept(g)
+                g async for g in in_slices(groups) if self.work.unsettled(g) or g.is_claiming or self._is_kept(g)
             )
             waiting = [g async for g in unsettled if not g.lost]
             if asyncio.get_running_loop().time() >= deadline:
-                if left := sum(self.loops.unsettled(g) for g in waiting if not self._is_deleted(g)):
+                if left := sum(self.work.unsettled(g) for g in waiting if not self._is_deleted(g)):
                     log.warning(
                         "%s still in flight after %g s, to be delivered again", plurals.count(left, "message"), drain_s
                     )
@@ -247,7 +247,7 @@ class Ownership:
 
     async def _let_go(self, groups: list[OwnedGroup]) -> list[str]:
         await self._give_back(groups)
-        await self.loops.checkpointer.save()
+        await self.work.checkpointer.save()
         for group in groups:
             if self.groups.get(group.name) is group:
                 self._forget(group)
@@ -286,7 +286,7 @@ class Ownership:
     async def look_at_lanes(self) -> None:
         """Claim from every lane soon; the stores refuse the claims for groups that have a newer owner."""
         async for name in in_slices(self.groups):
-            self.loops.lanes.at(name, 0)
+            self.work.lanes.at(name, 0)
 
     def lost(self, group: OwnedGroup) -> None:
         """Forget a group at once that has a newer owner; its messages in flight here settle nothing any more."""
@@ -331,7 +331,7 @@ class Ownership:
             queue.notes, queue.capacity = checkpoint.notes, queue_capacity(group.capacity, i, len(topic.priorities))
             group.add(queue)
             self.queues[queue_name] = queue
-        group.allowance = self.loops.checkpointer.allowance(group)
+        group.allowance = self.work.checkpointer.allowance(group)
         self._budgets.acquired(group)
         return group
 
@@ -343,11 +343,11 @@ class Ownership:
     def _forget(self, group: OwnedGroup) -> None:
         self._stop(group)
         group.discard()
-        self.loops.lanes.release(group)
-        self.loops.expiry.forget(group)
-        self.loops.checkpointer.released()
+        self.work.lanes.release(group)
+        self.work.expiry.forget(group)
+        self.work.checkpointer.released()
         if group.slot is not None:
-            self.loops.slots.release(group.slot)
+            self.work.slots.release(group.slot)
         owner = group.owner
         del self.groups[group.name]
         self.let_go += 1
@@ -405,7 +405,7 @@ class Ownership:
 
     async def save(self) -> None:
         """Save the progress of all dirty queues now."""
-        await self.loops.checkpointer.save()
+        await self.work.checkpointer.save()
 
     async def until_something_moves(self) -> None:
         """Wait until keys of some topic may be moving between groups, or `something_moves` is set otherwise."""
@@ -423,4 +423,4 @@ class Ownership:
 
     def wanted(self, receiver: Receiver) -> None:
         """Start messages that wait for this receiver, because a consumer has asked for some."""
-        self.loops.dispatcher.wanted(receiver)
+        self.work.dispatcher.wanted(receiver)

@@ -19,9 +19,6 @@ from emq import errors
 from emq.allocation.membership import Membership
 from emq.clock import Clock
 from emq.database import Database, host_stats, levels
-from emq.dispatch.settler import Settler
-from emq.fetcher.puller import Puller
-from emq.groups.capacity import Gauge
 from emq.groups.deliveries import SIZES
 from emq.groups.owned import OwnedTopic
 from emq.host.consumption import Consumption
@@ -61,14 +58,11 @@ GROUPS_PER_S = 5_000
 
 
 class Parts(NamedTuple):
-    """The parts of a host whose counters the recorder and the metrics read; other parts are in `ownership.loops`."""
+    """The parts of a host whose counters the recorder and the metrics read; other parts are in `ownership.work`."""
 
     ownership: Ownership
-    puller: Puller
-    settler: Settler
     guard: Guard
     timekeeper: Timekeeper | None
-    gauge: Gauge
     membership: Membership
     database: Database
     lag: LagSampler
@@ -124,7 +118,7 @@ class Recorder:
     def latest(self) -> HostStatistics:
         """Return a snapshot: totals of this moment, rates and topics as the loop last found them. Cheap."""
         parts, totals = self._parts, self._totals()
-        loops = parts.ownership.loops
+        loops = parts.ownership.work
         now = self._clock.now()
         return HostStatistics(
             host=self._name,
@@ -134,8 +128,8 @@ class Recorder:
             groups=len(parts.ownership.groups),
             queues=len(parts.ownership.queues),
             ready_queues=len(loops.readiness),
-            buffered_messages=self._parts.gauge.messages,
-            buffered_bytes=self._parts.gauge.bytes,
+            buffered_messages=self._parts.ownership.work.gauge.messages,
+            buffered_bytes=self._parts.ownership.work.gauge.bytes,
             in_flight=loops.dispatcher.in_flight,
             loop_lag_s=self._lag_s,
             store_unreachable=self.store_unreachable,
@@ -164,8 +158,13 @@ class Recorder:
     @property
     def store_unreachable(self) -> str | None:
         """The error of the store, or of the part of it that does not answer; None while all is well."""
-        parts, loops = self._parts, self._parts.ownership.loops
-        return parts.puller.unreachable or loops.slots.unreachable or loops.lanes.unreachable or parts.lag.unreachable
+        parts, loops = self._parts, self._parts.ownership.work
+        return (
+            parts.ownership.work.puller.unreachable
+            or loops.slots.unreachable
+            or loops.lanes.unreachable
+            or parts.lag.unreachable
+        )
 
     async def record(self) -> None:
         """Save a snapshot every `INTERVAL_S` (1 s) while the host is busy or watched, else every `IDLE_S` (5 s).
@@ -222,12 +221,12 @@ class Recorder:
     def _take_rates(self) -> bool:
         """Compute the rates since the last round. Returns True if any total changed."""
         parts, now = self._parts, self._clock.now()
-        loops = parts.ownership.loops
+        loops = parts.ownership.work
         unreachable = (self.store_unreachable, self._database.unreachable)
         mark = _Mark(
             self._totals(),
             loops.dispatcher.in_flight,
-            self._parts.gauge.messages,
+            self._parts.ownership.work.gauge.messages,
             len(parts.ownership.groups),
             unreachable,
         )
@@ -286,16 +285,16 @@ class Recorder:
 
     def _totals(self) -> Totals:
         parts = self._parts
-        loops = parts.ownership.loops
+        loops = parts.ownership.work
         return Totals(
-            fetched=parts.puller.fetched + loops.slots.fetched,
+            fetched=parts.ownership.work.puller.fetched + loops.slots.fetched,
             started=loops.dispatcher.started,
             succeeded=loops.dispatcher.succeeded,
             failed=loops.dispatcher.failed,
-            retried=parts.settler.retried,
-            dead=parts.settler.dead,
+            retried=parts.ownership.work.settler.retried,
+            dead=parts.ownership.work.settler.dead,
             expired=loops.dispatcher.expired,
-            holes=parts.puller.holes,
+            holes=parts.ownership.work.puller.holes,
             checkpoints=loops.checkpointer.saved,
             fenced=parts.ownership.losses.groups,
             shrunk=parts.ownership.shrunk_queues,

@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from emq.clock import Clock, SystemClock
+from emq.groups.capacity import Gauge
+from emq.groups.context import HostContext
 from emq.groups.deliveries import HandlerDeliveries
+from emq.groups.events import HostEvents
 from emq.groups.records import Records
 from emq.host.neighbours import Neighbours
+from emq.loops.lease import Lease
 from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
 from emq.storage.store import Store
@@ -45,3 +49,12 @@ class Services:
     trail: TrailSink = dataclasses.field(default_factory=NullTrail)
     deliveries: HandlerDeliveries | None = None
     records: Records = dataclasses.field(default_factory=Records)
+
+    def context(self, events: HostEvents, lease: Lease) -> HostContext:
+        """Return what every part of a host shares.
+
+        Args:
+            events: receives the reports of the parts.
+            lease: ends the host's right to start messages.
+        """
+        return HostContext(self.clock, events, self.trail, lease, Gauge(), self.deliveries, self.records)

@@ -9,8 +9,12 @@ from typing import Protocol
 
 from emq import errors
 from emq.clock import Clock
+from emq.dispatch import retry
 from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.message import Message
 from emq.quota.throttle import Throttle
+from emq.trail import events
+from emq.trail.sink import TrailSink
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +44,15 @@ class Throttles:
     topic's attributes change, since these may name another endpoint. All methods ignore a topic that has no group here.
     """
 
-    def __init__(self, owned: Mapping[str, OwnedTopic], starts: Starts, clock: Clock) -> None:
+    def __init__(self, owned: Mapping[str, OwnedTopic], starts: Starts, clock: Clock, trail: TrailSink) -> None:
         """Args:
         owned: topics with a group on this host, by name.
+        trail: records the messages that handlers give back.
         """
         self._owned = owned
         self._starts = starts
         self._clock = clock
+        self._trail = trail
 
     def __iter__(self) -> Iterator[tuple[str, Throttle]]:
         """Yield the topics that have a throttle now, with their throttles."""
@@ -103,6 +109,13 @@ class Throttles:
             self._starts.revoke(owner)
             self._throttle(owner).pause(now + for_s, reason, now, is_new=before is None)
             self._look_at(owner)
+
+    def given_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
+        """Pause the topic of a message that its handler gave back, before the message can start again."""
+        reason = retry.describe(failure)
+        self.pause(group.owner.topic.name, retry.pause_s(failure), reason)
+        if self._trail.enabled:
+            self._trail.record(events.Returned(self._clock.now_us(), message, reason))
 
     def limit(self, topic: str, rate: float, reason: str) -> None:
         """Start at most `rate` messages of the topic a second on this host, above 0. The quota holds as well.

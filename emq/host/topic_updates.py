@@ -13,7 +13,7 @@ from emq.groups.context import HostContext
 from emq.groups.deliveries import NO_HANDLER, RECEIVERS
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.host.budgets import Budgets
-from emq.host.group_loops import Loops
+from emq.host.group_work import GroupWork
 from emq.host.handlers import Binding, Handlers, is_pattern, with_timeout
 from emq.loops.slicing import SLICE
 from emq.quota.charge import limited
@@ -32,14 +32,14 @@ class TopicUpdates:
     def __init__(
         self,
         handlers: Handlers,
-        loops: Loops,
+        work: GroupWork,
         owned: Mapping[str, OwnedTopic],
         groups: Mapping[str, OwnedGroup],
         budgets: Budgets,
         context: HostContext,
     ) -> None:
         self._handlers = handlers
-        self._loops = loops
+        self._work = work
         self._owned = owned
         self._groups = groups
         self._budgets = budgets
@@ -57,7 +57,7 @@ class TopicUpdates:
         self.bind(owner)
         passed = {} if owner.gate is None else owner.gate.passed
         for group in owner.set_gate(KeyGate(topic, passed) if topic.earlier else None, self._clock.now_us()):
-            self._loops.dispatcher.ready(group)
+            self._work.dispatcher.ready(group)
         # The assignment will soon take the other groups away.
         return [group for group in owner.groups.values() if group.index < topic.groups]
 
@@ -68,16 +68,16 @@ class TopicUpdates:
         group.policy = priority.policy_for(topic)
         group.counter = limited(group.counter, owner.charge, owner.throttle)
         group.capacity = buffer_capacity(group.quota, HORIZON_S, topic.may_expire)
-        group.allowance = self._loops.checkpointer.allowance(group)
+        group.allowance = self._work.checkpointer.allowance(group)
         for queue in group.queues:
             queue.capacity = queue_capacity(group.capacity, queue.priority, len(topic.priorities))
-            self._loops.readiness.add(queue)
-        self._loops.dispatcher.recheck(group)
-        self._loops.lanes.at(group.name, 0)
+            self._work.readiness.add(queue)
+        self._work.dispatcher.recheck(group)
+        self._work.lanes.at(group.name, 0)
         if group.slot is not None:
             group.serial = topic.options.ordering == "slot"
             group.slot.slot = topic.slot(group.index)
-            self._loops.slots.woken((group.slot.address,))
+            self._work.slots.woken((group.slot.address,))
 
     def rebind(self, pattern: str) -> None:
         """Bind the owned topics that match `pattern` again, in slices, after a handler or receiver was bound."""

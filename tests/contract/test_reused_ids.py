@@ -13,7 +13,8 @@ from target import Target
 from emq import errors
 from emq.allocation.membership import LocalCluster
 from emq.clock import SystemClock
-from emq.host.host import Host, HostOptions
+from emq.host.host import Host
+from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
 from emq.message import Message, label
 from emq.observe import dead_letters, planned

@@ -77,10 +77,10 @@ async def test_a_key_that_a_delayed_message_held_is_free_once_its_handler_is_don
             await r.producer.publish("t", "next", key="k", priority="high")
             await asyncio.sleep(0.5)
             assert seen.payloads == [b"delayed", b"next"]
-            assert host.dispatcher.in_flight == 1
+            assert host.work.dispatcher.in_flight == 1
             await r.producer.publish("t", "after", key="k")
             store.lanes.heal()
-            await until(lambda: host.dispatcher.in_flight == 0 and len(seen) == 3)
+            await until(lambda: host.work.dispatcher.in_flight == 0 and len(seen) == 3)
         assert seen.most_running == 1
 
 
@@ -218,7 +218,7 @@ async def test_a_clean_stop_waits_for_schedules_that_are_being_fired() -> None:
             store.lanes.inject(
                 "settle", before_s=2, when=lambda settles, _: any(s.id == id_ for s in settles), times=None
             )
-            await until(lambda: host.firing.fired == 1)
+            await until(lambda: host.work.firing.fired == 1)
             await asyncio.sleep(0.1)
         assert first.ids == [f"{id_}.1"]
         async with r.consuming(second, "host-2"):

@@ -405,7 +405,7 @@ async def test_messages_of_one_key_run_one_at_a_time_and_in_order() -> None:
         seen = Seen(slow)
         async with r.consuming(seen) as host:
             await until(lambda: len(seen) == 200)
-        assert host.dispatcher.failed == 0
+        assert host.work.dispatcher.failed == 0
         assert seen.most_running > 1
         for key in "abcde":
             order = [int(d.payload) for d in seen.deliveries if d.key == key]
@@ -430,7 +430,7 @@ async def test_messages_of_one_key_in_two_priorities_run_one_at_a_time() -> None
         seen = Seen(slow)
         async with r.consuming(seen) as host:
             await until(lambda: len(seen) == 20)
-        assert host.dispatcher.failed == 0
+        assert host.work.dispatcher.failed == 0
         for priority in (0, 2):
             order = [int(d.payload) for d in seen.deliveries if d.priority == priority]
             assert order == sorted(order)
@@ -447,7 +447,7 @@ async def test_a_hole_is_skipped_and_progress_passes_it() -> None:
         async with r.consuming(seen) as host:
             await until(lambda: len(seen) == 6)
             await asyncio.sleep(1)
-            assert host.puller.holes == 4
+            assert host.work.puller.holes == 4
         assert await r.checkpointed("orders/0/only") == 11
 
 

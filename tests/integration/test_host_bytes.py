@@ -63,9 +63,9 @@ async def test_claims_retries_and_deaths_of_large_messages_are_bounded_in_bytes(
         await publish(r, "t", 60, delay_ms=500)
         seen = Seen(fail)
         host = r.host(seen)
-        calls = weighed(host.lanes._store, "claim", "add", "settle")
+        calls = weighed(host.work.lanes._store, "claim", "add", "settle")
         async with running(host):
-            await until(lambda: host.settler.dead == 120, 120)
+            await until(lambda: host.work.settler.dead == 120, 120)
         for name in ("claim", "add", "settle"):
             assert sum(calls[name]) > 50 * MB
             assert max(calls[name]) <= MOST, name
@@ -84,7 +84,7 @@ async def test_claims_and_settles_of_large_members_are_bounded_in_bytes(retry: s
         await publish(r, "t", 60, priority=100)
         seen = Seen(fail_once)
         host = r.host(seen)
-        calls = weighed(host.slots._store, "claim", "settle")
+        calls = weighed(host.work.slots._store, "claim", "settle")
         async with running(host):
             await until(lambda: len(seen) == 90, 120)
             await asyncio.sleep(2)

@@ -306,14 +306,14 @@ async def test_a_second_owner_fences_off_the_first_which_settles_and_saves_nothi
             async with running(fresh):
                 await until(lambda: len(fresh_seen) == 30)
                 await asyncio.sleep(3)  # the stale host's handlers have failed, and it has tried to say so
-                assert stale.settler.refused == 30
+                assert stale.work.settler.refused == 30
                 assert stale.ownership.losses.groups == 1
                 assert not stale.ownership.groups
                 assert await r.checkpointed("orders/0/p") <= 1
                 [slot] = await r.store.lanes.inspect(["orders/0"])
                 assert slot.dead == 0
                 gate.set()
-                await until(lambda: fresh.dispatcher.succeeded == 30)
+                await until(lambda: fresh.work.dispatcher.succeeded == 30)
         assert sorted(fresh_seen.ids) == sorted(sent)
         assert await r.checkpointed("orders/0/p") == 31
 
@@ -403,7 +403,7 @@ async def test_what_fails_in_a_released_group_while_the_next_owner_raises_its_fe
             async with running(next_owner):
                 await until(lambda: len(seen) == 2)
             assert released.is_set()
-            assert former.settler.refused == 1
+            assert former.work.settler.refused == 1
         assert [d.host for d in seen.deliveries] == ["former", "next"]
 
 

@@ -37,12 +37,12 @@ async def test_a_store_outage_is_survived_without_loss_or_repetition(fault: erro
             await until(lambda: len(seen) > 60)
             store.fail(fault)
             await asyncio.sleep(12)
-            assert host.puller.unreachable is not None
+            assert host.work.puller.unreachable is not None
             tries = sum(store.log.calls.values()) + sum(store.lanes.calls.values())
             assert tries < 200  # it backs off, and does not spin
             store.heal()
             await until(lambda: len(seen) == 400, 60)
-            assert host.puller.unreachable is None
+            assert host.work.puller.unreachable is None
             await asyncio.sleep(1)
         assert Counter(d.id for d in seen.deliveries) == Counter(dict.fromkeys(sent, 2))
         assert await r.lag("orders") == 0
@@ -133,12 +133,12 @@ async def test_a_database_outage_does_not_stop_delivery_and_its_checkpoints_foll
             r.db.down = True
             await asyncio.sleep(3)
             assert len(seen) >= 200
-            assert host.checkpointer.unreachable is not None
+            assert host.work.checkpointer.unreachable is not None
             r.db.down = False
             assert await r.checkpointed("orders/0/p") == saved
             await until(lambda: len(seen) == 300)
             await asyncio.sleep(2)
-            assert host.checkpointer.unreachable is None
+            assert host.work.checkpointer.unreachable is None
             assert await r.checkpointed("orders/0/p") == 301
         assert len(seen) == 300
 
@@ -196,7 +196,7 @@ async def test_a_stop_during_a_store_outage_ends_within_its_drain_time() -> None
             began = r.clock.now()
         assert r.clock.now() - began < 3
         async with r.consuming(seen):
-            await until(lambda: host.settler.retried + len({d.id for d in seen.deliveries}) >= 10)
+            await until(lambda: host.work.settler.retried + len({d.id for d in seen.deliveries}) >= 10)
             await until(lambda: len(seen) >= 20)
 
 
@@ -244,7 +244,7 @@ async def test_delivery_that_waits_for_checkpoints_goes_on_at_once_when_the_data
             stuck = len(seen)
             await asyncio.sleep(5)
             assert len(seen) == stuck
-            assert len(host.readiness) == 0, "what may not be read costs nothing"
+            assert len(host.work.readiness) == 0, "what may not be read costs nothing"
             r.db.down = False
             began = r.clock.now()
             await until(lambda: len(seen) > stuck + 50)

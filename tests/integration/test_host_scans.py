@@ -28,7 +28,7 @@ async def test_a_change_of_a_topic_finds_its_parked_groups_without_a_search() ->
         await r.topic("t", 60, group_qps=1)
         await r.producer.publish_many("t", [b"x"] * 600)
         async with r.consuming(Seen()) as host:
-            dispatcher, groups = host.dispatcher, list(host.ownership.groups.values())
+            dispatcher, groups = host.work.dispatcher, list(host.ownership.groups.values())
             await until(lambda: len(dispatcher.parking) == 60)
             for i in range(PARKED):
                 dispatcher.parking.park(Stranger(), r.clock.now() + 1e6 + i % 7, r.clock.now())  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ async def test_groups_that_were_looked_at_again_are_started_in_their_time() -> N
             for _ in range(50):
                 await asyncio.sleep(0.1)
                 for group in host.ownership.groups.values():
-                    host.dispatcher.recheck(group)
+                    host.work.dispatcher.recheck(group)
             await until(lambda: len(seen) == 200, 10)
 
 

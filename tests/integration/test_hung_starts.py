@@ -74,11 +74,11 @@ async def test_topics_that_hang_from_the_start_leave_their_rate_to_unknown_ones(
             await r.topic(name, RATE * 2)
         seen = Seen(handle)
         host = r.host(seen, drain_s=0.1, max_in_flight=crowd.places)
-        host._gauge.max_bytes = crowd.memory
+        host.work.gauge.max_bytes = crowd.memory
         async with running(host):
             began_us = int(r.clock.now() * 1e6)
             await load(r, healthy, SOON_S + MEASURED_S)
-            assert host.dispatcher.in_flight <= crowd.places
+            assert host.work.dispatcher.in_flight <= crowd.places
         rights = [d for d in seen.deliveries if d.topic.startswith("well")]
         soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
         assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy

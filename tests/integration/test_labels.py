@@ -103,11 +103,11 @@ async def test_a_host_counts_headers_whatever_a_handler_makes_of_them(way: str) 
         seen = Seen(handle)
         async with r.consuming(seen) as host:
             await until(lambda: len(seen) == 2)
-            gauge = host._gauge
+            gauge = host.work.gauge
             assert gauge.flying == pytest.approx(2 * MB, rel=0.01)
             assert gauge.bytes == pytest.approx(gauge.messages * MB, rel=0.01)
             gate.set()
-            await until(lambda: len(seen) == 4 and host.dispatcher.in_flight == 0)
+            await until(lambda: len(seen) == 4 and host.work.dispatcher.in_flight == 0)
             assert (gauge.flying, gauge.bytes, gauge.messages) == (0, 0, 0)
 
 
@@ -124,7 +124,7 @@ async def test_large_headers_stay_within_the_memory_that_a_host_may_use() -> Non
             await publish_large(r, "log", i)
         seen = Seen(handle)
         host = r.host(seen)
-        host._gauge.max_bytes = 10 * MB
+        host.work.gauge.max_bytes = 10 * MB
         async with running(host):
             await asyncio.sleep(10)
             assert 4 <= len(seen) <= 8

@@ -54,8 +54,8 @@ async def test_enough_messages_answer_at_once_and_too_few_when_the_time_is_up() 
             assert len(three) == 3
             assert all(d.ack() for d in [*two, *three])
             await asyncio.sleep(2)
-            assert host.dispatcher.in_flight == 0
-            assert host.dispatcher.succeeded == 5
+            assert host.work.dispatcher.in_flight == 0
+            assert host.work.dispatcher.succeeded == 5
         assert await r.lag("t") == 0
 
 
@@ -68,11 +68,11 @@ async def test_nothing_is_started_that_nobody_waits_for() -> None:
         async with r.consuming(polling.handlers) as host:
             receiver = polling.connect(host)
             await asyncio.sleep(3)
-            assert host.dispatcher.started == 0
+            assert host.work.dispatcher.started == 0
             got = await receiver.receive(max_messages=10, timeout_s=1)
             assert 1 <= len(got) <= 10
             await asyncio.sleep(1)
-            assert host.dispatcher.started == len(got)
+            assert host.work.dispatcher.started == len(got)
             for delivery in got:
                 delivery.ack()
 
@@ -116,7 +116,7 @@ async def test_what_is_not_settled_in_time_is_delivered_again_and_its_late_ack_c
             assert not first.extend()
             assert again.ack()
             await asyncio.sleep(1)
-            assert host.dispatcher.in_flight == 0
+            assert host.work.dispatcher.in_flight == 0
 
 
 @virtual
@@ -149,7 +149,7 @@ async def test_a_cancelled_request_leaves_what_it_gathered_to_the_next() -> None
             receiver = polling.connect(host)
             asking = asyncio.create_task(receiver.receive(min_messages=5, timeout_s=60))
             await r.producer.publish_many("t", ["a", "b"])
-            await until(lambda: host.dispatcher.started == 2)
+            await until(lambda: host.work.dispatcher.started == 2)
             asking.cancel()
             await asyncio.sleep(0)
             got = await receiver.receive(min_messages=2, timeout_s=1)
@@ -190,8 +190,10 @@ async def test_whoever_receives_hears_that_the_host_has_ended() -> None:
         def taken(*_: object) -> None:
             raise errors.HostConflict("another host has this store")
 
-        app.host.ready = taken  # type: ignore[method-assign]
-        app.host.broken = lambda loop, group, failure: HostEvents().broken(loop, group, failure)  # its loop meets it
+        app.host.reports.ready = taken  # type: ignore[method-assign]
+        app.host.reports.broken = lambda loop, group, failure: HostEvents().broken(
+            loop, group, failure
+        )  # its loop meets it
         await app.publish("t", "hello")
         await asyncio.sleep(0.1)
         with pytest.raises(errors.HostConflict, match="another host"):
@@ -229,7 +231,7 @@ async def test_a_cancelled_request_gives_what_it_gathered_to_others_who_wait() -
             await asyncio.sleep(0)
             second = asyncio.create_task(receiver.receive(timeout_s=20))
             await r.producer.publish_many("t", ["a", "b"])
-            await until(lambda: host.dispatcher.started == 2)
+            await until(lambda: host.work.dispatcher.started == 2)
             first.cancel()
             begin = r.clock.now()
             got = await second
@@ -248,7 +250,7 @@ async def test_what_timed_out_before_anybody_received_it_is_not_handed_out() -> 
             receiver = polling.connect(host)
             await r.producer.publish("t", "x")
             asking = asyncio.create_task(receiver.receive(min_messages=2, max_messages=5, timeout_s=5))
-            await until(lambda: host.dispatcher.started == 1)
+            await until(lambda: host.work.dispatcher.started == 1)
             assert receiver.wanted == 4
             await asyncio.sleep(3.5)
             assert receiver.wanted == 5
@@ -268,7 +270,7 @@ async def test_what_a_cancelled_request_left_is_not_late_while_the_next_one_gath
             receiver = polling.connect(host)
             asking = asyncio.create_task(receiver.receive(min_messages=5, timeout_s=60))
             await r.producer.publish("t", "x")
-            await until(lambda: host.dispatcher.started == 1)
+            await until(lambda: host.work.dispatcher.started == 1)
             asking.cancel()
             await asyncio.sleep(1)
             [delivery] = await receiver.receive(min_messages=2, timeout_s=20)

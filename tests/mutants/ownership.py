@@ -28,7 +28,7 @@ MUTANTS = (
         "                # Behind the fence: a former owner that knew more of the catalog may have "
         "said that keys have moved away\n"
         "                # from its group. Whoever says so later is refused. One look for all groups of a call.\n"
-        "                await self.loops.look()\n"
+        "                await look()\n"
         "            saved = await self._takeover.prepare({g: e for g, e in wanted.items() if g not in "
         "waiting}, topics, waiting)\n",
         "            saved = await self._takeover.prepare({g: e for g, e in wanted.items() if g not in "
@@ -41,7 +41,7 @@ MUTANTS = (
         "                # Behind the fence: a former owner that knew more of the catalog may have "
         "said that keys have moved away\n"
         "                # from its group. Whoever says so later is refused. One look for all groups of a call.\n"
-        "                await self.loops.look()\n",
+        "                await look()\n",
         "tests/integration/test_taking_over.py::"
         "test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_checkpoints",
     ),
@@ -59,7 +59,7 @@ MUTANTS = (
         "D",
         "a group is let go of while its messages are in flight",
         "emq/host/ownership.py",
-        "if self.loops.unsettled(g) or g.is_claiming or",
+        "if self.work.unsettled(g) or g.is_claiming or",
         "if g.is_claiming or",
         "tests/integration/test_host_moves.py::test_a_stop_waits_for_handlers_and_starts_nothing_more",
     ),
@@ -68,7 +68,7 @@ MUTANTS = (
         "D",
         "a group is let go of without a last checkpoint",
         "emq/host/ownership.py",
-        "await self._give_back(groups)\n        await self.loops.checkpointer.save()",
+        "await self._give_back(groups)\n        await self.work.checkpointer.save()",
         "await self._give_back(groups)",
         "tests/integration/test_taking_over.py::test_a_group_that_moves_between_living_hosts_repeats_nothing",
     ),

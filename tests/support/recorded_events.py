@@ -66,11 +66,9 @@ class RecordedEvents(HostEvents):
     def due(self, name: str, due_ms: int) -> None:
         self.waits.append((name, due_ms))
 
-    def lanes_woken(self, names: Iterable[str]) -> None:
-        self.lanes.extend(names)
-
-    def slots_woken(self, addresses: Iterable[str]) -> None:
-        self.slots.extend(addresses)
+    def woken(self, names: Iterable[str]) -> None:
+        for name in names:
+            (self.slots if name.endswith("/") else self.lanes).append(name)
 
     def doubted(self, group: OwnedGroup) -> None:
         self.doubts.append(group.name)

@@ -12,7 +12,8 @@ from emq.allocation.membership import LocalCluster, Membership
 from emq.clock import Clock
 from emq.groups.records import Records
 from emq.host.handlers import Handlers
-from emq.host.host import Host, HostOptions
+from emq.host.host import Host
+from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
 from emq.loops.timekeeping import Timekeeper
 from emq.message import Message

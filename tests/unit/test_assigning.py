@@ -7,12 +7,14 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
 from emq.allocation.membership import Assignment, Membership
 from emq.groups.owned import OwnedGroup
 from emq.host.assignments import EARLIEST, LATEST, Assignments
+from emq.host.catalog_loop import CatalogLoop
 from emq.host.ownership import Acquired, Ownership
 from support.rig import until
 from support.virtual import LoopClock, virtual
@@ -52,12 +54,8 @@ class Host:
         self.told: list[str] = []
         self.let_go_at: list[float] = []
 
-        async def catalog(version: int) -> None:
-            """It is new enough."""
-
-        self.assignments = Assignments(
-            cast(Membership, self), cast(Ownership, self), LoopClock(), drain_s=10.0, catalog=catalog
-        )
+        catalog = mock.create_autospec(CatalogLoop)  # always new enough
+        self.assignments = Assignments(cast(Membership, self), cast(Ownership, self), LoopClock(), 10.0, catalog)
 
     def assign(self, era: int = 0, **groups: int) -> None:
         self.assigned.put_nowait(Assignment(groups, era))
@@ -94,7 +92,7 @@ class Host:
     def consumed(self) -> dict[str, int]:
         return {name: group.epoch for name, group in self.groups.items() if not group.stopping}
 
-    async def acquire(self, assigned: Mapping[str, int], still: Callable[[], bool]) -> Acquired:
+    async def acquire(self, assigned: Mapping[str, int], look: object, still: Callable[[], bool]) -> Acquired:
         self.breaks(assigned)
         refused = [name for name, epoch in assigned.items() if self.refuse.get(name) == epoch]
         for name, epoch in assigned.items():
@@ -272,9 +270,9 @@ async def test_an_error_that_nobody_expects_leaves_no_group_to_nobody() -> None:
     h.breaks = raising(2)
     async with h.running():
         h.assign(a=1, b=1)
-        await until(lambda: "the handler is closed" in h.assignments.trouble, 5)
+        await until(lambda: "the handler is closed" in h.assignments.trouble(), 5)
         await h.owns(a=1, b=1)
-        assert h.assignments.trouble == ""
+        assert h.assignments.trouble() == ""
 
 
 @virtual
@@ -285,7 +283,7 @@ async def test_a_group_that_always_fails_keeps_no_other_from_being_acquired() ->
         h.assign(a=1, b=1, c=1)
         await h.owns(a=1, c=1)
         await asyncio.sleep(30)
-        assert h.assignments.trouble.startswith("b: RuntimeError: ")
+        assert h.assignments.trouble().startswith("b: RuntimeError: ")
         h.breaks = raising(0)
         await h.owns(a=1, b=1, c=1)
 

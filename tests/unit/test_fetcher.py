@@ -623,7 +623,7 @@ async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_fr
     async def comes_late() -> None:
         await b.store.real.lanes.add([LaneAdd("t/0", "r", message.encode_retry(Message("r", b"")), 1)])
         await asyncio.sleep(5)
-        b.lanes.woken(["t/0"])
+        b.lanes.at("t/0", 0)
         await asyncio.sleep(5)
 
     b.store.lanes.after["claim"] = comes_late

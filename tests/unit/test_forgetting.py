@@ -74,9 +74,9 @@ async def test_a_host_forgets_topics_that_were_deleted() -> None:
                 "owned": len(host.ownership.owned),
                 "groups": len(host.ownership.groups),
                 "queues": len(host.ownership.queues),
-                "lanes": len(host.lanes._groups),
-                "ahead": len(host.readiness._ahead),
-                "untrimmed": len(host.checkpointer._untrimmed),
+                "lanes": len(host.work.lanes._groups),
+                "ahead": len(host.work.readiness._ahead),
+                "untrimmed": len(host.work.checkpointer._untrimmed),
                 "starts": len(host.recorder._starts),
             }
             assert sizes == dict.fromkeys(sizes, 0)

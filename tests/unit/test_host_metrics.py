@@ -14,8 +14,9 @@ import emq
 from emq import errors, settings
 from emq.allocation.membership import LocalCluster
 from emq.groups.deliveries import HandlerDeliveries
-from emq.host.host import Host, HostOptions
+from emq.host.host import Host
 from emq.host.lag_parts import Part
+from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
 from emq.message import Message
 from emq.observe.metrics import exposition, health, host_families
@@ -168,7 +169,7 @@ async def test_lag_is_told_apart_by_what_the_messages_wait_for() -> None:
             await asyncio.sleep(3.5)
             await host.lag.look()
             counts = host.lag.counts
-            flying = host.dispatcher.in_flight
+            flying = host.work.dispatcher.in_flight
             gate.set()
     assert counts[Part.PARKED] == 12
     assert counts[Part.HELD_BY_ROOM] == 2_998
@@ -236,7 +237,7 @@ async def test_a_broken_loop_is_named_until_it_runs_again() -> None:
     async with rig() as r:
         await r.topic("t", 100)
         async with counting(r, {"t": handle}) as host:
-            real = host.expiry.expire
+            real = host.work.expiry.expire
             times = 0
 
             async def broken() -> None:
@@ -314,7 +315,7 @@ async def test_the_age_of_unsaved_progress_grows_while_the_database_is_away() ->
             r.checkpoints.save = real  # type: ignore[method-assign]
             await asyncio.sleep(0.6)
             assert scraped(r, host).value("emq_checkpoint_unsaved_seconds") == 0
-            await until(lambda: host.checkpointer.saved > 0)
+            await until(lambda: host.work.checkpointer.saved > 0)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from emq.clock import ManualClock
 from emq.host.throttles import Throttles
 from emq.message import Message
 from emq.topics import model
+from emq.trail.sink import NullTrail
 from emq_push import headers, signature, verdict
 from emq_push.addresses import AddressFilter
 from emq_push.endpoint import Endpoint, Endpoints
@@ -518,7 +519,7 @@ async def test_an_answer_tells_nothing_about_the_endpoint_that_the_topic_has_by_
             "gone": None,
         }[change]
         found = iter([endpoint, later])
-        throttles = Throttles({}, mock.Mock(), now)
+        throttles = Throttles({}, mock.Mock(), now, NullTrail())
         async with Pusher(
             lambda _: next(found), clock=now, addresses=ANY, reports=Reports(lambda: throttles)
         ) as pusher:

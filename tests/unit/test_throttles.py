@@ -227,7 +227,7 @@ async def test_a_closed_topic_of_many_groups_costs_nothing_while_it_waits() -> N
         reserved = sum(group.counter.reserved for group in app.host.ownership.groups.values())
         await t.advance(600)
         assert reserved == sum(group.counter.reserved for group in app.host.ownership.groups.values()) == 1
-        assert len(app.host.dispatcher.parking) == 100
+        assert len(app.host.work.dispatcher.parking) == 100
         app.throttles.open("t")
         await t.settled()
         assert len(t.delivered) == 201
@@ -421,7 +421,7 @@ async def test_a_topic_that_is_closed_for_a_day_again_and_again_takes_no_memory(
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         assert app.host is not None
-        parking = app.host.dispatcher.parking
+        parking = app.host.work.dispatcher.parking
         assert len(parking) == 1
         assert len(parking._groups) == 1
         assert len(parking._deadlines) <= 100

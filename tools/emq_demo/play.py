@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Sequence
 
 from emq.app import App
 from emq.host import garbage_collection
-from emq.host.host import CATALOG_POLL_S
+from emq.host.options import CATALOG_POLL_S
 from emq.topics.model import Topic, TopicOptions, split
 from emq_demo import leftovers
 from emq_demo.leftovers import Leftovers

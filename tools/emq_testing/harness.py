@@ -232,11 +232,11 @@ class Harness:
                 left = await self._look()
                 if most_started is None:
                     waiting = sum(one.ready + one.in_flight + one.later for one in left)
-                    most_started = self._host.dispatcher.started + DRAIN_STARTS + ATTEMPTS * waiting
+                    most_started = self._host.work.dispatcher.started + DRAIN_STARTS + ATTEMPTS * waiting
                 if rest.is_at_rest(left) and not (later and await rest.has_later(self.app, left)):
                     return
                 self._leap(left, began + within_s)
-                if later and self._host.dispatcher.started > most_started:
+                if later and self._host.work.dispatcher.started > most_started:
                     raise NotSettled(
                         f"not at rest after more than {DRAIN_STARTS:,} starts; left: {rest.listed(left)}; does a "
                         "handler publish to its own topic, or a message fail for ever?"
@@ -248,7 +248,7 @@ class Harness:
     async def _look(self) -> list[Left]:
         """Return what is left once the host knows all topics, and the callbacks that are ready have run."""
         loop: Any = asyncio.get_running_loop()
-        await self._host._look()  # a leap would delay the host's own look
+        await self._host.catalog.look()  # a leap would delay the host's own look
         for _ in range(ROUNDS):
             if not loop._ready:
                 break
@@ -384,7 +384,7 @@ class Harness:
             await running.__aexit__(None, None, None)
 
     def _listen(self, host: Host) -> None:
-        settler = host.settler
+        settler = host.work.settler
         settler._random = random.Random(0)  # for the jitter of retries
         failed = settler.failed
 

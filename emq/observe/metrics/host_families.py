@@ -112,7 +112,7 @@ def _lag(host: Host) -> Iterator[Family]:
         "Messages of this host's groups that are not done, by what they wait for; a look at all groups takes its time, "
         "see emq_lag_age_seconds.",
         *((_labels(part=part.value), lag.counts[part]) for part in Part),
-        (_labels(part="in_flight"), host.dispatcher.in_flight),
+        (_labels(part="in_flight"), host.work.dispatcher.in_flight),
     )
     age_s = max(0.0, host.statistics().time - lag.sampled_at)
     yield gauge(
@@ -123,13 +123,13 @@ def _lag(host: Host) -> Iterator[Family]:
 
 
 def _buffers(host: Host) -> Iterator[Family]:
-    held = host.parts.gauge
+    held = host.work.gauge
     yield gauge("emq_buffered_messages", "Messages in this host's memory that have not started.", one(held.messages))
     yield gauge("emq_buffered_bytes", "Bytes of these messages, with their keys and headers.", one(held.bytes))
     yield gauge("emq_in_flight_bytes", "Bytes of the messages in flight whose handlers wait.", one(held.flying))
     yield gauge("emq_buffer_limit_messages", "Most messages that this host buffers.", one(held.max_messages))
     yield gauge("emq_buffer_limit_bytes", "Most bytes that this host buffers.", one(held.max_bytes))
-    yield gauge("emq_in_flight_messages", "Messages started and not settled.", one(host.dispatcher.in_flight))
+    yield gauge("emq_in_flight_messages", "Messages started and not settled.", one(host.work.dispatcher.in_flight))
     yield gauge(
         "emq_in_flight_limit_messages", "Most messages in flight on this host.", one(host.options.max_in_flight)
     )
@@ -139,7 +139,7 @@ def _buffers(host: Host) -> Iterator[Family]:
 
 
 def _checkpoints(host: Host) -> Iterator[Family]:
-    checkpointer = host.checkpointer
+    checkpointer = host.work.checkpointer
     yield counter("emq_checkpoints_saved_total", "Checkpoints of single queues saved.", one(checkpointer.saved))
     yield counter(
         "emq_checkpoint_failures_total",
@@ -192,7 +192,7 @@ def _cluster(host: Host) -> Iterator[Family]:
         "Queues read again because their store came back from a crash without messages.",
         one(ownership.shrunk_queues),
     )
-    yield gauge("emq_catalog_version", "Version of the topic catalog that this host knows.", one(host.catalog_version))
+    yield gauge("emq_catalog_version", "Version of the topic catalog that this host knows.", one(host.catalog.version))
 
 
 def _clock(host: Host) -> Iterator[Family]:

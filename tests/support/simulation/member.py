@@ -20,7 +20,8 @@ from emq.clock import SystemClock
 from emq.database import tables
 from emq.database.environment_time import EnvironmentTime
 from emq.host.handlers import Handlers
-from emq.host.host import Host, HostOptions
+from emq.host.host import Host
+from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
 from emq.loops.timekeeping import Asked, Timekeeper
 from emq.message import Message

@@ -32,7 +32,7 @@ def judge_now(cluster: Cluster) -> None:
 
 def _left(member: Member) -> Iterator[tuple[str, str]]:
     host = member.host
-    dispatcher, gauge = host.dispatcher, host._gauge
+    dispatcher, gauge = host.work.dispatcher, host.work.gauge
     held = {
         "in flight": dispatcher.in_flight,
         "messages in memory": gauge.messages,
@@ -42,7 +42,7 @@ def _left(member: Member) -> Iterator[tuple[str, str]]:
         "topics that wait for a place": dispatcher.flight.waiting,
         "stints": len(dispatcher._tasks),
         "volleys": len(dispatcher._volleys),
-        "queues to read": len(host.readiness),
+        "queues to read": len(host.work.readiness),
     }
     if any(held.values()):
         yield "", f"at rest it holds {', '.join(f'{n} {what}' for what, n in held.items() if n)}"

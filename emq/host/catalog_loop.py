@@ -1,0 +1,115 @@
+"""The catalog loop: follows the catalog's changes, and tells the membership which groups exist."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from emq import errors
+from emq.allocation.membership import Membership
+from emq.database import levels
+from emq.database.database import QUICK_S
+from emq.groups.owned import OwnedGroup
+from emq.host.group_quotas import GroupQuotas
+from emq.host.options import CATALOG_POLL_S
+from emq.host.orphan_watch import OrphanWatch
+from emq.host.ownership import Ownership
+from emq.host.surroundings import Storage
+
+log = logging.getLogger(__name__)
+
+TRY_AGAIN_S = 1.0
+
+
+class CatalogLoop:
+    """Reads the catalog's changes; `Ownership` applies them, and the membership learns the groups and their quotas.
+
+    Attributes:
+        version: the version of the catalog that the host knows; 0 before the first look.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        membership: Membership,
+        ownership: Ownership,
+        orphans: OrphanWatch,
+        poll_s: float = CATALOG_POLL_S,
+    ) -> None:
+        """Args:
+        orphans: looks soon for the data of topics that the catalog may have forgotten.
+        poll_s: seconds between looks at the catalog's version.
+        """
+        self._catalog = storage.catalog
+        self._database, self._environment = storage.checkpoints.database, storage.checkpoints.environment
+        self._membership = membership
+        self._ownership = ownership
+        self._orphans = orphans
+        self._poll_s = poll_s
+        self._quotas = GroupQuotas()
+        self._refreshing = asyncio.Lock()
+        self._must_offer = True
+        self._when_deleted: list[Callable[[str], None]] = []
+        self._when_created: list[Callable[[Iterable[OwnedGroup]], None]] = []
+        self.version = 0
+
+    def when_deleted(self, act: Callable[[str], None]) -> None:
+        """Call `act` with the name of each topic that is deleted from now on."""
+        self._when_deleted.append(act)
+
+    def when_created(self, act: Callable[[Iterable[OwnedGroup]], None]) -> None:
+        """Call `act` after each look that finds new topics, with the groups here of former topics of their names."""
+        self._when_created.append(act)
+
+    async def follow(self) -> None:
+        """Look at the catalog's version every `poll_s`. Ends by cancellation."""
+        while True:
+            try:
+                await self.look()
+            except errors.DatabaseUnavailable:
+                await asyncio.sleep(TRY_AGAIN_S)  # the known catalog stays in use; the database has logged why
+            await asyncio.sleep(self._poll_s)
+
+    async def look(self) -> None:
+        """Read the catalog if it has changed."""
+        if self.version == 0 or await self._catalog.version() != self.version:
+            await self._refresh()
+
+    async def look_for(self, version: int) -> None:
+        """Read the catalog unless the host already knows this version or a newer one."""
+        if version > self.version:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        async with self._refreshing:
+            await self._database.run(lambda c: levels.check(c, self._environment), read_only=True, deadline_s=QUICK_S)
+            changes = await self._catalog.changes_since(self.version)
+            if changes.all:
+                log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
+                self._ownership.work.checkpointer.save_again(self._ownership.groups.values())
+                self._orphans.soon()
+            if gone := changes.gone(self._ownership.topics):
+                # Deletions go first, alone: a topic deleted and created again has new groups under old names.
+                self._must_offer = True  # until the membership has been told: an error may come in between
+                await self._ownership.apply((), gone)
+                for name in gone:
+                    for act in self._when_deleted:
+                        act(name)
+                await self._offer(changes.version)
+            created = any(topic.name not in self._ownership.topics for topic in changes.changed)
+            self._must_offer = self._must_offer or bool(changes.changed)
+            former = await self._ownership.apply(changes.changed, ())
+            if self._must_offer:
+                await self._offer(changes.version)
+            self.version = changes.version
+            if created:
+                for tell in self._when_created:
+                    tell(former)
+
+    async def _offer(self, version: int) -> None:
+        """Tell the membership which groups exist and their quotas."""
+        topics = self._ownership.topics
+        offered, units = await self._quotas.of(topics), await self._quotas.units(topics)
+        await self._membership.offer(offered, version, units)
+        self._must_offer = False

@@ -1,0 +1,111 @@
+"""What follows from the reports of a host's parts: for each report, the one or two parts that it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from emq import errors
+from emq.groups.events import GroupLoop, HostEvents
+from emq.groups.owned import OwnedGroup, OwnedQueue
+from emq.host.assignments import Assignments
+from emq.host.group_work import GroupWork
+from emq.host.passage_loop import PassageLoop
+from emq.host.throttles import Throttles
+from emq.loops.guard import Guard
+from emq.message import Message
+
+
+class Reports(HostEvents):
+    """Passes each report of a part on to the parts that it concerns.
+
+    The parts report to each other in a circle, so this object is made before them, and `connect` gives it the parts.
+
+    States: *not connected*, in which no part may report; *connected*, from `connect` on.
+    """
+
+    _work: GroupWork
+    _assignments: Assignments
+    _passage: PassageLoop
+    _throttles: Throttles
+    _guard: Guard
+
+    def connect(
+        self, work: GroupWork, assignments: Assignments, passage: PassageLoop, throttles: Throttles, guard: Guard
+    ) -> None:
+        """Pass reports on to these parts from now on; call this before a loop starts."""
+        self._work, self._assignments, self._passage = work, assignments, passage
+        self._throttles, self._guard = throttles, guard
+
+    def ready(self, group: OwnedGroup) -> None:
+        self._work.dispatcher.ready(group)
+
+    def expiring(self, group: OwnedGroup) -> None:
+        self._work.expiry.watch(group)
+
+    def claimed(self, group: OwnedGroup, id_: str) -> None:
+        self._work.settler.claimed(group, id_)
+        self._work.firing.claimed(group, id_)
+
+    def schedule_due(self, group: OwnedGroup, message: Message) -> None:
+        self._work.firing.put(group, message)
+
+    def moved(self, group: OwnedGroup, message: Message, body: bytes, now_ms: int) -> None:
+        self._work.forwarder.put(group, message, body, now_ms)
+
+    def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
+        self._work.dispatcher.damaged(group, message, reason)
+
+    def expired(self, group: OwnedGroup, message: Message) -> None:
+        self._work.dispatcher.expire(group, message)
+
+    def drained(self, group: OwnedGroup) -> None:
+        if group.slot is None:
+            self._work.readiness.drained(group)
+        else:
+            self._work.slots.drained(group.slot)
+
+    def acknowledged(self, group: OwnedGroup, n: int) -> None:
+        self._work.dispatcher.acknowledged(group, n)
+
+    def settled(self, group: OwnedGroup, message: Message) -> None:
+        self._work.dispatcher.settled(group, message)
+
+    def given_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
+        self._throttles.given_back(group, message, failure)
+
+    def refused(self, group: OwnedGroup, message: Message) -> None:
+        self._work.dispatcher.refused(group, message)
+
+    def due(self, name: str, due_ms: int) -> None:
+        if name.endswith("/"):  # the address of a slot
+            self._work.slots.rests(name, due_ms)
+        else:
+            self._work.lanes.at(name, due_ms)
+
+    def dirty(self, queue: OwnedQueue) -> None:
+        self._work.checkpointer.dirty(queue)
+
+    def saved(self) -> None:
+        self._work.readiness.checkpointed()
+
+    def woken(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name.endswith("/"):
+                self._work.slots.woken((name,))
+            else:
+                self._work.lanes.at(name, 0)
+
+    def doubted(self, group: OwnedGroup) -> None:
+        self._work.lanes.doubted(group)
+        self._passage.doubted(group)
+
+    def lost(self, group: OwnedGroup) -> None:
+        self._assignments.fenced(group)
+
+    def shrunk(self, group: OwnedGroup) -> None:
+        self._assignments.shrunk(group)
+
+    def broken(self, loop: GroupLoop, group: OwnedGroup, failure: Exception) -> None:
+        """Take the group out of all loops and acquire it again from the store."""
+        self._guard.note(loop, "the group starts again from its checkpoint", failure, group.name)
+        self._assignments.shrunk(group)
