@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Unpack
@@ -16,11 +15,10 @@ from emq.calls.middleware import Middleware, PublishChain, checked
 from emq.observe import dead_letters
 from emq.observe import planned as book
 from emq.observe.dead_letters import EVERY, Letter, Selection
+from emq.producer.options import PublishManyOptions, PublishOptions, ScheduleOptions, check_names
 from emq.producer.outcomes import Outcome
 from emq.producer.outgoing import Outgoing
 from emq.storage.environment import Environment
-from emq.timetable.delay_levels import Delay
-from emq.timetable.schedule import Missed
 from emq.topics import asking
 from emq.topics.model import Kind, State, Topic
 from emq.topics.option_types import KindName, OptionArguments, StateName
@@ -198,21 +196,7 @@ class App(HostingApp):
         return await self.admin.update(name, **{k: v for k, v in given.items() if v is not None}, **options)
 
     async def publish(
-        self,
-        topic: str,
-        payload: Payload,
-        *,
-        key: str | None = None,
-        priority: str | float | None = None,
-        headers: Mapping[str, str] | None = None,
-        delay_ms: float | None = None,
-        delay: Delay | None = None,
-        at: datetime.datetime | float | None = None,
-        ttl_s: float | None = None,
-        time_range_ms: int | None = None,
-        merge_key: bytes | str | None = None,
-        message_id: str | None = None,
-        content_type: str | None = None,
+        self, topic: str, payload: Payload, *, content_type: str | None = None, **options: Unpack[PublishOptions]
     ) -> str:
         """Publish one message; return its id. See `Producer.publish`.
 
@@ -221,72 +205,45 @@ class App(HostingApp):
                 msgspec.Struct or a pydantic model is encoded; the message says how in its header `content-type`.
             content_type: "application/json" or "application/msgpack" for objects; None for the app's. Bytes and text
                 get the header with any content type that is given here. A header `content-type` in `headers` wins.
+            options: key, priority, headers, delay_ms ...; see `emq.producer.options.PublishOptions`.
 
         Raises:
             As `Producer.publish`; `InvalidMessage` also for an object that cannot be encoded.
         """
         send: Callable[..., Awaitable[str]] = self.producer.publish
         if self._publish_chain is not None:
+            check_names("publish", options, PublishOptions.__optional_keys__)
             send = self._publish_chain.one("publish", send, content_type)
         elif content_type is not None or type(payload) not in PLAIN:
-            payload, headers = encoding.encoded(payload, headers, content_type, self._content_type)
-        return await send(
-            topic,
-            payload,
-            key=key,
-            priority=priority,
-            headers=headers,
-            delay_ms=delay_ms,
-            delay=delay,
-            at=at,
-            ttl_s=ttl_s,
-            time_range_ms=time_range_ms,
-            merge_key=merge_key,
-            message_id=message_id,
-        )
+            payload, options["headers"] = encoding.encoded(
+                payload, options.get("headers"), content_type, self._content_type
+            )
+        return await send(topic, payload, **options)
 
     async def publish_many(
         self,
         topic: str,
         payloads: Iterable[Payload],
         *,
-        key: str | None = None,
-        keys: Sequence[str | None] | None = None,
-        priority: str | float | None = None,
-        scores: Sequence[float] | None = None,
-        headers: Mapping[str, str] | None = None,
-        delay_ms: float | None = None,
-        at: datetime.datetime | float | None = None,
-        ttl_s: float | None = None,
-        time_range_ms: int | None = None,
-        merge_keys: Sequence[bytes | str] | None = None,
-        message_ids: Sequence[str] | None = None,
         content_type: str | None = None,
+        **options: Unpack[PublishManyOptions],
     ) -> list[str]:
         """Publish many messages to one topic; return their ids. See `Producer.publish_many`.
 
         Payloads and `content_type` are as for `publish`. All payloads of a call are objects, or all are bytes or text.
+
+        Args:
+            options: keys, scores, message_ids ...; see `emq.producer.options.PublishManyOptions`.
         """
         send: Callable[..., Awaitable[list[str]]] = self.producer.publish_many
         if self._publish_chain is not None:
+            check_names("publish_many", options, PublishManyOptions.__optional_keys__)
             send = self._publish_chain.many(send, content_type)
         else:
-            payloads, headers = encoding.encoded_many(payloads, headers, content_type, self._content_type)
-        return await send(
-            topic,
-            payloads,
-            key=key,
-            keys=keys,
-            priority=priority,
-            scores=scores,
-            headers=headers,
-            delay_ms=delay_ms,
-            at=at,
-            ttl_s=ttl_s,
-            time_range_ms=time_range_ms,
-            merge_keys=merge_keys,
-            message_ids=message_ids,
-        )
+            payloads, options["headers"] = encoding.encoded_many(
+                payloads, options.get("headers"), content_type, self._content_type
+            )
+        return await send(topic, payloads, **options)
 
     async def send(self, messages: Iterable[Outgoing]) -> list[Outcome]:
         """Publish messages of any topics; return the outcome of each, in order. See `Producer.send`.
@@ -299,47 +256,24 @@ class App(HostingApp):
         return await sending.each(self._publish_chain, self.producer, messages)
 
     async def schedule(
-        self,
-        topic: str,
-        payload: Payload,
-        *,
-        every_s: float | None = None,
-        repeat: int | None = None,
-        cron: str | None = None,
-        tz: str | None = None,
-        missed: Missed = "once",
-        delay_ms: float = 0,
-        at: datetime.datetime | float | None = None,
-        key: str | None = None,
-        priority: str | float | None = None,
-        headers: Mapping[str, str] | None = None,
-        ttl_s: float | None = None,
-        content_type: str | None = None,
+        self, topic: str, payload: Payload, *, content_type: str | None = None, **options: Unpack[ScheduleOptions]
     ) -> str:
         """Publish a message again and again; return the schedule's id. See `Producer.schedule`.
 
         The payload and `content_type` are as for `publish`.
+
+        Args:
+            options: every_s, cron, at ...; see `emq.producer.options.ScheduleOptions`.
         """
         send: Callable[..., Awaitable[str]] = self.producer.schedule
         if self._publish_chain is not None:
+            check_names("schedule", options, ScheduleOptions.__optional_keys__)
             send = self._publish_chain.one("schedule", send, content_type)
         elif content_type is not None or type(payload) not in PLAIN:
-            payload, headers = encoding.encoded(payload, headers, content_type, self._content_type)
-        return await send(
-            topic,
-            payload,
-            every_s=every_s,
-            repeat=repeat,
-            cron=cron,
-            tz=tz,
-            missed=missed,
-            delay_ms=delay_ms,
-            at=at,
-            key=key,
-            priority=priority,
-            headers=headers,
-            ttl_s=ttl_s,
-        )
+            payload, options["headers"] = encoding.encoded(
+                payload, options.get("headers"), content_type, self._content_type
+            )
+        return await send(topic, payload, **options)
 
     async def planned(self, pattern: str = "*", *, skip: int = 0, limit: int = 100) -> list[book.Planned]:
         """Return a page of the delayed messages and schedules in topics that match `pattern`, by due time.

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Outgoing(NamedTuple):
-    """A message to publish; fields as for `Producer.publish`.
+    """A message to publish; fields as in `emq.producer.options.PublishOptions`.
 
     Attributes:
         id: not used for slots, where the id follows from the merge key or content.

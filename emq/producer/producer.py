@@ -88,21 +88,7 @@ class Producer:
         Args:
             topic: name of the topic.
             payload: up to the topic's `max_payload` bytes; text is encoded as UTF-8.
-            key: messages of one key run one at a time, first deliveries in order. In a sorted topic, the slot basis.
-            priority: one of the topic's; None for the middle one. For topics of kind priority, a number above 16.
-            headers: small strings that travel along; with the key up to the topic's `max_headers` bytes.
-            delay_ms, delay, at: the time at which the message may start; give at most one of them. `delay_ms` is in
-                milliseconds from now. `delay` is the name of one of the topic's delay levels, an enum member with such
-                a value, a timedelta, or seconds. `at` is a datetime with a time zone, or seconds since the epoch. In a
-                topic of kind fixed_time this is the fixed time, and in one of kind range_merge the end of the range.
-            ttl_s: seconds after the message is ready at which it expires: if it has not started by then, it becomes a
-                dead letter with the reason `expired`. The topic's own ttl_s counts if it is shorter.
-            time_range_ms: for topics of kind range_merge: milliseconds from now until the message is due.
-            merge_key: for sorted topics with merge='key': messages of one merge key merge; None for the payload.
-            message_id: your own id of 1 to 128 characters; reuse it when you retry after `OutcomeUnknown`. None for a
-                new id. Each publish stores a message of its own, also if another message of the id waits or is dead;
-                but if the topic has `dedupe_s`, a repeat within that time stores nothing, and the result is a
-                `Repeated`. Not for slots, where the id follows from the merge key or content.
+            key, priority ... message_id: see `emq.producer.options.PublishOptions`.
 
         Raises:
             UnknownTopic: create the topic first.
@@ -170,15 +156,11 @@ class Producer:
         """Publish messages to one topic in few round trips; return their ids, in order.
 
         Atomic for each queue and batch of 500 (for a sorted topic, 2,000 or 8 MiB), not as a whole: before an error,
-        some messages may have been published. Repeating the call is safe if duplicates are harmless. Arguments that are
-        not listed here are as for `publish`, and apply to all messages.
+        some messages may have been published. Repeating the call is safe if duplicates are harmless.
 
         Args:
             payloads: the payloads, each as for `publish`.
-            keys: a key for each payload.
-            scores: for sorted topics, a time (milliseconds since the epoch) or priority for each payload.
-            merge_keys: for sorted topics with merge='key', a merge key for each payload; None for the payloads.
-            message_ids: an id for each payload, as for `publish`.
+            key, keys ... message_ids: see `emq.producer.options.PublishManyOptions`.
 
         Raises:
             As for `publish`; `StoreUnavailable` and `StoreFull` only if nothing was published.
@@ -342,10 +324,7 @@ class Producer:
         due time; its id then follows from its content.
 
         Args:
-            every_s, repeat, cron, tz, missed: times of the occurrences; see `emq.timetable.schedule.create`.
-            delay_ms: milliseconds before the first occurrence; with cron, after each firing.
-            at: start of the schedule, as for `publish`; None for now.
-            key, priority, headers, ttl_s: apply to each occurrence, as for `publish`.
+            every_s, repeat ... ttl_s: see `emq.producer.options.ScheduleOptions`.
 
         Raises:
             As for `publish`.
