@@ -225,7 +225,7 @@ class HostingApp(HookedApp):
 
     def _wanted(self, receiver: Receiver) -> None:
         if self.host is not None:
-            self.host.ownership.wanted(receiver)
+            self.host.work.dispatcher.wanted(receiver)
 
     async def run(self, membership: Membership | None = None) -> None:
         """Be a host: consume every topic with a handler until `stop` is called or the call is cancelled.

@@ -18,6 +18,7 @@ from emq.allocation.membership import Assignment, Membership
 from emq.clock import Clock
 from emq.groups.owned import OwnedGroup
 from emq.host.catalog_loop import CatalogLoop
+from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
 from emq.loops.slicing import in_slices
 from emq.loops.troubles import Complaint, Troubles
@@ -55,17 +56,19 @@ class Assignments:
         self,
         membership: Membership,
         ownership: Ownership,
+        letting_go: LettingGo,
+        catalog: CatalogLoop,
         clock: Clock,
         drain_s: float,
-        catalog: CatalogLoop,
     ) -> None:
         """
         Args:
-            drain_s: seconds to wait for messages in flight of a group before letting go of it.
             catalog: tells of new topics.
+            drain_s: seconds to wait for messages in flight of a group before letting go of it.
         """
         self._membership = membership
         self._ownership = ownership
+        self._letting = letting_go
         self._clock = clock
         self._drain_s = drain_s
         self._catalog = catalog
@@ -168,7 +171,7 @@ class Assignments:
 
     async def _start_again(self, group: OwnedGroup) -> None:
         try:
-            await self._ownership.abandon(group, self._drain_s)
+            await self._letting.abandon(group, self._drain_s)
         finally:
             self._letting_go.discard(group.name)
 
@@ -254,7 +257,7 @@ class Assignments:
             part = self._clock.now() % 1.0
             if any(group in self._ownership.groups for group in left) and not EARLIEST <= part <= LATEST:
                 await asyncio.sleep((EARLIEST - part) % 1.0)
-            async for done in self._ownership.releasing(left, self._drain_s):
+            async for done in self._letting.releasing(left, self._drain_s):
                 if era == self._target.era:
                     await self._membership.released(done)  # should the call fail, `_told` keeps the groups: tell again
                     for group in done:

@@ -20,6 +20,7 @@ from emq.host.group_work import GroupWork
 from emq.host.handlers import Handlers
 from emq.host.lag_sampler import LagSampler
 from emq.host.last_steps import LastSteps, end_all
+from emq.host.letting_go import LettingGo
 from emq.host.options import HostOptions
 from emq.host.orphan_watch import OrphanWatch
 from emq.host.ownership import Ownership
@@ -78,14 +79,15 @@ class Host:
         context = services.context(reports, membership.lease)
         self.work = GroupWork(storage, context, options)
         self.ownership = ownership = Ownership(storage, handlers, self.work, context, options.window_begins_ms / 1000)
+        self.letting_go = LettingGo(ownership, store.sorted, context)
         self.throttles = Throttles(ownership.owned, self.work.dispatcher, clock, services.trail)
         self.waker = Waker(store, ownership.queues, ownership.groups, self.work.readiness, context)
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store.log, passages, storage.catalog, ownership, context)
-        self.retirement = Retirement(storage.catalog, store, checkpoints, ownership, clock)
+        self.retirement = Retirement(storage.catalog, store, checkpoints, ownership.changing, clock)
         self.orphans = OrphanWatch(store, storage.catalog, ownership.topics, membership)
         self.catalog = CatalogLoop(storage, membership, ownership, self.orphans, options.catalog_poll_s)
-        self.assignments = Assignments(membership, ownership, clock, options.drain_s, self.catalog)
+        self.assignments = Assignments(membership, ownership, self.letting_go, self.catalog, clock, options.drain_s)
         self.running = self.assignments.ready
         reports.connect(self.work, self.assignments, self.passage, self.throttles, self.guard)
 
@@ -243,7 +245,7 @@ class Host:
         self.assignments.stop()
         self._last_steps.begin(self.options.drain_s)
         async with self._last_steps.step("letting go of the groups"):
-            await self.ownership.release(list(self.ownership.groups), self.options.drain_s)
+            await self.letting_go.release(list(self.ownership.groups), self.options.drain_s)
 
     async def _end(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         await self.work.dispatcher.stop()

@@ -1,43 +1,37 @@
-"""Acquires groups, lets go of groups, and updates the owned groups when the catalog changes."""
+"""Acquires groups, forgets groups, and updates the owned groups when the catalog changes."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from emq import plurals
-from emq.fetcher.slot_members import give_back
 from emq.groups import priority
 from emq.groups.capacity import HORIZON_S, buffer_capacity, queue_capacity
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
-from emq.groups.receiver import Receiver
 from emq.host.budgets import Budgets
+from emq.host.changing_topics import ChangingTopics
 from emq.host.group_work import GroupWork
 from emq.host.handlers import Handlers
 from emq.host.losses import Losses
-from emq.host.options import DRAIN_S
 from emq.host.surroundings import Storage
 from emq.host.takeover import Takeover
 from emq.host.topic_updates import TopicUpdates
-from emq.loops.slicing import SLICE, in_slices
+from emq.loops.slicing import in_slices
 from emq.offsets.checkpoints import Checkpoint
 from emq.quota.charge import limited
 from emq.storage import marks
-from emq.storage.answers import FAILURES, Failure, of_each, unexpected
+from emq.storage.answers import Failure, unexpected
 from emq.storage.names import index_of, parts_of, topic_of
 from emq.topics.key_layouts import KeyGate
 from emq.topics.model import Topic, quota_of
 from emq.trail import events
 
 log = logging.getLogger(__name__)
-
-DRAIN_STEP_S = 0.02
-"""Seconds between the looks of a release for drained groups; the groups of one look share a checkpoint."""
 
 
 class Acquired(NamedTuple):
@@ -66,8 +60,8 @@ class Ownership:
         consumed: the epochs of the groups that are acquired and not stopping, by name.
         taken, let_go: groups that came and went since the start.
         losses: the groups that stores refused to this host.
-        something_moves: set while keys of some topic may be moving between groups, on whatever hosts, and to have the
-            passage loop look once.
+        changing: the topics with retired groups or with keys that move.
+        takeover: takes the progress of groups over from their former owners.
     """
 
     def __init__(
@@ -81,7 +75,6 @@ class Ownership:
         """Args:
         window_begins_s: seconds into each second before which topics that count by the second start nothing.
         """
-        self._store = storage.store
         self._window_begins_s = window_begins_s
         self._clock = context.clock
         self._trail = context.trail
@@ -96,16 +89,13 @@ class Ownership:
         self.losses = Losses()
         self._budgets = Budgets(self.topics, self.groups, context.clock)
         self._updates = TopicUpdates(handlers, work, self.owned, self.groups, self._budgets, context)
-        self._takeover = Takeover(storage.store, storage.checkpoints, self.topics, context)
-        self._busy: dict[str, Callable[[], bool]] = {}
-        self._shrunk: set[str] = set()
-        self._moving: set[str] = set()
-        self.something_moves = asyncio.Event()
+        self.takeover = Takeover(storage.store, storage.checkpoints, self.topics, context)
+        self.changing = ChangingTopics(self.topics, self.owned, self.groups)
 
     @property
     def shrunk_queues(self) -> int:
         """Queues read again because their store had lost messages."""
-        return self._takeover.shrunk_queues
+        return self.takeover.shrunk_queues
 
     # -------------------------------------------------------------------------------------------- groups come and go
 
@@ -138,7 +128,7 @@ class Ownership:
                 and g not in waiting
             }
             topics = {name: self.topics[name] for name in map(topic_of, wanted)}
-            newly_refused = await self._takeover.fence(wanted, topics, waiting)
+            newly_refused = await self.takeover.fence(wanted, topics, waiting)
             if newly_refused:
                 refused |= newly_refused
                 continue
@@ -146,7 +136,7 @@ class Ownership:
                 # Behind the fence: a former owner that knew more of the catalog may have said that keys have moved away
                 # from its group. Whoever says so later is refused. One look for all groups of a call.
                 await look()
-            saved = await self._takeover.prepare({g: e for g, e in wanted.items() if g not in waiting}, topics, waiting)
+            saved = await self.takeover.prepare({g: e for g, e in wanted.items() if g not in waiting}, topics, waiting)
             if all(self.topics.get(name) is topic for name, topic in topics.items()):
                 break  # else a topic was changed or deleted meanwhile: look again
         if not still():
@@ -160,7 +150,7 @@ class Ownership:
                 except Exception as exc:  # a failure of one group must not keep the host from the others
                     waiting[name] = unexpected(exc)
                     if (group := self.groups.get(name)) is not None:
-                        self._forget(group)
+                        self.forget(group)
         return Acquired(sorted(refused), waiting)
 
     def _may_build(self, name: str, saved: Mapping[str, Checkpoint]) -> bool:
@@ -180,108 +170,18 @@ class Ownership:
             if saved[queue.name].epoch:
                 self.work.checkpointer.resumed(queue)
 
-    async def abandon(self, group: OwnedGroup, drain_s: float = DRAIN_S) -> None:
-        """Let go of a group whose store has lost messages; save nothing, since its progress counts the lost messages.
-
-        Waits up to `drain_s` seconds for messages in flight, so that the messages of a key stay serial. Then waits for
-        a save that is under way: it may hold the lost progress. The host acquires the group again under the same epoch,
-        so no fence would refuse this save if it reached the database after the rewound checkpoint.
-        """
-        self._stop(group)
-        group.lost = True
-        deadline = asyncio.get_running_loop().time() + drain_s  # the host's clock may jump, the loop's does not
-        while self.groups.get(group.name) is group and self.work.unsettled(group):
-            if asyncio.get_running_loop().time() >= deadline:
-                break
-            await asyncio.sleep(DRAIN_STEP_S)
-        await self.work.checkpointer.until_idle()
-        if self.groups.get(group.name) is group:
-            self._takeover.abandoned(group)
-            self._forget(group)
-
-    async def release(self, names: Iterable[str], drain_s: float = DRAIN_S) -> None:
-        """Stop consuming groups: start nothing more, wait up to `drain_s` for messages in flight, save progress."""
-        async for _ in self.releasing(names, drain_s):
-            pass
-
-    async def releasing(self, names: Iterable[str], drain_s: float = DRAIN_S) -> AsyncIterator[list[str]]:
-        """Do as `release` does, and yield the names of groups as they are released, first those with none in flight.
-
-        While the database does not answer, a group is released without its last second of progress.
-        """
-        names = list(names)
-        groups = [group for name in names if (group := self.groups.get(name)) is not None]
-        if absent := [name for name in names if name not in self.groups]:
-            yield absent
-        for group in groups:
-            self._stop(group)
-        deadline = asyncio.get_running_loop().time() + drain_s
-        while groups:
-            # Wait for a claim under way, too: its answer tells which messages to give back.
-            unsettled = (
-                g async for g in in_slices(groups) if self.work.unsettled(g) or g.is_claiming or self._is_kept(g)
-            )
-            waiting = [g async for g in unsettled if not g.lost]
-            if asyncio.get_running_loop().time() >= deadline:
-                if left := sum(self.work.unsettled(g) for g in waiting if not self._is_deleted(g)):
-                    log.warning(
-                        "%s still in flight after %g s, to be delivered again", plurals.count(left, "message"), drain_s
-                    )
-                waiting = []
-            if len(waiting) < len(groups):
-                held = set(waiting)
-                drained = [g for g in groups if g not in held]
-                for start in range(0, len(drained), SLICE):
-                    yield await self._let_go(drained[start : start + SLICE])
-                    await asyncio.sleep(0)
-            groups = waiting
-            await asyncio.sleep(DRAIN_STEP_S)
-
-    def keep_while(self, topic: str, busy: Callable[[], bool]) -> None:
-        """Let go of the topic's first group only when `busy` returns False, or `drain_s` is over."""
-        self._busy[f"{topic}/0"] = busy
-
-    def _is_kept(self, group: OwnedGroup) -> bool:
-        busy = self._busy.get(group.name)
-        return busy is not None and busy()
-
-    async def _let_go(self, groups: list[OwnedGroup]) -> list[str]:
-        await self._give_back(groups)
-        await self.work.checkpointer.save()
-        for group in groups:
-            if self.groups.get(group.name) is group:
-                self._forget(group)
-                if self._trail.enabled:
-                    self._trail.record(events.Released(self._clock.now_us(), *parts_of(group.name), group.epoch))
-        return [group.name for group in groups]
-
     async def forget_all(self) -> None:
         """Forget all groups, because they belong to other hosts now; start nothing more of them."""
         groups = list(self.groups.values())
         if groups:
             log.warning("letting go of %s", plurals.count(len(groups), "group"))
         for group in groups:
-            self._stop(group)
+            self.stop(group)
             group.lost = True
         async for group in in_slices(groups):
             if self.groups.get(group.name) is group:
                 self.losses.groups += 1
                 self._lose(group)
-
-    async def _give_back(self, groups: Iterable[OwnedGroup]) -> None:
-        """Give back members that were claimed and not started, so that their slots need not roll them back later."""
-        settles = [
-            give_back(group.slot, m.member, m.token, m.score)
-            for group in groups
-            if group.slot is not None and not group.lost
-            for m in group.waiting_members()
-            if m.member is not None
-        ]
-        if settles:
-            answers = await of_each(self._store.sorted.settle(settles), len(settles))
-            if failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
-                left = plurals.count(len(failures), "claimed message")
-                log.warning("%s; %s %s left to time out", failures[0], left, plurals.are(len(failures)))
 
     async def look_at_lanes(self) -> None:
         """Claim from every lane soon; the stores refuse the claims for groups that have a newer owner."""
@@ -291,17 +191,17 @@ class Ownership:
     def lost(self, group: OwnedGroup) -> None:
         """Forget a group at once that has a newer owner; its messages in flight here settle nothing any more."""
         if self.groups.get(group.name) is group:
-            self.losses.add(group, is_deleted=self._is_deleted(group))
+            self.losses.add(group, is_deleted=self.is_deleted(group))
             self._lose(group)
         group.lost = True  # also if it was let go of before: what ends in it from now on is not saved
 
-    def _is_deleted(self, group: OwnedGroup) -> bool:
+    def is_deleted(self, group: OwnedGroup) -> bool:
         """Return True if the group's topic was deleted; a topic of that name may exist again."""
         return self.owned.get(group.owner.topic.name) is not group.owner
 
     def _lose(self, group: OwnedGroup) -> None:
         group.lost = True
-        self._forget(group)
+        self.forget(group)
 
     def _build(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> OwnedGroup:
         topic = self.topics[topic_of(name)]
@@ -335,13 +235,15 @@ class Ownership:
         self._budgets.acquired(group)
         return group
 
-    def _stop(self, group: OwnedGroup) -> None:
+    def stop(self, group: OwnedGroup) -> None:
+        """Read and start nothing more of a group."""
         group.stop(self._clock.now())
         if self.groups.get(group.name) is group:
             self.consumed.pop(group.name, None)
 
-    def _forget(self, group: OwnedGroup) -> None:
-        self._stop(group)
+    def forget(self, group: OwnedGroup) -> None:
+        """Take a group out of all loops; its messages in flight may still end."""
+        self.stop(group)
         group.discard()
         self.work.lanes.release(group)
         self.work.expiry.forget(group)
@@ -374,53 +276,24 @@ class Ownership:
         self.losses.deleted(deleted)
         for name in deleted:
             self.topics.pop(name, None)
-            self._shrunk.discard(name)
-            self._moving.discard(name)
+            self.changing.forget(name)
             # The assignment will soon take the deleted topic's groups away; they do not belong to a new topic of that
             # name. Start nothing more of them: the new topic's capacity counts on that.
             if (owner := self.owned.pop(name, None)) is not None:
                 for held in owner.groups.values():
-                    self._stop(held)
+                    self.stop(held)
         async for topic in in_slices(changed):
             if topic.name not in self.topics:
                 former += [group for i in range(topic.groups) if (group := self.groups.get(topic.group(i)))]
             self.topics[topic.name] = topic
-            (self._shrunk.add if topic.groups > topic.active_groups else self._shrunk.discard)(topic.name)
-            (self._moving.add if topic.earlier else self._moving.discard)(topic.name)
             self._budgets.follow(topic)
-            if self._moving:
-                self.something_moves.set()
+            self.changing.follow(topic)
             if (owner := self.owned.get(topic.name)) is not None:
                 async for group in in_slices(self._updates.update(owner, topic)):
                     if owner.topic is topic and owner.groups.get(group.index) is group:
                         self._updates.update_group(group)
         return former
 
-    def shrunk(self) -> Iterator[Topic]:
-        """Yield the topics with retired groups whose last group this host owns."""
-        for name in self._shrunk:
-            topic = self.topics.get(name)
-            if topic is not None and topic.group(topic.groups - 1) in self.groups:
-                yield topic
-
-    async def save(self) -> None:
-        """Save the progress of all dirty queues now."""
-        await self.work.checkpointer.save()
-
-    async def until_something_moves(self) -> None:
-        """Wait until keys of some topic may be moving between groups, or `something_moves` is set otherwise."""
-        if not self._moving:
-            self.something_moves.clear()
-        await self.something_moves.wait()
-
-    def moving(self) -> list[OwnedTopic]:
-        """Return the topics with groups here whose keys may be moving between groups."""
-        return [owner for name in self._moving if (owner := self.owned.get(name)) is not None]
-
     def rebind(self, pattern: str) -> None:
         """Bind the owned topics that match `pattern` again, in slices, after a handler or receiver was bound."""
         self._updates.rebind(pattern)
-
-    def wanted(self, receiver: Receiver) -> None:
-        """Start messages that wait for this receiver, because a consumer has asked for some."""
-        self.work.dispatcher.wanted(receiver)

@@ -84,18 +84,18 @@ class PassageLoop:
         if group.layout:
             group.layout = 0
             self._doubted[group.name] = group
-            self._ownership.something_moves.set()
+            self._ownership.changing.look()
 
     async def run(self) -> None:
         """Run a pass every quarter of a second while keys move. Ends by cancellation."""
         while True:
             # With many groups, passes come less often, since each pass looks at every group.
-            groups = sum(len(owner.groups) for owner in self._ownership.moving())
+            groups = sum(len(owner.groups) for owner in self._ownership.changing.moving())
             await asyncio.sleep(self._interval_s * max(1, groups / GROUPS))
-            owners = [*self._ownership.moving()]
+            owners = [*self._ownership.changing.moving()]
             if not owners and not self._doubted:
                 self._known, self._passed, self._progress = {}, {}, None
-                await self._ownership.until_something_moves()
+                await self._ownership.changing.until_something_moves()
                 continue
             for step in (self._open, self._raise, self._note, self._forget) if owners else (self._raise,):
                 try:
@@ -167,7 +167,9 @@ class PassageLoop:
                     break
                 passed.append((group, p._replace(passed=True)))
         if passed:
-            await self._ownership.save()  # a crash must not repeat messages that the groups have passed
+            await (
+                self._ownership.work.checkpointer.save()
+            )  # a crash must not repeat messages that the groups have passed
             await self._passages.note(await self._still_owned(passed))
 
     async def _still_owned(self, passed: Sequence[tuple[OwnedGroup, Passage]]) -> list[Passage]:

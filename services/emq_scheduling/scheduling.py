@@ -122,7 +122,7 @@ class Scheduling:
                 choose = lambda kind, known=performers: known.get(kind) or known.get(ANY)  # noqa: E731
                 host = self._hosts[name] = PoolHost(app, name, catalog, ends, choose)
                 assert app.host is not None
-                app.host.ownership.keep_while(name, host.is_busy)
+                app.host.letting_go.keep_while(name, host.is_busy)
                 tasks.append(asyncio.create_task(host.run(), name=f"emq pool {name}"))
             try:
                 yield

@@ -16,7 +16,7 @@ async def test_letting_go_that_broke_is_tried_again_after_a_pause(caplog: pytest
     async with rig() as r:
         await r.topic("orders", 100, group_qps=50)
         host = r.host(Seen())
-        releasing, tries = host.ownership.releasing, 0
+        releasing, tries = host.letting_go.releasing, 0
 
         async def broken(names: Iterable[str], drain_s: float = 0.0) -> AsyncIterator[list[str]]:
             nonlocal tries
@@ -27,11 +27,11 @@ async def test_letting_go_that_broke_is_tried_again_after_a_pause(caplog: pytest
 
         async with running(host):
             await until(lambda: len(host.ownership.groups) == 2)
-            host.ownership.releasing = broken  # type: ignore[method-assign]
+            host.letting_go.releasing = broken  # type: ignore[method-assign]
             async with r.consuming(Seen(), "host-2") as other:
                 await asyncio.sleep(5)
                 assert 2 <= tries <= 6
-                host.ownership.releasing = releasing  # type: ignore[method-assign]
+                host.letting_go.releasing = releasing  # type: ignore[method-assign]
                 await until(lambda: len(other.ownership.groups) == 1)
     assert "letting go of groups broke" in caplog.text
 

@@ -104,7 +104,7 @@ async def test_handlers_are_awaited_also_while_the_hosts_clock_leaps(how: str) -
         async with running(host) as run:
             await until(lambda: seen.running == 1)
             group = host.ownership.groups["orders/0"]
-            ending = asyncio.create_task(host.ownership.abandon(group, 5.0)) if how == "abandon" else run
+            ending = asyncio.create_task(host.letting_go.abandon(group, 5.0)) if how == "abandon" else run
             if how == "stop":
                 host.stop()
             await asyncio.sleep(0.5)
@@ -396,7 +396,7 @@ async def test_what_fails_in_a_released_group_while_the_next_owner_raises_its_fe
         former = r.host(seen, "former")
         async with running(former):
             await until(lambda: len(seen) == 1)
-            await former.ownership.release(["orders/0"], 0.1)
+            await former.letting_go.release(["orders/0"], 0.1)
             store = FaultyStore(MemoryStore(r.world))
             store.lanes.after["claim"] = between_the_fences
             next_owner = r.host(seen, "next", membership=LocalCluster(r.next_epoch).member("next"), store=store)

@@ -67,7 +67,7 @@ async def test_a_receive_looks_at_its_own_topics_only() -> None:
                 await r.producer.publish_many(name, [b"x"] * 3)
         async with r.consuming(handlers) as host:
             for each in (receiver, other):
-                each.on_wanted.append(host.ownership.wanted)
+                each.on_wanted.append(host.work.dispatcher.wanted)
             await until(lambda: len(receiver.unasked) == len(other.unasked) == 300)
             seen: list[str] = []
             for _ in range(90):
@@ -89,7 +89,7 @@ async def test_what_waited_for_the_topics_limit_starts_when_somebody_asks_again(
         await r.topic("t", 20, max_in_flight=1, **({} if kind == "log" else {"kind": kind, "slots": 2}))
         await r.producer.publish_many("t", [b"%d" % i for i in range(4)], **({} if kind == "log" else {"priority": 50}))
         async with r.consuming(handlers) as host:
-            receiver.on_wanted.append(host.ownership.wanted)
+            receiver.on_wanted.append(host.work.dispatcher.wanted)
             seen = []
             for _ in range(4):
                 [delivery] = await receiver.receive(min_messages=2, max_messages=2, timeout_s=1)

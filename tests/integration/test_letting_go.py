@@ -41,7 +41,7 @@ async def test_what_ends_in_a_group_that_was_let_go_of_is_not_saved_once_its_sto
         async with r.consuming(Seen()) as host:
             await until(lambda: "orders/0" in host.ownership.groups)
             group = host.ownership.groups["orders/0"]
-            await host.ownership.release(["orders/0"])
+            await host.letting_go.release(["orders/0"])
             assert not group.lost
             host.ownership.lost(group)
             assert group.lost
@@ -65,7 +65,7 @@ async def test_what_was_claimed_and_not_started_goes_back_when_its_group_is_let_
             await until(lambda: len(host.ownership.groups) == 1)
             [group] = host.ownership.groups.values()
             await until(lambda: group.held == 1, 5)
-            await host.ownership.release([group.name], drain_s=0.1)
+            await host.letting_go.release([group.name], drain_s=0.1)
             [state] = await r.store.sorted.inspect([topic.slot(0)], int(r.clock.now() * 1000))
             assert (state.waiting, state.prepared, state.next_score) == (1, 1, 30)
             hanging.set()
@@ -83,7 +83,7 @@ async def test_a_group_is_let_go_of_once_a_claim_under_way_has_answered() -> Non
             await r.producer.publish_many("urgent", ["a", "b"], scores=[40, 50])
             await asyncio.sleep(0.1)
             assert (await r.store.sorted.inspect([topic.slot(0)], 0))[0].prepared > 0
-            await host.ownership.release(["urgent/0"])
+            await host.letting_go.release(["urgent/0"])
             [state] = await r.store.sorted.inspect([topic.slot(0)], 0)
             assert (state.waiting, state.prepared) == (2, 0)
         assert not seen.deliveries

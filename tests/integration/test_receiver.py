@@ -24,7 +24,7 @@ class Polling:
         self.handlers.bind_receiver("*", self.receiver)
 
     def connect(self, host: Host) -> Receiver:
-        self.receiver.on_wanted.append(host.ownership.wanted)
+        self.receiver.on_wanted.append(host.work.dispatcher.wanted)
         return self.receiver
 
 

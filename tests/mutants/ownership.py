@@ -20,7 +20,7 @@ MUTANTS = (
         "O",
         "a new owner reads checkpoints before it fences its predecessor off",
         "emq/host/ownership.py",
-        "            newly_refused = await self._takeover.fence(wanted, topics, waiting)\n"
+        "            newly_refused = await self.takeover.fence(wanted, topics, waiting)\n"
         "            if newly_refused:\n"
         "                refused |= newly_refused\n"
         "                continue\n"
@@ -29,11 +29,11 @@ MUTANTS = (
         "said that keys have moved away\n"
         "                # from its group. Whoever says so later is refused. One look for all groups of a call.\n"
         "                await look()\n"
-        "            saved = await self._takeover.prepare({g: e for g, e in wanted.items() if g not in "
+        "            saved = await self.takeover.prepare({g: e for g, e in wanted.items() if g not in "
         "waiting}, topics, waiting)\n",
-        "            saved = await self._takeover.prepare({g: e for g, e in wanted.items() if g not in "
+        "            saved = await self.takeover.prepare({g: e for g, e in wanted.items() if g not in "
         "waiting}, topics, waiting)\n"
-        "            newly_refused = await self._takeover.fence(wanted, topics, waiting)\n"
+        "            newly_refused = await self.takeover.fence(wanted, topics, waiting)\n"
         "            if newly_refused:\n"
         "                refused |= newly_refused\n"
         "                continue\n"
@@ -58,8 +58,8 @@ MUTANTS = (
         "release-does-not-drain",
         "D",
         "a group is let go of while its messages are in flight",
-        "emq/host/ownership.py",
-        "if self.work.unsettled(g) or g.is_claiming or",
+        "emq/host/letting_go.py",
+        "if self._work.unsettled(g) or g.is_claiming or",
         "if g.is_claiming or",
         "tests/integration/test_host_moves.py::test_a_stop_waits_for_handlers_and_starts_nothing_more",
     ),
@@ -67,8 +67,8 @@ MUTANTS = (
         "release-saves-nothing",
         "D",
         "a group is let go of without a last checkpoint",
-        "emq/host/ownership.py",
-        "await self._give_back(groups)\n        await self.work.checkpointer.save()",
+        "emq/host/letting_go.py",
+        "await self._give_back(groups)\n        await self._work.checkpointer.save()",
         "await self._give_back(groups)",
         "tests/integration/test_taking_over.py::test_a_group_that_moves_between_living_hosts_repeats_nothing",
     ),
@@ -86,7 +86,7 @@ MUTANTS = (
         "Q",
         "what is held of a deleted topic starts beside the new topic of its name",
         "emq/host/ownership.py",
-        "for held in owner.groups.values():\n                    self._stop(held)",
+        "for held in owner.groups.values():\n                    self.stop(held)",
         "pass",
         "tests/integration/test_letting_go.py::test_what_is_held_of_a_deleted_topic_stops_as_soon_as_the_host_knows",
     ),

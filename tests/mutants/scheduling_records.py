@@ -23,7 +23,7 @@ MUTANTS = (
         "pool-moves-while-its-tasks-run",
         "D",
         "a pool with a limit in flight moves at once, and what runs is cancelled and done again",
-        "emq/host/ownership.py",
+        "emq/host/letting_go.py",
         " or self._is_kept(g)",
         "",
         f"{MOVES}::test_a_limit_in_flight_holds_while_the_pool_moves[2.0-10.0]",

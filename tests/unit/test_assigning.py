@@ -15,6 +15,7 @@ from emq.allocation.membership import Assignment, Membership
 from emq.groups.owned import OwnedGroup
 from emq.host.assignments import EARLIEST, LATEST, Assignments
 from emq.host.catalog_loop import CatalogLoop
+from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
 from support.rig import until
 from support.virtual import LoopClock, virtual
@@ -55,7 +56,9 @@ class Host:
         self.let_go_at: list[float] = []
 
         catalog = mock.create_autospec(CatalogLoop)  # always new enough
-        self.assignments = Assignments(cast(Membership, self), cast(Ownership, self), LoopClock(), 10.0, catalog)
+        self.assignments = Assignments(
+            cast(Membership, self), cast(Ownership, self), cast(LettingGo, self), catalog, LoopClock(), 10.0
+        )
 
     def assign(self, era: int = 0, **groups: int) -> None:
         self.assigned.put_nowait(Assignment(groups, era))

@@ -224,7 +224,7 @@ class Member:
         elif plan.by == "receiver":
             self._receivers.append(JudgedReceiver(self, evidence))
             # As `App` does.
-            self._receivers[-1].on_wanted.append(lambda receiver: self.host.ownership.wanted(receiver))
+            self._receivers[-1].on_wanted.append(lambda receiver: self.host.work.dispatcher.wanted(receiver))
             self.handlers.bind_receiver(plan.name, self._receivers[-1])
 
     def _noted(self, loops: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:

@@ -1,0 +1,126 @@
+"""Lets go of groups: stops them, waits for their messages in flight, saves their progress."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from emq import plurals
+from emq.fetcher.slot_members import give_back
+from emq.groups.context import HostContext
+from emq.groups.owned import OwnedGroup
+from emq.host.options import DRAIN_S
+from emq.host.ownership import Ownership
+from emq.loops.slicing import SLICE, in_slices
+from emq.storage.answers import FAILURES, of_each
+from emq.storage.names import parts_of
+from emq.storage.slot_store import SortedStore
+from emq.trail import events
+
+log = logging.getLogger(__name__)
+
+DRAIN_STEP_S = 0.02
+"""Seconds between the looks of a release for drained groups; the groups of one look share a checkpoint."""
+
+
+class LettingGo:
+    """Lets go of groups that belong to other hosts next, or that are to be acquired again."""
+
+    def __init__(self, ownership: Ownership, store: SortedStore, context: HostContext) -> None:
+        self._ownership = ownership
+        self._work = ownership.work
+        self._store = store
+        self._clock = context.clock
+        self._trail = context.trail
+        self._busy: dict[str, Callable[[], bool]] = {}
+
+    async def abandon(self, group: OwnedGroup, drain_s: float = DRAIN_S) -> None:
+        """Let go of a group whose store has lost messages; save nothing, since its progress counts the lost messages.
+
+        Waits up to `drain_s` seconds for messages in flight, so that the messages of a key stay serial. Then waits for
+        a save that is under way: it may hold the lost progress. The host acquires the group again under the same epoch,
+        so no fence would refuse this save if it reached the database after the rewound checkpoint.
+        """
+        self._ownership.stop(group)
+        group.lost = True
+        deadline = asyncio.get_running_loop().time() + drain_s  # the host's clock may jump, the loop's does not
+        while self._ownership.groups.get(group.name) is group and self._work.unsettled(group):
+            if asyncio.get_running_loop().time() >= deadline:
+                break
+            await asyncio.sleep(DRAIN_STEP_S)
+        await self._work.checkpointer.until_idle()
+        if self._ownership.groups.get(group.name) is group:
+            self._ownership.takeover.abandoned(group)
+            self._ownership.forget(group)
+
+    async def release(self, names: Iterable[str], drain_s: float = DRAIN_S) -> None:
+        """Stop consuming groups: start nothing more, wait up to `drain_s` for messages in flight, save progress."""
+        async for _ in self.releasing(names, drain_s):
+            pass
+
+    async def releasing(self, names: Iterable[str], drain_s: float = DRAIN_S) -> AsyncIterator[list[str]]:
+        """Do as `release` does, and yield the names of groups as they are released, first those with none in flight.
+
+        While the database does not answer, a group is released without its last second of progress.
+        """
+        names = list(names)
+        groups = [group for name in names if (group := self._ownership.groups.get(name)) is not None]
+        if absent := [name for name in names if name not in self._ownership.groups]:
+            yield absent
+        for group in groups:
+            self._ownership.stop(group)
+        deadline = asyncio.get_running_loop().time() + drain_s
+        while groups:
+            # Wait for a claim under way, too: its answer tells which messages to give back.
+            unsettled = (
+                g async for g in in_slices(groups) if self._work.unsettled(g) or g.is_claiming or self._is_kept(g)
+            )
+            waiting = [g async for g in unsettled if not g.lost]
+            if asyncio.get_running_loop().time() >= deadline:
+                if left := sum(self._work.unsettled(g) for g in waiting if not self._ownership.is_deleted(g)):
+                    log.warning(
+                        "%s still in flight after %g s, to be delivered again", plurals.count(left, "message"), drain_s
+                    )
+                waiting = []
+            if len(waiting) < len(groups):
+                held = set(waiting)
+                drained = [g for g in groups if g not in held]
+                for start in range(0, len(drained), SLICE):
+                    yield await self._let_go(drained[start : start + SLICE])
+                    await asyncio.sleep(0)
+            groups = waiting
+            await asyncio.sleep(DRAIN_STEP_S)
+
+    def keep_while(self, topic: str, busy: Callable[[], bool]) -> None:
+        """Let go of the topic's first group only when `busy` returns False, or `drain_s` is over."""
+        self._busy[f"{topic}/0"] = busy
+
+    def _is_kept(self, group: OwnedGroup) -> bool:
+        busy = self._busy.get(group.name)
+        return busy is not None and busy()
+
+    async def _let_go(self, groups: list[OwnedGroup]) -> list[str]:
+        await self._give_back(groups)
+        await self._work.checkpointer.save()
+        for group in groups:
+            if self._ownership.groups.get(group.name) is group:
+                self._ownership.forget(group)
+                if self._trail.enabled:
+                    self._trail.record(events.Released(self._clock.now_us(), *parts_of(group.name), group.epoch))
+        return [group.name for group in groups]
+
+    async def _give_back(self, groups: Iterable[OwnedGroup]) -> None:
+        """Give back members that were claimed and not started, so that their slots need not roll them back later."""
+        settles = [
+            give_back(group.slot, m.member, m.token, m.score)
+            for group in groups
+            if group.slot is not None and not group.lost
+            for m in group.waiting_members()
+            if m.member is not None
+        ]
+        if settles:
+            answers = await of_each(self._store.settle(settles), len(settles))
+            if failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
+                left = plurals.count(len(failures), "claimed message")
+                log.warning("%s; %s %s left to time out", failures[0], left, plurals.are(len(failures)))
