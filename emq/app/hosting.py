@@ -13,6 +13,7 @@ from emq import errors, extras
 from emq.allocation.membership import LocalCluster, Membership
 from emq.allocation.tree.protocol import Tree
 from emq.app.hooked import HookedApp
+from emq.app.receivers import Receivers
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.groups.records import Records, Write
 from emq.host.handlers import OnExpired, check_pattern
@@ -45,8 +46,7 @@ class HostingApp(HookedApp):
         self.host: Host | None = None
         self.monitor = Monitor(self)
         self._starting: asyncio.Timeout | None = None
-        self._receivers: dict[str, Receiver] = {}
-        self._deleted: set[str] = set()  # topics that were deleted while a call to their receiver waited
+        self._receivers = Receivers(self.handlers)
         self._background: asyncio.Task[None] | None = None
         self.records: list[Write] = []
         self._is_host = False
@@ -57,15 +57,12 @@ class HostingApp(HookedApp):
     async def __aexit__(self, *exc_info: object) -> None:
         try:
             await self._stop_background()
-            await self._stop_run()
+            # Somebody may have made `run` a task of his own: end it before the store and the database close.
+            if self._is_host and self._running is not asyncio.current_task():
+                self.stop()
+                await self._ended.wait()
         finally:
             await super().__aexit__(*exc_info)
-
-    async def _stop_run(self) -> None:
-        """End `run`, which may be a task of its own, before the store and the database close."""
-        if self._is_host and self._running is not asyncio.current_task():
-            self.stop()
-            await self._ended.wait()
 
     @property
     def throttles(self) -> Throttles:
@@ -145,12 +142,7 @@ class HostingApp(HookedApp):
             pattern: as for `handler`; one receiver may serve many topics.
             visibility_s: seconds for which a received message may stay unsettled before it is delivered again.
         """
-        made = Receiver(visibility_s)
-        made.on_wanted.append(self._wanted)
-        self.handlers.bind_receiver(pattern, made)
-        if self.host is not None:
-            self.host.ownership.rebind(pattern)
-        return made
+        return self._receivers.bind(pattern, visibility_s)
 
     async def receive(
         self,
@@ -170,9 +162,7 @@ class HostingApp(HookedApp):
         """
         if topic not in self._receivers:
             await self.catalog.get(topic)
-        found = self._receivers.get(topic)  # look again: another call may have been quicker
-        if found is None:
-            found = self._receivers[topic] = self.receiver(topic, visibility_s=visibility_s)
+        found = self._receivers.of(topic, visibility_s)
         if self._background is not None and self._background.done():
             await self._stop_background()
         if not self._is_host:
@@ -184,19 +174,7 @@ class HostingApp(HookedApp):
                 min_messages=min_messages, max_messages=max(min_messages, max_messages), timeout_s=timeout_s
             )
         finally:
-            if self.host is not None and topic in self._deleted:
-                self._forget_receiver(topic)
-
-    def _forget_receiver(self, topic: str) -> None:
-        """Forget the receiver of a deleted topic once it is idle; a new topic of that name gets a new receiver."""
-        receiver = self._receivers.get(topic)
-        if receiver is None:
-            return
-        self._deleted.add(topic)
-        if receiver.is_idle:
-            self._deleted.discard(topic)
-            del self._receivers[topic]
-            self.handlers.unbind_receiver(topic, receiver)
+            self._receivers.used(topic)
 
     async def _host_in_background(self) -> Host:
         if self._background is not None or self._is_host:
@@ -222,10 +200,7 @@ class HostingApp(HookedApp):
                 await background
             finally:
                 self.host = None
-
-    def _wanted(self, receiver: Receiver) -> None:
-        if self.host is not None:
-            self.host.work.dispatcher.wanted(receiver)
+                self._receivers.serve(None)
 
     async def run(self, membership: Membership | None = None) -> None:
         """Be a host: consume every topic with a handler until `stop` is called or the call is cancelled.
@@ -272,7 +247,7 @@ class HostingApp(HookedApp):
                 window_begins_ms=options.window_begins_ms,
             ),
         )
-        self.host.catalog.when_deleted(self._forget_receiver)
+        self._receivers.serve(self.host)
         with self._as_current():
             async with self.monitor.serving():
                 if await self._host_hooks_started():
