@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from emq.dispatch.dispatcher import Dispatcher
 from emq.groups.receiver import Delivery, Receiver
-from emq.host.ownership import Ownership
 from emq.quota.places.threads import Threads
 from simulation.test_checker import CRASH, broken, outcome
 from support.simulation.plans import TopicPlan
@@ -57,7 +57,7 @@ def test_an_answer_before_its_time_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_host_that_does_not_hear_who_asks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ownership, "wanted", lambda self, receiver: None)
+    monkeypatch.setattr(Dispatcher, "wanted", lambda self, receiver, topics=None: None)
     assert broken(outcome(topic=RECEIVED._replace(rate=20.0))) & {"L", "delay"}
 
 

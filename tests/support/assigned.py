@@ -30,13 +30,13 @@ class Assigned(LocalMembership):
         kept = {g: e for g, e in self._groups.items() if g not in self._refused}
         self._refused.clear()
         self._groups = {group: kept.get(group, epoch) for group in groups}
-        self.assign(Assignment(dict(self._groups)))
+        self.stream.assign(Assignment(dict(self._groups)))
 
     def fenced(self, group: str, epoch: int) -> None:
         self._refused.add(group)
 
     async def join(self) -> None:
-        self.assign(Assignment(dict(self._groups)))
+        self.stream.assign(Assignment(dict(self._groups)))
 
     async def offer(
         self, quotas: Mapping[str, float], catalog: int = 0, units: Mapping[str, str] | None = None
