@@ -12,11 +12,11 @@ def figures(*pairs: tuple[float, float]) -> list[dict[str, float]]:
 
 
 def test_a_figure_that_is_worse_in_each_pair_and_by_more_than_the_bound_fell() -> None:
-    before, now = figures((1000, 90), (500, 90), (800, 91)), figures((800, 130), (400, 131), (700, 133))
+    before, now = figures((1000, 90), (500, 90), (800, 91)), figures((800, 150), (400, 151), (700, 153))
     rate, memory = check.judged(RUN, before, now)
     assert rate.figure == "host queues=100: consumed_per_s"
     assert (rate.before, rate.now, rate.worse, round(rate.least, 2)) == (800, 700, 1.25, 1.14)
-    assert (round(memory.worse, 2), memory.before, memory.now) == (1.46, 90, 131)
+    assert (round(memory.worse, 2), memory.before, memory.now) == (1.68, 90, 151)
     assert [verdict.fell(check.WORSE) for verdict in (rate, memory)] == [True, True]
     assert [verdict.fell(check.WORSE_SHORT) for verdict in (rate, memory)] == [False, True]
 
