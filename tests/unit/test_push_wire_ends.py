@@ -18,7 +18,7 @@ from emq_push.addresses import AddressFilter
 from emq_push.http import Connections
 from emq_push.wire import Answer, NotHTTP
 from support.authority import Authority
-from support.raw_server import RawConnection, RawServer
+from support.raw_server import PATIENCE_S, RawConnection, RawServer
 
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
 TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n"
@@ -62,13 +62,12 @@ def asking(request: pytest.FixtureRequest, authority: Authority, tmp_path: Path)
     return Asking(authority, tmp_path, is_tls=request.param == "https")
 
 
-def answering(answer: bytes, after_s: float = 0.0) -> Serve:
+def answering(answer: bytes) -> Serve:
     """Return what reads requests whole and answers each one."""
 
     def serve(connection: RawConnection) -> None:
         while True:
             connection.body(connection.head())
-            time.sleep(after_s)
             connection.over.sendall(answer)
 
     return serve
@@ -286,25 +285,40 @@ async def test_few_connections_stay_idle_and_the_oldest_ones_are_closed(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = threading.Semaphore(0)
+    asked = threading.Semaphore(0)
+    answers = threading.Semaphore(0)
 
     def serve(connection: RawConnection) -> None:
         with contextlib.suppress(ConnectionError):
-            answering(FINE, after_s=0.2)(connection)
+            while True:
+                connection.body(connection.head())
+                asked.release()
+                answers.acquire(timeout=PATIENCE_S)
+                connection.over.sendall(FINE)
         ended.release()
+
+    async def reaches(semaphore: threading.Semaphore, count: int) -> None:
+        for _ in range(count):
+            assert await asyncio.to_thread(semaphore.acquire, timeout=SOON_S)
+
+    async def at_once(post: Post, count: int) -> None:
+        """Have `count` requests under way before any of them gets its answer."""
+        posted = [post() for _ in range(count)]
+        await reaches(asked, count)
+        answers.release(count)
+        await asyncio.gather(*posted)
 
     monkeypatch.setattr(asking.client._wires, "_most_idle", 3)
     async with asking.served(serve) as (first, post_first), asking.served(serve) as (second, post_second):
         for _ in range(2):
-            await asyncio.gather(*[post_first() for _ in range(10)])
-            for _ in range(7):
-                assert await asyncio.to_thread(ended.acquire, timeout=SOON_S)
+            await at_once(post_first, 10)
+            await reaches(ended, 7)
         assert len(first.connections) == 17
-        await asyncio.gather(*[post_second() for _ in range(3)])
-        for _ in range(3):
-            assert await asyncio.to_thread(ended.acquire, timeout=SOON_S)
-        await post_second()
+        await at_once(post_second, 3)
+        await reaches(ended, 3)
+        await at_once(post_second, 1)
         assert len(second.connections) == 3
-        await post_first()
+        await at_once(post_first, 1)
         assert len(first.connections) == 18
 
 
