@@ -338,7 +338,7 @@ def not_lowered(before: Division, after: Division) -> Division:
 
     While messages wait that came before a raise, they lie in the former groups. If more groups share and the former
     ones are on other hosts, even shares would slow this backlog down. Here the lowest shares are raised first. If whole
-    starts are impossible, the shares stay even.
+    starts are impossible, or a group would get none for ever, the shares stay even.
     """
     groups = [*range(after.active), *after.draining]
     if after.qps < before.qps or not (before.deals_whole and after.deals_whole):
@@ -354,9 +354,9 @@ def not_lowered(before: Division, after: Division) -> Division:
     for i in [i for i, n in enumerate(shares) if n == level][: starts - sum(shares)]:
         shares[i] += 1
     last = after.active - 1  # of the former fractions none is left
-    return msgspec.structs.replace(
-        after, uneven=tuple(n * MICRO + (fraction if i == last else 0) for i, n in enumerate(shares))
-    )
+    uneven = tuple(n * MICRO + (fraction if i == last else 0) for i, n in enumerate(shares))
+    # Messages may have come to a retired group that had given its part to others, so that nothing is left for it.
+    return msgspec.structs.replace(after, uneven=uneven) if all(uneven) else after
 
 
 def learned_s(changed_s: float) -> int:

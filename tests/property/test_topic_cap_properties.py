@@ -96,6 +96,22 @@ def test_a_raise_lowers_no_groups_share_while_messages_of_earlier_layouts_wait(
     assert done.division.uneven == ()
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([3, 40, 50, 70]), st.sets(st.integers(0, 9))), min_size=2, max_size=6),
+    st.integers(0, 10**9),
+)
+def test_each_group_that_shares_gets_a_start_sooner_or_later(changes: list[tuple[int, set[int]]], second: int) -> None:
+    topic, now = split(Topic("t", float(changes[0][0]), 10.0)), float(START)
+    for qps, retired in changes[1:]:
+        now += 10
+        wanted = split(msgspec.structs.replace(topic, qps=float(qps)))
+        wanted = msgspec.structs.replace(wanted, groups=wanted.active_groups + 10)
+        topic = divided(topic, wanted, sorted(wanted.active_groups + i for i in retired), now)
+        sharing = [*range(topic.division.active), *topic.division.draining]
+        assert all(topic.division.share(group).next_second(second) is not None for group in sharing)
+        assert topic.division.part(sharing).allowance(second) == qps
+
+
 @given(st.integers(1, MICRO - 1), st.integers(1, 64), st.sets(st.integers(0, 63)), st.integers(1, 10**9))
 def test_a_start_of_a_small_quota_falls_due_in_its_first_second_and_shares_add_up_from_then_on(
     micros: int, active: int, groups: set[int], origin_s: int
