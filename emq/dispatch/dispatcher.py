@@ -96,7 +96,7 @@ class Dispatcher(Rotation):
         group = self._visited
         if self._driver is not None and self._granted and group is not None and group.owner is owner:
             granted, self._granted = self._granted, 0
-            group.counter.release(granted, self._clock.now())
+            self._release(group, granted)
         for volley in (*self._volleys, *self._beginning):
             if volley.group.owner is owner:
                 volley.until_us = 0
@@ -379,7 +379,7 @@ class Dispatcher(Rotation):
             self._beginning.remove(volley)
             volley.all_begun()
             if volley.left:
-                volley.group.counter.release(volley.left, self._clock.now())
+                self._release(volley.group, volley.left)
                 self.flight.leave(volley.group, volley.left, 0)
             self._go_on(volley.group)
         self._wake()
@@ -402,15 +402,20 @@ class Dispatcher(Rotation):
             self._wake()
 
     def _end_visit(self, group: OwnedGroup) -> None:
-        if self._granted:
-            group.counter.release(self._granted, self._clock.now())
-            self._granted = 0
         if (counts := group.owner.deliveries) is not None:
             if self._driver is None and self._running is not None:  # its handler has suspended the stint
                 counts.close(self.started, self._running.started_us, running=True)
             else:
                 counts.close(self.started, self._clock.now_us(), running=False)
         self._go_on(group)
+        if self._granted:
+            granted, self._granted = self._granted, 0
+            self._release(group, granted)
+
+    def _release(self, group: OwnedGroup, starts: int) -> None:
+        """Give back starts that were granted to a group and not used; its topic's parked groups may use them."""
+        group.counter.release(starts, self._clock.now())
+        self.parking.bring_back(group.owner, starts)
 
     # -------------------------------------------------------------------------------------- the end of stints and calls
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 import math
 from collections.abc import Callable, Iterable
 
 from emq.clock import LONGEST_TIMER_S, Clock
-from emq.groups.owned import OwnedGroup
+from emq.groups.owned import OwnedGroup, OwnedTopic
 
 GRID_S = 1 / 256
 """Seconds between the times at which parked groups wake, so that thousands of smooth counters share 256 wake-ups a
@@ -28,6 +29,7 @@ class Parking:
         self._clock = clock
         self._back = back
         self._groups: dict[float, dict[OwnedGroup, None]] = {}
+        self._beside: dict[OwnedTopic, dict[OwnedGroup, None]] = {}  # of topics that have other groups here
         self._deadlines: list[float] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -47,6 +49,8 @@ class Parking:
                 self._set_timer()
         parked[group] = None
         group.parked_until = until
+        if len(group.owner.groups) > 1:
+            self._beside.setdefault(group.owner, {})[group] = None
 
     def take_out(self, group: OwnedGroup) -> bool:
         """Take the group out before its time; return whether it was parked."""
@@ -54,6 +58,7 @@ class Parking:
         if parked is None or group not in parked:
             return False
         del parked[group]
+        self._no_longer_beside(group)
         if not parked:
             del self._groups[group.parked_until]
             if len(self._deadlines) > 2 * len(self._groups) + FEW:
@@ -61,6 +66,14 @@ class Parking:
                 self._deadlines = list(self._groups)
                 heapq.heapify(self._deadlines)
         return True
+
+    def bring_back(self, owner: OwnedTopic, most: int) -> None:
+        """Bring back up to `most` groups of a topic, since another of its groups has left so many starts to them."""
+        if (beside := self._beside.get(owner)) is not None:
+            groups = list(itertools.islice(beside, most))
+            for group in groups:
+                self.take_out(group)
+            self._back(groups)
 
     def stop(self) -> None:
         """Bring no group back any more."""
@@ -80,4 +93,13 @@ class Parking:
             due += self._groups.pop(heapq.heappop(self._deadlines), ())
         if self._deadlines:
             self._set_timer()
+        if self._beside:
+            for group in due:
+                self._no_longer_beside(group)
         self._back(due)
+
+    def _no_longer_beside(self, group: OwnedGroup) -> None:
+        if (beside := self._beside.get(group.owner)) is not None:
+            beside.pop(group, None)
+            if not beside:
+                del self._beside[group.owner]

@@ -23,6 +23,7 @@ from emq.quota.counter import Counter as GroupCounter
 from emq.quota.counter import WindowCounter
 from emq.quota.places import sharing
 from emq.quota.smooth import SmoothCounter
+from emq.quota.topic_counter import TopicCounter
 from emq.topics.model import Topic
 
 T = 1_000_000_000
@@ -187,6 +188,26 @@ async def test_what_a_visit_reserved_and_did_not_start_is_started_by_the_next_on
     for _ in range(5):
         await asyncio.sleep(0)
     assert group.in_flight == 0
+
+
+async def test_starts_that_a_group_leaves_go_to_a_parked_group_of_its_topic() -> None:
+    """A group is granted starts for messages whose keys are busy, while another one finds the counter used up."""
+    bench = Bench(waits=1.0)
+    bench.gate = asyncio.Event()
+    topic = TopicCounter(Topic("t", 12.0, group_qps=4.0))
+    sizes = {"a": 7, "b": 7, "c": 1}
+    groups = [bench.group(name, topic.join(i, T - 1), size) for i, (name, size) in enumerate(sizes.items())]
+    keyed = groups[0]
+    for group in groups:
+        group.owner = keyed.owner
+    keyed.owner.groups |= dict(enumerate(groups))
+    for message in keyed.buffers[0]:
+        message.key = str(message.offset % 4)
+    bench.clock.advance(1.1)
+    await bench.run(*groups)
+    assert Counter(name[0] for name in bench.ids) == {"a": 4, "b": 7, "c": 1}
+    bench.gate.set()
+    await turns(5)
 
 
 async def test_nothing_is_started_once_the_host_stops() -> None:
