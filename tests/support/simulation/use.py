@@ -73,6 +73,8 @@ def _used(here: _Here, found: Sequence[Wait]) -> Iterator[Violation]:
     through: dict[int, Wait] = {}
     for wait in found:
         for second in range(math.ceil(wait.since_us / 1e6 + WAITED_S), wait.start.started_us // MICRO):
+            if not here.waits.owned(wait.start.group, here.host, *_span(wait, second)):
+                continue  # it waited on a former owner
             if second not in through or here.waits.is_excused(through[second], *_span(through[second], second)):
                 through[second] = wait
     had = might = 0

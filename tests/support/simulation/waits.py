@@ -107,15 +107,15 @@ class Waits:
 
     def groups_of(self, topic: str, host: str, begin: float, end: float) -> list[int]:
         """Return the groups of a topic that a host surely owned, and could start messages of, all the time."""
-        found = []
-        for group, owners in self._acquired.items():
-            name, _, index = group.rpartition("/")
-            before = [owner for owner in owners if owner.at <= begin - ACQUIRED_S]
-            if name != topic or not before or before[-1].host != host or self.has_moved(group, begin, end):
-                continue
-            if self._evidence.let_go.get((host, group, before[-1].epoch), math.inf) > end:
-                found.append(int(index))
-        return found
+        groups = [group for group in self._acquired if group.rpartition("/")[0] == topic]
+        return [int(group.rpartition("/")[2]) for group in groups if self.owned(group, host, begin, end)]
+
+    def owned(self, group: str, host: str, begin: float, end: float) -> bool:
+        """Return whether a host surely owned a group, and could start messages of it, all the time."""
+        before = [owner for owner in self._acquired[group] if owner.at <= begin - ACQUIRED_S]
+        if not before or before[-1].host != host or self.has_moved(group, begin, end):
+            return False
+        return self._evidence.let_go.get((host, group, before[-1].epoch), math.inf) > end
 
     def _ran(self, starts: Sequence[Start], begin: float, end: float) -> int:
         """How many of these were with a handler that waited at some time of that span."""
