@@ -19,7 +19,7 @@ from emq.host.consumption import Consumption
 from emq.host.group_work import GroupWork
 from emq.host.handlers import Handlers
 from emq.host.lag_sampler import LagSampler
-from emq.host.last_steps import LastSteps, end_all
+from emq.host.last_steps import LEAST_STEP_S, LastSteps, end_all
 from emq.host.letting_go import LettingGo
 from emq.host.options import HostOptions
 from emq.host.orphan_watch import OrphanWatch
@@ -240,7 +240,9 @@ class Host:
 
     async def _drain(self) -> None:
         if not self.parts.database.away_s:  # without the database, no host can take a group over
-            await self._membership.hand_over(self.options.drain_s + HAND_OVER_S)
+            most_s = self.options.drain_s + HAND_OVER_S
+            async with self._last_steps.step("handing its groups over", most_s + LEAST_STEP_S):
+                await self._membership.hand_over(most_s)
         await self.work.dispatcher.stop()
         self.assignments.stop()
         self._last_steps.begin(self.options.drain_s)

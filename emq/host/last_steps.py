@@ -32,17 +32,25 @@ class LastSteps:
         self._ends_s = asyncio.get_running_loop().time() + drain_s + LAST_STEPS_S
 
     @contextlib.asynccontextmanager
-    async def step(self, what: str) -> AsyncIterator[None]:
-        """Give one step its share of the time; skip the rest of the step when a server is silent."""
-        if not self._ends_s:
+    async def step(self, what: str, within_s: float | None = None) -> AsyncIterator[None]:
+        """Give one step its share of the time; skip the rest of the step when a server is silent, or after any error.
+
+        Args:
+            within_s: seconds that the step has, apart from the time of the others; None for a share of that.
+        """
+        now = asyncio.get_running_loop().time()
+        if within_s is None and not self._ends_s:
             self.begin()
+        until = max(self._ends_s, now + LEAST_STEP_S) if within_s is None else now + within_s
         try:
-            async with asyncio.timeout_at(max(self._ends_s, asyncio.get_running_loop().time() + LEAST_STEP_S)):
+            async with asyncio.timeout_at(until):
                 yield
         except TimeoutError:
             log.warning("stopping without %s: no answer in time", what)
         except errors.EMQError as exc:
             log.warning("stopping without %s: %s", what, exc)
+        except Exception:  # the steps after it matter no less
+            log.exception("stopping without %s", what)
 
 
 async def end_all(tasks: Sequence[asyncio.Task[Any]]) -> None:
