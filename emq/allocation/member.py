@@ -26,7 +26,7 @@ from emq.allocation.published_plan import OwnList
 from emq.allocation.records import Former, Record, Running
 from emq.allocation.tree import protocol
 from emq.database import levels
-from emq.loops.guard import Guard
+from emq.loops.guard import FATAL, Guard
 from emq.loops.lease import Lease
 from emq.loops.slicing import in_slices
 from emq.loops.troubles import Complaint
@@ -145,8 +145,13 @@ class ClusterMembership:
                     break
                 if loop.time() > deadline:
                     raise await self._announcement.conflict()
-            except errors.ClusterUnavailable as exc:
-                self._complaint.say(f"{exc}; trying again")
+            except FATAL:
+                raise
+            except Exception as exc:
+                if isinstance(exc, errors.ClusterUnavailable):
+                    self._complaint.say(f"{exc}; trying again")
+                else:
+                    self.guard.note("membership", "it tries again to join", exc)
                 # No session ends while the ensemble is down, or within a time-out after its return.
                 deadline = loop.time() + 2 * self._tree.timeout_s + 2
             await asyncio.sleep(RETRY_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from unittest import mock
 
 import pytest
 
@@ -103,6 +104,25 @@ async def test_a_second_host_of_a_name_waits_for_the_first_to_vanish_and_is_refu
         cluster.ensemble.partition(old.tree)
         async with cluster.member("a"):
             await cluster.settled()
+
+
+@virtual
+async def test_a_host_that_meets_an_error_of_no_known_kind_while_it_joins_tries_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster()
+    member, failures = cluster.member("a"), [RuntimeError("the handler is closed"), KeyError("data")]
+    create = member.tree.create
+
+    async def breaking(path: str, data: bytes = b"", **options: bool) -> str:
+        if failures:
+            raise failures.pop()
+        return await create(path, data, **options)
+
+    with mock.patch.object(member.tree, "create", breaking):
+        async with member:
+            await cluster.settled()
+    assert "it tries again to join" in caplog.text
 
 
 @virtual
