@@ -46,7 +46,8 @@ def judge(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> list[Violati
 def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iterator[Violation]:
     where = {start.work.name: start.group for start in evidence.starts}
     buried = set(dead)
-    twice = next((name for name in dead if dead.count(name) > 1 and name not in evidence.doubled), None)
+    apart = evidence.doubled | _in_two_groups(evidence, rules)
+    twice = next((name for name in dead if dead.count(name) > 1 and name not in apart), None)
     if twice is not None:
         yield Violation("X", where.get(twice, ""), f"{twice} is in the dead letters more than once")
     for name, (work, confirmed) in evidence.published.items():
@@ -72,6 +73,15 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
     for name in where:
         if name not in evidence.published:
             yield Violation("run", where[name], f"{name} was started and never published")
+
+
+def _in_two_groups(evidence: Evidence, rules: Rules) -> set[str]:
+    """Return the works whose queue two owners began, while their keys may have moved to other groups; see `_repeats`."""
+    epochs: dict[str, set[int]] = defaultdict(set)
+    for start in evidence.starts:
+        if start.offset >= 0 and rules.plans[start.work.topic].moving:
+            epochs[start.work.name].add(start.epoch)
+    return {name for name, found in epochs.items() if len(found) > 1}
 
 
 # ------------------------------------------------------------------------------------------------------------------- D
