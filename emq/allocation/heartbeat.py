@@ -11,6 +11,7 @@ from emq import errors
 from emq.allocation.records import Paths
 from emq.allocation.tree import protocol
 from emq.clock import Clock
+from emq.loops import pace
 from emq.loops.lease import Lease
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ AHEAD_EVERY = 30
 
 
 class Heartbeat:
-    """Writes a node of the session again and again; nobody watches the node.
+    """Proves again and again that the session is alive, by a node of the session that nobody watches.
 
     A successful write proves that the session was alive after the host sent the write. A read would prove nothing: a
     server that is cut off from the others answers reads for a while.
@@ -84,10 +85,11 @@ class Heartbeat:
             if incarnation := self._incarnation:
                 sent_us, path = self._clock.passed_us(), self._paths.lease(incarnation)
                 try:
-                    await self._tree.write(path, b"", -1)
+                    compares = beats % AHEAD_EVERY == 0
+                    await (self._tree.write(path, b"", -1) if compares else self._tree.prove(path))
                     if incarnation == self._incarnation:
                         self._renew(sent_us)
-                    if beats % AHEAD_EVERY == 0:
+                    if compares:
                         await self._compare_clocks(path, sent_us)
                     beats += 1
                 except errors.ClusterUnavailable as exc:
@@ -97,7 +99,7 @@ class Heartbeat:
                 except protocol.NodeMissing:
                     self._lease.suspend()  # the session ended; the tree is about to report that
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._tree.timeout_s / BEATS):
+                async with asyncio.timeout_at(pace.end_of_rest(self._tree.timeout_s / BEATS)):
                     await self._wanted.wait()
             self._wanted.clear()
 

@@ -17,6 +17,7 @@ from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
 from emq.allocation.tree import protocol
 from emq.allocation.watched_records import WatchedRecords
+from emq.loops import pace
 from emq.loops.troubles import Complaint
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Leader:
                 # A leader checks every few seconds whether it can still plan, also when nothing changes; the others
                 # check whether the one before them is still there, in case a watch was lost.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RESIGN_S):
+                    async with asyncio.timeout_at(pace.end_of_rest(RESIGN_S)):
                         await self._changed.wait()
                 await asyncio.sleep(DEBOUNCE_S if self.leading and (self.plans or self._debounce_first) else 0)
             except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:

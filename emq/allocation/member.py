@@ -26,6 +26,7 @@ from emq.allocation.published_plan import OwnList
 from emq.allocation.records import Former, Record, Running
 from emq.allocation.tree import protocol
 from emq.database import levels
+from emq.loops import pace
 from emq.loops.guard import FATAL, Guard
 from emq.loops.lease import Lease
 from emq.loops.slicing import in_slices
@@ -285,7 +286,7 @@ class ClusterMembership:
         while True:
             with contextlib.suppress(TimeoutError):
                 # The time-out finds changes that no watch reported, at the cost of one small read for each heartbeat.
-                async with asyncio.timeout(self._tree.timeout_s / BEATS):
+                async with asyncio.timeout_at(pace.end_of_rest(self._tree.timeout_s / BEATS)):
                     await self._changed.wait()
             self._changed.clear()
             try:

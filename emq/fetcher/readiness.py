@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedQueue
+from emq.loops import pace
 from emq.loops.slicing import in_slices
 from emq.storage.store import Store
 
@@ -197,7 +198,7 @@ class Waker:
         while True:
             queues, lanes = list(self._queues.values()), list(self._groups)
             for i in range(SLICES):
-                await asyncio.sleep(SWEEP_S / SLICES)
+                await pace.rest(SWEEP_S / SLICES)
                 self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)
                 self._events.woken(_slice(lanes, i))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import math
@@ -16,6 +15,7 @@ from emq.fetcher.slot_members import decoded, give_back
 from emq.groups.capacity import MAX_BUFFER
 from emq.groups.context import HostContext
 from emq.groups.owned import Claims, OwnedGroup, OwnedSlot, OwnedTopic
+from emq.loops import pace
 from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
@@ -209,7 +209,7 @@ class SlotClaimer(Claims):
                 if part:
                     await self._look_at(part)
                 following = begin + (step + 1) * (SWEEP_S - 0.5) / steps
-                await asyncio.sleep(max(0.05, following - self._clock.now()))
+                await pace.rest(max(0.05, following - self._clock.now()))
 
     def _at(self, slot: OwnedSlot, due_ms: int) -> None:
         if self._slots.get(slot.address) is slot:

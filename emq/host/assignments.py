@@ -20,6 +20,7 @@ from emq.groups.owned import OwnedGroup
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
+from emq.loops import pace
 from emq.loops.slicing import in_slices
 from emq.loops.troubles import Complaint, Troubles
 from emq.storage.answers import FAILURES, Failure, unexpected
@@ -105,7 +106,7 @@ class Assignments:
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
+                    async with asyncio.timeout_at(pace.end_of_rest(LOOK_S)):
                         await self._changed.wait()
                 self._changed.clear()
                 target = self._target
@@ -178,7 +179,7 @@ class Assignments:
     async def _ask_about_all(self) -> None:
         try:
             await self._ownership.look_at_lanes()
-            await asyncio.sleep(LOOK_S)
+            await pace.rest(LOOK_S)
         finally:
             self._is_asking = False
 

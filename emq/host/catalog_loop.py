@@ -16,6 +16,7 @@ from emq.host.options import CATALOG_POLL_S
 from emq.host.orphan_watch import OrphanWatch
 from emq.host.ownership import Ownership
 from emq.host.surroundings import Storage
+from emq.loops import pace
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class CatalogLoop:
                 await self.look()
             except errors.DatabaseUnavailable:
                 await asyncio.sleep(TRY_AGAIN_S)  # the known catalog stays in use; the database has logged why
-            await asyncio.sleep(self._poll_s)
+            await pace.rest(self._poll_s)
 
     async def look(self) -> None:
         """Read the catalog if it has changed."""

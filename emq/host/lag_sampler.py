@@ -15,6 +15,7 @@ from emq.host.lag_parts import Part
 from emq.host.ownership import Ownership
 from emq.host.statistics import TroubledTopic
 from emq.host.troubled_topics import TroubledTopics
+from emq.loops import pace
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.store import Store
 from emq.topics.model import State
@@ -72,10 +73,10 @@ class LagSampler:
         while True:
             await self.look()
             seen = self._activity()
-            await asyncio.sleep(LAG_S if self._ownership.groups else FIRST_S)
+            await pace.rest(LAG_S if self._ownership.groups else FIRST_S)
             slept_s = LAG_S
             while self._skips_quiet and slept_s < QUIET_S and seen == self._activity() and not self._holds_something():
-                await asyncio.sleep(LAG_S)
+                await pace.rest(LAG_S)
                 slept_s += LAG_S
 
     def _activity(self) -> tuple[int, int, int]:

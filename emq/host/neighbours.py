@@ -28,6 +28,7 @@ from emq import errors
 from emq.allocation.tree.database import sessions
 from emq.database import Database, statements
 from emq.database.database import QUICK_S, read_value
+from emq.loops import pace
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneStore, LaneVerdict
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class Neighbours:
     async def watch(self) -> None:
         """Keep the sign, and warn in the log when hosts of another database keep theirs. Ends by cancellation."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await pace.rest(LOOK_S)
             seen = await self._looked()
             if seen is None:
                 continue

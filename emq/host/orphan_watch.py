@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from emq import errors
 from emq.allocation.membership import Membership
+from emq.loops import pace
 from emq.offsets import orphans
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
@@ -45,7 +46,7 @@ class OrphanWatch:
     async def watch(self) -> None:
         """Look again and again. Ends by cancellation."""
         while True:
-            await asyncio.sleep(SOON_S)
+            await pace.rest(SOON_S)
             with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable):
                 if self._membership.leads and orphans.can_find(self._store):
                     await self._look()

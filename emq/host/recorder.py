@@ -26,6 +26,7 @@ from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
 from emq.host.statistics import IN_SLOT, HostStatistics, Move, Rates, ThrottledTopic, TopicStatistics, Totals
 from emq.host.watched_tenants import WatchedTenants
+from emq.loops import pace
 from emq.loops.guard import Guard
 from emq.loops.timekeeping import Timekeeper
 from emq.offsets.checkpoints import CheckpointStore
@@ -176,8 +177,8 @@ class Recorder:
         loop = asyncio.get_running_loop()
         while True:
             await self._round()
-            due = loop.time() + INTERVAL_S
-            await asyncio.sleep(INTERVAL_S)
+            due = pace.end_of_rest(INTERVAL_S)
+            await asyncio.sleep(due - loop.time())
             late_us = max(0, int((loop.time() - due) * 1e6))
             self.lags[min(late_us.bit_length(), SIZES - 1)] += 1
             self.lagged_us += late_us

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from emq import errors
 from emq.clock import Clock
+from emq.loops import pace
 from emq.loops.guard import SAID_AGAIN_S
 from emq.loops.slicing import in_slices
 from emq.offsets import lag
@@ -123,7 +124,7 @@ class Retirement:
         while True:
             # With many retired groups, looks come less often, since each look is at every one of them.
             retired = sum(topic.groups - topic.active_groups for topic in self._known.shrunk())
-            await asyncio.sleep(RETIRE_S * max(1, retired / GROUPS))
+            await pace.rest(RETIRE_S * max(1, retired / GROUPS))
             shrunk = list(self._known.shrunk())
             if not shrunk:
                 self._complained.clear()

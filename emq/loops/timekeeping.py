@@ -35,6 +35,7 @@ import msgspec
 
 from emq import errors
 from emq.clock import Nanoseconds, SystemClock
+from emq.loops import pace
 from emq.loops.lease import Lease
 
 log = logging.getLogger(__name__)
@@ -243,7 +244,7 @@ class Timekeeper:
                 self._keeping = self._keeping or me
                 if self._keeping is me:
                     await self._keep()
-                await asyncio.sleep(LOOK_S)
+                await pace.rest(LOOK_S)
         finally:
             if self._keeping is me:
                 self._keeping = None
@@ -251,7 +252,7 @@ class Timekeeper:
     async def _keep(self) -> None:
         asked_us = self._clock.passed_us()
         while True:
-            await asyncio.sleep(LOOK_S)
+            await pace.rest(LOOK_S)
             passed_us = self._clock.passed_us()
             moved_us = self._machine_anchor_us() - self._wall_anchor_us
             if abs(moved_us) > JUMP_S * 1e6:

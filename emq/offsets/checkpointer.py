@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from emq import errors
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedQueue
+from emq.loops import pace
 from emq.loops.slicing import in_slices
 from emq.loops.troubles import Troubles
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
@@ -122,9 +123,9 @@ class Checkpointer:
 
     async def checkpoint(self) -> None:
         """Save at every interval, sooner if asked to; trim at every `TRIM_EVERY`-th interval. Ends by cancellation."""
-        rounds, now = 0, asyncio.get_running_loop().time
+        rounds = 0
         while True:
-            ends = now() + self._interval_s
+            ends = pace.end_of_rest(self._interval_s)
             while await self._asked_before(ends):
                 await self.save()
             await self.save()
@@ -134,13 +135,14 @@ class Checkpointer:
 
     async def _asked_before(self, ends: float) -> bool:
         """Wait until a checkpoint is asked for, or until `ends` by the loop's time; return True in the former case."""
-        left_s = ends - asyncio.get_running_loop().time()
-        await asyncio.sleep(min(left_s, SOON_S))
+        now = asyncio.get_running_loop().time
+        soonest = min(now() + SOON_S, ends)
         try:
             async with asyncio.timeout_at(ends):
                 await self._asked.wait()
         except TimeoutError:
             return False
+        await asyncio.sleep(soonest - now())
         self._asked.clear()
         return True
 

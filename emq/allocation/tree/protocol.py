@@ -119,6 +119,13 @@ class Tree(Protocol):
             NodeMissing, Conflict: nothing was written.
         """
 
+    async def prove(self, path: str) -> None:
+        """Prove by a write that the session is alive: to one of its own nodes, or to less where that proves as much.
+
+        Raises:
+            NodeMissing: the node is gone, and most likely the session, too.
+        """
+
     async def delete(self, path: str) -> None:
         """Delete the node and all nodes below it. Do nothing if the node is missing."""
 

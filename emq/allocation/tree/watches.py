@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from emq.allocation.tree.protocol import OnChange
+
+UNKNOWN: Final = object()
 
 
 class Aspect(NamedTuple):
@@ -21,9 +23,11 @@ class Watch:
 
     Attributes:
         number: the number of the last change that the client has read, in a tree that numbers changes.
+        value: what the client has read; it holds as long as nothing has changed. `UNKNOWN` if the client did not say.
     """
 
     number: int
+    value: Any = UNKNOWN
     functions: dict[OnChange, None] = field(default_factory=dict)
 
 
@@ -36,11 +40,25 @@ class Watches:
     def __contains__(self, aspect: Aspect) -> bool:
         return aspect in self._watches
 
-    def add(self, aspect: Aspect, on_change: OnChange, number: int = 0) -> None:
+    def add(self, aspect: Aspect, on_change: OnChange, number: int = 0, value: Any = UNKNOWN) -> None:
         """Call a function at the next change; for several numbers, the lowest counts."""
-        watch = self._watches.setdefault(aspect, Watch(number))
+        watch = self._watches.setdefault(aspect, Watch(number, value))
+        watch.value = value if watch.number == number else UNKNOWN
         watch.number = min(watch.number, number)
         watch.functions[on_change] = None
+
+    def known(self, aspect: Aspect, on_change: OnChange) -> Any:
+        """Call a function at the next change of what is watched already; return its value, or `UNKNOWN`."""
+        watch = self._watches.get(aspect)
+        if watch is None or watch.value is UNKNOWN:
+            return UNKNOWN
+        watch.functions[on_change] = None
+        return watch.value
+
+    def forget_values(self) -> None:
+        """Know no value any more, since the client itself has changed the tree."""
+        for watch in self._watches.values():
+            watch.value = UNKNOWN
 
     def now(self) -> dict[Aspect, Watch]:
         """Return the watches as they are now."""

@@ -93,6 +93,9 @@ class ZooKeeperTree:
             raise tree.Conflict(f"node {path} has not version {version} any more; read it again") from None
         return int(stat.version)
 
+    async def prove(self, path: str) -> None:
+        await self.write(path, b"", -1)
+
     async def delete(self, path: str) -> None:
         await self._remove(self._full(path))
 

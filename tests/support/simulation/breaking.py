@@ -143,6 +143,6 @@ class BreakingTree:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
-        if name not in ("create", "read", "children", "write", "delete"):
+        if name not in ("create", "read", "children", "write", "prove", "delete"):
             return found
         return lambda *args, **options: self._breaks.call(lambda: found(*args, **options))

@@ -7,13 +7,17 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar, cast
+
+import sqlalchemy as sa
 
 from emq import errors
 from emq.allocation.tree.database import nodes
 from emq.allocation.tree.database.nodes import SessionGone
 from emq.allocation.tree.database.session import RENEWALS, RETRY_S, Session
 from emq.allocation.tree.protocol import Node, OnChange, SessionState, check, split
-from emq.allocation.tree.watches import Aspect, Watches
+from emq.allocation.tree.watches import UNKNOWN, Aspect, Watches
+from emq.loops import pace
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +33,16 @@ LOOK_SOON_S = 0.05
 """Seconds between two looks within `STIR_S` after a watched node has changed, since more changes are likely."""
 STIR_S = 3.0
 
+T = TypeVar("T")
+
 
 class DatabaseTree:
     """A client with a session of its own; see `emq.allocation.tree.protocol.Tree`.
 
     A connected client asks again and again for the number of the tree's last change. If the number has grown, the same
     transaction reads the numbers of the watched nodes. The client looks at its own changes at once.
+
+    A read of what is watched already costs no query: it returns what was read before. That is as new as the last look.
 
     A session of a process that has ended on this machine ends as soon as another session begins here. All other
     sessions end by the rule of `sessions.Watchman`.
@@ -57,6 +65,7 @@ class DatabaseTree:
         self._watches = Watches()
         self._number: int | None = None
         self._anew = False
+        self._changes = 0  # begun and ended, by this client
         self._alone = False
         self._stirred_s = float("-inf")
         self._looking: asyncio.Task[None] | None = None
@@ -72,7 +81,7 @@ class DatabaseTree:
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         check(path, data)
-        made = await self._session.change(
+        made = await self._change(
             lambda c, session: nodes.create(c, session, path, data, ephemeral=ephemeral, sequence=sequence), data
         )
         if Aspect(made, "node") in self._watches or Aspect(split(made)[0], "children") in self._watches:
@@ -80,24 +89,23 @@ class DatabaseTree:
         return made
 
     async def read(self, path: str, on_change: OnChange | None = None) -> Node | None:
-        node, number = await self._session.ask(lambda c: nodes.read(c, path))
-        self._watch(Aspect(path, "node"), number, on_change)
-        return node
+        return await self._read(Aspect(path, "node"), nodes.read, on_change)
 
     async def children(self, path: str, on_change: OnChange | None = None) -> list[str]:
-        names, number = await self._session.ask(lambda c: nodes.children(c, path))
-        self._watch(Aspect(path, "children"), number, on_change)
-        return names
+        return [*await self._read(Aspect(path, "children"), nodes.children, on_change)]
 
     async def write(self, path: str, data: bytes, version: int) -> int:
         check(path, data)
-        written = await self._session.change(lambda c, session: nodes.write(c, session, path, data, version), data)
+        written = await self._change(lambda c, session: nodes.write(c, session, path, data, version), data)
         if Aspect(path, "node") in self._watches:
             self._kick.set()
         return written
 
+    async def prove(self, path: str) -> None:
+        await self._session.change(nodes.renew)  # whose row is as good a proof as the node
+
     async def delete(self, path: str) -> None:
-        await self._session.change(lambda c, session: nodes.delete(c, session, path))
+        await self._change(lambda c, session: nodes.delete(c, session, path))
         self._kick.set()
 
     async def close(self) -> None:
@@ -114,7 +122,7 @@ class DatabaseTree:
             stirred = time.monotonic() - self._stirred_s < STIR_S
             pause_s = LOOK_ALONE_S if self._alone else LOOK_SOON_S if stirred else LOOK_S
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(pause_s, self.timeout_s / RENEWALS)):
+                async with asyncio.timeout_at(pace.end_of_rest(min(pause_s, self.timeout_s / RENEWALS))):
                     await self._kick.wait()
             self._kick.clear()
             await self._try_to_look()
@@ -163,8 +171,26 @@ class DatabaseTree:
         if state is SessionState.CONNECTED:
             self._watches.call_all()
 
-    def _watch(self, aspect: Aspect, number: int, on_change: OnChange | None) -> None:
+    async def _read(
+        self, aspect: Aspect, read: Callable[[sa.Connection, str], tuple[T, int]], on_change: OnChange | None
+    ) -> T:
+        if on_change is not None and self._session.state is SessionState.CONNECTED:
+            known = self._watches.known(aspect, on_change)
+            if known is not UNKNOWN:
+                return cast(T, known)
+        changes = self._changes
+        value, number = await self._session.ask(lambda c: read(c, aspect.path))
         if on_change is not None:
-            self._watches.add(aspect, on_change, number)
+            self._watches.add(aspect, on_change, number, value if changes == self._changes else UNKNOWN)
             # The last look may have compared a change from before this watch, so the next look compares once more.
             self._anew = True
+        return value
+
+    async def _change(self, change: Callable[[sa.Connection, int], T], data: bytes = b"") -> T:
+        """Change the tree. What was read before, or is read meanwhile, may be older than this change."""
+        self._changes += 1
+        try:
+            return await self._session.change(change, data)
+        finally:
+            self._changes += 1
+            self._watches.forget_values()

@@ -49,7 +49,7 @@ class Sighting(NamedTuple):
     """A session as a look finds it.
 
     Attributes:
-        beat: the number of the session's last change; grows each time that its client writes.
+        beat: grows each time that its client writes.
     """
 
     id: int
@@ -82,17 +82,15 @@ def begin(connection: sa.Connection, timeout_s: float, process: str) -> int:
     return session
 
 
-def renew(connection: sa.Connection, session: int) -> int:
-    """Note that the session is alive; return the number of this change.
+def renew(connection: sa.Connection, session: int) -> None:
+    """Note that the session is alive. That is no change of the tree: no client has to look at its nodes again.
 
     Raises:
         SessionGone: the session has ended.
     """
-    number = _next(connection)
-    done = connection.execute(sa.update(_sessions).where(_sessions.c.id == session).values(beat=number))
-    if done.rowcount == 0:
+    beat = _sessions.c.beat + 1 + secrets.randbelow(LARGEST_STEP)
+    if not connection.execute(sa.update(_sessions).where(_sessions.c.id == session).values(beat=beat)).rowcount:
         raise SessionGone(f"session {session} has ended")
-    return number
 
 
 def end(connection: sa.Connection, session: int, beat: int | None = None) -> None:
@@ -141,7 +139,7 @@ def seen(found: Mapping[str, tuple[int, int]], aspect: Aspect) -> int:
 
 
 def create(connection: sa.Connection, session: int, path: str, data: bytes, *, ephemeral: bool, sequence: bool) -> str:
-    number = renew(connection, session)
+    number = _change(connection, session)
     parent, _ = split(path)
     if not sequence and _is_there(connection, path):
         raise NodeExists(f"node {path} is there already; read it, or choose another name")
@@ -175,7 +173,7 @@ def children(connection: sa.Connection, path: str) -> tuple[list[str], int]:
 
 
 def write(connection: sa.Connection, session: int, path: str, data: bytes, version: int) -> int:
-    number = renew(connection, session)
+    number = _change(connection, session)
     found = connection.execute(sa.select(_nodes.c.version).where(_nodes.c.path == path)).scalar()
     if found is None:
         raise NodeMissing(f"node {path} does not exist; create it")
@@ -187,12 +185,19 @@ def write(connection: sa.Connection, session: int, path: str, data: bytes, versi
 
 
 def delete(connection: sa.Connection, session: int, path: str) -> None:
-    number = renew(connection, session)
+    number = _change(connection, session)
     level, paths = [path] if _is_there(connection, path) else [], []
     while level:
         paths += level
         level = list(connection.execute(sa.select(_nodes.c.path).where(_nodes.c.parent.in_(level))).scalars())
     _remove(connection, paths, number)
+
+
+def _change(connection: sa.Connection, session: int) -> int:
+    """Begin a change of the tree in the name of a session, which is alive by that; return the change's number."""
+    number = _next(connection)
+    renew(connection, session)
+    return number
 
 
 def _next(connection: sa.Connection) -> int:

@@ -76,6 +76,9 @@ class MemoryTree:
 
         return await self._request(apply)
 
+    async def prove(self, path: str) -> None:
+        await self.write(path, b"", -1)
+
     async def delete(self, path: str) -> None:
         def apply(connection: Connection) -> None:
             self._ensemble.nodes.delete(path)
