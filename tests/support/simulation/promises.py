@@ -76,7 +76,7 @@ def _nothing_lost(evidence: Evidence, rules: Rules, dead: Sequence[str]) -> Iter
 
 
 def _in_two_groups(evidence: Evidence, rules: Rules) -> set[str]:
-    """Return the works whose queue two owners began, while their keys may have moved to other groups; see `_repeats`."""
+    """Return the works whose queue two owners began, while their keys moved, perhaps; see `_repeats`."""
     epochs: dict[str, set[int]] = defaultdict(set)
     for start in evidence.starts:
         if start.offset >= 0 and rules.plans[start.work.topic].moving:
