@@ -74,8 +74,9 @@ class Assignments:
         self._drain_s = drain_s
         self._catalog = catalog
         catalog.when_created(self.created)
-        self._target = Assignment({})
-        self._carried_out: Assignment | None = None
+        # Nothing is carried out, nor is the host ready, before the first assignment comes.
+        self._carried_out: Assignment | None = Assignment({})
+        self._target = self._carried_out
         self._told: dict[str, int] = {}
         self._letting_go: set[str] = set()
         self._refused: dict[str, int] = {}

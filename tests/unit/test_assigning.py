@@ -335,3 +335,13 @@ async def test_a_host_that_stops_acquires_nothing_more() -> None:
         h.groups.clear()
         await asyncio.sleep(10)
         assert not h.groups
+
+
+@virtual
+async def test_a_host_is_not_ready_before_its_first_assignment_however_late_that_comes() -> None:
+    made = host()
+    async with made.running():
+        await asyncio.sleep(60)
+        assert not made.assignments.ready.is_set()
+        made.assign()
+        await asyncio.wait_for(made.assignments.ready.wait(), 1)
