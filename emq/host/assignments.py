@@ -17,6 +17,7 @@ from emq import errors, plurals
 from emq.allocation.membership import Assignment, Membership
 from emq.clock import Clock
 from emq.groups.owned import OwnedGroup
+from emq.host import garbage_collection
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
@@ -118,7 +119,8 @@ class Assignments:
                 self._refused = {g: e for g, e in self._refused.items() if self._target.groups.get(g) == e}
                 try:
                     await self._catalog.look_for(self._target.catalog)
-                    await self._acquire()
+                    with garbage_collection.resting(len(target.groups) - len(self._ownership.groups)):
+                        await self._acquire()
                     self._complaint.over()
                     self._carried_out = target
                 except (errors.DatabaseUnavailable, errors.StoreUnavailable, errors.StoreFull) as exc:

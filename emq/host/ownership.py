@@ -128,7 +128,8 @@ class Ownership:
                 and g not in waiting
             }
             topics = {name: self.topics[name] for name in map(topic_of, wanted)}
-            newly_refused = await self.takeover.fence(wanted, topics, waiting)
+            queues = {group: self.topics[topic_of(group)].queues(index_of(group)) for group in wanted}
+            newly_refused = await self.takeover.fence(wanted, queues, waiting)
             if newly_refused:
                 refused |= newly_refused
                 continue
@@ -136,7 +137,8 @@ class Ownership:
                 # Behind the fence: a former owner that knew more of the catalog may have said that keys have moved away
                 # from its group. Whoever says so later is refused. One look for all groups of a call.
                 await look()
-            saved = await self.takeover.prepare({g: e for g, e in wanted.items() if g not in waiting}, topics, waiting)
+            served = {g: e for g, e in wanted.items() if g not in waiting}
+            saved = await self.takeover.prepare(served, queues, topics, waiting)
             if all(self.topics.get(name) is topic for name, topic in topics.items()):
                 break  # else a topic was changed or deleted meanwhile: look again
         if not still():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from emq import errors, plurals
 from emq.groups.context import HostContext
@@ -59,34 +59,37 @@ class Takeover:
         self._read.update({q.name: mark for q in group.queues if (mark := q.marks.newest) is not None})
 
     async def fence(
-        self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+        self, wanted: Mapping[str, int], queues: Mapping[str, Sequence[str]], waiting: dict[str, Failure]
     ) -> set[str]:
         """Have the stores refuse every lower epoch from now on; return the groups whose own epoch they refuse.
 
         Groups that the store cannot serve are added to `waiting`.
+
+        Args:
+            wanted: the epoch of each group.
+            queues: those of each group.
         """
         claims = [LaneClaim(group, 0, epoch) for group, epoch in wanted.items()]
         answers = await of_each(self._store.lanes.claim(claims, 0), len(claims)) if claims else ()
         refused = {c.lane for c, a in zip(claims, answers, strict=True) if isinstance(a, errors.NotOwner)}
         waiting.update({c.lane: a for c, a in zip(claims, answers, strict=True) if isinstance(a, FAILURES)})
-        epochs = {
-            queue: epoch
-            for group, epoch in wanted.items()
-            if group not in waiting
-            for queue in topics[topic_of(group)].queues(index_of(group))
-        }
+        epochs = {q: epoch for group, epoch in wanted.items() if group not in waiting for q in queues[group]}
         return refused | {group_of(queue) for queue in await self._checkpoints.fence(epochs)}
 
     async def prepare(
-        self, wanted: Mapping[str, int], topics: Mapping[str, Topic], waiting: dict[str, Failure]
+        self,
+        wanted: Mapping[str, int],
+        queues: Mapping[str, Sequence[str]],
+        topics: Mapping[str, Topic],
+        waiting: dict[str, Failure],
     ) -> dict[str, Checkpoint]:
         """Put back entries that former owners claimed; return the checkpoint from which to read each queue.
 
         Groups that the store cannot serve are added to `waiting`.
         """
-        bounds = await self._bounds(wanted, topics, waiting)
+        bounds = await self._bounds([q for group in wanted for q in queues[group]], waiting)
         wanted = {g: e for g, e in wanted.items() if g not in waiting}
-        names = [q for g in wanted for q in topics[topic_of(g)].queues(index_of(g))]
+        names = [q for group in wanted for q in queues[group]]
         saved = await (self._checkpoints.load_all() if len(names) >= MANY else self._checkpoints.load(names))
         saved = {name: saved[name] for name in names if name in saved}
         read = [name for name in names if name in self._read]
@@ -116,10 +119,7 @@ class Takeover:
         await self._recover(wanted, topics, waiting)
         return saved
 
-    async def _bounds(
-        self, wanted: Iterable[str], topics: Mapping[str, Topic], waiting: dict[str, Failure]
-    ) -> dict[str, Bounds]:
-        names = [q for g in wanted for q in topics[topic_of(g)].queues(index_of(g))]
+    async def _bounds(self, names: Sequence[str], waiting: dict[str, Failure]) -> dict[str, Bounds]:
         found: dict[str, Bounds] = {}
         answers = await of_each(self._store.log.bounds(names), len(names)) if names else ()
         for name, answer in zip(names, answers, strict=True):

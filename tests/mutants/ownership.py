@@ -20,7 +20,7 @@ MUTANTS = (
         "O",
         "a new owner reads checkpoints before it fences its predecessor off",
         "emq/host/ownership.py",
-        "            newly_refused = await self.takeover.fence(wanted, topics, waiting)\n"
+        "            newly_refused = await self.takeover.fence(wanted, queues, waiting)\n"
         "            if newly_refused:\n"
         "                refused |= newly_refused\n"
         "                continue\n"
@@ -29,11 +29,11 @@ MUTANTS = (
         "said that keys have moved away\n"
         "                # from its group. Whoever says so later is refused. One look for all groups of a call.\n"
         "                await look()\n"
-        "            saved = await self.takeover.prepare({g: e for g, e in wanted.items() if g not in "
-        "waiting}, topics, waiting)\n",
-        "            saved = await self.takeover.prepare({g: e for g, e in wanted.items() if g not in "
-        "waiting}, topics, waiting)\n"
-        "            newly_refused = await self.takeover.fence(wanted, topics, waiting)\n"
+        "            served = {g: e for g, e in wanted.items() if g not in waiting}\n"
+        "            saved = await self.takeover.prepare(served, queues, topics, waiting)\n",
+        "            served = {g: e for g, e in wanted.items() if g not in waiting}\n"
+        "            saved = await self.takeover.prepare(served, queues, topics, waiting)\n"
+        "            newly_refused = await self.takeover.fence(wanted, queues, waiting)\n"
         "            if newly_refused:\n"
         "                refused |= newly_refused\n"
         "                continue\n"
