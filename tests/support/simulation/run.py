@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
+from emq.loops.pace import GRID_S
 from support.simulation import endless, faults, promises, trial
 from support.simulation.breaking import is_unforeseen
 from support.simulation.cluster import Cluster
@@ -25,6 +26,8 @@ from support.simulation.schedule import END_S, Schedule, schedule
 from support.simulation.violation import Violation
 
 LONGEST_S = 600.0
+
+FINE_GRID_S = 0.001
 
 STATISTICS_S = 5.0
 """Seconds between two snapshots of a host; more snapshots would only cost time."""
@@ -167,6 +170,8 @@ def _determined(seed: int) -> Iterator[None]:
         mock.patch("emq.producer.router._now_s", virtual.monotonic),
         mock.patch("emq.host.assignments.time", virtual),
         mock.patch("emq.host.recorder.INTERVAL_S", STATISTICS_S),
+        # Hosts of different processes do not rest until the same points of time.
+        mock.patch("emq.loops.pace.GRID_S", GRID_S if seed % 2 else FINE_GRID_S),
         mock.patch("emq.dispatch.settler.random", fixed),
     ):
         yield
