@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -12,9 +14,10 @@ from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.clock import SystemClock
+from emq.database import levels
 from emq.host.host import Host
 from emq.loops.timekeeping import Asked, Timekeeper
-from support.rig import Seen, rig
+from support.rig import Seen, rig, until
 from support.virtual import virtual
 
 
@@ -104,3 +107,25 @@ async def test_a_host_does_not_join_before_it_knows_the_time_and_stops_at_once_m
         assert len(ensemble.sessions) == 1
         waits.stop()
         await running
+
+
+@virtual
+async def test_an_error_of_no_known_kind_while_a_host_arrives_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    async with rig() as r:
+        await r.topic("t", 20)
+        await r.producer.publish_many("t", [b"x"] * 5)
+        failures, join = [RuntimeError("the handler is closed"), KeyError("level")], levels.join
+
+        def breaking(*args: Any) -> None:
+            if failures:
+                raise failures.pop()
+            join(*args)
+
+        host = r.host(seen := Seen())
+        with mock.patch.object(levels, "join", breaking):
+            running = asyncio.create_task(host.run())
+            await until(lambda: len(seen) == 5)
+        host.stop()
+        await running
+        assert host.guard.broken == {"joining": 2}
+        assert "it tries again" in caplog.text

@@ -113,9 +113,11 @@ class Waits:
     def owned(self, group: str, host: str, begin: float, end: float) -> bool:
         """Return whether a host surely owned a group, and could start messages of it, all the time."""
         before = [owner for owner in self._acquired[group] if owner.at <= begin - ACQUIRED_S]
-        if not before or before[-1].host != host or self.has_moved(group, begin, end):
+        # A host that was stopped may acquire a group under an epoch that is over, a moment before it is refused.
+        owner = max(before, key=lambda acquired: acquired.epoch, default=None)
+        if owner is None or owner.host != host or self.has_moved(group, begin, end):
             return False
-        return self._evidence.let_go.get((host, group, before[-1].epoch), math.inf) > end
+        return self._evidence.let_go.get((host, group, owner.epoch), math.inf) > end
 
     def _ran(self, starts: Sequence[Start], begin: float, end: float) -> int:
         """How many of these were with a handler that waited at some time of that span."""
