@@ -180,7 +180,7 @@ class Waker:
                 if (queue := self._queues.get(name)) is not None:
                     self._readiness.woken(queue)
                 else:
-                    self._events.woken((name,))
+                    self._events.due(name, 0)
 
     async def _doubt(self) -> None:
         """Look at all lanes, queues and slots of the host. A group's lane is first: it notes the time of this look."""
@@ -191,7 +191,7 @@ class Waker:
                 self._events.doubted(group)
                 self.look_at(group.queues)
                 if group.slot is not None:
-                    self._events.woken((group.slot.address,))
+                    self._events.due(group.slot.address, 0)
 
     async def sweep(self) -> None:
         """Look at a slice of all queues and lanes each second. Ends by cancellation."""
@@ -200,7 +200,8 @@ class Waker:
             for i in range(SLICES):
                 await pace.rest(SWEEP_S / SLICES)
                 self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)
-                self._events.woken(_slice(lanes, i))
+                for lane in _slice(lanes, i):
+                    self._events.due(lane, 0)
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
         """Have queues read, once more if a read is under way: the store may have forgotten that this read armed it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -175,16 +175,11 @@ class SlotClaimer(Claims):
         """See `Claims`."""
         self._at(slot, 0)
 
-    def rests(self, address: str, rest_ms: int) -> None:
-        """A member of the slot rests until `rest_ms`."""
+    def due(self, address: str, due_ms: int) -> None:
+        """A member of the slot rests until `due_ms`; 0: members may be due that the store was not armed for."""
         if (slot := self._slots.get(address)) is not None:
-            slot.rest_ms = min(slot.rest_ms or rest_ms, rest_ms)
-            self._due.at(address, rest_ms)
-
-    def woken(self, addresses: Iterable[str]) -> None:
-        for address in addresses:
-            if address in self._slots:
-                self._due.at(address, 0)
+            slot.rest_ms = min(slot.rest_ms or due_ms, due_ms or slot.rest_ms)
+            self._due.at(address, due_ms)
 
     async def claim(self) -> None:
         """Claim due members; without any, wait for the next due time. Ends by cancellation."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
 from emq import errors
@@ -67,7 +66,10 @@ class HostEvents:
         """The store refused a message's failure or expiry: the group has a newer owner, which delivers again."""
 
     def due(self, name: str, due_ms: int) -> None:
-        """An entry waits until `due_ms` in the lane of that name, or in the slot of that address."""
+        """An entry waits until `due_ms` in the lane of that name, or in the slot of that address.
+
+        0: the store has woken the name, or may have; an entry may be due earlier than when the name was armed.
+        """
 
     def dirty(self, queue: OwnedQueue) -> None:
         """The queue's progress changed for the first time since its last checkpoint."""
@@ -76,9 +78,6 @@ class HostEvents:
         """A checkpoint was saved."""
 
     # ------------------------------------------------------------------------------------------- what the store told
-
-    def woken(self, names: Iterable[str]) -> None:
-        """What is in the lanes of these names, or the slots of these addresses, may be due earlier than when armed."""
 
     def doubted(self, group: OwnedGroup) -> None:
         """Wake-ups of the group may have been lost, or its store came back from a crash."""

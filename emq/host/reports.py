@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from emq import errors
 from emq.groups.events import GroupLoop, HostEvents
 from emq.groups.owned import OwnedGroup, OwnedQueue
@@ -78,7 +76,7 @@ class Reports(HostEvents):
 
     def due(self, name: str, due_ms: int) -> None:
         if name.endswith("/"):  # the address of a slot
-            self._work.slots.rests(name, due_ms)
+            self._work.slots.due(name, due_ms)
         else:
             self._work.lanes.at(name, due_ms)
 
@@ -87,13 +85,6 @@ class Reports(HostEvents):
 
     def saved(self) -> None:
         self._work.readiness.checkpointed()
-
-    def woken(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name.endswith("/"):
-                self._work.slots.woken((name,))
-            else:
-                self._work.lanes.at(name, 0)
 
     def doubted(self, group: OwnedGroup) -> None:
         self._work.lanes.doubted(group)

@@ -77,7 +77,7 @@ class TopicUpdates:
         if group.slot is not None:
             group.serial = topic.options.ordering == "slot"
             group.slot.slot = topic.slot(group.index)
-            self._work.slots.woken((group.slot.address,))
+            self._work.slots.due(group.slot.address, 0)
 
     def rebind(self, pattern: str) -> None:
         """Bind the owned topics that match `pattern` again, in slices, after a handler or receiver was bound."""

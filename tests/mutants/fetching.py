@@ -74,7 +74,7 @@ MUTANTS = (
         "L",
         "the sweep for lost wake-ups looks at queues only",
         "emq/fetcher/readiness.py",
-        "self._events.woken(_slice(lanes, i))",
+        "self._events.due(lane, 0)",
         "pass",
         "tests/integration/test_host.py::test_a_message_of_a_lane_whose_wake_up_was_lost_starts_within_two_minutes",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from emq.groups.events import HostEvents
@@ -64,10 +63,9 @@ class RecordedEvents(HostEvents):
         self.refusals.append(message.id)
 
     def due(self, name: str, due_ms: int) -> None:
-        self.waits.append((name, due_ms))
-
-    def woken(self, names: Iterable[str]) -> None:
-        for name in names:
+        if due_ms:
+            self.waits.append((name, due_ms))
+        else:
             (self.slots if name.endswith("/") else self.lanes).append(name)
 
     def doubted(self, group: OwnedGroup) -> None:
