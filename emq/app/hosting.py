@@ -49,8 +49,7 @@ class HostingApp(HookedApp):
         self._receivers = Receivers(self.handlers)
         self._background: asyncio.Task[None] | None = None
         self.records: list[Write] = []
-        self._is_host = False
-        self._running: asyncio.Task[Any] | None = None  # in which `run` runs
+        self._running: asyncio.Task[Any] | None = None  # in which `run` runs; None while this app is no host
         self._ended = asyncio.Event()
         self._becoming_host = asyncio.Lock()
 
@@ -58,7 +57,7 @@ class HostingApp(HookedApp):
         try:
             await self._stop_background()
             # Somebody may have made `run` a task of his own: end it before the store and the database close.
-            if self._is_host and self._running is not asyncio.current_task():
+            if self._running not in (None, asyncio.current_task()):
                 self.stop()
                 await self._ended.wait()
         finally:
@@ -165,9 +164,9 @@ class HostingApp(HookedApp):
         found = self._receivers.of(topic, visibility_s)
         if self._background is not None and self._background.done():
             await self._stop_background()
-        if not self._is_host:
+        if self._running is None:
             async with self._becoming_host:
-                if not self._is_host:
+                if self._running is None:
                     await self._host_in_background()
         try:
             return await found.receive(
@@ -177,7 +176,7 @@ class HostingApp(HookedApp):
             self._receivers.used(topic)
 
     async def _host_in_background(self) -> Host:
-        if self._background is not None or self._is_host:
+        if self._background is not None or self._running is not None:
             raise _is_host_already()
         self._background = asyncio.create_task(self.run(), name="emq host in the background")
         await asyncio.sleep(0)
@@ -212,14 +211,14 @@ class HostingApp(HookedApp):
             HookFailed: a start-up hook for hosts failed.
             WrongState: the app is a host already.
         """
-        if self._is_host:
+        if self._running is not None:
             raise _is_host_already()
-        self._is_host, self._running = True, asyncio.current_task()
+        self._running = asyncio.current_task()
         self._ended.clear()
         try:
             await self._be_host(membership)
         finally:
-            self._is_host, self._running = False, None
+            self._running = None
             self._ended.set()
 
     async def _be_host(self, membership: Membership | None) -> None:
@@ -250,22 +249,17 @@ class HostingApp(HookedApp):
         self._receivers.serve(self.host)
         with self._as_current():
             async with self.monitor.serving():
-                if await self._host_hooks_started():
-                    try:
-                        await self.host.run()
-                    finally:
-                        await self.hooks.stop(host_only=True)
-
-    async def _host_hooks_started(self) -> bool:
-        """Run the start-up hooks for hosts; False if `stop` was called meanwhile, and what had begun is undone."""
-        try:
-            async with asyncio.timeout(None) as self._starting:
-                await self.hooks.start(host_only=True)
-        except TimeoutError:
-            return False
-        finally:
-            self._starting = None
-        return True
+                try:
+                    async with asyncio.timeout(None) as self._starting:
+                        await self.hooks.start(host_only=True)
+                except TimeoutError:  # `stop` was called meanwhile
+                    return
+                finally:
+                    self._starting = None
+                try:
+                    await self.host.run()
+                finally:
+                    await self.hooks.stop(host_only=True)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Host]:
