@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import re
 import socket
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, Self, TypeVar
 
-import msgspec
-
 from emq import errors
+from emq.app.servers import Servers
 from emq.clock import SystemClock
-from emq.database import Database, host_stats, urls
+from emq.database import Database, urls
 from emq.database.environment_time import EnvironmentTime
 from emq.database.known_stores import KnownStores
-from emq.host import statistics
 from emq.host.handlers import Handlers
-from emq.loops import patience
 from emq.loops.timekeeping import Timekeeper
 from emq.observe.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
@@ -30,8 +26,6 @@ from emq.storage import opening
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.trail.sink import NullTrail, TrailSink
-
-log = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
 
@@ -51,7 +45,8 @@ class OpenedApp:
         self.trail: TrailSink = trail or NullTrail()
         self.clock = SystemClock()
         self.timekeeper: Timekeeper | None = None
-        self.waits_for: str | None = None
+        self._open_database: Callable[..., Awaitable[Database]] = Database.open  # of the test harness: its own
+        self._servers: Servers | None = None
         self._number = 0
         self._stack: contextlib.AsyncExitStack | None = None
         self._is_entered = False
@@ -79,13 +74,15 @@ class OpenedApp:
             OpenedApp._open.add(self._number)
             stack.callback(OpenedApp._open.discard, self._number)
             environment = self.settings.environment
-            self._database = await self._waited(self.settings.database_url, self._open_database)
+            self._servers = Servers(
+                self.settings, self.clock, self.host_name(), patient=self._patient, create=self._create
+            )
+            self._database = await self._servers.open_database(self._open_database)
             stack.push_async_callback(self._database.close)
-            self._store = await self._waited(self.settings.store, self._open_store)
+            self._store = await self._servers.open_store()
             stack.push_async_callback(self._store.close)
             if self._given_trail is None and self.settings.trail:
                 self.trail = self._open_trail(stack)
-            self._warn_of_local_catalog()
             await self._keep_time(stack)
             self._catalog = Catalog(
                 self._database,
@@ -101,24 +98,13 @@ class OpenedApp:
             self._producer = Producer(self._store, self._catalog, self.trail, self.clock)
             self._admin = Admin(self._catalog, self._store, self._checkpoints, self._next_epoch, self.trail, self.clock)
             stack.callback(self.handlers.close)
-            self._stack, self.waits_for = stack.pop_all(), None
+            self._stack = stack.pop_all()
 
     @property
     def place(self) -> str:
         """The store and the database, as errors name them."""
         store, database = urls.located(self.settings.store), urls.located(self.settings.database_url)
         return f"store and database {store}" if store == database else f"store {store}, database {database}"
-
-    def _warn_of_local_catalog(self) -> None:
-        """Warn if many machines can share the store, but its topics are in a file of this machine."""
-        settings = self.settings
-        if self._create and self.store.shared and not settings.database and settings.database_url.startswith("sqlite:"):
-            log.warning(
-                "many machines can share the store %s, but its topics and checkpoints are in the file %s, which other "
-                "machines do not see; name one database for all of them: --database postgresql://..., or EMQ_DATABASE",
-                opening.hide_password(settings.store),
-                urls.located(settings.database_url),
-            )
 
     async def _keep_time(self, stack: contextlib.AsyncExitStack) -> None:
         """Set the clock by the database's before anything is timed; follow that clock while the app is open."""
@@ -127,34 +113,6 @@ class OpenedApp:
         await self.timekeeper.begin()
         task = asyncio.create_task(self.timekeeper.keep(), name="emq clock")
         stack.push_async_callback(_cancelled, task)
-
-    async def _open_database(self) -> Database:
-        return await Database.open(self.settings.database_url, create=self._create)
-
-    async def _open_store(self) -> Store:
-        if not self._create and self.settings.store.startswith("sqlite:"):
-            urls.refuse_missing_file(self.settings.store)
-        return await opening.open_store(self.settings.store, self.settings.environment, self.clock)
-
-    async def _waited(self, url: str, opened: Callable[[], Awaitable[Part]]) -> Part:
-        """Open a part; a patient app waits for a server that may be about to start, but not for a file."""
-        if not self._patient or url.partition(":")[0] in ("sqlite", "memory"):
-            return await opened()
-        return await patience.waited(opening.hide_password(url), opened, self._say_that_it_waits)
-
-    async def _say_that_it_waits(self, why: str) -> None:
-        """Save a snapshot, if the database is open, so that lists of hosts show why this one waits."""
-        self.waits_for = why
-        if self._database is not None:
-            snapshot = statistics.waiting(self.host_name(), self.clock.now(), why)
-            with contextlib.suppress(errors.DatabaseUnavailable):
-                await host_stats.save(
-                    self._database,
-                    self.settings.environment,
-                    snapshot.host,
-                    msgspec.json.encode(snapshot).decode(),
-                    int(snapshot.time * 1000),
-                )
 
     def _open_trail(self, stack: contextlib.AsyncExitStack) -> TrailSink:
         from emq.trail.writer import Trail  # needs pyarrow, an optional dependency
@@ -170,6 +128,11 @@ class OpenedApp:
             await self._stack.aclose()
         finally:
             self._stack, self._is_entered = None, False
+
+    @property
+    def waits_for(self) -> str | None:
+        """The reason why opening the app takes long; None if it is not being opened or no server is missing."""
+        return None if self._servers is None else self._servers.waits_for
 
     @property
     def is_open(self) -> bool:

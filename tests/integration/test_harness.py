@@ -381,14 +381,13 @@ async def test_a_test_is_exactly_repeatable() -> None:
 
 async def test_the_app_is_left_as_it_was() -> None:
     app = app_with({"orders.*": ignore})
-    parts = {"settings": app.settings, "clock": app.clock, "trail": app.trail}
+    parts = {name: getattr(app, name) for name in ("settings", "clock", "trail", "_open_database")}
     for _ in range(2):
         async with Harness(app, start=START) as t:
             await t.publish("orders.acme", b"1")
             await t.settled()
             assert len(t.delivered) == 1
     assert {name: getattr(app, name) for name in parts} == parts
-    assert "_open_database" not in vars(app)
     assert "find" not in vars(app.handlers)
     loop: Any = asyncio.get_running_loop()
     assert "select" not in vars(loop._selector)

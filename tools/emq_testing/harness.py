@@ -310,7 +310,7 @@ class Harness:
             # In whole microseconds: the fractions of the loop's time differ from run to run.
             return begin_ns + round((virtual.now - begun_s) * 1e6) * 1000
 
-        async def open_database() -> VirtualDatabase:
+        async def open_database(_: str, *, create: bool) -> VirtualDatabase:
             return await VirtualDatabase.open_by("sqlite://", wall_ns)
 
         async def keep_time(_: object) -> None:

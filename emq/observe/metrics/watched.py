@@ -16,12 +16,13 @@ class Watched(Protocol):
     Attributes:
         settings: its settings.
         host: its host, if it ever became one.
-        waits_for: the reason why opening the app takes long; None if it is not being opened or no server is missing.
     """
 
     settings: Settings
     host: Host | None
-    waits_for: str | None
+
+    @property
+    def waits_for(self) -> str | None: ...
 
     @property
     def is_open(self) -> bool: ...
