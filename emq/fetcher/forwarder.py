@@ -137,7 +137,7 @@ class Forwarder:
                 left.append(entry)
                 continue
             entry.group.lane_settled()
-            entry.group.uncount_retry(entry.message.priority)
+            entry.group.uncount(entry.message)
             if isinstance(answer, errors.NotOwner):
                 self._events.lost(entry.group)
             else:

@@ -212,7 +212,7 @@ class LaneClaimer:
             if m.schedule is not None:
                 self._events.schedule_due(group, m)
                 continue
-            group.count_retry(m.priority)
+            group.count(m)
             if is_moved(group, m):
                 self._events.moved(group, m, body, now_ms)
                 continue

@@ -228,7 +228,7 @@ def wanted(queue: OwnedQueue) -> int:
         return 0  # messages that may expire are read even if the topic is paused or has no handler
     if owner.is_overfull():
         return 0
-    if group.held >= 4 * queue.capacity and group.held_of(queue.priority) >= _most_held(queue):
+    if group.held >= 4 * queue.capacity and _holds_too_many(queue):
         return 0
     room = queue.capacity - len(group.buffers[queue.priority])
     if group.ahead + room <= group.allowance:  # as nearly always
@@ -236,14 +236,15 @@ def wanted(queue: OwnedQueue) -> int:
     return min(room, _left(queue))
 
 
-def _most_held(queue: OwnedQueue) -> int:
-    """Return how many messages of the queue's priority may wait for their keys.
+def _holds_too_many(queue: OwnedQueue) -> bool:
+    """Return True if the messages of the queue's priority that wait for their keys have come to their limit.
 
     The limit is higher while keys move: right after the change, an old message may lie behind new ones that wait for
     it.
     """
-    most = 4 * queue.capacity
-    return most if queue.group.owner.gate is None else max(most, MOVING)
+    group = queue.group
+    held = sum([len(waiting) for (of, _), waiting in group.blocked.items() if of == queue.priority])
+    return held >= (4 * queue.capacity if group.owner.gate is None else max(4 * queue.capacity, MOVING))
 
 
 def is_ahead(queue: OwnedQueue) -> bool:

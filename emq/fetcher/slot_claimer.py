@@ -529,7 +529,9 @@ def room(slot: OwnedSlot, now: float) -> int:
     allowed = group.memory_room(now)
     if allowed <= 0:
         allowed = group.scant_room(slot.buffered, now)
-    ready = slot.buffered - group.held_members()  # messages that wait for their key use up no quota
+    ready = group.buffered  # members that wait for their key use up no quota
+    if any(group.retries.values()):
+        ready = sum([m.member is not None for m in group.buffers[0]])
     left = group.counter.available(now) - owner.coming
     startable = min(left - ready, owner.counter.most - ready, group.capacity - slot.buffered, allowed)
     if group.serial:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -60,7 +61,7 @@ class WaitingMessages:
     blocked: dict[tuple[int, str], deque[Message]] = field(default_factory=dict)
     held: int = 0
     released: dict[tuple[int, str], Message] = field(default_factory=dict)
-    retries: dict[int, int] = field(default_factory=dict)
+    retries: Counter[int] = field(default_factory=Counter)
     mean_bytes: float = 0.0
     expires_us: int = 0
 
@@ -111,7 +112,7 @@ class WaitingMessages:
                     continue
                 self.running[message.key] = message.layout
             if message.offset < 0:
-                self._uncount(message)
+                self.uncount(message)
             gauge = self.gauge
             gauge.messages -= 1
             gauge.bytes -= message.size
@@ -130,7 +131,7 @@ class WaitingMessages:
         self.gauge.messages += 1
         self.gauge.bytes += message.size
         if message.offset < 0:
-            self._count(message)
+            self.count(message)
         if message.expires_us:
             self.note_expiry(message.expires_us)
         if message.key is not None:
@@ -139,18 +140,14 @@ class WaitingMessages:
 
     def take_expired(self, now_us: int) -> list[Message]:
         """Take out the expired messages, and set `expires_us` to the next expiry."""
-        self.expires_us = 0
-        expired = [m for waiting in (*self.buffers, *self.blocked.values()) for m in self._sift(waiting, now_us)]
+        places = [*self.buffers, *self.blocked.values()]
+        expired = [m for waiting in places for m in _taken(waiting, lambda m: 0 < m.expires_us <= now_us)]
+        self.expires_us = min((m.expires_us for waiting in places for m in waiting if m.expires_us), default=0)
         self.blocked = {place: waiting for place, waiting in self.blocked.items() if waiting}
-        for m in expired:
-            self._came_back(m)
-            if m.offset < 0:
-                self._uncount(m)
-            self.gauge.messages -= 1
-            self.gauge.bytes -= m.size
         if expired:
             self.buffered = sum(map(len, self.buffers))
             self.held = sum(map(len, self.blocked.values()))
+            self._left(expired)
             self.release_idle_keys()
         return expired
 
@@ -158,13 +155,19 @@ class WaitingMessages:
         """Note that a new message expires at `at_us`, in microseconds since the epoch."""
         self.expires_us = min(self.expires_us or at_us, at_us)
 
-    def count_retry(self, priority: int) -> None:
-        """Count a message that comes from the lane."""
-        self.retries[priority] = self.retries.get(priority, 0) + 1
+    def count(self, message: Message) -> None:
+        """Count a message that was claimed from the lane or the slot and waits here."""
+        if message.member is None:
+            self.retries[message.priority] += 1
+        elif self.slot is not None:
+            self.slot.buffered += 1
 
-    def uncount_retry(self, priority: int) -> None:
-        """Count a message from the lane no more: it does not wait here any longer."""
-        self.retries[priority] -= 1
+    def uncount(self, message: Message) -> None:
+        """Count a message from the lane or the slot no more: it does not wait here any longer."""
+        if message.member is None:
+            self.retries[message.priority] -= 1
+        elif self.slot is not None:
+            self.slot.buffered -= 1
 
     def oldest_layout(self) -> float:
         """Return the oldest layout by which a message with a key came here that runs or waits; infinity if none does.
@@ -175,30 +178,12 @@ class WaitingMessages:
         waiting = min((m.layout for m in messages if m.key is not None), default=math.inf)
         return min(waiting, *self.running.values()) if self.running else waiting
 
-    def held_of(self, priority: int) -> int:
-        """Return the number of messages of that priority in `blocked`."""
-        return sum(len(waiting) for (of, _), waiting in self.blocked.items() if of == priority)
-
-    def held_members(self) -> int:
-        """Return the number of messages in `blocked` that were claimed from the slot, not from the lane."""
-        if not any(self.retries.values()):
-            return self.held
-        return sum([m.member is not None for waiting in self.blocked.values() for m in waiting])
-
     def take_members(self) -> list[Message]:
         """Take out the buffered messages that were claimed from the slot; messages that wait for a running key stay."""
         taken: list[Message] = []
-        buffer = self.buffers[0]
-        while members := [m for m in buffer if m.member is not None]:
-            kept = [m for m in buffer if m.member is None]
-            buffer.clear()
-            buffer.extend(kept)
+        while members := _taken(self.buffers[0], _is_member):
             self.buffered -= len(members)
-            self.gauge.messages -= len(members)
-            self.gauge.bytes -= sum([m.size for m in members])
-            for m in members:
-                self._uncount(m)
-                self._came_back(m)
+            self._left(members)
             taken += members
             if self.held:
                 self.release_idle_keys()
@@ -207,17 +192,13 @@ class WaitingMessages:
     def waiting_members(self) -> list[Message]:
         """Return the messages that were claimed from the slot and not started."""
         returning = self.slot.returning if self.slot is not None else []
-        return returning + [
-            m for waiting in (*self.buffers, *self.blocked.values()) for m in waiting if m.member is not None
-        ]
+        return returning + [m for waiting in (*self.buffers, *self.blocked.values()) for m in waiting if _is_member(m)]
 
     def discard(self) -> None:
         """Forget the buffered messages; they are still in the store."""
-        waiting = [*self.buffers, *self.blocked.values()]
-        self.gauge.messages -= sum(map(len, waiting))
-        self.gauge.bytes -= sum(m.size for messages in waiting for m in messages)
-        for messages in waiting:
-            messages.clear()
+        for waiting in (*self.buffers, *self.blocked.values()):
+            self._left(waiting)
+            waiting.clear()
         self.blocked.clear()
         self.released.clear()
         self.retries.clear()
@@ -231,15 +212,12 @@ class WaitingMessages:
 
     def take_blocked(self, key: str) -> list[Message]:
         """Take out the messages that were claimed from the slot and wait for that key."""
-        blocked = self.blocked.pop((0, key), None) or ()
-        taken = [m for m in blocked if m.member is not None]
-        if kept := [m for m in blocked if m.member is None]:
-            self.blocked[0, key] = deque(kept)
+        blocked = self.blocked.get((0, key), deque())
+        taken = _taken(blocked, _is_member)
+        if not blocked:
+            self.blocked.pop((0, key), None)
         self.held -= len(taken)
-        self.gauge.messages -= len(taken)
-        self.gauge.bytes -= sum([m.size for m in taken])
-        for m in taken:
-            self._uncount(m)
+        self._left(taken)
         return taken
 
     def release_key(self, key: str) -> None:
@@ -286,17 +264,14 @@ class WaitingMessages:
             if key not in self.running:
                 self.finish_key(key)
 
-    def _sift(self, waiting: deque[Message], now_us: int) -> list[Message]:
-        """Take the expired messages out of `waiting` and return them; note when the next one expires."""
-        expired = [m for m in waiting if 0 < m.expires_us <= now_us]
-        if expired:
-            kept = [m for m in waiting if not 0 < m.expires_us <= now_us]
-            waiting.clear()
-            waiting.extend(kept)
-        for m in waiting:
-            if m.expires_us:
-                self.expires_us = min(self.expires_us or m.expires_us, m.expires_us)
-        return expired
+    def _left(self, messages: Collection[Message]) -> None:
+        """Note that these messages were taken out, and not to be started."""
+        self.gauge.messages -= len(messages)
+        self.gauge.bytes -= sum([m.size for m in messages])
+        for m in messages:
+            self._came_back(m)
+            if m.offset < 0:
+                self.uncount(m)
 
     def _came_back(self, message: Message) -> bool:
         """Remove the message from `released`; return whether it was there."""
@@ -305,18 +280,6 @@ class WaitingMessages:
             return False
         del self.released[place]
         return True
-
-    def _uncount(self, message: Message) -> None:
-        if message.member is None:
-            self.retries[message.priority] -= 1
-        elif self.slot is not None:
-            self.slot.buffered -= 1
-
-    def _count(self, message: Message) -> None:
-        if message.member is None:
-            self.count_retry(message.priority)
-        elif self.slot is not None:
-            self.slot.buffered += 1
 
     def _block(self, message: Message, came_back: bool) -> None:
         waiting = self.blocked.setdefault((message.priority, message.key or ""), deque())
@@ -333,6 +296,20 @@ class WaitingMessages:
             waiting.appendleft(message)
         else:
             waiting.append(message)
+
+
+def _taken(waiting: deque[Message], leaves: Callable[[Message], bool]) -> list[Message]:
+    """Take the messages that leave out of `waiting`, and return them."""
+    taken = [m for m in waiting if leaves(m)]
+    if taken:
+        kept = [m for m in waiting if not leaves(m)]
+        waiting.clear()
+        waiting.extend(kept)
+    return taken
+
+
+def _is_member(message: Message) -> bool:
+    return message.member is not None
 
 
 def _by_score(message: Message) -> float:

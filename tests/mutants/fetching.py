@@ -56,7 +56,7 @@ MUTANTS = (
         "I",
         "what waits for a busy key of one priority keeps another one from being read",
         "emq/fetcher/readiness.py",
-        "and group.held_of(queue.priority) >= _most_held(queue)",
+        "and _holds_too_many(queue)",
         "and True",
         "tests/unit/test_fetcher.py::test_what_waits_for_a_busy_key_keeps_no_other_priority_from_being_read",
     ),

@@ -116,6 +116,16 @@ async def test_an_entry_that_a_crash_left_in_both_lanes_is_in_one_again() -> Non
 
 
 @virtual
+async def test_an_entry_leaves_although_its_group_was_let_go_meanwhile() -> None:
+    async with hosts() as h:
+        await h.add(0)
+        await h.put()
+        h.group.discard()
+        await until(lambda: h.forwarder.unsettled(h.group) == 0)
+        assert await h.waiting() == [1]
+
+
+@virtual
 async def test_an_entry_whose_copy_in_the_other_lane_is_a_dead_letter_leaves() -> None:
     async with hosts() as h:
         assert await h.lanes.add([LaneAdd("orders/1", "m", b"", 0, reason="tried to the end")]) == [True]

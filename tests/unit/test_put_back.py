@@ -69,7 +69,7 @@ def test_a_message_that_came_back_stays_before_the_others_of_its_key() -> None:
 def test_a_retry_that_came_back_is_counted_again() -> None:
     group = group_of()
     retry = message("r", -1)
-    group.count_retry(1)
+    group.count(retry)
     group.push(1, [retry])
     assert take(group, 10) is retry
     assert group.retries == {1: 0}
