@@ -315,7 +315,7 @@ class OwnedGroup(WaitingMessages):
         if slot is not None and slot.claims is not None and (0, key) in self.blocked:
             self.running.setdefault(key, 0)
             slot.freed[key] = None
-            slot.claims.freed(slot)
+            slot.claims.look(slot)
         else:
             self.release_key(key)
 
@@ -410,7 +410,7 @@ class OwnedSlot(SlotState):
     """A slot that this host owns, with the group that claims from it.
 
     Attributes:
-        claims: told of keys in `freed`; None before the slot is acquired.
+        claims: told when there is more to do; None before the slot is acquired.
     """
 
     __slots__ = ("claims", "group")
@@ -424,13 +424,25 @@ class OwnedSlot(SlotState):
         """Return the due time up to which a claim at `now_ms` takes members; a whole second for that precision."""
         return now_ms - now_ms % 1000 if self._by_second() else now_ms
 
-    def due_ms(self, score: float | None) -> int | None:
-        """Return when a member of that score may be claimed, in ms since the epoch (0: at once); None for no member."""
-        if score is None:
-            return None
-        if self.slot.kind is SlotKind.PRIORITY:
-            return 0
-        return math.ceil(score / 1000) * 1000 if self._by_second() else math.ceil(score)
+    def note_times(self, next_score: float | None, rest_ms: int | None = None) -> None:
+        """Note what the store has told.
+
+        Args:
+            next_score: score of the member that waits first; None for none, and the store will wake the host.
+            rest_ms: when the first resting member may wait again; None for none.
+        """
+        if next_score is not None:
+            precision = 1000 if self._by_second() else 1
+            due_ms = 0 if self.slot.kind is SlotKind.PRIORITY else math.ceil(next_score / precision) * precision
+            self.next_ms = min(self.next_ms, due_ms)
+        self.rest_ms = min(self.rest_ms, rest_ms or math.inf)
+
+    def wait_for_room(self) -> None:
+        """Wait in the topic's `thirsty` until it has room in flight."""
+        if not self.thirsty:
+            self.thirsty = True
+            self.group.owner.thirsty.append(self)
+            self.group.owner.note_waiting()
 
     def _by_second(self) -> bool:
         return self.slot.kind is SlotKind.FIXED_TIME and self.group.owner.topic.options.precision == "second"
@@ -449,5 +461,5 @@ class Claims:
     def has_room(self, owner: OwnedTopic) -> None:
         """The topic has room in flight again, and slots that wait for room."""
 
-    def freed(self, slot: OwnedSlot) -> None:
-        """A key for which messages of the slot wait does not run any more; the key is in `OwnedSlot.freed`."""
+    def look(self, slot: OwnedSlot) -> None:
+        """The slot has changed: plan the next look at it."""

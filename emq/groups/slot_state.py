@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -31,10 +32,11 @@ class SlotState:
         thirsty: the slot is in its topic's `thirsty`.
         freed: keys that do not run any more. They count as running until the store has told whether the messages that
             wait for them were sent again.
-        rest_ms: when to bring back the first of the slot's resting members, as far as is known; 0 for none.
+        next_ms: when the next waiting member may be claimed, as far as is known; infinity: the store is to wake us.
+        rest_ms: when to bring back the first of the slot's resting members, as far as is known; infinity for none.
+        retry_ms: until then the slot is left alone, because the store could not serve it.
         returning: messages that were claimed and cannot start now; they go back before the next claim.
         claiming: a claim from the slot is under way.
-        again: the slot was woken while a claim was under way.
         suspect: seconds of claims whose answers were lost. Members of these claims may be in prepare without any host
             having them.
         settling: number of calls under way that settle members of the slot.
@@ -56,10 +58,11 @@ class SlotState:
     waited: bool = False
     thirsty: bool = False
     freed: dict[str, None] = field(default_factory=dict)
-    rest_ms: int = 0
+    next_ms: float = 0
+    rest_ms: float = math.inf
+    retry_ms: int = 0
     returning: list[Message] = field(default_factory=list)
     claiming: bool = False
-    again: bool = False
     suspect: set[int] = field(default_factory=set)
     settling: int = 0
     unsure: int = 0
@@ -80,6 +83,11 @@ class SlotState:
                 held[member] = left
             else:
                 held.pop(member, None)
+
+    def lost_claim(self, second: int) -> None:
+        """Note that the answer of a claim was lost: its members may be in prepare, but no host has them."""
+        self.suspect.add(second)
+        self.next_ms = 0
 
     def forget(self) -> None:
         """Forget the claimed members: the group is being released."""

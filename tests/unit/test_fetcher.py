@@ -16,7 +16,7 @@ from emq.fetcher.due_times import DueTimes
 from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
-from emq.fetcher.slot_claimer import room
+from emq.fetcher.slot_looks import room
 from emq.groups.capacity import Gauge, buffer_capacity
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker

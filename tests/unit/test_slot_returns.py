@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from emq import errors
-from emq.fetcher.slot_claimer import SlotClaimer
+from emq.fetcher.slot_returns import SlotReturns
+from emq.groups.context import HostContext
 from emq.message import Message
 from emq.topics.model import Kind, Topic
+from support.virtual import LoopClock
 
 
 def claimed(member: bytes) -> Message:
@@ -36,15 +38,14 @@ class Store:
 async def test_what_comes_meanwhile_goes_back_with_the_next_call(fails: bool, left: list[bytes]) -> None:
     gone: list[bytes] = []
     topic = Topic("orders", 10, kind=Kind.PRIORITY, slots=2)
-    group = SimpleNamespace(epoch=1, name="orders/0", owner=SimpleNamespace(topic=topic))
-    slot: Any = SimpleNamespace(slot="orders/0", group=group, let_go=gone.extend)
+    group = SimpleNamespace(epoch=1, name="orders/0", stopping=False, owner=SimpleNamespace(topic=topic))
+    slot: Any = SimpleNamespace(slot="orders/0", address="orders/0/", group=group, let_go=gone.extend, retry_ms=0)
     slot.returning = [claimed(b""), claimed(b"a")]
-    claimer: Any = object.__new__(SlotClaimer)
-    claimer._store = store = Store(slot, fails)
-    told: list[Any] = []
-    claimer._again, claimer._rest = told.append, lambda slot, failure: told.append(failure)
-    await SlotClaimer._return(claimer, [slot])
+    store: Any = Store(slot, fails)
+    returns = SlotReturns(store, HostContext(LoopClock()))
+    await returns.give_back([slot])
     assert store.settled == [b"", b"a"], "an empty content, too"
     assert [m.member for m in slot.returning] == left
     assert gone == ([] if fails else [b"", b"a"])
-    assert len(told) == 1
+    assert slot.next_ms == 0, "what went back may be claimed again"
+    assert (returns.troubles.latest is not None, slot.retry_ms > 0) == (fails, fails)

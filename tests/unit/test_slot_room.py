@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from emq.fetcher.slot_claimer import room
+from emq.fetcher.slot_looks import room
 from emq.groups.capacity import Gauge
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
