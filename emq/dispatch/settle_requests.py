@@ -17,7 +17,6 @@ class Pending:
         decision: None for an acknowledgement.
         proven: True if the message's lane entry was claimed after the verdict or the add was sent. So the store has
             carried out that call. A repeat would act on the new claim, so the call must not be repeated.
-        unfit: True if the message becomes a dead letter because the handler has made it unstorable.
         since_ms: when the host claimed the entry from the lane and could start it, or first sent the message there;
             None before that.
         is_settled: True once the store has taken the verdict.
@@ -25,14 +24,13 @@ class Pending:
             crash, or it carried out an unanswered call.
     """
 
-    __slots__ = ("decision", "group", "is_settled", "message", "proven", "since_ms", "unfit", "vanished")
+    __slots__ = ("decision", "group", "is_settled", "message", "proven", "since_ms", "vanished")
 
     def __init__(self, group: OwnedGroup, m: message.Message, decision: retry.Decision | None) -> None:
         self.group = group
         self.message = m
         self.decision = decision
         self.proven = False
-        self.unfit = False
         self.since_ms: int | None = m.ready_us // 1000 if m.offset < 0 else None
         self.vanished = False
         self.is_settled = False
@@ -79,7 +77,6 @@ def _unfit(pending: Pending, why: str) -> retry.Decision:
     assert pending.decision is not None
     reason = f"{why}; it failed with: {pending.decision.reason}"
     pending.decision = retry.Decision(None, reason[: retry.MAX_REASON], cause=events.UNFIT)
-    pending.unfit = True
     return pending.decision
 
 

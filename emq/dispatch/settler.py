@@ -271,7 +271,7 @@ class Settler:
             self._record(group, m, decision)
             if decision is retry.EXPIRED:
                 self._failures.buried(group, m, decision.reason + _told(group, m))
-            elif pending.unfit:
+            elif decision.cause == events.UNFIT:
                 self._failures.buried(group, m, decision.reason)
             if decision.due_ms is not None and m.member is None:
                 self._events.due(group.name, decision.due_ms)

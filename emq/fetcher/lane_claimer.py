@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from emq import errors, message, plurals
+from emq import errors, message
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.forwarder import is_moved
 from emq.groups.context import HostContext
@@ -17,9 +16,6 @@ from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneStore
-from emq.topics import inputs
-
-log = logging.getLogger(__name__)
 
 CLAIM_LANES = 500
 """Most lanes in one claim."""
@@ -188,7 +184,6 @@ class LaneClaimer:
     def _buffer(self, group: OwnedGroup, claim: LaneClaim, claimed: LaneClaimed, now_ms: int, cut: bool) -> None:
         group.lane_claimed(len(claimed.entries))
         taken: Counter[int] = Counter()
-        damaged: list[str] = []
         for id_, body in claimed.entries:
             self._events.claimed(group, id_)
             damage = ""
@@ -206,7 +201,6 @@ class LaneClaimer:
             m.ready_us = self._clock.now_us()
             taken[m.priority] += 1
             if damage:
-                damaged.append(f"{inputs.shown(id_)}: {damage}")
                 self._events.damaged(group, m, damage)
                 continue
             if m.schedule is not None:
@@ -221,13 +215,6 @@ class LaneClaimer:
             if m.expires_us:
                 group.note_expiry(m.expires_us)
                 self._events.expiring(group)
-        if damaged:
-            log.error(
-                "%s of lane %s, such as %s; each is a dead letter now, see emq dead",
-                plurals.count(len(damaged), "entry", "entries"),
-                group.name,
-                damaged[0],
-            )
         if claimed.entries:
             self._events.ready(group)
         if claimed.next_due_ms is not None and _is_claimed(group):  # a topic that resumes is looked at again

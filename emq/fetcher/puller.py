@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import logging
 from collections.abc import Sequence
 from functools import partial
 
-from emq import errors, message, plurals
+from emq import errors, message
 from emq.fetcher.readiness import Readiness
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedQueue
@@ -20,8 +19,6 @@ from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.key_layouts import KeyGate
 from emq.trail import events
-
-log = logging.getLogger(__name__)
 
 READ_QUEUES = 300
 READ_MESSAGES = 2_000
@@ -199,13 +196,6 @@ class Puller:
     def _put_aside(self, queue: OwnedQueue, damaged: Sequence[tuple[int, bytes, str]], now_us: int) -> None:
         """Dead-letter, with their raw bytes, records that begin as EMQ's own and cannot be decoded."""
         self.damaged += len(damaged)
-        log.error(
-            "%s of queue %s from offset %d on: %s; each is a dead letter now, see emq dead",
-            plurals.count(len(damaged), "record"),
-            queue.name,
-            damaged[0][0],
-            damaged[0][2],
-        )
         for offset, body, reason in damaged:
             m = message.Message(
                 uid=f"{queue.name}@{offset}",

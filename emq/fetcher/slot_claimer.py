@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from emq import errors, message, plurals
+from emq import errors, message
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.slot_looks import LOOK_MESSAGES, SlotLooks, room
 from emq.fetcher.slot_members import decoded, give_back
@@ -21,8 +20,6 @@ from emq.loops import pace
 from emq.loops.aside import Asides, Call
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.slot_store import SlotClaim, SlotClaimed, SlotSettle, SortedStore
-
-log = logging.getLogger(__name__)
 
 CLAIM_SLOTS = 200
 CLAIM_MESSAGES = 2_000
@@ -292,23 +289,12 @@ class SlotClaimer(Claims):
 
     def _sound(self, slot: OwnedSlot, messages: list[message.Message]) -> list[message.Message]:
         """Dead-letter messages whose stored records are damaged, with the bytes that are there; return the others."""
-        sound, damaged = [], []
+        sound = []
         for m in messages:
             if why := message.damage_of_member(m):
-                damaged.append((m, why))
+                self._events.damaged(slot.group, m, why)
             else:
                 sound.append(m)
-        if not damaged:
-            return sound
-        log.error(
-            "%s of slot %s, such as %r: %s; each is a dead letter now, see emq dead",
-            plurals.count(len(damaged), "member"),
-            slot.group.name,
-            damaged[0][0].member,
-            damaged[0][1],
-        )
-        for m, why in damaged:
-            self._events.damaged(slot.group, m, why)
         return sound
 
     def _looked_at(self, wanted: _Wanted, messages: list[message.Message]) -> list[message.Message]:

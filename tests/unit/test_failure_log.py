@@ -174,17 +174,19 @@ async def test_a_wait_that_the_handler_asked_for_and_an_end_of_life_are_told(log
 
 
 @virtual
-async def test_an_expired_message_and_one_that_its_handler_spoiled_are_told_once_they_are_dead(
+async def test_messages_that_expired_or_are_damaged_or_spoiled_by_their_handler_are_told_once_they_are_dead(
     logged: Records,
 ) -> None:
     b = Bench()
     task = asyncio.create_task(b.settler.settle())
     b.settler.expired(b.group("orders"), Message("late", b"x", offset=1))
+    b.settler.damaged(b.group("orders"), Message("orders/0/0@2", b"\xc1junk", offset=2), "its stored record is damaged")
     b.fails(ValueError("no"), headers={"x": object()})
     await b.settler.idle()
     task.cancel()
     assert [text for text in logged.texts if "dead letter" in text] == [
         "topic orders: message late is a dead letter now: expired",
+        "topic orders: message orders/0/0@2 is a dead letter now: its stored record is damaged",
         "topic orders: message m1 is a dead letter now: the handler set headers to what cannot be stored; "
         "it failed with: ValueError: no",
     ]

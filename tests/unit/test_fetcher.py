@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import deque
 from collections.abc import AsyncIterator
 
@@ -225,25 +224,6 @@ async def test_a_damaged_entry_of_a_lane_is_put_aside_with_its_bytes() -> None:
     assert (group, m.id, m.payload, m.offset) == (b.group, "x", b"\xc1junk", -1)
     assert b.group.buffered == 0
     task.cancel()
-
-
-@virtual
-async def test_many_damaged_entries_of_a_lane_are_one_line_of_the_log() -> None:
-    records: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("emq.fetcher.lane_claimer")
-    logger.addHandler(handler)
-    b = Bench()
-    await b.store.lanes.add([LaneAdd("t/0", f"{n}\nforged", b"\xc1junk", 1) for n in range(20)])
-    task = asyncio.create_task(b.lanes.claim())
-    b.lanes.acquire(b.group)
-    await until(lambda: len(b.damaged) == 20)
-    task.cancel()
-    logger.removeHandler(handler)
-    [line] = records
-    assert line.startswith("20 entries of lane t/0, such as '")
-    assert line.isprintable()
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1junk", b"{}", b"text", b"\x95\x01\x02"])
