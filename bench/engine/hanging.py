@@ -98,7 +98,7 @@ async def run(stage: Stage, mix: Mix, *, seconds: float, rounds: int) -> dict[st
                     released.clear()
                     began = await stage.elsewhere(publisher, stage.url, stage.database, mix, seconds, i)
                     await asyncio.sleep(SETTLE_S)
-                    most_in_flight = max(most_in_flight, host.work.dispatcher.in_flight)
+                    most_in_flight = max(most_in_flight, host.work.dispatcher.flight.count)
                     waits = [(started[id_] - at) * 1000 for id_, at in began.items() if id_ in started]
                     unstarted += len(began) - len(waits)
                     p99[is_hanging].append(percentile(waits, 99))

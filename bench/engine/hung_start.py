@@ -120,7 +120,7 @@ async def _play(stage: Stage, scene: Scene, prefix: str) -> tuple[float, float]:
             garbage_collection.shorten_pauses()  # as `emq host` does
             due = await stage.elsewhere(publisher, stage.url, stage.database, well, SOON_S + MEASURED_S + 0.5)
             await asyncio.sleep(0.5)
-            in_flight = host.work.dispatcher.in_flight
+            in_flight = host.work.dispatcher.flight.count
         stage.say(f"{in_flight} in flight")
         for name in (*hung, *well):
             await app.admin.delete(name, force=True)

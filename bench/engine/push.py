@@ -89,15 +89,15 @@ async def hosted(stage: Stage, topics: list[Topic], per_tenant: int, *, records:
     app = stage.app(options=load(environ={}, push_allow=HERE, push_attempts=records))
     async with with_push(app), app, app.running() as host:
         garbage_collection.shorten_pauses()  # as `emq host` does; it holds for the bare loop as well
-        dispatcher = host.work.dispatcher
-        while dispatcher.succeeded < total * WARM:
+        endings, flight = host.work.endings, host.work.dispatcher.flight
+        while endings.succeeded < total * WARM:
             await asyncio.sleep(LOOK_S)
-        before, watch, in_flight = dispatcher.succeeded, Stopwatch(), [1]
-        while dispatcher.succeeded < total:
+        before, watch, in_flight = endings.succeeded, Stopwatch(), [1]
+        while endings.succeeded < total:
             await asyncio.sleep(LOOK_S)
-            in_flight.append(dispatcher.in_flight)
+            in_flight.append(flight.count)
         found = cost(watch, total - before)
-        assert not dispatcher.failed, f"{plurals.count(dispatcher.failed, 'delivery', 'deliveries')} failed"
+        assert not endings.failed, f"{plurals.count(endings.failed, 'delivery', 'deliveries')} failed"
         return found, round(statistics.mean(in_flight))
 
 

@@ -186,11 +186,11 @@ class Halves:
         load = load._replace(others=[topic.name for topic in topics])
         began = await self._stage.elsewhere(publisher, self._stage.url, self._stage.database, load, seed)
         self.published.update(dict.fromkeys(began, name))
-        self.most_in_flight = max(self.most_in_flight, host.work.dispatcher.in_flight)
+        self.most_in_flight = max(self.most_in_flight, host.work.dispatcher.flight.count)
         await _until(lambda: began.keys() <= self._times.delivered.keys())
         for topic in topics:
             await self._app.admin.delete(topic.name, force=True)
-        await _until(lambda: host.work.dispatcher.in_flight == 0)
+        await _until(lambda: host.work.dispatcher.flight.count == 0)
         times = self._times
         return (
             [(times.started[id_] - at) * 1000 for id_, at in began.items() if id_ in times.started],

@@ -110,13 +110,13 @@ async def hosted(
     async with stage.app() as app:
         app.handlers.bind("*", function)
         async with app.running() as host:
-            dispatcher = host.work.dispatcher
-            while not dispatcher.succeeded:
+            endings, flight = host.work.endings, host.work.dispatcher.flight
+            while not endings.succeeded:
                 await asyncio.sleep(LOOK_S)
-            before, watch, in_flight = dispatcher.succeeded, Stopwatch(), 1
-            while dispatcher.succeeded < total:
+            before, watch, in_flight = endings.succeeded, Stopwatch(), 1
+            while endings.succeeded < total:
                 await asyncio.sleep(LOOK_S)
-                in_flight = max(in_flight, dispatcher.in_flight)
+                in_flight = max(in_flight, flight.count)
             found = cost(watch, total - before)
         unfinished = sum(lag.unfinished for lag in await app.admin.lag(topics))
         assert unfinished == 0, f"{plurals.count(unfinished, 'message')} not checkpointed"

@@ -104,7 +104,7 @@ async def run(stage: Stage, *, messages: int, slots: int, kind: str) -> dict[str
             consumed = (messages - 1) / (time.perf_counter() - began["alone"])
             host_us, server_us = watch.cpu_s / messages * 1e6, (stage.server_cpu_s() - server_cpu_s) / messages * 1e6
             stage.say("adding and consuming at once")
-            while app.host is not None and app.host.work.dispatcher.in_flight:
+            while app.host is not None and app.host.work.dispatcher.flight.count:
                 await asyncio.sleep(0.01)
             both_added = await stage.elsewhere(add, stage.url, stage.database, "both", 0, messages)
             await done["both"].wait()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
-from collections.abc import Coroutine, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import cast
 
-from emq import errors
 from emq.dispatch import retry
+from emq.dispatch.endings import Endings
 from emq.dispatch.flight import MAX_IN_FLIGHT
+from emq.dispatch.handler_tasks import HandlerTasks, is_closed
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.rotation import Rotation
 from emq.dispatch.volley import MOST, Volley, suits
@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 
 VISIT = 64
 """Most messages started in one visit to a group, before the rotation goes on to the next."""
-
-CANCELLED_S = 4.0
-"""Seconds for which a stop waits for cancelled handlers to end."""
 
 READ_S = 0.004
 """Seconds that a group with messages of a low priority waits for a read of a higher one; see `OwnedGroup.startable`."""
@@ -59,26 +56,19 @@ class Dispatcher(Rotation):
         """Args:
         claims: claims from the slots of sorted topics; None without such slots.
         """
-        super().__init__(outcomes, context, max_in_flight, claims)
+        super().__init__(context, max_in_flight, claims)
         self._trail = context.trail
         self._lease = context.lease
         self._lease.on_renewed.append(self._wake)
-        self._context = contextvars.copy_context()
+        self.endings = Endings(outcomes, context, self)
+        self.tasks = HandlerTasks()
         self._visited: OwnedGroup | None = None
         self._granted = 0
         self._running: Message | None = None  # with the visit's handler; in flight only once it suspends
         self._started_before = 0  # messages started before the visit
         self._volleys: list[Volley] = []  # of this stint
         self._beginning: list[Volley] = []  # those whose tasks take their first steps now
-        self._tasks: set[asyncio.Task[None] | None] = set()
-        self._cancelling = False
         self.started = 0
-        self.succeeded = 0
-        self.failed = 0
-
-    def open(self) -> None:
-        """Give all handlers the context variables that are set now, whoever wakes the dispatcher later."""
-        self._context = contextvars.copy_context()
 
     def unsettled(self, group: OwnedGroup) -> int:
         """Return the number of the group's messages that were started and not settled.
@@ -102,43 +92,17 @@ class Dispatcher(Rotation):
                 volley.until_us = 0
 
     async def stop(self) -> None:
-        """Start nothing more. Messages in flight go on; see `cancel`."""
+        """Start nothing more. Messages in flight go on; see `HandlerTasks.cancel`."""
         self._accepting = False
         self.parking.stop()
         self.flight.stop()
-
-    async def cancel(self) -> None:
-        """Cancel the handlers that still run. Their messages stay unfinished and will be delivered again.
-
-        A handler that does not end within `CANCELLED_S` is left to itself, so that the host can save its progress.
-        """
-        self._cancelling = True
-        tasks = [task for task in self._tasks if task is not None]
-        for task in tasks:
-            task.cancel()
-        if not tasks:
-            return
-        _, running = await asyncio.wait(tasks, timeout=CANCELLED_S)
-        if running:
-            log.error(
-                "calls of handlers that go on %g s after they were cancelled: %d; does a handler catch CancelledError?",
-                CANCELLED_S,
-                len(running),
-            )
 
     # ----------------------------------------------------------------------------------------------------- main loop
 
     def _wake(self) -> None:
         if self._driver is None and self._accepting and self._rotation and self._clock.now() < self._lease.until:
             self._driver = driver = object()
-            self._begin(self._stint(driver)).add_done_callback(self._ended)
-
-    def _begin(self, steps: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a stint or a message of a volley as a task, in which no variable of another message's context is set."""
-        task = asyncio.get_running_loop().create_task(steps, context=self._context.copy())
-        if not task.done():  # as it may be if the program has chosen eager tasks
-            self._tasks.add(task)
-        return task
+            self.tasks.begin(self._stint(driver)).add_done_callback(self._ended)
 
     async def _stint(self, driver: object) -> None:
         asyncio.get_running_loop().call_soon(self._hand_over, driver)
@@ -179,7 +143,7 @@ class Dispatcher(Rotation):
                 still_driving = await visit(group, driver, now)
             except Exception as bug:  # a bug of EMQ: the visit deals with failures of handlers
                 still_driving = self._driver is driver
-                self._broke(group, bug)
+                self._events.broken("dispatch", group, bug)
                 if not still_driving:
                     self._no_longer_busy(group)
             if not still_driving:
@@ -196,7 +160,7 @@ class Dispatcher(Rotation):
         """Start messages of one group while the grant lasts; return False if another stint took the rotation over."""
         owner = group.owner
         self._started_before = self.started
-        handler = cast(Handler, owner.handler)
+        handler, endings = cast(Handler, owner.handler), self.endings
         clock_now_us = self._clock.now_us
         trail = self._trail if self._trail.enabled else None
         counts = owner.deliveries
@@ -210,7 +174,7 @@ class Dispatcher(Rotation):
             if message is None:
                 break
             if 0 < message.expires_us <= now_us:
-                self._expire_taken(group, message)
+                endings.expire_taken(group, message)
                 continue
             self._granted -= 1
             message.started_us = began_us = now_us
@@ -223,24 +187,24 @@ class Dispatcher(Rotation):
             try:
                 await handler(message)
             except BaseException as failure:  # no failure of any kind may leave the group busy
-                if _is_closed(failure):
+                if is_closed(failure):
                     raise
                 if self._driver is driver:
                     self.flight.enter(group, 1, message.size)
-                if self._is_cancelled(failure):
-                    self._leave_flight(group, message)
+                if self.tasks.are_cancelled(failure):
+                    endings.leave(group, message)
                     raise
-                self._failed(group, message, failure)
+                endings.fail(group, message, failure)
             else:
-                self.succeeded += 1
-                if trail is not None:
-                    trail.settled(message, clock_now_us())
                 if self._driver is not driver:
-                    self._succeeded(group, message)
+                    endings.succeed(group, message, clock_now_us())
                 else:  # the handler did not suspend, so the message took no place in flight
+                    endings.succeeded += 1
+                    if trail is not None:
+                        trail.settled(message, clock_now_us())
                     if message.key is not None:
                         group.finish_key(message.key)
-                    if message.offset >= 0:  # `_finish`, without the call: this runs for each message
+                    if message.offset >= 0:  # as `Endings.settled`, without the call: this runs for each message
                         queue = group.queues[message.priority]
                         queue.tracker.finish(message.offset)
                         if not queue.dirty:
@@ -248,7 +212,7 @@ class Dispatcher(Rotation):
                             self._events.dirty(queue)
                     else:
                         self.flight.enter(group, 1, 0)
-                        self._acknowledge(group, message)
+                        endings.acknowledge(group, message)
             now_us = clock_now_us()
             if self._driver is not driver:
                 owner.pace.ended(message.started_us, now_us)
@@ -265,35 +229,28 @@ class Dispatcher(Rotation):
     async def _visit_batches(self, group: OwnedGroup, driver: object, now: float) -> bool:
         """Do the same as `_visit` for a handler that takes lists."""
         owner = group.owner
-        handler, counts = cast(BatchHandler, owner.handler), owner.deliveries
+        handler = cast(BatchHandler, owner.handler)
         valid_until = min(group.counter.valid_until(now), self._lease.until)
         self._running = None
         while self._granted and now < valid_until:
             size = 1 if group.serial else owner.batch_size  # those of one call run at the same time
-            batch = self._take_batch(group, size, int(now * 1e6))
+            batch = self._take_batch(group, min(size, self._granted), int(now * 1e6))
             if not batch:
                 break
-            began_us = batch[0].started_us
-            owner.pace.began(began_us, len(batch))
-            if counts is not None:
-                for message in batch:
-                    counts.began(message.ready_us, began_us)
+            self._granted -= len(batch)
+            owner.pace.began(batch[0].started_us, len(batch))
             try:
                 await handler([*batch])  # the handler may change its list
             except BaseException as failure:
-                if _is_closed(failure):
+                if is_closed(failure):
                     raise
-                owner.pace.ended(batch[0].started_us, self._clock.now_us(), len(batch))
-                if self._is_cancelled(failure):
+                if self.tasks.are_cancelled(failure):
                     for message in batch:
-                        self._leave_flight(group, message)
+                        self.endings.leave(group, message)
                     raise
                 self._end_batch(group, batch, retry.of_batch(failure, batch))
             else:
-                owner.pace.ended(batch[0].started_us, self._clock.now_us(), len(batch))
                 self._end_batch(group, batch, {})
-            if counts is not None:
-                counts.ended(self._clock.now_us() - began_us, len(batch))
             if self._driver is not driver:
                 self._no_longer_busy(group)
                 return False
@@ -308,63 +265,62 @@ class Dispatcher(Rotation):
         self._volleys.append(volley)
         self.flight.enter(group, size, 0)
         for _ in range(size):
-            self._begin(self._single(volley))
+            self.tasks.begin(self._single(volley))
 
     async def _single(self, volley: Volley) -> None:
         """Take one message and start it, in a task of its own."""
         group = volley.group
         try:
-            message = self._take_single(volley)
+            now_us = self._clock.now_us()
+            if not self._accepting or not volley.may_start(now_us):
+                return
+            message = group.take(now_us)
+            while message is not None and 0 < message.expires_us <= now_us:
+                self.endings.expire_taken(group, message)
+                message = group.take(now_us)
             if message is None:
                 return
-            counts, began_us = group.owner.deliveries, message.started_us
-            try:
-                await volley.handler(message)
-            except BaseException as failure:  # of any kind: the message must leave flight
-                if _is_closed(failure):
-                    raise
-                now_us = self._clock.now_us()
-                volley.end(now_us)
-                if self._is_cancelled(failure):
-                    self._leave_flight(group, message)
-                    raise
-                if counts is not None:
-                    counts.ended(now_us - began_us)
-                self._failed(group, message, failure)
-            else:
-                now_us = self._clock.now_us()
-                volley.end(now_us)
-                self.succeeded += 1
-                if counts is not None:
-                    counts.ended(now_us - began_us)
-                if self._trail.enabled:
-                    self._trail.settled(message, now_us)
-                self._succeeded(group, message)
-        except Exception as bug:  # a bug of EMQ: failures of handlers are dealt with above
-            self._broke(group, bug)
-        finally:
-            self._tasks.discard(asyncio.current_task())
-
-    def _take_single(self, volley: Volley) -> Message | None:
-        """Take a message for one task of a volley; None if none may start now."""
-        now_us, group = self._clock.now_us(), volley.group
-        if not self._accepting or not volley.may_start(now_us):
-            return None
-        message = group.take(now_us)
-        while message is not None and 0 < message.expires_us <= now_us:
-            self._expire_taken(group, message)
-            message = group.take(now_us)
-        if message is not None:
-            volley.left -= 1
-            volley.begun += 1
-            message.started_us = now_us
+            volley.begin(message, now_us)
             self.started += 1
-            if (counts := group.owner.deliveries) is not None:
-                counts.began(message.ready_us, now_us)
             self.flight.enter(group, 0, message.size)
             if self._trail.enabled:
                 self._trail.started(message, group.epoch)
-        return message
+            try:
+                await volley.handler(message)
+            except BaseException as failure:  # of any kind: the message must leave flight
+                if is_closed(failure):
+                    raise
+                volley.end(message, self._clock.now_us())
+                if self.tasks.are_cancelled(failure):
+                    self.endings.leave(group, message)
+                    raise
+                self.endings.fail(group, message, failure)
+            else:
+                volley.end(message, now_us := self._clock.now_us())
+                self.endings.succeed(group, message, now_us)
+        except Exception as bug:  # a bug of EMQ: failures of handlers are dealt with above
+            self._events.broken("dispatch", group, bug)
+        finally:
+            self.tasks.running.discard(asyncio.current_task())
+
+    def _take_batch(self, group: OwnedGroup, most: int, now_us: int) -> list[Message]:
+        """Take up to `most` messages of the group, in flight from now on, for one call of its handler."""
+        batch: list[Message] = []
+        size, counts, trail = 0, group.owner.deliveries, self._trail
+        while len(batch) < most and (message := group.take(now_us)) is not None:
+            if 0 < message.expires_us <= now_us:
+                self.endings.expire_taken(group, message)
+                continue
+            message.started_us = now_us
+            batch.append(message)
+            size += message.size
+            if counts is not None:
+                counts.began(message.ready_us, now_us)
+            if trail.enabled:
+                trail.started(message, group.epoch)
+        self.flight.enter(group, len(batch), size)
+        self.started += len(batch)
+        return batch
 
     def _follow_volleys(self) -> None:
         """Have `_begun` run after the first steps of the tasks of the stint's volleys."""
@@ -420,72 +376,21 @@ class Dispatcher(Rotation):
     # -------------------------------------------------------------------------------------- the end of stints and calls
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self.tasks.running.discard(task)
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("a stint of the dispatcher broke; it goes on with the next group", exc_info=bug)
             self._driver = None
             self._follow_volleys()
             self._wake()
 
-    def _broke(self, group: OwnedGroup, bug: Exception) -> None:
-        """Report an error in a visit that no handler raised: the group's messages in flight may never be settled."""
-        self._events.broken("dispatch", group, bug)
-
-    def _take_batch(self, group: OwnedGroup, size: int, now_us: int) -> list[Message]:
-        batch: list[Message] = []
-        while len(batch) < size and self._granted and (message := group.take(now_us)) is not None:
-            if 0 < message.expires_us <= now_us:
-                self._expire_taken(group, message)
-                continue
-            self._granted -= 1
-            message.started_us = now_us
-            batch.append(message)
-            if self._trail.enabled:
-                self._trail.started(message, group.epoch)
-        self.flight.enter(group, len(batch), sum([m.size for m in batch]))
-        self.started += len(batch)
-        return batch
-
     def _end_batch(self, group: OwnedGroup, batch: list[Message], failures: Mapping[str, BaseException]) -> None:
-        """Settle the messages of one call, which are in flight; `failures`: errors by identity."""
+        """End the messages of one call; `failures`: errors by identity."""
+        now_us, began_us, owner = self._clock.now_us(), batch[0].started_us, group.owner
+        owner.pace.ended(began_us, now_us, len(batch))
+        if owner.deliveries is not None:
+            owner.deliveries.ended(now_us - began_us, len(batch))
         for message in batch:
             if (reason := failures.get(message.uid)) is not None:
-                self._failed(group, message, reason)
+                self.endings.fail(group, message, reason)
             else:
-                self.succeeded += 1
-                if self._trail.enabled:
-                    self._trail.settled(message, self._clock.now_us())
-                self._succeeded(group, message)
-
-    def _failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
-        """Settle a message in flight whose handler has failed, or put back one that the handler gave back."""
-        given_back = retry.sole(failure)
-        if isinstance(given_back, errors.GiveBack):
-            self.give_back(group, message, given_back)
-            return
-        self.failed += 1
-        if group.owner.deliveries is not None:
-            group.owner.deliveries.failed += 1
-        self._outcomes.failed(group, message, failure)
-
-    def _is_cancelled(self, failure: BaseException) -> bool:
-        """Return True if the host is cancelling its stints. A handler that cancels itself or its task has failed."""
-        if not isinstance(failure, asyncio.CancelledError):
-            return False
-        task = asyncio.current_task()
-        while not self._cancelling and task is not None and task.cancelling():
-            task.uncancel()  # the timeouts of later handlers in this stint would take the cancellation for theirs
-        return self._cancelling
-
-
-def _is_closed(failure: BaseException) -> bool:
-    """Return True while Python closes the stint's coroutine, as at the end of the event loop: no await is allowed then.
-
-    A handler that raises GeneratorExit itself does so inside the running task.
-    """
-    if not isinstance(failure, GeneratorExit):
-        return False
-    try:
-        return asyncio.current_task() is None
-    except RuntimeError:
-        return True
+                self.endings.succeed(group, message, now_us)

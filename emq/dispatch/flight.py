@@ -60,10 +60,12 @@ class Flight:
 
     def leave(self, group: OwnedGroup, n: int, size: int) -> None:
         """`n` messages of the group are not in flight any more; `size`: their bytes that `lighten` did not take off."""
-        group.owner.in_flight -= n
+        owner = group.owner
+        owner.in_flight -= n
         group.in_flight -= n
         self.count -= n
-        self.lighten(group, size)
+        owner.flying -= size
+        group.gauge.flying -= size
 
     def lighten(self, group: OwnedGroup, size: int) -> None:
         """Take off the bytes of messages that only wait for the store to note their success."""

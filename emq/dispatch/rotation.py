@@ -9,21 +9,19 @@ from collections import deque
 from collections.abc import Iterable
 from typing import cast
 
-from emq import errors
 from emq.dispatch.flight import Flight
-from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.parking import Parking
 from emq.groups.context import HostContext
 from emq.groups.owned import Claims, OwnedGroup, OwnedTopic
 from emq.groups.receiver import Receiver
-from emq.message import Message
 
 LOOK_AGAIN = 64
 """Topics that the dispatcher looks at in one step when their receiver wants more messages."""
 
 
 class Rotation(abc.ABC):
-    """Knows whose turn it is. The dispatcher adds the stints, which take one group after the other.
+    """Knows whose turn it is. The dispatcher adds the stints, which take one group after the other; `Endings` tells of
+    messages that leave flight.
 
     States of a group: *idle* (nothing to start), *in rotation*, *parked* (its counter allows more only later, see
     `Parking`), *waiting* (its topic has no room in flight). `ready` takes a group from idle into the rotation; the
@@ -33,26 +31,19 @@ class Rotation(abc.ABC):
     are free.
     """
 
-    def __init__(self, outcomes: Outcomes, context: HostContext, max_in_flight: int, claims: Claims | None) -> None:
+    def __init__(self, context: HostContext, max_in_flight: int, claims: Claims | None) -> None:
         self._clock = context.clock
         self._events = context.events
-        self._outcomes = outcomes
         self._claims = claims or Claims()
         self.flight = Flight(max_in_flight, self._look_at)
         self.parking = Parking(context.clock, self._bring_back)
         self._rotation: deque[OwnedGroup] = deque()
         self._driver: object | None = None  # the stint that goes through the rotation now
         self._accepting = True
-        self.expired = self.returned = 0
 
     @abc.abstractmethod
     def _wake(self) -> None:
         """Begin a stint, unless one drives, or there is nothing to do."""
-
-    @property
-    def in_flight(self) -> int:
-        """The number of messages started and not settled."""
-        return self.flight.count
 
     def ready(self, group: OwnedGroup) -> None:
         """The group has something to start: put the group into the rotation, unless it is listed already."""
@@ -86,56 +77,24 @@ class Rotation(abc.ABC):
             asyncio.get_running_loop().call_soon(self.wanted, receiver, left)
         self._wake()
 
-    def settled(self, group: OwnedGroup, message: Message) -> None:
-        """The store has recorded a failed message's retry or dead letter; count the message as in flight no more."""
-        if message.offset >= 0:
-            self._finish(group, message)
-        self._leave_flight(group, message)
+    def left(self, group: OwnedGroup, n: int, size: int) -> None:
+        """`n` messages of the group leave flight: use their places for this topic, and for the others that wait.
 
-    def give_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
-        """Put a message in flight back to its place, uncounted; the host pauses its topic, and this comes first."""
-        self._events.given_back(group, message, failure)
-        self.returned += 1
+        Args:
+            size: their bytes, as in `Flight.leave`.
+        """
         owner = group.owner
-        self.flight.leave(group, 1, message.size)
-        if owner.groups.get(group.index) is group:  # else the group's next owner delivers the message
-            group.put_back(message, self._clock.now_us())
-            if message.expires_us:
-                self._events.expiring(group)
-            self.ready(group)
-        if owner.in_flight == owner.limit:
-            self._no_longer_overfull(owner)
-        self._room_came(owner)
-
-    def refused(self, group: OwnedGroup, message: Message) -> None:
-        """The store refused a failed message: count it as in flight no more, and leave it unfinished."""
-        self._leave_flight(group, message)
-
-    def acknowledged(self, group: OwnedGroup, n: int) -> None:
-        """The store knows that `n` messages of the group's slot or lane are done; their keys are free already."""
-        owner = group.owner
-        self.flight.leave(group, n, 0)
-        if owner.in_flight <= owner.limit < owner.in_flight + n:
-            self._no_longer_overfull(owner)
-        self._room_came(owner)
-
-    def expire(self, group: OwnedGroup, message: Message) -> None:
-        """Dead-letter a message that had expired when it was taken from its buffer."""
-        self.expired += 1
-        self.flight.enter(group, 1, message.size)
-        self._outcomes.expired(group, message)
-
-    def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
-        """Dead-letter a message that could not be decoded; its payload is the stored record."""
-        self.flight.enter(group, 1, message.size)
-        self._outcomes.damaged(group, message, reason)
+        self.flight.leave(group, n, size)
+        if owner.in_flight <= owner.limit < owner.in_flight + n:  # nothing was read while more was in flight
+            for each in owner.groups.values():
+                self._events.drained(each)
+        if owner.waiting or owner.thirsty:
+            self._pass_room_on(owner)
+        self.flight.admit()
+        if self._driver is None:
+            self._wake()
 
     # ------------------------------------------------------------------------------------ a group's turns
-
-    def _expire_taken(self, group: OwnedGroup, message: Message) -> None:
-        if message.key is not None:
-            group.finish_key(message.key)
-        self.expire(group, message)
 
     def _no_longer_busy(self, group: OwnedGroup) -> None:
         if group.busy:
@@ -168,22 +127,10 @@ class Rotation(abc.ABC):
             group.listed = group.listed and group.buffered > 0
         return group.buffered > 0
 
-    def _no_longer_overfull(self, owner: OwnedTopic) -> None:
-        """Read the topic's queues again: nothing was read while more than `limit` was in flight."""
-        for group in owner.groups.values():
-            self._events.drained(group)
-
     def _look_at(self, owner: OwnedTopic) -> None:
         """Look at a topic that may find a place in flight now."""
         self._pass_room_on(owner)
         self._wake()
-
-    def _room_came(self, owner: OwnedTopic) -> None:
-        """Use the places that messages of the topic have left: for this topic, and for the others that wait."""
-        self._pass_room_on(owner)
-        self.flight.admit()
-        if self._driver is None:
-            self._wake()
 
     def _park(self, group: OwnedGroup, until: float, now: float) -> None:
         """Park until `until` a group whose counter granted nothing at `now`."""
@@ -196,44 +143,3 @@ class Rotation(abc.ABC):
         """Put parked groups back into the rotation, because their counters allow more."""
         self._rotation.extend(groups)
         self._wake()
-
-    # -------------------------------------------------------------------------------------------- the end of a message
-
-    def _succeeded(self, group: OwnedGroup, message: Message) -> None:
-        """Finish or acknowledge a message in flight that has succeeded."""
-        if message.offset >= 0:
-            self._finish(group, message)
-            self._leave_flight(group, message)
-            return
-        if message.key is not None:
-            # The handler is done: the key's next message need not wait for the acknowledgement.
-            group.finish_key(message.key)
-            if group.buffered:
-                self.ready(group)
-        self.flight.lighten(group, message.size)
-        self._acknowledge(group, message)
-
-    def _acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """Acknowledge a message; it, but not its bytes, counts as in flight until the store knows (`acknowledged`)."""
-        if message.member is not None:
-            self._outcomes.acknowledge_member(group, message)
-        else:
-            self._outcomes.acknowledge(group, message)
-
-    def _finish(self, group: OwnedGroup, message: Message) -> None:
-        queue = group.queues[message.priority]
-        queue.tracker.finish(message.offset)
-        if not queue.dirty:
-            queue.mark_dirty()
-            self._events.dirty(queue)
-
-    def _leave_flight(self, group: OwnedGroup, message: Message) -> None:
-        owner = group.owner
-        self.flight.leave(group, 1, message.size)
-        if owner.in_flight == owner.limit:
-            self._no_longer_overfull(owner)
-        if message.key is not None and message.started_us:
-            group.finish_key(message.key)
-            if group.buffered:
-                self.ready(group)
-        self._room_came(owner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from emq.groups.owned import Handler, OwnedGroup
+from emq.message import Message
 
 MOST = 64
 """Messages in volleys after which a stint ends, so that the event loop begins them before it makes more tasks. A larger
@@ -46,8 +47,18 @@ class Volley:
         group = self.group
         return now_us < self.until_us and not group.stopping and group.owner.handler is self.handler
 
-    def end(self, now_us: int) -> None:
+    def begin(self, message: Message, now_us: int) -> None:
+        """A task starts this message."""
+        self.left -= 1
+        self.begun += 1
+        message.started_us = now_us
+        if (counts := self.group.owner.deliveries) is not None:
+            counts.began(message.ready_us, now_us)
+
+    def end(self, message: Message, now_us: int) -> None:
         """The handler of a message has ended."""
+        if (counts := self.group.owner.deliveries) is not None:
+            counts.ended(now_us - message.started_us)
         if self._over:
             self.group.owner.pace.ended(self.at_us, now_us)
         else:

@@ -43,6 +43,7 @@ class GroupWork:
         self.members = MemberSettler(store.sorted, context)
         self.settler = Settler(store.lanes, self.members, context)
         self.dispatcher = Dispatcher(self.settler, context, options.max_in_flight, self.slots)
+        self.endings = self.dispatcher.endings
 
     def unsettled(self, group: OwnedGroup) -> int:
         """Count the group's messages in flight, schedules being fired and entries being handed on."""

@@ -150,7 +150,7 @@ class Host:
             ForeignTree: the coordination tree holds what EMQ did not write.
         """
         self.waker.open()
-        self.work.dispatcher.open()
+        self.work.dispatcher.tasks.open()
         if not await self._joined():
             return
         tasks = self.guard.start(self.loops())
@@ -265,7 +265,7 @@ class Host:
 
     async def _end(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         await self.work.dispatcher.stop()
-        await self.work.dispatcher.cancel()
+        await self.work.dispatcher.tasks.cancel()
         await end_all(tasks)
         self.work.settler.close()
         self.ownership.losses.say()

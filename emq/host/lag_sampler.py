@@ -82,7 +82,7 @@ class LagSampler:
     def _activity(self) -> tuple[int, int, int]:
         """Return numbers that change while the host is busy; cheap with any number of groups."""
         dispatcher = self._ownership.work.dispatcher
-        return dispatcher.started, dispatcher.in_flight, len(self._ownership.groups)
+        return dispatcher.started, dispatcher.flight.count, len(self._ownership.groups)
 
     def _holds_something(self) -> bool:
         return self.unreachable is not None or any(

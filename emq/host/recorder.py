@@ -131,7 +131,7 @@ class Recorder:
             ready_queues=len(loops.readiness),
             buffered_messages=self._parts.ownership.work.gauge.messages,
             buffered_bytes=self._parts.ownership.work.gauge.bytes,
-            in_flight=loops.dispatcher.in_flight,
+            in_flight=loops.dispatcher.flight.count,
             loop_lag_s=self._lag_s,
             store_unreachable=self.store_unreachable,
             database_unreachable=self._database.unreachable,
@@ -226,7 +226,7 @@ class Recorder:
         unreachable = (self.store_unreachable, self._database.unreachable)
         mark = _Mark(
             self._totals(),
-            loops.dispatcher.in_flight,
+            loops.dispatcher.flight.count,
             self._parts.ownership.work.gauge.messages,
             len(parts.ownership.groups),
             unreachable,
@@ -290,11 +290,11 @@ class Recorder:
         return Totals(
             fetched=parts.ownership.work.puller.fetched + loops.slots.fetched,
             started=loops.dispatcher.started,
-            succeeded=loops.dispatcher.succeeded,
-            failed=loops.dispatcher.failed,
+            succeeded=loops.endings.succeeded,
+            failed=loops.endings.failed,
             retried=parts.ownership.work.settler.retried,
             dead=parts.ownership.work.settler.dead,
-            expired=loops.dispatcher.expired,
+            expired=loops.endings.expired,
             holes=parts.ownership.work.puller.holes,
             checkpoints=loops.checkpointer.saved,
             fenced=parts.ownership.losses.groups,

@@ -51,10 +51,10 @@ class Reports(HostEvents):
         self._work.forwarder.put(group, message, body, now_ms)
 
     def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
-        self._work.dispatcher.damaged(group, message, reason)
+        self._work.endings.damaged(group, message, reason)
 
     def expired(self, group: OwnedGroup, message: Message) -> None:
-        self._work.dispatcher.expire(group, message)
+        self._work.endings.expire(group, message)
 
     def drained(self, group: OwnedGroup) -> None:
         if group.slot is None:
@@ -63,16 +63,16 @@ class Reports(HostEvents):
             self._work.slots.drained(group.slot)
 
     def acknowledged(self, group: OwnedGroup, n: int) -> None:
-        self._work.dispatcher.acknowledged(group, n)
+        self._work.endings.acknowledged(group, n)
 
     def settled(self, group: OwnedGroup, message: Message) -> None:
-        self._work.dispatcher.settled(group, message)
+        self._work.endings.settled(group, message)
 
     def given_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
         self._throttles.given_back(group, message, failure)
 
     def refused(self, group: OwnedGroup, message: Message) -> None:
-        self._work.dispatcher.refused(group, message)
+        self._work.endings.leave(group, message)
 
     def due(self, name: str, due_ms: int) -> None:
         if name.endswith("/"):  # the address of a slot

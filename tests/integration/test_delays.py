@@ -77,10 +77,10 @@ async def test_a_key_that_a_delayed_message_held_is_free_once_its_handler_is_don
             await r.producer.publish("t", "next", key="k", priority="high")
             await asyncio.sleep(0.5)
             assert seen.payloads == [b"delayed", b"next"]
-            assert host.work.dispatcher.in_flight == 1
+            assert host.work.dispatcher.flight.count == 1
             await r.producer.publish("t", "after", key="k")
             store.lanes.heal()
-            await until(lambda: host.work.dispatcher.in_flight == 0 and len(seen) == 3)
+            await until(lambda: host.work.dispatcher.flight.count == 0 and len(seen) == 3)
         assert seen.most_running == 1
 
 

@@ -405,7 +405,7 @@ async def test_messages_of_one_key_run_one_at_a_time_and_in_order() -> None:
         seen = Seen(slow)
         async with r.consuming(seen) as host:
             await until(lambda: len(seen) == 200)
-        assert host.work.dispatcher.failed == 0
+        assert host.work.endings.failed == 0
         assert seen.most_running > 1
         for key in "abcde":
             order = [int(d.payload) for d in seen.deliveries if d.key == key]
@@ -430,7 +430,7 @@ async def test_messages_of_one_key_in_two_priorities_run_one_at_a_time() -> None
         seen = Seen(slow)
         async with r.consuming(seen) as host:
             await until(lambda: len(seen) == 20)
-        assert host.work.dispatcher.failed == 0
+        assert host.work.endings.failed == 0
         for priority in (0, 2):
             order = [int(d.payload) for d in seen.deliveries if d.priority == priority]
             assert order == sorted(order)

@@ -58,7 +58,7 @@ async def test_topics_that_hang_leave_places_to_those_that_do_not(hung: int, qps
 
 
 def assert_the_hung_stay_below(host: Host, places: int) -> None:
-    assert places // 2 - 10 <= host.work.dispatcher.in_flight <= places * 0.92
+    assert places // 2 - 10 <= host.work.dispatcher.flight.count <= places * 0.92
 
 
 @virtual
@@ -80,7 +80,7 @@ async def test_a_topic_that_answers_again_gets_its_full_rate_while_the_others_st
             sick.discard("hung.0")
             await asyncio.sleep(30)
             now = int(r.clock.now())
-            assert host.work.dispatcher.in_flight <= 400
+            assert host.work.dispatcher.flight.count <= 400
             counts = starts_per_second(seen.of("hung.0"))
             assert [counts["hung.0", now - i] for i in range(1, 6)] == [20] * 5
 
@@ -119,7 +119,7 @@ async def test_bytes_in_flight_count_under_the_hosts_bound_and_topics_that_hang_
                 await r.producer.publish_many(name, [b"x" * size] * 200)
             await load(r, healthy, 10, 8)
             await asyncio.sleep(1)
-            assert host.work.gauge.flying == pytest.approx(size * host.work.dispatcher.in_flight, rel=0.01)
+            assert host.work.gauge.flying == pytest.approx(size * host.work.dispatcher.flight.count, rel=0.01)
             assert most / 3 < host.work.gauge.bytes + host.work.gauge.flying <= most + (1 << 20)
         for name in healthy:
             assert len(seen.of(name)) == 100
@@ -149,4 +149,4 @@ async def test_nothing_is_left_on_the_gauge_when_all_is_settled() -> None:
             await asyncio.sleep(20)
             assert len(seen) > 177
             gauge = host.work.gauge
-            assert (gauge.messages, gauge.bytes, gauge.flying, host.work.dispatcher.in_flight) == (0, 0, 0, 0)
+            assert (gauge.messages, gauge.bytes, gauge.flying, host.work.dispatcher.flight.count) == (0, 0, 0, 0)

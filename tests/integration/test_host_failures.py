@@ -280,9 +280,9 @@ async def test_timeouts_inside_a_handler_mean_what_they_say() -> None:
         await r.topic("orders", 50)
         await r.producer.publish_many("orders", [b"x"] * 20)
         async with r.consuming(Seen(impatient)) as host:
-            await until(lambda: host.work.dispatcher.succeeded == 20)
+            await until(lambda: host.work.endings.succeeded == 20)
         assert outcomes == ["timed out"] * 20
-        assert host.work.dispatcher.failed == 0
+        assert host.work.endings.failed == 0
 
 
 @virtual
@@ -335,7 +335,7 @@ async def test_a_topic_whose_handler_hangs_fills_its_own_room_only() -> None:
         async with r.consuming(seen, drain_s=0.1) as host:
             await until(lambda: len(seen.of("good")) == 100)
             assert len(seen.of("bad")) == 20
-            assert host.work.dispatcher.in_flight == 20
+            assert host.work.dispatcher.flight.count == 20
         assert set(starts_per_second(seen.of("good")).values()) == {20}
         assert await r.lag("bad") == 1_000
         assert await r.lag("good") == 0
@@ -459,7 +459,7 @@ def test_a_failure_of_any_kind_is_the_messages_own(
                 await until(lambda: len(seen) >= 1)
                 await r.producer.publish("t", "good")
                 await until(lambda: b"good" in seen.payloads)
-                await until(lambda: host.work.dispatcher.in_flight == 0)
+                await until(lambda: host.work.dispatcher.flight.count == 0)
 
     run()
     assert caplog.text.encode(), "a log file takes it"

@@ -313,7 +313,7 @@ async def test_a_second_owner_fences_off_the_first_which_settles_and_saves_nothi
                 [slot] = await r.store.lanes.inspect(["orders/0"])
                 assert slot.dead == 0
                 gate.set()
-                await until(lambda: fresh.work.dispatcher.succeeded == 30)
+                await until(lambda: fresh.work.endings.succeeded == 30)
         assert sorted(fresh_seen.ids) == sorted(sent)
         assert await r.checkpointed("orders/0/p") == 31
 

@@ -57,11 +57,11 @@ async def test_plain_functions_run_in_threads_and_do_not_hold_up_coroutines(plac
             await asyncio.sleep(0.01)
         assert app.host is not None
         host = app.host
-        await until(lambda: host.work.dispatcher.succeeded == 50)
+        await until(lambda: host.work.endings.succeeded == 50)
         app.stop()
         await run
         assert [x.unfinished for x in await app.admin.lag([await app.catalog.get("slow")])] == [0, 0, 0]
-    assert host.work.dispatcher.failed == 5
+    assert host.work.endings.failed == 5
     assert len(threads) > 1
     assert all(name.startswith("emq-handler") for name in threads)
     assert max(late) < 0.5

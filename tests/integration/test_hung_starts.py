@@ -78,7 +78,7 @@ async def test_topics_that_hang_from_the_start_leave_their_rate_to_unknown_ones(
         async with running(host):
             began_us = int(r.clock.now() * 1e6)
             await load(r, healthy, SOON_S + MEASURED_S)
-            assert host.work.dispatcher.in_flight <= crowd.places
+            assert host.work.dispatcher.flight.count <= crowd.places
         rights = [d for d in seen.deliveries if d.topic.startswith("well")]
         soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
         assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy

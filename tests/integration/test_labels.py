@@ -107,7 +107,7 @@ async def test_a_host_counts_headers_whatever_a_handler_makes_of_them(way: str) 
             assert gauge.flying == pytest.approx(2 * MB, rel=0.01)
             assert gauge.bytes == pytest.approx(gauge.messages * MB, rel=0.01)
             gate.set()
-            await until(lambda: len(seen) == 4 and host.work.dispatcher.in_flight == 0)
+            await until(lambda: len(seen) == 4 and host.work.dispatcher.flight.count == 0)
             assert (gauge.flying, gauge.bytes, gauge.messages) == (0, 0, 0)
 
 

@@ -87,7 +87,7 @@ async def test_whatever_a_handler_raises_is_a_failed_delivery_and_the_group_goes
             await r.producer.publish_many("orders", [name, f"after {name}"], key=name)
         async with r.consuming(bound({"*": handle}, batch_size=batch_size)) as host:
             await until(lambda: len(good) >= len(ODD), 20)
-            await until(lambda: host.work.dispatcher.in_flight == 0, 20)
+            await until(lambda: host.work.dispatcher.flight.count == 0, 20)
             assert not any(group.busy or group.running for group in host.ownership.groups.values())
         letters = [letter async for letter in dead_letters.find(r.store, topic, dead_letters.EVERY)]
         assert {letter.payload.decode() for letter in letters} >= ODD.keys()
@@ -119,7 +119,7 @@ async def test_a_message_that_its_handler_made_unfit_to_store_is_a_dead_letter_a
         await r.producer.publish_many("orders", [*spoils, "good", "better"])
         async with r.consuming(bound({"*": handle})) as host:
             await until(lambda: len(done) == 2, 20)
-            await until(lambda: host.work.dispatcher.in_flight == 0, 20)
+            await until(lambda: host.work.dispatcher.flight.count == 0, 20)
         letters = [letter async for letter in dead_letters.find(r.store, topic, dead_letters.EVERY)]
         assert sorted(done) == ["better", "good"]
         assert len(letters) == len(spoils)

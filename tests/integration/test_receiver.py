@@ -54,8 +54,8 @@ async def test_enough_messages_answer_at_once_and_too_few_when_the_time_is_up() 
             assert len(three) == 3
             assert all(d.ack() for d in [*two, *three])
             await asyncio.sleep(2)
-            assert host.work.dispatcher.in_flight == 0
-            assert host.work.dispatcher.succeeded == 5
+            assert host.work.dispatcher.flight.count == 0
+            assert host.work.endings.succeeded == 5
         assert await r.lag("t") == 0
 
 
@@ -116,7 +116,7 @@ async def test_what_is_not_settled_in_time_is_delivered_again_and_its_late_ack_c
             assert not first.extend()
             assert again.ack()
             await asyncio.sleep(1)
-            assert host.work.dispatcher.in_flight == 0
+            assert host.work.dispatcher.flight.count == 0
 
 
 @virtual

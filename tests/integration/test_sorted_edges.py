@@ -221,7 +221,7 @@ def test_nothing_starts_after_its_time_to_live_however_close(batch_size: int) ->
                     ttl_s = ends - r.clock.now() + (30 - i) / 1000 - 0.0005
                     await r.producer.publish("t", f"brief{i}", priority=20, ttl_s=ttl_s)
                 await asyncio.sleep(3)
-                assert host.work.dispatcher.started + host.work.dispatcher.expired == 160
+                assert host.work.dispatcher.started + host.work.endings.expired == 160
             brief = started[100:]
             assert 20 < len(brief) < 60
             assert all(m.started_us < m.expires_us for m in brief)

@@ -81,7 +81,7 @@ MUTANTS = (
         "settled-key-is-not-released",
         "L",
         "what waits for the key of a message that was settled waits for ever",
-        "emq/dispatch/rotation.py",
+        "emq/dispatch/endings.py",
         "if message.key is not None and message.started_us:\n            group.finish_key(message.key)",
         "if message.key is not None and message.started_us:\n            pass",
         "tests/integration/test_host_failures.py::test_a_retry_keeps_its_key_serial",
@@ -92,12 +92,10 @@ MUTANTS = (
         "a handler that takes lists gets messages that have outlived their time",
         "emq/dispatch/dispatcher.py",
         "if 0 < message.expires_us <= now_us:\n"
-        "                self._expire_taken(group, message)\n"
+        "                self.endings.expire_taken(group, message)\n"
         "                continue\n"
-        "            self._granted -= 1\n"
-        "            message.started_us = now_us\n"
-        "            batch.append",
-        "self._granted -= 1\n            message.started_us = now_us\n            batch.append",
+        "            message.started_us = now_us\n",
+        "message.started_us = now_us\n",
         "tests/unit/test_dispatcher.py::"
         "test_what_has_outlived_its_time_is_a_dead_letter_and_uses_up_no_quota[in-batches]",
     ),

@@ -10,7 +10,7 @@ import pytest
 
 from emq import message
 from emq.allocation.plan import plan
-from emq.dispatch.dispatcher import Dispatcher
+from emq.dispatch.endings import Endings
 from emq.dispatch.flight import Flight
 from emq.fetcher.readiness import Readiness
 from emq.groups import priority
@@ -174,15 +174,15 @@ def test_a_watermark_past_a_hole_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_message_that_stays_in_flight_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    once, real = _once(), Dispatcher.settled
+    once, real = _once(), Endings.settled
 
-    def settled(self: Dispatcher, group: OwnedGroup, m: message.Message) -> None:
+    def settled(self: Endings, group: OwnedGroup, m: message.Message) -> None:
         if m.offset >= 0 and next(once):
-            self._finish(group, m)
+            group.queues[m.priority].tracker.finish(m.offset)
         else:
             real(self, group, m)
 
-    monkeypatch.setattr(Dispatcher, "settled", settled)
+    monkeypatch.setattr(Endings, "settled", settled)
     assert broken(outcome(topic=EASY._replace(keys=0))) == {"rest"}
 
 

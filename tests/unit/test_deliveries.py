@@ -31,11 +31,11 @@ class Failed:
 
     def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         assert self.dispatcher is not None
-        self.dispatcher.settled(group, message)
+        self.dispatcher.endings.settled(group, message)
 
     def expired(self, group: OwnedGroup, message: Message) -> None:
         assert self.dispatcher is not None
-        self.dispatcher.settled(group, message)
+        self.dispatcher.endings.settled(group, message)
 
 
 class Course:

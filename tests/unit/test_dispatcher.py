@@ -245,11 +245,11 @@ async def test_messages_that_wait_start_together_and_not_one_in_each_turn_of_the
     group = bench.group("t", WindowCounter(1000, bench.clock.now()), 500)
     bench.clock.advance(1.1)
     await bench.run(group)  # 50 turns
-    assert len(bench.starts) == group.in_flight == bench.dispatcher.in_flight == 500
+    assert len(bench.starts) == group.in_flight == bench.dispatcher.flight.count == 500
     bench.gate.set()
     await turns(3)
-    assert bench.dispatcher.in_flight == group.owner.flying == 0
-    assert bench.dispatcher.succeeded == 500
+    assert bench.dispatcher.flight.count == group.owner.flying == 0
+    assert bench.dispatcher.endings.succeeded == 500
     assert group.queues[0].tracker.watermark == 501
 
 
@@ -261,7 +261,7 @@ async def test_a_topic_whose_handlers_wait_no_more_starts_its_messages_without_t
     await turns(50)
     assert len(bench.starts) == 20 * VISIT
     assert group.owner.waits == 0.0
-    assert bench.dispatcher.in_flight == group.owner.pace.running == 0
+    assert bench.dispatcher.flight.count == group.owner.pace.running == 0
 
 
 async def test_a_topic_whose_handler_never_waits_becomes_known() -> None:
@@ -307,7 +307,7 @@ async def test_a_volley_that_may_not_begin_any_more_gives_its_starts_back(what: 
         group.owner.handler = None
     await turns(5)
     assert bench.starts == []
-    assert bench.dispatcher.unsettled(group) == bench.dispatcher.in_flight == 0
+    assert bench.dispatcher.unsettled(group) == bench.dispatcher.flight.count == 0
     assert group.buffered == 5
     assert counter.available(bench.clock.now()) == 10
 
@@ -326,7 +326,7 @@ async def test_messages_of_one_key_run_one_at_a_time_in_volleys_too() -> None:
     bench.gate.set()
     await turns(50)
     assert bench.ids == [f"t{i}" for i in range(1, 7)]
-    assert bench.dispatcher.in_flight == 0
+    assert bench.dispatcher.flight.count == 0
 
 
 async def test_a_message_that_fails_in_a_volley_stays_in_flight_until_it_is_settled() -> None:
@@ -344,11 +344,11 @@ async def test_a_message_that_fails_in_a_volley_stays_in_flight_until_it_is_sett
     bench.clock.advance(1.1)
     await bench.run(group)
     assert sorted(bench.outcomes.lost) == ["t1", "t2", "t3", "t4"]
-    assert bench.dispatcher.failed == bench.dispatcher.in_flight == 4
+    assert bench.dispatcher.endings.failed == bench.dispatcher.flight.count == 4
     assert group.owner.pace.running == 0
     for message in messages:
-        bench.dispatcher.settled(group, message)
-    assert bench.dispatcher.in_flight == 0
+        bench.dispatcher.endings.settled(group, message)
+    assert bench.dispatcher.flight.count == 0
 
 
 async def test_cancelling_ends_the_handlers_of_volleys_and_leaves_their_messages_unfinished() -> None:
@@ -358,9 +358,9 @@ async def test_cancelling_ends_the_handlers_of_volleys_and_leaves_their_messages
     bench.clock.advance(1.1)
     await bench.run(group)
     assert len(bench.starts) == 5
-    await bench.dispatcher.cancel()
-    assert bench.dispatcher.in_flight == 0
-    assert bench.dispatcher.failed == bench.dispatcher.succeeded == 0
+    await bench.dispatcher.tasks.cancel()
+    assert bench.dispatcher.flight.count == 0
+    assert bench.dispatcher.endings.failed == bench.dispatcher.endings.succeeded == 0
     assert group.queues[0].tracker.watermark == 1
 
 
@@ -393,4 +393,4 @@ async def test_tasks_that_end_at_once_are_not_kept() -> None:
     bench.clock.advance(1.1)
     await bench.run(group)
     assert len(bench.ids) == 5
-    assert not bench.dispatcher._tasks
+    assert not bench.dispatcher.tasks.running

@@ -390,7 +390,7 @@ async def test_a_host_that_was_stopped_in_the_middle_of_a_flood_has_told_of_ever
         await app.create_topic("orders", 1_000)
         await app.publish_many("orders", [b"x"] * 200)
         async with app.running():
-            await until(lambda: app.host is not None and app.host.work.dispatcher.failed == 200)
+            await until(lambda: app.host is not None and app.host.work.endings.failed == 200)
     assert logged.left_out > 0
     assert len(logged.lines) + logged.left_out == 200
 

@@ -169,7 +169,7 @@ async def test_lag_is_told_apart_by_what_the_messages_wait_for() -> None:
             await asyncio.sleep(3.5)
             await host.lag.look()
             counts = host.lag.counts
-            flying = host.work.dispatcher.in_flight
+            flying = host.work.dispatcher.flight.count
             gate.set()
     assert counts[Part.PARKED] == 12
     assert counts[Part.HELD_BY_ROOM] == 2_998

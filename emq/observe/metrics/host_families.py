@@ -112,7 +112,7 @@ def _lag(host: Host) -> Iterator[Family]:
         "Messages of this host's groups that are not done, by what they wait for; a look at all groups takes its time, "
         "see emq_lag_age_seconds.",
         *((_labels(part=part.value), lag.counts[part]) for part in Part),
-        (_labels(part="in_flight"), host.work.dispatcher.in_flight),
+        (_labels(part="in_flight"), host.work.dispatcher.flight.count),
     )
     age_s = max(0.0, host.statistics().time - lag.sampled_at)
     yield gauge(
@@ -129,7 +129,7 @@ def _buffers(host: Host) -> Iterator[Family]:
     yield gauge("emq_in_flight_bytes", "Bytes of the messages in flight whose handlers wait.", one(held.flying))
     yield gauge("emq_buffer_limit_messages", "Most messages that this host buffers.", one(held.max_messages))
     yield gauge("emq_buffer_limit_bytes", "Most bytes that this host buffers.", one(held.max_bytes))
-    yield gauge("emq_in_flight_messages", "Messages started and not settled.", one(host.work.dispatcher.in_flight))
+    yield gauge("emq_in_flight_messages", "Messages started and not settled.", one(host.work.dispatcher.flight.count))
     yield gauge(
         "emq_in_flight_limit_messages", "Most messages in flight on this host.", one(host.options.max_in_flight)
     )

@@ -34,13 +34,13 @@ def _left(member: Member) -> Iterator[tuple[str, str]]:
     host = member.host
     dispatcher, gauge = host.work.dispatcher, host.work.gauge
     held = {
-        "in flight": dispatcher.in_flight,
+        "in flight": dispatcher.flight.count,
         "messages in memory": gauge.messages,
         "bytes in memory": gauge.bytes,
         "bytes in flight": gauge.flying,
         "handlers": len(member.running),
         "topics that wait for a place": dispatcher.flight.waiting,
-        "stints": len(dispatcher._tasks),
+        "stints": len(dispatcher.tasks.running),
         "volleys": len(dispatcher._volleys),
         "queues to read": len(host.work.readiness),
     }

@@ -1,0 +1,114 @@
+"""The ends of messages: what takes a started message out of flight, and what ends without a start."""
+
+from __future__ import annotations
+
+from emq import errors
+from emq.dispatch import retry
+from emq.dispatch.outcomes import Outcomes
+from emq.dispatch.rotation import Rotation
+from emq.groups.context import HostContext
+from emq.groups.owned import OwnedGroup
+from emq.message import Message
+
+
+class Endings:
+    """Ends messages, and counts them by how they ended.
+
+    A message of a queue that has succeeded leaves flight at once. Any other message stays in flight until the store has
+    taken its outcome.
+
+    Attributes:
+        succeeded: messages whose handlers returned.
+        failed: those whose handlers failed.
+        expired: those that had outlived their time to live.
+        returned: those that their handlers gave back.
+    """
+
+    def __init__(self, outcomes: Outcomes, context: HostContext, rotation: Rotation) -> None:
+        self._clock, self._events, self._trail = context.clock, context.events, context.trail
+        self._outcomes, self._rotation, self._flight = outcomes, rotation, rotation.flight
+        self.succeeded = self.failed = self.expired = self.returned = 0
+
+    def succeed(self, group: OwnedGroup, message: Message, now_us: int) -> None:
+        """Finish or acknowledge a message in flight whose handler has returned."""
+        self.succeeded += 1
+        if self._trail.enabled:
+            self._trail.settled(message, now_us)
+        if message.offset >= 0:
+            self.settled(group, message)
+            return
+        if message.key is not None:
+            # The handler is done: the key's next message need not wait for the acknowledgement.
+            group.finish_key(message.key)
+            if group.buffered:
+                self._rotation.ready(group)
+        self._flight.lighten(group, message.size)
+        self.acknowledge(group, message)
+
+    def acknowledge(self, group: OwnedGroup, message: Message) -> None:
+        """Acknowledge a message; it, but not its bytes, counts as in flight until the store knows (`acknowledged`)."""
+        if message.member is not None:
+            self._outcomes.acknowledge_member(group, message)
+        else:
+            self._outcomes.acknowledge(group, message)
+
+    def fail(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
+        """Settle a message in flight whose handler has failed, or put back one that the handler gave back."""
+        given_back = retry.sole(failure)
+        if isinstance(given_back, errors.GiveBack):
+            self._give_back(group, message, given_back)
+            return
+        self.failed += 1
+        if group.owner.deliveries is not None:
+            group.owner.deliveries.failed += 1
+        self._outcomes.failed(group, message, failure)
+
+    def _give_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
+        """Put a message in flight back to its place, uncounted; the host pauses its topic, and this comes first."""
+        self._events.given_back(group, message, failure)
+        self.returned += 1
+        if group.owner.groups.get(group.index) is group:  # else the group's next owner delivers the message
+            group.put_back(message, self._clock.now_us())
+            if message.expires_us:
+                self._events.expiring(group)
+            self._rotation.ready(group)
+        self._rotation.left(group, 1, message.size)
+
+    def expire(self, group: OwnedGroup, message: Message) -> None:
+        """Dead-letter a message that has expired and was taken out of its group."""
+        self.expired += 1
+        self._flight.enter(group, 1, message.size)
+        self._outcomes.expired(group, message)
+
+    def expire_taken(self, group: OwnedGroup, message: Message) -> None:
+        """Dead-letter a message that had expired when it was taken to be started."""
+        if message.key is not None:
+            group.finish_key(message.key)
+        self.expire(group, message)
+
+    def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
+        """Dead-letter a message that could not be decoded; its payload is the stored record."""
+        self._flight.enter(group, 1, message.size)
+        self._outcomes.damaged(group, message, reason)
+
+    def acknowledged(self, group: OwnedGroup, n: int) -> None:
+        """The store knows that `n` messages of the group's slot or lane are done; their keys are free already."""
+        self._rotation.left(group, n, 0)
+
+    def settled(self, group: OwnedGroup, message: Message) -> None:
+        """Finish a message that has succeeded, or whose retry or dead letter the store has recorded."""
+        if message.offset >= 0:
+            queue = group.queues[message.priority]
+            queue.tracker.finish(message.offset)
+            if not queue.dirty:
+                queue.mark_dirty()
+                self._events.dirty(queue)
+        self.leave(group, message)
+
+    def leave(self, group: OwnedGroup, message: Message) -> None:
+        """Count a message as in flight no more. If it is unfinished, the next owner of the group delivers it again."""
+        if message.key is not None and message.started_us:
+            group.finish_key(message.key)
+            if group.buffered:
+                self._rotation.ready(group)
+        self._rotation.left(group, 1, message.size)
