@@ -69,7 +69,7 @@ class Settler:
         self._sent: dict[tuple[str, str], Pending] = {}
         self._troubles = Troubles("messages that ran wait to be settled")
         self._asides = Asides(None)
-        self._failures = FailureLog(context.clock)
+        self.failures = FailureLog(context.clock)
         self.retried = 0
         self.dead = 0
         self.refused = 0
@@ -79,29 +79,13 @@ class Settler:
 
     def failed(self, group: OwnedGroup, m: message.Message, failure: BaseException) -> None:
         now = self._clock.now()
-        decision = self._decide(group, m, failure, now)._replace(place=place_of(failure))
+        decision = _decided(group, m, failure, now, self._random)._replace(place=place_of(failure))
         if m.first_us == 0:
             m.first_us = m.started_us
         m.error = decision.recorded
         m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason_with_place)]
         self._append(Pending(group, m, decision))
-        self._failures.failed(group, m, failure, decision)
-
-    def _decide(self, group: OwnedGroup, m: message.Message, failure: BaseException, now: float) -> retry.Decision:
-        options, failure = group.owner.topic.options, retry.sole(failure)
-        if m.member is None or options.retry != "rmq":
-            decision = retry.decide(options, m.attempt, failure, now, self._random)
-        else:
-            decision = retry.roll_back(m.token % 1000, failure, now)
-            wait_s = retry.asked_s(failure)
-            if wait_s is None or decision.due_ms is None:
-                return decision
-            decision = decision._replace(due_ms=int((now + wait_s) * 1000))
-        if decision.due_ms is None:
-            return decision
-        if 0 < m.expires_us < decision.due_ms * 1000:
-            decision = decision._replace(due_ms=-(-m.expires_us // 1000))  # it waits no longer than it lives
-        return decision if m.member is None else _in_slot(group, m, decision, now)
+        self.failures.failed(group, m, failure, decision)
 
     def expired(self, group: OwnedGroup, m: message.Message) -> None:
         m.error = retry.EXPIRED.reason
@@ -119,10 +103,6 @@ class Settler:
         """
         if (pending := self._sent.pop((group.name, id_), None)) is not None:
             pending.proven = True
-
-    def close(self) -> None:
-        """Log what is still to be said about failed deliveries."""
-        self._failures.close()
 
     async def idle(self) -> None:
         """Return once nothing waits to be settled."""
@@ -146,7 +126,9 @@ class Settler:
             ([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes),
             ([p for p in batch if p.moves], self._move),
         )
-        return [partial(self._whole, call, some) for part, call in parts for some in self._apart(part)]
+        return [
+            partial(self._whole, call, some) for part, call in parts for some in self._troubles.apart(part, _group_name)
+        ]
 
     async def _whole(self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]) -> None:
         """Write the records of a batch, and then settle it. If one of the two breaks, send what is unsettled again."""
@@ -159,9 +141,6 @@ class Settler:
                 if not pending.is_settled and id(pending) not in resting:
                     self._rest(pending, unexpected(exc))
             raise
-
-    def _apart(self, part: Sequence[Pending]) -> list[Sequence[Pending]]:
-        return self._troubles.apart(part, lambda pending: pending.group.name)
 
     def _next_batch(self) -> list[Pending]:
         batch: list[Pending] = []
@@ -194,7 +173,7 @@ class Settler:
         left, vanished = [], []
         for pending in batch:
             if pending.proven:
-                self._lane_done(pending, True)
+                self._done(pending, True)
             else:
                 self._sent[pending.group.name, pending.message.uid] = pending
                 left.append(pending)
@@ -209,14 +188,9 @@ class Settler:
                 pending.vanished = True
                 vanished.append(pending)
             else:
-                self._lane_done(pending, answer)
+                self._done(pending, answer)
         if vanished:
             await self._move(vanished)
-
-    def _lane_done(self, pending: Pending, answer: bool | errors.NotOwner) -> None:
-        if not pending.moves:
-            pending.group.lane_settled()
-        self._done(pending, answer)
 
     def _forget(self, pending: Pending) -> None:
         """Stop listening for a claim of the message's lane entry."""
@@ -254,13 +228,15 @@ class Settler:
                 continue
             self._forget(pending)
             # False: an unanswered call has put the entry there already. None: an operator has taken it, so it is over.
-            self._lane_done(pending, answer is not None and (answer or True))
+            self._done(pending, answer is not None and (answer or True))
 
     def _done(self, pending: Pending, answer: bool | errors.NotOwner) -> None:
         group, m, decision = pending.group, pending.message, pending.decision
         if self._troubles.latest:
             self._troubles.well(group.name)
         pending.is_settled = True
+        if m.member is None and not pending.moves:
+            group.lane_settled()
         self._left -= 1
         if self._left == 0:
             self._idle.set()
@@ -270,9 +246,9 @@ class Settler:
         elif answer and decision is not None:
             self._record(group, m, decision)
             if decision is retry.EXPIRED:
-                self._failures.buried(group, m, decision.reason + _told(group, m))
+                self.failures.buried(group, m, decision.reason + _told(group, m))
             elif decision.cause == events.UNFIT:
-                self._failures.buried(group, m, decision.reason)
+                self.failures.buried(group, m, decision.reason)
             if decision.due_ms is not None and m.member is None:
                 self._events.due(group.name, decision.due_ms)
         if m.member is not None and group.slot is not None:
@@ -313,8 +289,32 @@ def _told(group: OwnedGroup, m: message.Message) -> str:
     return ""
 
 
+def _group_name(pending: Pending) -> str:
+    return pending.group.name
+
+
 def _slots_of(batch: Sequence[Pending]) -> list[OwnedSlot]:
     return [slot for p in batch if (slot := p.group.slot) is not None]
+
+
+def _decided(
+    group: OwnedGroup, m: message.Message, failure: BaseException, now: float, random_: random.Random
+) -> retry.Decision:
+    """Decide on a message that failed now, by the rules of its topic and of where it waits."""
+    options, failure = group.owner.topic.options, retry.sole(failure)
+    if m.member is None or options.retry != "rmq":
+        decision = retry.decide(options, m.attempt, failure, now, random_)
+    else:
+        decision = retry.roll_back(m.token % 1000, failure, now)
+        wait_s = retry.asked_s(failure)
+        if wait_s is None or decision.due_ms is None:
+            return decision
+        decision = decision._replace(due_ms=int((now + wait_s) * 1000))
+    if decision.due_ms is None:
+        return decision
+    if 0 < m.expires_us < decision.due_ms * 1000:
+        decision = decision._replace(due_ms=-(-m.expires_us // 1000))  # it waits no longer than it lives
+    return decision if m.member is None else _in_slot(group, m, decision, now)
 
 
 def _in_slot(group: OwnedGroup, m: message.Message, decision: retry.Decision, now: float) -> retry.Decision:

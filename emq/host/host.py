@@ -267,7 +267,7 @@ class Host:
         await self.work.dispatcher.stop()
         await self.work.dispatcher.tasks.cancel()
         await end_all(tasks)
-        self.work.settler.close()
+        self.work.settler.failures.close()
         self.ownership.losses.say()
         async with self._last_steps.step("saving the last progress"):
             await self.work.checkpointer.save()

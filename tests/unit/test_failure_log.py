@@ -346,10 +346,10 @@ async def test_ten_thousand_failing_topics_get_bounded_lines_in_each_second_and_
         for n in range(10_000):
             b.fails(errors.Retry("HTTP 500"), topic=f"t{n}")
         lines[second] = len(logged.all) - before
-        assert len(b.settler._failures._left_out) <= failure_log.TOPICS
-        assert len(b.settler._failures._lines) <= failure_log.LINES * (failure_log.WINDOW_S + 1)
+        assert len(b.settler.failures._left_out) <= failure_log.TOPICS
+        assert len(b.settler.failures._lines) <= failure_log.LINES * (failure_log.WINDOW_S + 1)
         await asyncio.sleep(1)
-    b.settler.close()
+    b.settler.failures.close()
     assert max(lines.values()) <= failure_log.LINES + 1, "with the line about those that were left out"
     assert len(logged.lines) + logged.left_out == 120_000
     assert all(len(line.getMessage()) < 300 for line in logged.all)
@@ -366,7 +366,7 @@ async def test_the_lines_come_back_once_the_window_is_over_and_nothing_is_timed_
         await asyncio.sleep(failure_log.WINDOW_S + 1)
     assert len(logged.lines) == 3 * failure_log.TOPIC_LINES
     assert logged.left_out == 3 * 40
-    assert b.settler._failures._window is None
+    assert b.settler.failures._window is None
 
 
 @virtual
@@ -374,8 +374,8 @@ async def test_a_host_that_stops_says_what_it_left_out(logged: Records) -> None:
     b = Bench()
     for _ in range(50):
         b.fails(errors.Retry("HTTP 500"))
-    b.settler.close()
-    b.settler.close()
+    b.settler.failures.close()
+    b.settler.failures.close()
     assert logged.left_out == 40
 
 
@@ -431,4 +431,4 @@ async def test_nothing_is_counted_for_a_log_that_is_off(logged: Records) -> None
     finally:
         failure_log.log.setLevel(logging.NOTSET)
     assert not logged.all
-    assert b.settler._failures._window is None
+    assert b.settler.failures._window is None
