@@ -57,6 +57,7 @@ class Dispatcher(Rotation):
         claims: claims from the slots of sorted topics; None without such slots.
         """
         super().__init__(context, max_in_flight, claims)
+        self._outcomes = outcomes
         self._trail = context.trail
         self._lease = context.lease
         self._lease.on_renewed.append(self._wake)
@@ -212,7 +213,7 @@ class Dispatcher(Rotation):
                             self._events.dirty(queue)
                     else:
                         self.flight.enter(group, 1, 0)
-                        endings.acknowledge(group, message)
+                        self._outcomes.acknowledge(group, message)
             now_us = clock_now_us()
             if self._driver is not driver:
                 owner.pace.ended(message.started_us, now_us)

@@ -43,14 +43,7 @@ class Endings:
             if group.buffered:
                 self._rotation.ready(group)
         self._flight.lighten(group, message.size)
-        self.acknowledge(group, message)
-
-    def acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """Acknowledge a message; it, but not its bytes, counts as in flight until the store knows (`acknowledged`)."""
-        if message.member is not None:
-            self._outcomes.acknowledge_member(group, message)
-        else:
-            self._outcomes.acknowledge(group, message)
+        self._outcomes.acknowledge(group, message)
 
     def fail(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         """Settle a message in flight whose handler has failed, or put back one that the handler gave back."""

@@ -24,10 +24,7 @@ class Expiry:
     whose time has not come costs nothing.
     """
 
-    def __init__(
-        self,
-        context: HostContext,
-    ) -> None:
+    def __init__(self, context: HostContext) -> None:
         self._clock = context.clock
         self._events = context.events
         self._bucket_of: dict[OwnedGroup, int] = {}

@@ -12,10 +12,7 @@ class Outcomes(Protocol):
     """Receives the dispatcher's reports of messages that must be settled in the store."""
 
     def acknowledge(self, group: OwnedGroup, message: Message) -> None:
-        """A message of a lane has succeeded."""
-
-    def acknowledge_member(self, group: OwnedGroup, message: Message) -> None:
-        """A message of a slot has succeeded."""
+        """A message of a lane or a slot has succeeded; it counts as in flight until the store knows."""
 
     def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         """A delivery has failed: retry or dead-letter the message."""

@@ -45,20 +45,13 @@ class Settler:
     second and are sent again with newer ones. A call that takes long steps aside (`emq.loops.aside`).
     """
 
-    def __init__(
-        self,
-        lanes: LaneStore,
-        members: MemberSettler,
-        context: HostContext,
-        seed: int | None = None,
-    ) -> None:
+    def __init__(self, lanes: LaneStore, members: MemberSettler, context: HostContext, seed: int | None = None) -> None:
         self._clock = context.clock
         self._events = context.events
         self._trail = context.trail
         self._records = context.records
         self._lanes = lanes
         self._members = members
-        self.acknowledge_member = members.acknowledge
         self._random = random.Random(seed)
         self._pending: deque[Pending] = deque()
         self._resting: list[Pending] = []
@@ -75,7 +68,10 @@ class Settler:
         self.refused = 0
 
     def acknowledge(self, group: OwnedGroup, m: message.Message) -> None:
-        self._append(Pending(group, m, None))
+        if m.member is not None:
+            self._members.acknowledge(group, m)
+        else:
+            self._append(Pending(group, m, None))
 
     def failed(self, group: OwnedGroup, m: message.Message, failure: BaseException) -> None:
         now = self._clock.now()

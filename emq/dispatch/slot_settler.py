@@ -84,11 +84,7 @@ class MemberSettler:
         void: number of verdicts that came after their member had timed out; such a member is delivered again.
     """
 
-    def __init__(
-        self,
-        store: SortedStore,
-        context: HostContext,
-    ) -> None:
+    def __init__(self, store: SortedStore, context: HostContext) -> None:
         self._events = context.events
         self._records = context.records
         self._store = store

@@ -76,12 +76,7 @@ class Forwarder:
       once more after the catalog has changed, so one of the two sees the entry.
     """
 
-    def __init__(
-        self,
-        lanes: LaneStore,
-        topic_now: Callable[[str], Awaitable[Topic]],
-        context: HostContext,
-    ) -> None:
+    def __init__(self, lanes: LaneStore, topic_now: Callable[[str], Awaitable[Topic]], context: HostContext) -> None:
         """Args:
         topic_now: reads the topic of that name from the catalog.
         """

@@ -40,11 +40,7 @@ class LaneClaimer:
     on.
     """
 
-    def __init__(
-        self,
-        store: LaneStore,
-        context: HostContext,
-    ) -> None:
+    def __init__(self, store: LaneStore, context: HostContext) -> None:
         self._clock = context.clock
         self._events = context.events
         self._lease = context.lease

@@ -44,12 +44,7 @@ class Puller:
         fetched: number of messages read.
     """
 
-    def __init__(
-        self,
-        store: LogStore,
-        readiness: Readiness,
-        context: HostContext,
-    ) -> None:
+    def __init__(self, store: LogStore, readiness: Readiness, context: HostContext) -> None:
         self._clock = context.clock
         self._events = context.events
         self._trail = context.trail

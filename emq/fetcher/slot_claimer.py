@@ -76,11 +76,7 @@ class SlotClaimer(Claims):
     others back at once.
     """
 
-    def __init__(
-        self,
-        store: SortedStore,
-        context: HostContext,
-    ) -> None:
+    def __init__(self, store: SortedStore, context: HostContext) -> None:
         self._clock = context.clock
         self._events = context.events
         self._lease = context.lease

@@ -43,9 +43,6 @@ class Outcomes:
     def acknowledge(self, group: OwnedGroup, message: Message) -> None:
         raise AssertionError("a message of a queue needs no acknowledgement")
 
-    def acknowledge_member(self, group: OwnedGroup, message: Message) -> None:
-        raise AssertionError("there is no slot")
-
     def failed(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         if self.lost is None:
             raise failure
