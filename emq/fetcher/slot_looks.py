@@ -77,7 +77,7 @@ class SlotLooks:
 
 
 def room(slot: OwnedSlot, now: float) -> int:
-    """Return how many messages of the slot can start now; 0 while its group stops or its topic is paused.
+    """Return how many messages of the slot can start now; 0 while it waits for room, stops, or its topic is paused.
 
     The number is that of the starts that the group's counter still grants and that no claim from another slot of the
     topic waits for, up to the room in flight and in buffers. It is at most an even part, so that the slots of a
@@ -85,7 +85,7 @@ def room(slot: OwnedSlot, now: float) -> int:
     (`OwnedSlot.run`).
     """
     group, owner = slot.group, slot.group.owner
-    if group.stopping or owner.handler is None or group.busy:
+    if group.stopping or owner.handler is None or group.busy or slot.thirsty:
         return 0
     allowed = group.memory_room(now)
     if allowed <= 0:

@@ -8,6 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from emq.message import Message
+from emq.topics.model import Kind
+from emq_stores.memory import MemoryStore
+from support.doubles import FaultyStore
 from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
 
@@ -83,3 +86,25 @@ async def test_topics_that_hang_from_the_start_leave_their_rate_to_unknown_ones(
         soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
         assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy
         assert max(d.started_us - d.ready_us for d in soon) < 1e6
+
+
+@virtual
+async def test_members_that_find_no_place_are_claimed_again_only_when_their_topic_may_find_one() -> None:
+    async def handle(m: Message) -> None:
+        if m.topic == "hung":
+            await asyncio.sleep(10_000)
+
+    async with rig() as r:
+        for name in ("hung", "well"):
+            await r.topic(name, 200, kind=Kind.PRIORITY, slots=8, ordering="none", max_in_flight=1_000)
+        await r.producer.publish_many("hung", [b"%d" % i for i in range(500)], priority=20)
+        seen, store = Seen(handle), FaultyStore(MemoryStore(r.world))
+        claims = store.sorted.inject("claim", before_s=0.02, times=None)  # a call takes time
+        async with r.consuming(seen, drain_s=0.1, max_in_flight=100, store=store):
+            await asyncio.sleep(3)
+            before = claims.happened
+            await asyncio.sleep(5)
+            assert claims.happened - before <= 100
+            await r.producer.publish_many("well", [b"%d" % i for i in range(100)], priority=20)
+            await asyncio.sleep(1)
+        assert len(seen.of("well")) == 100
