@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from emq.topics import shares
 from emq.topics.shares import MICRO, TokenSource
@@ -87,8 +87,20 @@ class Mint:
         return rounds * len(self._positions) + bisect_left(self._positions, rest)
 
 
-Paces = Sequence[tuple[int, TokenSource]]
-"""Paces in order of time: (first second, pace)."""
+class Pace(NamedTuple):
+    """Attributes:
+    since_s: the first second in which the pace is in force.
+    source: the tokens.
+    qps: the topic's.
+    """
+
+    since_s: int
+    source: TokenSource
+    qps: float
+
+
+Paces = Sequence[Pace]
+"""Paces in order of time."""
 
 
 class SmoothCounter:
@@ -98,11 +110,11 @@ class SmoothCounter:
     a second of qps, lets a dispatcher that wakes up to 100 ms late still reach the full rate.
 
     A change of pace begins at the same second on every host, with an empty supply. The old pace bounds the starts
-    before this second, the new pace bounds the starts after it. Until this second a start takes a token of both paces,
-    so that a lower pace counts at once.
+    before this second, the new pace bounds the starts after it. If the topic's qps falls, a start takes a token of both
+    paces until this second, so that the lower qps counts at once.
     """
 
-    __slots__ = ("_coming", "_paces", "_taken_from", "_tokens", "reserved", "rolled_back")
+    __slots__ = ("_coming", "_paces", "_qps", "_taken_from", "_tokens", "reserved", "rolled_back")
 
     def __init__(self, paces: float | Paces, now: float, burst: float | None = None) -> None:
         """Args:
@@ -111,12 +123,13 @@ class SmoothCounter:
         """
         self._paces: Paces = ()
         self._tokens: Tokens | None = None
-        self._coming: list[tuple[int, TokenSource, Tokens]] = []
+        self._qps = 0.0
+        self._coming: list[tuple[Pace, Tokens]] = []
         self._taken_from: list[Tokens] = []
         self.reserved = 0
         self.rolled_back = 0
         if isinstance(paces, int | float):
-            paces = [(0, TokenSource(shares.share_of(paces), shares.burst_of(paces, burst)))]
+            paces = [Pace(0, TokenSource(shares.share_of(paces), shares.burst_of(paces, burst)), paces)]
         self.set_paces(paces, now)
 
     def reserve(self, n: int, now: float) -> int:
@@ -145,7 +158,7 @@ class SmoothCounter:
     def next_at(self, now: float) -> float:
         now_us = int(now * 1e6)
         at = max(0.0 if tokens.whole(now_us) else tokens.next_us(now_us) / 1e6 for tokens in self._supplies(now_us))
-        return min(at, self._coming[0][0]) if self._coming else at
+        return min(at, self._coming[0][0].since_s) if self._coming else at
 
     def set_paces(self, paces: Paces, now: float, *, moved: bool = False) -> None:
         """Follow a change; paces that are known already keep their tokens.
@@ -155,26 +168,25 @@ class SmoothCounter:
                 that are here now can hold them.
         """
         now_us = int(now * 1e6)
-        known = {since: (pace, tokens) for since, pace, tokens in self._coming}
-        first = shares.in_force([since for since, _ in paces], int(now))
+        known = dict(self._coming)
+        first = shares.in_force([pace.since_s for pace in paces], int(now))
         if self._tokens is None or paces[first] not in self._paces:
-            made = _tokens(paces[first][1], now_us)
+            made = _tokens(paces[first].source, now_us)
             if moved and isinstance(made, Bucket) and isinstance(self._tokens, Bucket):
                 made.fill_from(self._tokens, now_us)
             self._tokens = made
-        self._coming = []
-        for since, pace in paces[first + 1 :]:
-            before = known.get(since)
-            tokens = before[1] if before is not None and before[0] == pace else _tokens(pace, now_us)
-            self._coming.append((since, pace, tokens))
+        self._qps = paces[first].qps
+        self._coming = [(pace, known.get(pace) or _tokens(pace.source, now_us)) for pace in paces[first + 1 :]]
         self._paces = paces
 
     def _supplies(self, now_us: int) -> list[Tokens]:
-        while self._coming and self._coming[0][0] * MICRO <= now_us:
-            since, pace, _ = self._coming.pop(0)
-            self._tokens = _begun(pace, since * MICRO)
+        while self._coming and self._coming[0][0].since_s * MICRO <= now_us:
+            (since_s, source, self._qps), _ = self._coming.pop(0)
+            self._tokens = _begun(source, since_s * MICRO)
         assert self._tokens is not None
-        return [self._tokens, *(tokens for _, _, tokens in self._coming)] if self._coming else [self._tokens]
+        if not self._coming:
+            return [self._tokens]
+        return [self._tokens, *(tokens for pace, tokens in self._coming if pace.qps < self._qps)]
 
 
 def _tokens(pace: TokenSource, now_us: int) -> Tokens:

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 
 from emq.quota.counter import WindowCounter
-from emq.quota.smooth import SmoothCounter
+from emq.quota.smooth import Pace, SmoothCounter
 from emq.topics import shares
 from emq.topics.model import Topic
 
@@ -187,9 +187,9 @@ class TopicCounter:
         self.most = UNBOUNDED
         self.share = topic.division.ceilings()
 
-    def _paces(self) -> list[tuple[int, shares.TokenSource]]:
+    def _paces(self) -> list[Pace]:
         burst = self._topic.options.burst
-        return [(d.since_s, shares.pace(d, self._counted, burst)) for d in self._topic.timeline]
+        return [Pace(d.since_s, shares.pace(d, self._counted, burst), d.qps) for d in self._topic.timeline]
 
     def _take_turns(self) -> None:
         groups, division = len(self._counted), self._topic.division

@@ -52,7 +52,7 @@ def divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s
         division = before.division
         draining = [g for g in range(after.groups) if division.position(g) is not None]
     wanted = after.divided(draining)
-    if after.earlier and after.options.pacing == "window":
+    if after.earlier:
         wanted = shares.not_lowered(before.division, wanted)
     divisions = shares.successors(before.timeline, wanted, now_s)
     plain = after.divided(range(after.groups))

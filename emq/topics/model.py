@@ -265,8 +265,8 @@ def quota_of(topic: Topic, group: int) -> float:
     """Starts a second for one group, rounded to millionths; 0 for a retired group that is empty. See
     `emq.topics.shares`.
 
-    Groups get whole numbers, as even as possible; the first groups get one more if the division leaves a rest. A
-    fraction goes to the last group. If whole numbers are impossible (fewer starts than groups, or they would exceed a
+    Groups get whole numbers, as even as possible; the first groups get one more if the division leaves a rest, and
+    the next group gets a fraction. If whole numbers are impossible (fewer starts than groups, or they would exceed a
     fractional `group_qps`), all groups get the same.
     """
     return _quota(topic.division, group)

@@ -8,14 +8,14 @@ The groups of a topic on one host draw from one counter, which has the sum of th
     floor((num * (s + 1) + phase) / den) - floor((num * s + phase) / den)
 
 starts: a running total that is dealt out second by second. If every group can have whole starts, `num` is the group's
-own quota and all phases are 0; only the last group has a fraction. If whole starts are impossible (qps 10 over 64
+own quota and all phases are 0; only one group has a fraction. If whole starts are impossible (qps 10 over 64
 slots), all n groups have the same num / den = qps / n, and the group at position i has the phase i / n.
 
 **Why the groups' sum keeps the topic's cap in every second.** With x = qps * s, group i's running total is
 floor((x + i) / n). Hermite's identity says that the sum of floor(x / n + i / n) over i = 0 ... n - 1 is floor(x). So
 the groups' running totals add up to floor(qps * s), and their starts in second s to
 floor(qps * (s + 1)) - floor(qps * s): exactly the starts of the topic as a whole. With whole starts the sum is the
-whole part of qps plus the last group's fraction, which gives the same number. Each group's own starts in a second are
+whole part of qps plus the fraction of one group, which gives the same number. Each group's own starts in a second are
 its quota rounded down or up, and over any run of seconds they are within one start of its quota. Unequal quotas, with
 their cumulative sums as phases, would add up as well. But a group could then get a negative number, or nothing for
 ever; hence equal shares.
@@ -174,7 +174,7 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def deals_whole(self) -> bool:
-        """True if every group gets whole starts a second; the last group gets the fraction as well."""
+        """True if every group gets whole starts a second; one group gets the fraction as well."""
         n, total = self.members, round(self.qps * MICRO)
         return bool(self.uneven) or (0 < n * MICRO <= total and -(-total // (n * MICRO)) <= self.group_qps)
 
@@ -193,7 +193,7 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         if not self.deals_whole:
             total = self.total
             return Share(total.num, self.members * MICRO, position * MICRO + total.phase)
-        return Share(self._micros(position), MICRO, 0)
+        return Share(self.micros_of(group), MICRO, 0)
 
     def part(self, groups: Iterable[int]) -> Part:
         """Return the share of several groups together: in every second, the sum of their shares."""
@@ -209,35 +209,39 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         return Turns(self.total.num, self.total.phase, self.members, tuple(positions))
 
     def _sum_of_micros(self, positions: Sequence[int]) -> int:
-        """The sum of `_micros` over ascending positions."""
+        """The sum of `micros_of` over ascending positions."""
         if self.uneven:
             return sum([self.uneven[position] for position in positions])
         base, extra, fraction = self._even()
-        has_last = bool(positions) and positions[-1] == self.members - 1
-        return (base * len(positions) + bisect_left(positions, extra)) * MICRO + (fraction if has_last else 0)
+        more = bisect_left(positions, extra)
+        has_fraction = more < len(positions) and positions[more] == extra
+        return (base * len(positions) + more) * MICRO + (fraction if has_fraction else 0)
 
     def _even(self) -> tuple[int, int, int]:
-        """Whole starts of each group, how many first groups have one more, and the last one's millionths beside."""
+        """Whole starts of each group, how many first groups have one more, and the millionths of the next group beside.
+
+        So with the same groups, a higher qps lowers no share.
+        """
         total = round(self.qps * MICRO)
         base, extra = divmod(total // MICRO, self.members)
         return base, extra, total % MICRO
 
-    def _micros(self, position: int) -> int:
-        """Millionths of a start a second at this position, if every group gets whole starts."""
-        if self.uneven:
-            return self.uneven[position]
-        base, extra, fraction = self._even()
-        return (base + (position < extra)) * MICRO + (fraction if position == self.members - 1 else 0)
-
-    def quota(self, group: int) -> float:
-        """The group's share in starts a second, rounded to millionths so that the quotas add up to qps exactly."""
+    def micros_of(self, group: int) -> int:
+        """The group's share in millionths of a start a second, rounded so that the shares add up to qps exactly."""
         position = self.position(group)
         if position is None:
-            return 0.0
+            return 0
+        if self.uneven:
+            return self.uneven[position]
         if self.deals_whole:
-            return float(self.share(group))
+            base, extra, fraction = self._even()
+            return (base + (position < extra)) * MICRO + (fraction if position == extra else 0)
         base, extra = divmod(round(self.qps * MICRO), self.members)
-        return (base + (position < extra)) / MICRO
+        return base + (position < extra)
+
+    def quota(self, group: int) -> float:
+        """The group's share in starts a second; see `micros_of`."""
+        return self.micros_of(group) / MICRO
 
     def ceilings(self) -> Callable[[int], int]:
         """Return a function that gives a group's share in starts a second, rounded up, in less time than `quota`."""
@@ -246,7 +250,7 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
         active, position = self.active, self.position
         if self.deals_whole:
             low, more, fraction = self._even()
-            high, last = low + 1, self.members - 1 if fraction else -1
+            high, last = low + 1, more if fraction else -1
         else:
             micros, more = divmod(round(self.qps * MICRO), self.members)
             high, low, last = -(-(micros + 1) // MICRO), -(-micros // MICRO), -1
@@ -334,29 +338,40 @@ def first_due(division: Division, second: int) -> Division:
 
 
 def not_lowered(before: Division, after: Division) -> Division:
-    """Return the division, changed so that no group has fewer whole starts than before, unless qps falls.
+    """Return the division, changed so that no group has a lower share than before, unless qps falls.
 
     While messages wait that came before a raise, they lie in the former groups. If more groups share and the former
-    ones are on other hosts, even shares would slow this backlog down. Here the lowest shares are raised first. If whole
-    starts are impossible, or a group would get none for ever, the shares stay even.
+    ones are on other hosts, even shares would slow this backlog down. Here the lowest shares are raised first. The
+    shares stay even if there are fewer starts than groups. A raise may be too small to give each group a start that had
+    none before; then the largest shares give it. If several former shares have fractions, they may fall by less than
+    one start a second, since only one of the new shares can have a fraction.
     """
     groups = [*range(after.active), *after.draining]
-    if after.qps < before.qps or not (before.deals_whole and after.deals_whole):
-        return after
-    least = [0 if (at := before.position(group)) is None else before._micros(at) // MICRO for group in groups]
-    if all(after._micros(i) // MICRO >= least[i] for i in range(after.members)):
-        return after
     starts, fraction = divmod(round(after.qps * MICRO), MICRO)
-    if (left := starts - sum(least)) < 0:
-        return after  # retired groups that are empty have given their parts to others
-    level = next(level for level in range(starts + 1) if sum([max(0, level + 1 - n) for n in least]) > left)
-    shares = [max(n, level) for n in least]
-    for i in [i for i, n in enumerate(shares) if n == level][: starts - sum(shares)]:
-        shares[i] += 1
-    last = after.active - 1  # of the former fractions none is left
-    uneven = tuple(n * MICRO + (fraction if i == last else 0) for i, n in enumerate(shares))
-    # Messages may have come to a retired group that had given its part to others, so that nothing is left for it.
-    return msgspec.structs.replace(after, uneven=uneven) if all(uneven) else after
+    if after.qps < before.qps or len(groups) > starts + bool(fraction):
+        return after
+    least = [before.micros_of(group) for group in groups]
+    if all(after.micros_of(group) >= n for group, n in zip(groups, least, strict=True)):
+        return after
+    shares, with_fraction = [-(-n // MICRO) for n in least], after.active - 1
+    if sum(shares) > starts and any(n % MICRO for n in least):  # the group that has a fraction keeps it
+        shares = [n // MICRO for n in least]
+        with_fraction = next(i for i, n in enumerate(least) if n % MICRO)
+    owed = [int(i != with_fraction or not fraction) for i in range(len(groups))]  # each group gets some start
+    most = next(most for most in range(starts, -1, -1) if sum(_between(owed, shares, most)) <= starts)
+    shares = _between(owed, shares, most)
+    left = starts - sum(shares)
+    level = next(level for level in range(starts + 1) if sum([max(0, level + 1 - n) for n in shares]) > left)
+    raised = [max(n, level) for n in shares]
+    for i in [i for i, n in enumerate(raised) if n == level][: starts - sum(raised)]:
+        raised[i] += 1
+    return msgspec.structs.replace(
+        after, uneven=tuple(n * MICRO + (fraction if i == with_fraction else 0) for i, n in enumerate(raised))
+    )
+
+
+def _between(least: Sequence[int], numbers: Sequence[int], most: int) -> list[int]:
+    return [max(low, min(number, most)) for low, number in zip(least, numbers, strict=True)]
 
 
 def learned_s(changed_s: float) -> int:
@@ -395,7 +410,8 @@ class TokenSource(NamedTuple):
     Attributes:
         share: the groups' share for a bucket; the topic's share if tokens are minted.
         burst: tokens that the bucket holds; 0 if tokens are minted.
-        lifetime_s, positions, members: for minted tokens only: the positions of the groups, ascending, and n.
+        lifetime_s, positions, members: for minted tokens only: the positions of the groups, ascending, and n. A group
+            with a larger share than others has several positions.
     """
 
     share: Share
@@ -420,10 +436,13 @@ def smooth_burst(division: Division, burst: float | None) -> float:
 
 def pace(division: Division, groups: Iterable[int], burst: float | None) -> TokenSource:
     """Return the source of tokens of some groups together."""
-    division = msgspec.structs.replace(division, uneven=())  # a bucket for each group must hold a token
     topic = burst_of(division.qps, burst)
     positions = tuple(sorted(p for group in groups if (p := division.position(group)) is not None))
     n = division.members
+    if division.uneven:
+        turns = _turns(division.uneven)
+        mine = frozenset(positions)
+        positions, n = tuple(i for i, position in enumerate(turns) if position in mine), len(turns)
     if not positions:
         return TokenSource(NOTHING, 0.0)
     if n == 1 or _has_buckets(division, topic):  # the same on all hosts, or a move would add a token of the other way
@@ -434,7 +453,19 @@ def pace(division: Division, groups: Iterable[int], burst: float | None) -> Toke
     return TokenSource(share_of(division.qps), 0.0, lifetime_s, positions, n)
 
 
+def _turns(uneven: Sequence[int]) -> list[int]:
+    """Return the positions of groups with uneven shares, in the order in which the topic's tokens go to them in turn.
+
+    A group of 50 whole starts a second beside one of 10 has five turns for each turn of the other.
+    """
+    starts = [max(1, micros // MICRO) for micros in uneven]
+    unit = math.gcd(*starts)
+    return [i for turn in range(0, max(starts), unit) for i, n in enumerate(starts) if n > turn]
+
+
 def _has_buckets(division: Division, burst: float) -> bool:
+    if division.uneven:
+        return False  # a small share would hold no whole token
     n = division.members
     least = math.floor(division.qps / n) if division.deals_whole else division.qps / n
     return burst * least / division.qps >= 1 + BUCKET_SLACK_S * math.ceil(division.qps / n)

@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from emq.quota.topic_counter import GroupCounter, TopicCounter
 from emq.topics.changing import divided
 from emq.topics.model import Topic, TopicOptions, split
-from emq.topics.shares import LEARN_S, MICRO, Division, Share, beginning, learned_s, share_of, smooth_burst
+from emq.topics.shares import (
+    LEARN_S,
+    MICRO,
+    Division,
+    Share,
+    TokenSource,
+    beginning,
+    learned_s,
+    pace,
+    share_of,
+    smooth_burst,
+)
 
 START = 1_700_000_000
 STEP_S = 0.2
@@ -78,18 +89,26 @@ def test_the_part_of_several_groups_is_the_sum_of_their_shares(
     assert at == min((s for s in soonest if s is not None), default=None)
 
 
-@given(st.lists(st.integers(1, 2_000), min_size=2, max_size=6), st.sampled_from([7.0, 50.0]), st.integers(0, 10**9))
+raises = st.lists(st.one_of(st.integers(1, 2_000).map(float), capacities), min_size=2, max_size=6)
+
+
+@given(raises, st.sampled_from([1.0, 7.0, 50.0]), st.integers(0, 10**9))
+@example([98.9, 120.5], 50.0, 0)  # the group that has the fraction keeps it, or gets a whole start for it
+@example([19.9, 20.0], 10.0, 0)
+@example([2.9, 7.3], 1.0, 0)
+@settings(deadline=None)
 def test_a_raise_lowers_no_groups_share_while_messages_of_earlier_layouts_wait(
-    qps: list[int], group_qps: float, second: int
+    qps: list[float], group_qps: float, second: int
 ) -> None:
-    topic, now = split(Topic("t", float(qps[0]), group_qps)), float(START)
+    topic, now = split(Topic("t", qps[0], group_qps)), float(START)
     for value in qps[1:]:
         before, now = topic, now + 10
-        topic = divided(before, split(msgspec.structs.replace(before, qps=float(value))), None, now)
+        topic = divided(before, split(msgspec.structs.replace(before, qps=value)), None, now)
         starts = [topic.division.share(group).allowance(second) for group in range(topic.groups)]
-        assert sum(starts) == value
-        assert max(starts) <= group_qps
-        assert topic.division.part(range(1, topic.groups)).allowance(second) == value - starts[0]
+        allowed = topic.division.total.allowance(second)
+        assert sum(starts) == allowed
+        assert max(starts) <= group_qps + 1
+        assert topic.division.part(range(1, topic.groups)).allowance(second) == allowed - starts[0]
         if value >= before.qps:
             assert all(topic.division.quota(group) >= before.division.quota(group) for group in range(before.groups))
     done = divided(topic, msgspec.structs.replace(topic, earlier=()), None, now + 10)
@@ -110,6 +129,25 @@ def test_each_group_that_shares_gets_a_start_sooner_or_later(changes: list[tuple
         sharing = [*range(topic.division.active), *topic.division.draining]
         assert all(topic.division.share(group).next_second(second) is not None for group in sharing)
         assert topic.division.part(sharing).allowance(second) == qps
+
+
+@given(raises, st.sampled_from([1.0, 7.0, 50.0]))
+@settings(deadline=None)
+def test_a_raise_slows_down_no_group_with_smooth_pacing(qps: list[float], group_qps: float) -> None:
+    topic, now = split(Topic("t", qps[0], group_qps)), float(START)
+    for value in qps[1:]:
+        before, now = topic, now + 10
+        topic = divided(before, split(msgspec.structs.replace(before, qps=value)), None, now)
+        if value < before.qps:
+            continue
+        rates = [[rate(pace(t.division, [group], None)) for group in range(before.groups)] for t in (before, topic)]
+        assert all(new >= old - 1 for old, new in zip(*rates, strict=True))
+        assert math.isclose(sum(rate(pace(topic.division, [g], None)) for g in range(topic.groups)), value)
+
+
+def rate(source: TokenSource) -> float:
+    """Return tokens a second."""
+    return float(source.share) * (len(source.positions) / source.members if source.lifetime_s else 1.0)
 
 
 @given(st.integers(1, MICRO - 1), st.integers(1, 64), st.sets(st.integers(0, 63)), st.integers(1, 10**9))

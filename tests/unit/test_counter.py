@@ -7,8 +7,8 @@ import math
 import pytest
 
 from emq.quota.counter import WindowCounter, allowance
-from emq.quota.smooth import Bucket, SmoothCounter
-from emq.topics.shares import Division, TokenSource, pace, share_of
+from emq.quota.smooth import Bucket, Pace, SmoothCounter
+from emq.topics.shares import MICRO, Division, TokenSource, pace, share_of
 
 T = 1_700_000_000  # even
 
@@ -82,12 +82,27 @@ def test_the_default_burst_is_one_and_a_tenth_of_a_second() -> None:
 
 def test_a_change_of_a_smooth_quota_begins_empty_and_a_lower_one_counts_at_once() -> None:
     before, after = Division(0, 100, 100, 1), Division(T + 10, 20, 100, 1)
-    counter = SmoothCounter([(0, pace(before, [0], None))], T)
+    counter = SmoothCounter(paces(before), T)
     assert counter.reserve(100, T + 5) == 11
-    counter.set_paces([(d.since_s, pace(d, [0], None)) for d in (before, after)], T + 5)
+    counter.set_paces(paces(before, after), T + 5)
     assert counter.reserve(100, T + 6) == 3
     assert counter.reserve(100, T + 10) == 0
     assert counter.reserve(100, T + 10.1) == 2
+
+
+def test_a_change_that_lowers_the_share_of_a_group_and_not_the_topics_qps_counts_once_it_begins() -> None:
+    before = Division(0, 60, 50, 2, uneven=(50 * MICRO, 10 * MICRO))
+    counter = SmoothCounter(paces(before), T)
+    counter.set_paces(paces(before, Division(T + 10, 60, 50, 2)), T + 1)
+    assert sum(counter.reserve(100, T + 5 + tick / 50) for tick in range(1, 201)) == pytest.approx(
+        205, abs=1
+    )  # with the burst
+    assert sum(counter.reserve(100, T + 10 + tick / 50) for tick in range(1, 201)) == pytest.approx(120, abs=1)
+
+
+def paces(*divisions: Division) -> list[Pace]:
+    """Return the paces of the first group."""
+    return [Pace(d.since_s, pace(d, [0], None), d.qps) for d in divisions]
 
 
 def test_what_is_given_back_to_a_smooth_counter_can_be_reserved_again() -> None:
@@ -100,8 +115,8 @@ def test_what_is_given_back_to_a_smooth_counter_can_be_reserved_again() -> None:
 def test_what_was_taken_before_a_change_of_a_smooth_quota_is_not_given_back_to_the_new_one() -> None:
     """The new pace begins empty: what came before it is bounded by the old one."""
     before, after = Division(0, 100, 100, 1), Division(T + 10, 20, 100, 1)
-    counter = SmoothCounter([(0, pace(before, [0], None))], T)
-    counter.set_paces([(d.since_s, pace(d, [0], None)) for d in (before, after)], T + 5)
+    counter = SmoothCounter(paces(before), T)
+    counter.set_paces(paces(before, after), T + 5)
     assert counter.reserve(100, T + 9.9) == 3
     counter.release(3, T + 10)
     assert counter.available(T + 10) == 0
