@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 from emq import errors, settings
@@ -285,13 +285,18 @@ class App(HostingApp):
         entries = book.find(self.store.lanes, topics, skip=skip, limit=limit, max_bytes=book.LISTED_BYTES)
         return [entry async for entry in entries]
 
-    async def recall(self, topic: str, *ids: str) -> set[str]:
+    async def recall(self, topic: str, *ids: str, uids: Collection[str] = ()) -> set[str]:
         """Recall entries that no host has claimed yet: delayed messages, schedules, waiting messages of sorted topics.
 
+        Args:
+            topic: the topic's name.
+            ids: ids of messages; an id recalls all messages that have it.
+            uids: identities of messages (`message.uid`); each recalls one message.
+
         Returns:
-            The ids that were recalled; the other messages have started, or are about to start.
+            The ids and identities that were recalled; the other messages have started, or are about to start.
         """
-        return await self.admin.recall(topic, ids)
+        return await self.admin.recall(topic, ids, uids)
 
     async def dead_letters(self, topic: str, selection: Selection = EVERY) -> AsyncIterator[Letter]:
         """Yield the selected dead letters of the topic, read in pages; see `emq.observe.dead_letters.find`."""

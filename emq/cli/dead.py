@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from emq import errors
 from emq.cli import output, times
 from emq.cli.entry import Room, TakesIds
+from emq.cli.identities import Identity, OneId, one_of
 from emq.cli.patterns import NameOrPattern, Pattern, is_pattern, matched, matching, none
 from emq.cli.progress import Bar
 from emq.cli.session import Session, Yes, command
@@ -42,6 +44,14 @@ Reason = Annotated[
 ]
 Ids = Annotated[
     list[str] | None, typer.Option("--id", metavar="ID", help="The same as an argument ID; may be repeated.")
+]
+Identities = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--identity",
+        metavar="IDENTITY",
+        help="Only the letter of this message, where several have one id; may be repeated.",
+    ),
 ]
 
 
@@ -81,18 +91,18 @@ async def list_(
 
 
 @command(app, "show", cls=TakesIds)
-async def show(
-    session: Session, topic: Topic, message_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)]
-) -> None:
-    """Show one dead letter in full, with the history of its failed attempts.
+async def show(session: Session, topic: Topic, message_id: OneId = None, identity: Identity = None) -> None:
+    """Show one dead letter in full, with its identity and the history of its failed attempts.
 
     Example: emq dead show shop 3WXbJQ4Gn1lM1
     """
     from emq.observe import dead_letters
 
+    message_id, by_identity = one_of(message_id, identity)
     async with session.app() as opened:
         of_topic = await opened.catalog.get(topic)
-        wanted = dead_letters.Selection(ids=frozenset([message_id]))
+        name = frozenset([message_id])
+        wanted = dead_letters.Selection(uids=name) if by_identity else dead_letters.Selection(ids=name)
         async for letter in dead_letters.find(opened.store, of_topic, wanted):
             session.show(_data(letter), lambda letter=letter: _facts(letter))  # type: ignore[misc]
             return
@@ -108,6 +118,7 @@ async def replay(
     until: Until = None,
     reason: Reason = "",
     ids: Ids = None,
+    identities: Identities = None,
     rate: Annotated[float | None, typer.Option(help="Most letters to put back in a second.")] = None,
     priority: Annotated[
         float | None,
@@ -125,7 +136,7 @@ async def replay(
     if rate is not None and not rate > 0:
         raise typer.BadParameter(f"{rate} must be above 0", param_hint="--rate")
     async with session.app(recorded=True) as opened:
-        selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())])
+        selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())], identities)
         topics = await matching(opened, pattern)
         dead = sum(lag.dead for lag in await opened.admin.slot_lag(topics))
         with Bar(session, "replaying", None if selection != dead_letters.EVERY else dead) as bar:
@@ -146,6 +157,7 @@ async def purge(
     until: Until = None,
     reason: Reason = "",
     ids: Ids = None,
+    identities: Identities = None,
     yes: Yes = False,
 ) -> None:
     """Throw dead letters away for good.
@@ -155,7 +167,7 @@ async def purge(
     from emq.observe import dead_letters
 
     async with session.app() as opened:
-        selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())])
+        selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())], identities)
         topics = await matching(opened, pattern)
         what = "all dead letters" if selection == dead_letters.EVERY else "the selected dead letters"
         session.confirm(f"Throw away {what} of {_named(pattern, len(topics))} for good?", yes)
@@ -172,17 +184,23 @@ def _named(pattern: str, topics: int) -> str:
 
 def _refuse_missing(said: str, count: int, selection: Selection) -> None:
     """Raise `EMQError` if some ids have no dead letter; the others have been served."""
-    if (missing := len(selection.ids) - count) > 0:
-        asked = output.count(len(selection.ids), "id")
+    wanted = len(selection.ids) + len(selection.uids)
+    if (missing := wanted - count) > 0:
+        asked = output.count(wanted, "id")
         raise errors.EMQError(f"{said}; {missing} of the {asked} found no dead letter; see: emq dead list")
 
 
 def _selection(
-    opened: App, since: str | None, until: str | None, reason: str, ids: list[str] | None = None
+    opened: App,
+    since: str | None,
+    until: str | None,
+    reason: str,
+    ids: Iterable[str] = (),
+    identities: Iterable[str] | None = None,
 ) -> Selection:
     from emq.observe.dead_letters import EVERY
 
-    selection = EVERY._replace(reason=reason, ids=frozenset(ids or ()))
+    selection = EVERY._replace(reason=reason, ids=frozenset(ids), uids=frozenset(identities or ()))
     if since is not None:
         selection = selection._replace(since_ms=max(0, times.ago_ms(since, "--since", opened.clock.now())))
     if until is not None:

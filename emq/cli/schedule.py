@@ -9,6 +9,7 @@ import typer
 from emq import errors
 from emq.cli import output
 from emq.cli.entry import Room, TakesIds
+from emq.cli.identities import Identity, OneId, one_of
 from emq.cli.patterns import Pattern, matching, none
 from emq.cli.session import Session, command
 
@@ -60,20 +61,21 @@ async def list_(
 
 
 @command(app, "show", cls=TakesIds)
-async def show(
-    session: Session, topic: Topic, message_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)]
-) -> None:
+async def show(session: Session, topic: Topic, message_id: OneId = None, identity: Identity = None) -> None:
     """Show one delayed message, retry or schedule in full, with the next occurrences of a schedule.
 
     Example: emq schedule show reports 3WXbJQ4Gn1lM1
     """
     from emq.observe import planned as book
 
+    message_id, by_identity = one_of(message_id, identity)
     async with session.app() as opened:
-        planned = await book.get(opened.store.lanes, await opened.catalog.get(topic), message_id)
+        of_topic = await opened.catalog.get(topic)
+        planned = await book.get(opened.store.lanes, of_topic, message_id, by_identity=by_identity)
     if planned is None:
+        named = f"{'identity' if by_identity else 'id'} {message_id!r}"
         raise errors.EMQError(
-            f"nothing with id {message_id!r} waits in topic {topic!r}; see what does: emq schedule list {topic}"
+            f"nothing with {named} waits in topic {topic!r}; see what does: emq schedule list {topic}"
         )
     session.show(_data(planned, next_=True), lambda: _facts(planned))
 
@@ -83,8 +85,17 @@ async def recall(
     session: Session,
     topic: Topic,
     ids: Annotated[
-        list[str], typer.Argument(metavar="ID...", help="Ids, as `emq schedule list` shows them.", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Ids, as `emq schedule list` shows them.", show_default=False),
+    ] = None,
+    identities: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--identity",
+            metavar="IDENTITY",
+            help="The message of this identity, where several have one id; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Take back delayed messages before they start, or end schedules.
 
@@ -93,10 +104,13 @@ async def recall(
 
     Example: emq schedule recall reports 3WXbJQ4Gn1lM1
     """
+    named = list(dict.fromkeys([*(ids or ()), *(identities or ())]))
+    if not named:
+        raise typer.BadParameter("give an ID or --identity")
     async with session.app(recorded=True) as opened:
-        recalled = await opened.admin.recall(topic, ids)
-    missing = [i for i in dict.fromkeys(ids) if i not in recalled]
-    data = {"recalled": [i for i in dict.fromkeys(ids) if i in recalled], "not_waiting": missing}
+        recalled = await opened.admin.recall(topic, ids or (), identities or ())
+    missing = [name for name in named if name not in recalled]
+    data = {"recalled": [name for name in named if name in recalled], "not_waiting": missing}
     session.say(f"recalled {output.count(len(recalled), 'message')} of {topic!r}", data)
     if missing:
         raise errors.EMQError(
@@ -157,6 +171,7 @@ def _facts(planned: Planned) -> RenderableType:
     )
     lines = (
         ("id", planned.id),
+        *([("identity", planned.uid)] if planned.uid != planned.id else []),
         ("topic", planned.topic),
         ("group", str(planned.group)),
         ("priority", planned.priority),

@@ -10,6 +10,7 @@ import typer
 
 from emq import errors
 from emq.cli import output
+from emq.cli.identities import Identity, OneId, one_of
 from emq.cli.session import Session
 
 if TYPE_CHECKING:
@@ -24,9 +25,8 @@ MANY_MESSAGES, MANY_SEGMENTS = 5_000, 500
 
 async def trace(
     session: Session,
-    message_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The id of the message, as `publish` returned it.", show_default=False)
-    ],
+    message_id: OneId = None,
+    identity: Identity = None,
     topic: Annotated[
         str | None,
         typer.Option(metavar="TOPIC", help="The message's topic; needed if no trail is kept.", show_default=False),
@@ -43,10 +43,11 @@ async def trace(
     from emq.observe import snapshots
     from emq.observe.trace import lookup
 
+    message_id, by_identity = one_of(message_id, identity)
     async with session.app() as opened:
         hosts = [seen.host for seen in await snapshots.load(opened) if seen.live]
         with _progress(session) as advance:
-            found = await lookup.look_up(opened, message_id, topic, hosts, advance)
+            found = await lookup.look_up(opened, message_id, topic, hosts, advance, by_identity=by_identity)
     if session.json or not found.is_unknown:
         session.show(_data(found), lambda: _shown(found))
     if found.is_unknown:

@@ -143,14 +143,16 @@ class Admin:
         # Last, because hosts save progress until they know of the deletion. A leftover does a later topic no harm.
         await self._checkpoints.drop([queue for topic in topics for queue in topic.all_queues()])
 
-    async def recall(self, name: str, ids: Collection[str]) -> set[str]:
+    async def recall(self, name: str, ids: Collection[str], uids: Collection[str] = ()) -> set[str]:
         """Take back messages that no host has claimed yet; see `emq.observe.recall`.
 
         Raises:
-            InvalidMessage: an id is not text.
+            InvalidMessage: an id or identity is not text.
         """
         wanted = [inputs.text("message id", id_) for id_ in ids]
-        return await recall.recall(self.store, await self.catalog.get(name), wanted, self._trail, self._clock)
+        exact = [inputs.text("identity of a message", uid) for uid in uids]
+        topic = await self.catalog.get(name)
+        return await recall.recall(self.store, topic, wanted, self._trail, self._clock, uids=exact)
 
     async def lag(self, topics: Sequence[Topic]) -> list[Lag]:
         """Unfinished messages of each topic and priority."""

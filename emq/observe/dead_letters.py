@@ -47,7 +47,7 @@ class Letter(NamedTuple):
     """Attributes:
     topic, group, priority: the place to which the letter belongs; `priority` is a name, or "-" in a sorted topic.
     id, payload, attempts: those of the message.
-    uid: the message's identity, which differs from `id` if the publisher chose the id; for `Selection.ids`, too.
+    uid: the message's identity, which differs from `id` if the publisher chose the id; see `Selection.uids`.
     reason: the error of the last attempt.
     dead_ms: time of death, milliseconds since the epoch.
     history: its failed attempts, the last 16 at most.
@@ -71,19 +71,21 @@ class Selection(NamedTuple):
     Attributes:
         since_ms, until_ms: the time of death is in [since_ms, until_ms).
         reason: part of the reason, in upper or lower case.
-        ids: message ids or identities; empty for all. An id selects all letters that have it.
+        ids: message ids. An id selects all letters that have it.
+    uids: identities of messages (`Letter.uid`). Each selects one letter. Empty, as `ids`, for all letters.
     """
 
     since_ms: int = 0
     until_ms: int = 1 << 62
     reason: str = ""
     ids: frozenset[str] = frozenset()
+    uids: frozenset[str] = frozenset()
 
     def matches(self, letter: Letter) -> bool:
         return (
             self.since_ms <= letter.dead_ms < self.until_ms
             and self.reason.lower() in letter.reason.lower()
-            and (not self.ids or letter.id in self.ids or letter.uid in self.ids)
+            and (not (self.ids or self.uids) or letter.id in self.ids or letter.uid in self.uids)
         )
 
 
@@ -194,13 +196,14 @@ def check_rate(rate_per_s: float | None) -> None:
 
 
 def check_selection(selection: object) -> None:
-    """Raise `InvalidMessage` if this is not a `Selection`, or if its ids are one text, which holds parts of ids."""
+    """Raise `InvalidMessage` if this is not a `Selection`, or its ids or uids are one text instead of a set."""
     if not isinstance(selection, Selection):
         raise errors.InvalidMessage(
             f"selection {inputs.shown(selection)} must be an emq.Selection, such as emq.Selection(reason='timeout')"
         )
-    if isinstance(selection.ids, str):
-        raise errors.InvalidMessage(f"ids {inputs.shown(selection.ids)} must be a set of message ids")
+    for name, given in (("ids", selection.ids), ("uids", selection.uids)):
+        if isinstance(given, str):
+            raise errors.InvalidMessage(f"{name} {inputs.shown(given)} must be a set of message {name}")
 
 
 def _score(topic: Topic, priority: float | None, now: float) -> float:

@@ -173,18 +173,28 @@ async def find(
             heapq.heappush(ahead, (following.due_ms, following.id, index))
 
 
-async def get(store: LaneStore, topic: Topic, message_id: str) -> Planned | None:
-    """Return one waiting entry, or None. Searches all lanes of the topic, because an id does not tell its group."""
+async def get(store: LaneStore, topic: Topic, message_id: str, *, by_identity: bool = False) -> Planned | None:
+    """Return one waiting entry, or None. Searches all lanes of the topic, because an id does not tell its group.
+
+    Args:
+        by_identity: `message_id` is the entry's identity; else its id, of which several entries may wait.
+    """
     async for planned in find(store, [topic]):
-        if message_id in (planned.id, planned.uid):
+        if message_id == (planned.uid if by_identity else planned.id):
             return planned
     return None
 
 
 async def recall(
-    store: LaneStore, topic: Topic, ids: Collection[str], *, trail: TrailSink | None = None, clock: Clock | None = None
+    store: LaneStore,
+    topic: Topic,
+    ids: Collection[str],
+    uids: Collection[str] = (),
+    *,
+    trail: TrailSink | None = None,
+    clock: Clock | None = None,
 ) -> set[str]:
-    """Take back messages and schedules that wait for their time; returns the ids of those taken back.
+    """Take back messages and schedules that wait for their time; returns the ids and identities of those taken back.
 
     Each message is either taken back or delivered, never both. An id that is not returned was not waiting: the message
     has started, is buffered on its host to start at any moment, is over, or never existed. A schedule that is just
@@ -196,6 +206,7 @@ async def recall(
         store: the store of lanes.
         topic: the topic of the messages.
         ids: message or schedule ids.
+        uids: identities of messages.
         trail: records each recall.
         clock: gives the time of the record.
 
@@ -204,23 +215,24 @@ async def recall(
     """
     recalled: set[str] = set()
     sink, clock = trail or NullTrail(), clock or SystemClock()
-    async for chunk in named(store, topic, ids, EntryState.WAITING):
-        answers = await store.settle(
-            [LaneSettle(topic.group(each.group), each.uid, LaneVerdict.RECALL, for_good=True) for each in chunk]
-        )
-        for each, answer in zip(chunk, answers, strict=True):
-            if answer is True:
-                recalled.add(each.id)
-                sink.record(events.Recalled(clock.now_us(), topic.name, each.group, NO_PRIORITY, each.uid))
-        served(answers)
+    for asked, by_identity in ((uids, True), (ids, False)):
+        async for chunk in named(store, topic, asked, EntryState.WAITING, by_identity=by_identity):
+            answers = await store.settle(
+                [LaneSettle(topic.group(each.group), each.uid, LaneVerdict.RECALL, for_good=True) for each in chunk]
+            )
+            for each, answer in zip(chunk, answers, strict=True):
+                if answer is True:
+                    recalled.add(each.id)
+                    sink.record(events.Recalled(clock.now_us(), topic.name, each.group, NO_PRIORITY, each.uid))
+            served(answers)
     return recalled
 
 
 class Named(NamedTuple):
-    """An entry that an id names.
+    """An entry that an id or an identity names.
 
     Attributes:
-        id: as it was asked for.
+        id: the id or identity, as it was asked for.
         uid: the entry's identity.
     """
 
@@ -231,9 +243,12 @@ class Named(NamedTuple):
 
 
 async def named(
-    store: LaneStore, topic: Topic, ids: Collection[str], *states: EntryState
+    store: LaneStore, topic: Topic, ids: Collection[str], *states: EntryState, by_identity: bool = False
 ) -> AsyncIterator[list[Named]]:
     """Find the entries of a topic's lanes that ids name, in these states; yield some thousand at a time.
+
+    Args:
+        by_identity: `ids` are identities; each names one entry.
 
     Raises:
         StoreUnavailable: try again later.
@@ -246,7 +261,7 @@ async def named(
             Named(group, asked.id, entry.id, entry.state)
             for (group, asked), entries in zip(chunk, found, strict=True)
             for entry in entries
-            if entry.state in states
+            if entry.state in states and asked.id == (entry.id if by_identity else message.label(entry.id))
         ]
         for (group, asked), entries in zip(chunk, found, strict=True):
             if len(entries) >= MOST_FOUND:

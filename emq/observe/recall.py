@@ -18,18 +18,24 @@ PAGE = 1_000
 
 
 async def recall(
-    store: Store, topic: Topic, ids: Collection[str], trail: TrailSink | None = None, clock: Clock | None = None
+    store: Store,
+    topic: Topic,
+    ids: Collection[str],
+    trail: TrailSink | None = None,
+    clock: Clock | None = None,
+    *,
+    uids: Collection[str] = (),
 ) -> set[str]:
-    """Take back waiting messages; returns the ids of those that were still there.
+    """Take back waiting messages; returns the ids and identities of those that were still there.
 
     Messages that a host has claimed already are not taken back: they have started, or are about to. Neither are
     messages in the queues of a log topic. Atomic for each message. For a sorted topic, the function searches the slot
     that an id names, so the time grows with the number of messages in the slot.
     """
     clock = clock or SystemClock()
-    taken = await planned.recall(store.lanes, topic, ids, trail=trail, clock=clock)
-    if topic.is_sorted:
-        taken |= await _from_slots(store, topic, set(ids) - taken, trail or NullTrail(), clock)
+    taken = await planned.recall(store.lanes, topic, ids, uids, trail=trail, clock=clock)
+    if topic.is_sorted:  # the id of a member is its identity
+        taken |= await _from_slots(store, topic, {*ids, *uids} - taken, trail or NullTrail(), clock)
     return taken
 
 

@@ -69,9 +69,9 @@ def origin(message_id: str) -> str:
     return message_id.partition(COPY)[0] if is_copy(message_id) else message_id
 
 
-def is_named(uid: str, asked: str) -> bool:
-    """Return whether an id names a message: as its identity, as the id that its publisher chose, or as its origin."""
-    return asked in (uid, label(uid), origin(uid))
+def is_named(uid: str, asked: str, *, by_identity: bool = False) -> bool:
+    """Return whether an id, or an identity, names a message or what it is a copy of."""
+    return asked == (uid if by_identity else label(uid)) or (is_copy(uid) and asked == origin(uid))
 
 
 class Record(msgspec.Struct, frozen=True):

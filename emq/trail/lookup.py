@@ -25,10 +25,19 @@ Progress = Callable[[int, int], None]
 """Takes the number of segments read, and the number of all segments."""
 
 
-def of_message(directory: Path, message_id: str, on_progress: Progress = lambda _done, _all: None) -> list[Event]:
+def of_message(
+    directory: Path,
+    message_id: str,
+    on_progress: Progress = lambda _done, _all: None,
+    *,
+    by_identity: bool = False,
+) -> list[Event]:
     """Return all events of an id, of all messages that have it, and of its copies in a lane, in order of time.
 
     A publish counts from its beginning.
+
+    Args:
+        by_identity: `message_id` is the identity of one message.
 
     The same id may occur in several topics if they are sorted.
 
@@ -44,7 +53,7 @@ def of_message(directory: Path, message_id: str, on_progress: Progress = lambda 
         ),
         on_progress,
     )
-    named = [e for e in found if events.is_named(e.id or "", message_id)]
+    named = [e for e in found if events.is_named(e.id or "", message_id, by_identity=by_identity)]
     return sorted(named, key=lambda e: (e.published_us or e.time_us) if e.event == events.PUBLISHED else e.time_us)
 
 

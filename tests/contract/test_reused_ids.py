@@ -17,9 +17,9 @@ from emq.host.host import Host
 from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
 from emq.message import Message, label
-from emq.observe import dead_letters, planned
+from emq.observe import dead_letters, planned, recall
 from emq.observe.admin import Admin
-from emq.observe.dead_letters import Selection
+from emq.observe.dead_letters import EVERY, Letter, Selection
 from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.storage.answers import served
@@ -44,19 +44,24 @@ class Shop:
         self.producer = producer
         self.runs: dict[bytes, list[int]] = {}
         self.does: dict[bytes, Callable[[Message], Awaitable[object]]] = {}
+        self.ids = {ID}
 
     async def handle(self, m: Message) -> None:
-        assert m.id == ID
+        assert m.id in self.ids
         self.runs.setdefault(m.payload, []).append(m.attempt)
         if m.payload in self.does:
             await self.does[m.payload](m)
 
-    async def publish(self, payload: bytes, **more: Any) -> None:
-        assert await self.producer.publish(self.topic.name, payload, message_id=ID, **more) == ID
+    async def publish(self, payload: bytes, id_: str = ID, **more: Any) -> None:
+        self.ids.add(id_)
+        assert await self.producer.publish(self.topic.name, payload, message_id=id_, **more) == id_
+
+    async def found(self, selection: Selection = EVERY) -> list[Letter]:
+        return [letter async for letter in dead_letters.find(self.store, self.topic, selection)]
 
     async def letters(self) -> list[bytes]:
-        found = [letter async for letter in dead_letters.find(self.store, self.topic)]
-        assert {letter.id for letter in found} <= {ID}
+        found = await self.found()
+        assert {letter.id for letter in found} <= self.ids
         return [letter.payload for letter in found]
 
     async def waiting(self) -> list[bytes]:
@@ -191,6 +196,42 @@ async def test_an_id_replays_purges_and_recalls_all_messages_that_have_it(shop: 
     assert (await shop.waiting(), await shop.letters()) == ([], [b"c"])
     assert await dead_letters.purge(shop.store, shop.topic, Selection(ids=frozenset({ID}))) == 1
     assert await shop.letters() == []
+
+
+async def test_an_id_and_an_identity_that_look_alike_name_different_messages(shop: Shop) -> None:
+    """A publisher chose the identity of another message as the id of its own."""
+
+    async def fails(m: Message) -> None:
+        raise errors.Reject("no")
+
+    shop.does = {b"first": fails, b"second": fails}
+    await shop.publish(b"first")
+    while not (found := await shop.found()):
+        await asyncio.sleep(0.01)
+    [first] = found
+    await shop.publish(b"second", first.uid)
+    while len(found := await shop.found()) < 2:
+        await asyncio.sleep(0.01)
+    [second] = [letter for letter in found if letter.payload == b"second"]
+    for selection, letter in (
+        (Selection(ids=frozenset({first.uid})), second),
+        (Selection(uids=frozenset({first.uid})), first),
+        (Selection(ids=frozenset({ID})), first),
+        (Selection(uids=frozenset({second.uid})), second),
+    ):
+        assert await shop.found(selection) == [letter]
+    for payload in (b"third", b"fourth"):
+        await shop.publish(payload, delay_ms=LONG_S * 1000)
+    third, fourth = [each async for each in planned.find(shop.store.lanes, [shop.topic])]
+    await shop.publish(b"fifth", third.uid, delay_ms=LONG_S * 1000)
+    assert await planned.get(shop.store.lanes, shop.topic, third.uid, by_identity=True) == third
+    alike = await planned.get(shop.store.lanes, shop.topic, third.uid)
+    assert alike is not None
+    assert alike.payload == b"fifth"
+    assert await recall.recall(shop.store, shop.topic, (), uids=[third.uid]) == {third.uid}
+    assert sorted(await shop.waiting()) == sorted([fourth.payload, b"fifth"])
+    assert await recall.recall(shop.store, shop.topic, [third.uid]) == {third.uid}
+    assert await shop.waiting() == [fourth.payload]
 
 
 async def test_a_lane_finds_entries_by_identity_and_by_label_in_every_state(store: Store, target: Target) -> None:

@@ -436,6 +436,29 @@ def test_dead_letters_are_chosen_by_time_reason_and_id(emq: Shell) -> None:
     assert emq.json("lag t")[0]["delayed"] == 1
 
 
+def test_an_identity_names_one_message_though_another_has_it_as_its_id(emq: Shell) -> None:
+    emq("topic create t --qps 2")
+    one, alike = "a#0123456789abc", "a#0123456789abc#0123456789abd"
+
+    async def plan(made: App) -> None:
+        await made.store.lanes.add([LaneAdd("t/0", uid, uid.encode(), 1 << 42) for uid in (one, alike)])
+
+    opened(plan)
+    assert [emq.json(f"schedule show t {how}")["uid"] for how in (one, f"--identity {one}")] == [alike, one]
+    assert emq.json(f"trace --identity {one} --topic t")["place"]["id"] == one
+    assert emq.json(f"trace {one} --topic t")["place"]["id"] == alike
+    assert emq.json(f"schedule recall t --identity {one}")["recalled"] == [one]
+    assert [each["uid"] for each in emq.json("schedule list t")] == [alike]
+    one, alike = one.replace("a", "b", 1), alike.replace("a", "b", 1)
+    bury("t", one, alike)
+    assert [emq.json(f"dead show t {how}")["uid"] for how in (one, f"--identity {one}")] == [alike, one]
+    assert emq.json(f"dead replay t --identity {alike}") == {"replayed": 1}
+    assert emq.json(f"dead purge t --identity {one} --yes") == {"purged": 1}
+    for command in ("dead show t", "schedule show t", "trace --topic t", "schedule recall t"):
+        assert "--identity" in emq.refused(command)
+    assert "either the ID" in emq.refused(f"trace x --identity {one}")
+
+
 def test_a_reset_is_a_preview_until_it_is_agreed_to(emq: Shell) -> None:
     emq("topic create t --qps 2")
     emq("publish t a b c")

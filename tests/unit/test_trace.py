@@ -175,7 +175,7 @@ def test_what_is_claimed_dead_or_nowhere_is_told_apart() -> None:
     assert names(known(dataclasses.replace(LANE, state=facts.State.CLAIMED))) == ["claimed"]
     dead = dataclasses.replace(LANE, state=facts.State.DEAD, error="HTTP 410", since_ms=NOW_MS)
     assert names(known(dead)) == ["dead"]
-    assert "(HTTP 410); put it back with: emq dead replay shop --id m1" in text(known(dead))
+    assert "(HTTP 410); put it back with: emq dead replay shop --identity m1" in text(known(dead))
     assert names(known(None)) == names(known(dataclasses.replace(QUEUED, state=facts.State.FINISHED))) == []
 
 

@@ -85,6 +85,8 @@ async def look_up(
     topic_name: str | None,
     hosts: Sequence[HostStatistics],
     on_progress: Progress = lambda _what, _done, _all: None,
+    *,
+    by_identity: bool = False,
 ) -> Trace:
     """Return a message's life and, if it goes on, its place and the reasons why it waits. Changes nothing.
 
@@ -94,6 +96,7 @@ async def look_up(
         topic_name: the message's topic; needed if there is no trail, or if several topics have the id.
         hosts: snapshots of the live hosts.
         on_progress: takes the progress of a long search.
+        by_identity: `message_id` is the identity of one message.
 
     Raises:
         UnknownTopic: there is no such topic; correct the name.
@@ -107,7 +110,7 @@ async def look_up(
             f"there is no trail to look {message_id!r} up in (the setting trail is empty); "
             "add --topic to ask the store alone"
         )
-    found = await _in_trail(directory, message_id, on_progress) if directory else []
+    found = await _in_trail(directory, message_id, on_progress, by_identity) if directory else []
     name = _topic_of(message_id, found, topic_name, directory)
     found = [e for e in found if e.topic == name]
     uid, found, others = _one_of(message_id, found)
@@ -117,7 +120,8 @@ async def look_up(
         lines = timeline.lines(found, [], topic)
         return Trace(uid, name, topic, timeline.state(found), lines, found, notes=(*notes, *others))
     of_group = await _of_group(directory, found, on_progress) if found else []
-    trace = await _unfinished(sources, topic, uid, found, of_group, hosts, on_progress)
+    by_identity = by_identity or bool(others)
+    trace = await _unfinished(sources, topic, uid, found, of_group, hosts, on_progress, by_identity)
     return dataclasses.replace(trace, notes=(*trace.notes, *others))
 
 
@@ -137,7 +141,7 @@ def _one_of(message_id: str, found: list[Event]) -> tuple[str, list[Event], Sequ
     uid = (going_on or letters or [*lives])[-1]
     others = [each for each in lives if each != uid]
     more = f" and {plurals.others(len(others) - 3)}" if len(others) > 3 else ""
-    note = f"{plurals.count(len(lives), 'message')} have the id {message_id!r}; trace another by its identity: "
+    note = f"{plurals.count(len(lives), 'message')} have the id {message_id!r}; trace another with --identity: "
     return uid, lives[uid], (note + ", ".join(others[-3:]) + more,)
 
 
@@ -149,13 +153,16 @@ async def _unfinished(
     of_group: Sequence[Event],
     hosts: Sequence[HostStatistics],
     on_progress: Progress,
+    by_identity: bool,
 ) -> Trace:
     state, now_ms = timeline.state(found, of_group), sources.clock.now_us() // 1000
     lines, notes = timeline.lines(found, of_group, topic), []
     if state in ENDED:
         return Trace(message_id, topic.name, topic, state, lines, found)
     finder = Finder(
-        sources.store, sources.checkpoints, topic, message_id, now_ms, lambda done, n: on_progress("the store", done, n)
+        *(sources.store, sources.checkpoints, topic, message_id, now_ms),
+        lambda done, n: on_progress("the store", done, n),
+        by_identity=by_identity,
     )
     place, whole = await _place(finder, topic, found)
     if not whole:
@@ -201,9 +208,13 @@ def _state(place: Place | None, facts: Facts, told: str) -> str:
 # --------------------------------------------------------------------------------------------------------------- trail
 
 
-async def _in_trail(directory: str, message_id: str, on_progress: Progress) -> list[Event]:
+async def _in_trail(directory: str, message_id: str, on_progress: Progress, by_identity: bool) -> list[Event]:
     found = await asyncio.to_thread(
-        _lookup().of_message, Path(directory), message_id, lambda done, n: on_progress("the trail", done, n)
+        _lookup().of_message,
+        Path(directory),
+        message_id,
+        lambda done, n: on_progress("the trail", done, n),
+        by_identity=by_identity,
     )
     return cast(list[Event], found)
 

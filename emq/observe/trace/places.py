@@ -42,6 +42,7 @@ class Finder:
 
     Args:
         message_id: as it was published; its copies in lanes are found, too.
+        by_identity: `message_id` is the identity of one message.
         now_ms: decides what is due.
     """
 
@@ -53,11 +54,14 @@ class Finder:
         message_id: str,
         now_ms: int,
         on_progress: Progress = lambda _done, _all: None,
+        *,
+        by_identity: bool = False,
     ) -> None:
         self._store = store
         self._checkpoints = checkpoints
         self._topic = topic
         self._id = message_id
+        self._by_identity = by_identity
         self._now_ms = now_ms
         self._on_progress = on_progress
 
@@ -113,7 +117,7 @@ class Finder:
             part = offsets[start - offsets.start :][:AT_ONCE]
             bodies = await asyncio.gather(*(log.get(queue, offset) for offset in part))
             for offset, body in zip(part, bodies, strict=True):
-                if body is not None and (m := _decoded(body)) is not None and self._id in (m.id, m.uid):
+                if body is not None and (m := _decoded(body)) is not None and self._is(m.uid):
                     return offset
         return None
 
@@ -184,7 +188,7 @@ class Finder:
         return None
 
     def _is(self, entry_id: str) -> bool:
-        return events.is_named(entry_id, self._id)
+        return events.is_named(entry_id, self._id, by_identity=self._by_identity)
 
     # ------------------------------------------------------------------------------------------------------------ slots
 

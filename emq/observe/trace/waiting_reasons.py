@@ -83,7 +83,7 @@ _NOT_YET = frozenset((Name.NOT_DUE, Name.RETRY, Name.BREAKER, Name.PAUSED, Name.
 def _dead(facts: Facts, place: Place) -> Reason:
     since = f" since {moment(place.since_ms)}" if place.since_ms is not None else ""
     because = f" ({place.error})" if place.error else ""
-    back = f"emq dead replay {facts.topic.name} --id {place.id}"
+    back = f"emq dead replay {facts.topic.name} --identity {place.id}"
     return Reason(Name.DEAD, f"it is a dead letter{since}{because}; put it back with: {back}")
 
 
