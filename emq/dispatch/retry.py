@@ -136,19 +136,19 @@ def pause_s(failure: errors.GiveBack) -> float:
 def of_batch(failure: BaseException, batch: Sequence[Message]) -> Mapping[str, BaseException]:
     """Return the errors of a batch's failed messages, by identity; the other messages succeeded.
 
-    An id that several messages of the batch have names all of them. If a `PartialFailure` names an id that is not in
-    the batch, nobody knows which message the handler meant. So all messages that it does not name have failed too.
+    A name is an id or an identity. It names all messages of the batch that have it: a message that failed must not
+    count as one that succeeded, though another one has its identity as an id. If a `PartialFailure` names an id that is
+    not in the batch, nobody knows which message the handler meant. So all messages that it does not name have failed
+    too.
     """
     failure = sole(failure)
     told = of_names(failure) if isinstance(failure, errors.PartialFailure) else None
     if told is None:
         return {m.uid: failure for m in batch}
     try:
-        labels = {m.id for m in batch}
-        by_uid = {m.uid for m in batch} - labels
-        named = [(m.uid, name) for m in batch for name in (m.id, m.uid) if name == m.id or name in by_uid]
+        named = [(m.uid, name) for m in batch for name in (m.id, m.uid)]
         failures = {uid: told[name] for uid, name in named if name in told}
-        known = labels | by_uid
+        known = {name for _, name in named}
         if strange := [name for name in told if name not in known]:
             unclear = RuntimeError(f"PartialFailure names {_shown(strange[0])}, which is not the id of a message here")
             failures = {m.uid: failures.get(m.uid, unclear) for m in batch}

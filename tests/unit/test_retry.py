@@ -8,7 +8,8 @@ import random
 import pytest
 
 from emq import errors
-from emq.dispatch.retry import LONGEST_S, MAX_REASON, decide, describe
+from emq.dispatch.retry import LONGEST_S, MAX_REASON, decide, describe, of_batch
+from emq.message import Message
 from emq.topics.model import DEFAULT_BACKOFF_S, TopicOptions
 
 NOW = 1_700_000_000.0
@@ -110,3 +111,11 @@ def test_a_wait_that_is_asked_for_at_least_never_shortens_the_schedule() -> None
     options = TopicOptions(backoff_s=(5.0,), jitter=0.0)
     for asked_s, waited_s in ((0, 5), (1, 5), (7, 7)):
         assert wait_s(options, 1, errors.Retry("later", after_s=asked_s, at_least=True)) == pytest.approx(waited_s)
+
+
+def test_a_message_whose_identity_another_one_has_as_its_id_does_not_succeed_in_its_place() -> None:
+    batch = [Message("a#0123456789abc", b""), Message("a#0123456789abc#0123456789abd", b""), Message("b", b"")]
+    unfit = errors.Reject("its payload does not fit")
+    failures = of_batch(errors.PartialFailure({batch[0].uid: unfit}), batch)
+    assert failures == {batch[0].uid: unfit, batch[1].uid: unfit}
+    assert of_batch(errors.PartialFailure({"a": unfit}), batch) == {batch[0].uid: unfit}
