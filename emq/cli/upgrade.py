@@ -23,6 +23,7 @@ async def upgrade(
 
     Example: emq upgrade --level 2
     """
+    from emq import errors
     from emq.allocation import cluster_view
     from emq.cli import cluster
     from emq.database import Database, levels
@@ -33,6 +34,8 @@ async def upgrade(
     async def hosts() -> dict[str, int]:
         if not cluster.meet(session.settings):
             known = await cluster.known(session)
+            if known.trouble:
+                raise errors.DatabaseUnavailable(known.trouble)
             return {seen.host.host: seen.host.level for seen in known.hosts if seen.live}
         async with cluster.tree_of(session) as tree:
             view = await cluster_view.read(tree, environment)
@@ -46,17 +49,22 @@ async def upgrade(
             text = f"the {environment} environment is at feature level {now}" + (f", before {before}" * (now > before))
             session.say(text, {"environment": environment, "level": now, "before": before})
             return
-        now = await database.run(lambda c: levels.current(c, environment))
+        now, soon = await database.run(lambda c: (levels.current(c, environment), levels.announced(c, environment)))
         found = await hosts()
     finally:
         await database.close()
     most = upgrading.highest(found)
     session.show(
-        {"environment": environment, "level": now, "highest": most, "hosts": found},
+        {"environment": environment, "level": now, "announced": soon, "highest": most, "hosts": found},
         lambda: "\n".join(
             [
                 f"the {environment} environment is at feature level {now}"
                 + (f"; all can read level {most}: emq upgrade --level {most}" if most > now else ""),
+                *(
+                    f"a raise to level {soon} is announced and has not taken effect; until it is, older hosts cannot "
+                    f"join. Finish it: emq upgrade --level {soon}. Or take it back: emq upgrade --level {now}"
+                    for _ in range(soon > now)
+                ),
                 *(f"{output.plain(host)}: reads up to level {found[host]}" for host in sorted(found)),
             ]
         ),

@@ -4,7 +4,8 @@ Each environment has a level in its database. Processes write only forms of that
 own level, the highest that it can read, and joins only if the environment's is not above that. `emq upgrade --level`
 raises the environment's level once every host can read the new one; from then on, older hosts refuse to join. The
 raise has two steps, so that no host joins unseen: a level is *announced*, which keeps older hosts from joining, while
-nobody writes newer forms yet. It takes effect after one more look at the hosts.
+nobody writes newer forms yet. It takes effect after one more look at the hosts. An older host that nobody saw, because
+it was paused, finds the new level at its next look at the catalog, and ends.
 
 A change of a form that several processes read (rows of the catalog, records of the coordination tree, stored messages)
 raises `LEVEL` by one, and is written only where the environment has that level: an option of topics by a line in
@@ -25,7 +26,9 @@ LEVEL = 1
 SINCE: dict[str, int] = {}
 """Fields and options of topics -> the level that brought them. Those that are not here are as old as level 1."""
 
-_KEY = "feature_level"
+KEY = "feature_level"
+"""The key of the level in `emq_meta`."""
+
 _ANNOUNCED = "feature_level_announced"
 
 
@@ -44,7 +47,11 @@ def check(connection: sa.Connection, environment: str) -> int:
     Raises:
         HostConflict: this version cannot read all that is written there.
     """
-    level = read_value(connection, environment, _KEY)
+    return admit(environment, read_value(connection, environment, KEY))
+
+
+def admit(environment: str, level: int) -> int:
+    """Return the level of an environment. Raises as `check`."""
     if level > LEVEL:
         raise errors.HostConflict(
             f"the {environment} environment is at feature level {level}, and this version of EMQ reads up to level "
@@ -60,12 +67,17 @@ def join(connection: sa.Connection, environment: str) -> int:
         HostConflict: this version cannot read all that is written there, or all that is about to be.
     """
     level = current(connection, environment)
-    if (announced := read_value(connection, environment, _ANNOUNCED)) > LEVEL:
+    if (soon := announced(connection, environment)) > LEVEL:
         raise errors.HostConflict(
-            f"the {environment} environment is about to be at feature level {announced}, and this version of EMQ reads "
-            f"up to level {LEVEL}: upgrade this process"
+            f"the {environment} environment is about to be at feature level {soon}, and this version of EMQ reads up "
+            f"to level {LEVEL}: upgrade this process, or take the raise back: emq upgrade --level {level}"
         )
     return level
+
+
+def announced(connection: sa.Connection, environment: str) -> int:
+    """Return the level of a raise that has not taken effect yet; 0 without one."""
+    return read_value(connection, environment, _ANNOUNCED)
 
 
 def announce(connection: sa.Connection, environment: str, level: int) -> int:
@@ -77,25 +89,30 @@ def announce(connection: sa.Connection, environment: str, level: int) -> int:
 
 def retract(connection: sa.Connection, environment: str, level: int) -> None:
     """Take an announcement back, unless another one has come meanwhile."""
-    if read_value(connection, environment, _ANNOUNCED) == level:
+    if announced(connection, environment) == level:
         _set(connection, environment, _ANNOUNCED, 0)
 
 
-def take_effect(connection: sa.Connection, environment: str, level: int) -> bool:
-    """Raise the environment's level to the announced one; return False if it is not announced any more."""
-    if read_value(connection, environment, _ANNOUNCED) != level:
-        return current(connection, environment) >= level
-    _set(connection, environment, _KEY, level)
-    _set(connection, environment, _ANNOUNCED, 0)
-    return True
+def take_effect(connection: sa.Connection, environment: str, level: int) -> None:
+    """Raise the environment's level to the announced one; do nothing if somebody else has done so.
+
+    Raises:
+        WrongState: the level is not announced any more; the text says why.
+    """
+    if (soon := announced(connection, environment)) == level:
+        _set(connection, environment, KEY, level)
+        _set(connection, environment, _ANNOUNCED, 0)
+    elif current(connection, environment) < level:
+        other = f"raises it to level {soon}" if soon else f"has taken the raise to feature level {level} back"
+        raise errors.WrongState(f"somebody else {other}; see: emq upgrade")
 
 
 def _begun(connection: sa.Connection, environment: str) -> int:
     topics = tables.topics
     row = sa.select(topics.c.name).where(topics.c.environment == environment).limit(1)
     level = LEVEL if connection.execute(row).first() is None else 1
-    _draw(connection, environment, _KEY, level)
-    return read_value(connection, environment, _KEY)
+    _draw(connection, environment, KEY, level)
+    return read_value(connection, environment, KEY)
 
 
 def _draw(connection: sa.Connection, environment: str, key: str, value: int) -> None:

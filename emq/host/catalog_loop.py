@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+import sqlalchemy as sa
+
 from emq import errors
 from emq.allocation.membership import Membership
 from emq.database import levels
-from emq.database.database import QUICK_S
+from emq.database.database import QUICK_S, read_values
 from emq.groups.owned import OwnedGroup
 from emq.host.group_quotas import GroupQuotas
 from emq.host.options import CATALOG_POLL_S
@@ -17,6 +19,7 @@ from emq.host.orphan_watch import OrphanWatch
 from emq.host.ownership import Ownership
 from emq.host.surroundings import Storage
 from emq.loops import pace
+from emq.topics import catalog_rows
 
 log = logging.getLogger(__name__)
 
@@ -73,18 +76,23 @@ class CatalogLoop:
             await pace.rest(self._poll_s)
 
     async def look(self) -> None:
-        """Read the catalog if it has changed."""
-        if self.version == 0 or await self._catalog.version() != self.version:
+        """Read the catalog if it has changed.
+
+        Raises:
+            HostConflict: the environment's level was raised while this host was not seen, and this version cannot read
+                all that is written there now: upgrade it.
+        """
+        now = await self._database.run(self._version, read_only=True, deadline_s=QUICK_S)
+        if self.version == 0 or now != self.version:
             await self._refresh()
 
     async def look_for(self, version: int) -> None:
         """Read the catalog unless the host already knows this version or a newer one."""
         if version > self.version:
-            await self._refresh()
+            await self.look()
 
     async def _refresh(self) -> None:
         async with self._refreshing:
-            await self._database.run(lambda c: levels.check(c, self._environment), read_only=True, deadline_s=QUICK_S)
             changes = await self._catalog.changes_since(self.version)
             if changes.all:
                 log.warning("the database has lost changes of the catalog; going by version %d", changes.version)
@@ -107,6 +115,11 @@ class CatalogLoop:
             if created:
                 for tell in self._when_created:
                     tell(former)
+
+    def _version(self, connection: sa.Connection) -> int:
+        level, version = read_values(connection, self._environment, levels.KEY, catalog_rows.VERSION)
+        levels.admit(self._environment, level)
+        return version
 
     async def _offer(self, version: int) -> None:
         """Tell the membership which groups exist and their quotas."""

@@ -8,7 +8,7 @@ from emq.offsets.checkpointer import CHECKPOINT_S, MAX_UNSAVED_S
 from emq.quota.topic_counter import WINDOW_BEGINS_MS
 
 CATALOG_POLL_S = 0.5
-"""Seconds between looks at the catalog's version. Each look is one small query, whatever the number of topics."""
+"""Seconds between looks at the catalog's version. Each look is one small transaction, whatever the number of topics."""
 
 DRAIN_S = 10.0
 """Seconds that a release waits for messages in flight; the next owner delivers the unsettled ones again."""

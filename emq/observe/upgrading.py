@@ -26,20 +26,32 @@ async def upgrade(database: Database, environment: str, level: int, hosts_now: C
         InvalidSettings: this version does not know the level.
         WrongState: a host cannot read that level; the text names such hosts. Or somebody else took this raise back, for
             such a host. Nothing was changed.
+        DatabaseUnavailable: the raise may stay announced, which keeps older hosts from joining; try again, or take it
+            back by a raise to the present level.
     """
     if not 1 <= level <= levels.LEVEL:
         raise errors.InvalidSettings(f"this version of EMQ knows the feature levels 1 to {levels.LEVEL}, not {level}")
     _check(await hosts_now(), level)
-    before = await database.run(lambda c: levels.announce(c, environment, level))
-    if before < level:
-        try:
+    try:
+        before = await database.run(lambda c: levels.announce(c, environment, level))
+        if before < level:
             _check(await hosts_now(), level)  # an older host may have joined before the announcement
-        except errors.WrongState:
-            await database.run(lambda c: levels.retract(c, environment, level))
-            raise
-        if not await database.run(lambda c: levels.take_effect(c, environment, level)):
-            raise errors.WrongState(f"somebody else has taken the raise to feature level {level} back; try again")
+            await database.run(lambda c: levels.take_effect(c, environment, level))
+    except BaseException as exc:
+        await _take_back(database, environment, level, exc)
+        raise
     return before
+
+
+async def _take_back(database: Database, environment: str, level: int, why: BaseException) -> None:
+    """Let older hosts join again after a raise that has failed."""
+    try:
+        await database.run(lambda c: levels.retract(c, environment, level))
+    except errors.DatabaseUnavailable:
+        raise errors.DatabaseUnavailable(
+            f"{why}; the raise to feature level {level} may stay announced, which keeps older hosts from joining; see: "
+            "emq upgrade"
+        ) from why
 
 
 def _check(hosts: Levels, level: int) -> None:

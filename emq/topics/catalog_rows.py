@@ -37,6 +37,10 @@ DAMAGED = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """The errors of reading a row that holds no valid topic."""
 
 
+VERSION = "catalog_version"
+"""The key of the catalog's version in `emq_meta`."""
+
+
 class Changes(NamedTuple):
     """The changes of the catalog since a version. Apply `deleted` first, then `changed`.
 
@@ -75,11 +79,11 @@ class TopicRows:
 
     def version(self) -> int:
         """Return the catalog's version; 0 if no topic was ever created."""
-        return database.read_value(self.connection, self._environment, "catalog_version")
+        return database.read_value(self.connection, self._environment, VERSION)
 
     def next_version(self, least: int) -> int:
         """Take the next version, at least this; its row stays locked until the transaction ends."""
-        return database.next_value(self.connection, self._environment, "catalog_version", least)
+        return database.next_value(self.connection, self._environment, VERSION, least)
 
     def bodies(self, names: Iterable[str]) -> dict[str, str]:
         """Return the rows' texts by name, of those among the names that exist."""

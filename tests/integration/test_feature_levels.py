@@ -15,13 +15,15 @@ from typer.testing import CliRunner
 import emq
 import emq_servers as servers
 from emq import errors
+from emq.cli import cluster as cluster_views
 from emq.cli.commands import app as cli
 from emq.database import levels, tables
 from emq.observe import upgrading
 from emq.topics import catalog_rows
 from support import level_host_process
+from support.emq_shell import opened, shell
 from support.meeting import until
-from support.rig import rig
+from support.rig import Seen, rig
 from support.virtual import virtual
 
 PROCESS = Path(level_host_process.__file__)
@@ -180,6 +182,120 @@ async def test_of_two_raises_at_once_one_that_is_taken_back_fails_the_other() ->
             with pytest.raises(errors.WrongState, match="somebody else has taken the raise to feature level 2 back"):
                 await upgrading.upgrade(r.db, "online", 2, hosts)
             assert await r.db.run(lambda c: levels.current(c, "online")) == 1
+
+
+async def test_of_two_raises_at_once_the_later_one_counts_and_the_other_says_so() -> None:
+    async with rig() as r:
+        await r.topic("orders", 10)
+        looks = 0
+
+        async def hosts() -> upgrading.Levels:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                await r.db.run(lambda c: levels.announce(c, "online", 3))
+            return {"new": 3}
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(levels, "LEVEL", 3)
+            with pytest.raises(errors.WrongState, match="somebody else raises it to level 3; see: emq upgrade"):
+                await upgrading.upgrade(r.db, "online", 2, hosts)
+            assert await r.db.run(lambda c: (levels.current(c, "online"), levels.announced(c, "online"))) == (1, 3)
+
+
+@pytest.mark.parametrize("failure", [errors.ClusterUnavailable("no server"), asyncio.CancelledError(), OSError("odd")])
+async def test_a_raise_that_fails_half_way_keeps_no_older_host_from_joining(failure: BaseException) -> None:
+    async with rig() as r:
+        await r.topic("orders", 10)
+        looks = 0
+
+        async def hosts() -> upgrading.Levels:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                raise failure
+            return {"new": 2}
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(levels, "LEVEL", 2)
+            with pytest.raises(type(failure)):
+                await upgrading.upgrade(r.db, "online", 2, hosts)
+        assert looks == 2
+        assert await r.db.run(lambda c: levels.join(c, "online")) == 1
+
+
+async def test_a_raise_that_loses_its_database_says_that_it_may_stay_announced() -> None:
+    async with rig() as r:
+        await r.topic("orders", 10)
+        looks = 0
+
+        async def hosts() -> upgrading.Levels:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                await r.db.close()
+            return {"new": 2}
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(levels, "LEVEL", 2)
+            with pytest.raises(
+                errors.DatabaseUnavailable, match=r"raise to feature level 2 may stay announced, .* see: emq upgrade"
+            ):
+                await upgrading.upgrade(r.db, "online", 2, hosts)
+
+
+def test_the_command_shows_a_raise_that_was_interrupted_and_how_to_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emq_shell = shell(tmp_path, monkeypatch)
+    emq_shell("topic create orders --qps 10")
+    monkeypatch.setattr(levels, "LEVEL", 2)
+
+    async def announce(app: emq.App) -> None:
+        await app.database.run(lambda c: levels.announce(c, "online", 2))
+
+    opened(announce)
+    assert emq_shell.json("upgrade")["announced"] == 2
+    said = " ".join(emq_shell("upgrade").split())
+    assert "a raise to level 2 is announced" in said
+    assert "Finish it: emq upgrade --level 2. Or take it back: emq upgrade --level 1" in said
+    emq_shell("upgrade --level 1")
+    assert emq_shell.json("upgrade")["announced"] == 0
+
+
+def test_without_an_answer_about_the_hosts_nothing_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emq_shell = shell(tmp_path, monkeypatch)
+    emq_shell("topic create orders --qps 10")
+    monkeypatch.setattr(levels, "LEVEL", 2)
+
+    async def known(session: object) -> cluster_views.DatabaseView:
+        return cluster_views.DatabaseView([], {}, 0, [], "quotas and rates are not known: the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster_views, "known", known)
+        assert "the database is away" in emq_shell.refused("upgrade --level 2", code=4)
+    assert (emq_shell.json("upgrade")["level"], emq_shell.json("upgrade")["announced"]) == (1, 0)
+
+
+@virtual
+async def test_a_host_that_a_raise_did_not_see_ends_though_the_catalog_does_not_change() -> None:
+    """It was paused, say, until its session had ended."""
+    async with rig() as r:
+        await r.topic("orders", 10)
+        host = r.host(Seen())
+        task = asyncio.create_task(host.run())
+        await host.running.wait()
+
+        def raised(connection: sa.Connection) -> None:
+            levels.announce(connection, "online", 2)
+            levels.take_effect(connection, "online", 2)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(levels, "LEVEL", 2)
+            await r.db.run(raised)
+        with pytest.raises(errors.HostConflict, match=r"is at feature level 2, and this version .* up to level 1"):
+            async with asyncio.timeout(3):
+                await task
 
 
 @virtual
