@@ -131,10 +131,14 @@ def troubles(view: View, found: Iterable[HostRow], known: DatabaseView) -> list[
     """Return a line for each trouble that an operator should know of."""
     lines = [known.trouble] if known.trouble else []
     for seen in known.hosts:
-        if seen.live and seen.host.clock is not None and seen.host.clock.trouble:
-            lines.append(f"{seen.host.host}: {seen.host.clock.trouble}")
-        if seen.live and seen.host.trouble:
-            lines.append(f"{seen.host.host}: {seen.host.trouble}")
+        host = seen.host.host
+        if seen.live:
+            lines += [f"{host}: {text}" for text in seen.host.troubles]
+        elif host in view.members and not view.members[host].trouble:
+            lines.append(
+                f"{host}: silent for {durations.brief(seen.age_s)}: it is paused, has ended, or does not reach its "
+                "database"
+            )
     if view.groups and not view.members:
         lines.append(f"no host is there: nobody consumes the {output.count(len(view.groups), 'group')}")
     elif view.members and not view.leader:

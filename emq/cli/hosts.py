@@ -76,7 +76,7 @@ async def _alone(session: Session, *, watch: bool, interval_s: float, count: int
 
 def _troubles(known: DatabaseView) -> list[str]:
     lines = [known.trouble] if known.trouble else []
-    return lines + [f"{s.host.host}: {s.host.trouble}" for s in known.hosts if s.live and s.host.trouble]
+    return lines + [f"{s.host.host}: {text}" for s in known.hosts if s.live for text in s.host.troubles]
 
 
 def _data(seen: AgedSnapshot) -> dict[str, object]:

@@ -197,7 +197,7 @@ def _host_line(seen: AgedSnapshot) -> str:
     host = seen.host
     if not seen.live:
         return f"{host.host}: stale, last heard of {durations.brief(seen.age_s)} ago"
-    trouble = host.store_unreachable or host.database_unreachable
+    trouble = ", ".join(host.troubles)
     return (
         f"{host.host}: {output.number(host.buffered_messages)} buffered, {output.number(host.in_flight)} in flight, "
         f"loop lag {host.loop_lag_s * 1000:.1f} ms{f', {trouble}' if trouble else ''}"

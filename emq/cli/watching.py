@@ -172,7 +172,7 @@ def _stats(
             parts.append(f"... and {more} more")
     if trouble:
         parts.append(trouble)
-    parts += [f"{s.host.host}: {text}" for s in seen if s.live for text in _troubles(s)]
+    parts += [f"{s.host.host}: {text}" for s in seen if s.live for text in s.host.troubles]
     return Group(*parts)
 
 
@@ -211,11 +211,6 @@ def _throttled(topic: ThrottledTopic) -> tuple[output.Cell, ...]:
     probe = f"in {durations.brief(max(0.0, topic.until - now))}" if closed else ""
     since = f"{durations.brief(max(0.0, now - topic.since))} ago"
     return (topic.name, "closed" if closed else "limited", topic.rate, since, probe, topic.reason)
-
-
-def _troubles(seen: AgedSnapshot) -> list[str]:
-    clock = seen.host.clock.trouble if seen.host.clock is not None else None
-    return [text for text in (seen.host.store_unreachable, seen.host.database_unreachable, clock) if text]
 
 
 def _lag(found: Sequence[Backlog]) -> RenderableType:

@@ -26,8 +26,9 @@ LAG_S = 10.0
 QUIET_S = 60.0
 """The same for a host without metrics that has started nothing since its last look and that held nothing then."""
 
-FIRST_S = 1.0
-"""The same while the host has no groups, so that it soon counts those that it gets."""
+SOON_S = 1.0
+"""The same while the host has no groups, so that it soon counts those that it gets, and while the store does not
+answer, so that the host is soon ready again."""
 
 GROUPS_AT_ONCE = 300
 """Groups in one step: at most three calls to the store, and about a millisecond of this process."""
@@ -73,7 +74,7 @@ class LagSampler:
         while True:
             await self.look()
             seen = self._activity()
-            await pace.rest(LAG_S if self._ownership.groups else FIRST_S)
+            await pace.rest(LAG_S if self._ownership.groups and self.unreachable is None else SOON_S)
             slept_s = LAG_S
             while self._skips_quiet and slept_s < QUIET_S and seen == self._activity() and not self._holds_something():
                 await pace.rest(LAG_S)

@@ -209,9 +209,11 @@ class HostStatistics(msgspec.Struct, frozen=True):
     unconsumed_why: str = ""
 
     @property
-    def trouble(self) -> str:
-        """What keeps the host from consuming its groups, for people; empty if they only move."""
-        return self.unconsumed_why if self.unconsumed_s > MOVING_S else ""
+    def troubles(self) -> list[str]:
+        """What keeps the host from its work, for people, a text for each cause; groups that only move are none."""
+        clock = self.clock.trouble if self.clock is not None else None
+        missing = self.unconsumed_why if self.unconsumed_s > MOVING_S else None
+        return [text for text in (self.store_unreachable, self.database_unreachable, clock, missing) if text]
 
 
 decode = msgspec.json.Decoder(HostStatistics).decode

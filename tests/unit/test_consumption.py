@@ -78,3 +78,21 @@ def test_operators_see_what_a_host_does_not_consume() -> None:
     assert host_view.troubles(view, [], DatabaseView([], {}, 0, [seen])) == [f"h1: {text}"]
     moving = snapshot(unconsumed=3, unconsumed_s=1.0, unconsumed_why=text)
     assert host_view.troubles(view, [], DatabaseView([], {}, 0, [moving])) == []
+
+
+def test_operators_see_a_host_that_does_not_reach_its_store_and_one_that_is_silent() -> None:
+    members = {"h1": SimpleNamespace(trouble=""), "h2": SimpleNamespace(trouble="database away since 10:00")}
+    view = cast(Any, SimpleNamespace(groups={}, members=members, leader="h1", of=lambda _: ()))
+
+    def told(*seen: AgedSnapshot) -> list[str]:
+        return host_view.troubles(view, [], DatabaseView([], {}, 0, list(seen)))
+
+    down = snapshot(store_unreachable="redis://x does not answer")
+    assert told(down) == ["h1: redis://x does not answer", "h2: database away since 10:00"]
+    silent = down._replace(age_s=33.0)
+    why = "it is paused, has ended, or does not reach its database"
+    assert told(silent, silent._replace(host=msgspec.structs.replace(silent.host, host="h2"))) == [
+        f"h1: silent for 33 s: {why}",
+        "h2: database away since 10:00",
+    ]
+    assert told(silent._replace(host=msgspec.structs.replace(silent.host, host="gone")))[:-1] == []

@@ -205,6 +205,19 @@ async def _unavailable(*_: object) -> Any:
 
 
 @virtual
+async def test_a_host_is_ready_soon_after_its_store_is_back() -> None:
+    async with rig() as r:
+        await r.topic("t", 100)
+        async with counting(r, {"t": handle}) as host:
+            await asyncio.sleep(1)
+            real, r.store.lanes.inspect = r.store.lanes.inspect, _unavailable  # type: ignore[method-assign]
+            await until(lambda: not ready(r, host)["store"].ok, 15)
+            await asyncio.sleep(30)
+            r.store.lanes.inspect = real  # type: ignore[method-assign]
+            await until(lambda: ready(r, host)["store"].ok, 3)
+
+
+@virtual
 async def test_a_host_is_ready_from_its_first_assignment_until_it_stops() -> None:
     async with rig() as r:
         await r.topic("t", 100)

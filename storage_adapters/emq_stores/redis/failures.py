@@ -13,8 +13,13 @@ from emq.storage.answers import Unexpected, unexpected
 _NOT_SENT = ("connecting to", "Connect call failed", "not known", "No master found", "previous master is now a slave")
 
 
-_OBJECT = re.compile(r"<redis\..*?> - ")
-"""The driver's own objects, hundreds of characters each, before the errors of sentinels."""
+_NOISE = re.compile(
+    r"<redis\..*?> - |Error while reading from \S+ : |Error \w+ while (writing to|reading from) \S+ ?|^unable to .*; "
+)
+"""What says nothing to people: objects, hundreds of characters each, and the driver's word that it was at work."""
+
+_NUMBERED = re.compile(r"^\(\d+, '(.*)'\)$")
+"""An error of the operating system, as a tuple."""
 
 
 TRANSPORT = (redis.exceptions.RedisError, OSError, RuntimeError, EOFError)
@@ -30,7 +35,7 @@ def translated(exc: Exception, url: str) -> errors.EMQError:
     """Return the EMQ error for an error reply of the server at `url`, or for a broken connection to it."""
     if not isinstance(exc, TRANSPORT):
         return unexpected(exc)
-    text = _OBJECT.sub("", str(exc))
+    text = _NUMBERED.sub(r"\1", _NOISE.sub("", str(exc)))
     if isinstance(exc, redis.exceptions.OutOfMemoryError) or "OOM" in text:
         return errors.StoreFull(f"{url} is out of memory; raise maxmemory or let consumers catch up")
     if isinstance(exc, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):
@@ -42,7 +47,7 @@ def translated(exc: Exception, url: str) -> errors.EMQError:
     if isinstance(exc, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, *TRANSPORT[1:])):
         if any(sign in text for sign in _NOT_SENT):
             return errors.StoreUnavailable(f"cannot reach {url}: {text.rstrip('.')}; is the server running?")
-        return errors.OutcomeUnknown(f"connection to {url} broke: {text}")
+        return errors.OutcomeUnknown(f"connection to {url} broke: {text.rstrip('.')}")
     if "WRONGTYPE" in text:
         return MetWrongType(f"{url} holds a value that EMQ did not write: {text}")
     if "Script attempted to access" in text:  # some of its keys moved to another node while it ran
