@@ -35,6 +35,10 @@ ANSWER_S = 10.0
 LONG_S = 600.0
 """Most seconds for setting up or upgrading the tables."""
 
+IDLE_S = 30.0
+"""Most seconds that a process which was stopped in the middle of a transaction holds its locks in PostgreSQL. A process
+with a million topics, or on a busy machine, needs a part of it."""
+
 CLOSE_S = 2.0
 """Most seconds that `close` waits for transactions under way."""
 
@@ -65,14 +69,14 @@ class Database:
 
     unavailable: type[errors.EMQError] = errors.DatabaseUnavailable
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, idle_s: float = IDLE_S) -> None:
         self.url = urls.parse(url)
         self.shown = urls.shown(self.url)
         self._deadline = Deadline()
         path = urls.sqlite_path(self.url)
         self._file = None if path is None else SameFile(path)
         located = self.url if self._file is None else self.url.set(database=self._file.path)
-        self._engine = engine.create(located, self._deadline)
+        self._engine = engine.create(located, self._deadline, idle_s)
         threads = 1 if self.dialect == "sqlite" else engine.POSTGRES_THREADS
         self._executor = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="emq-database")
         self._closed = False
@@ -84,13 +88,16 @@ class Database:
         self._guard = contextlib.nullcontext() if self._file is None else ForkGuard(self._engine.dispose)
 
     @classmethod
-    async def open(cls, url: str, tables: schema.Schema = schema.CATALOG, *, create: bool = True) -> Self:
+    async def open(
+        cls, url: str, tables: schema.Schema = schema.CATALOG, *, create: bool = True, idle_s: float = IDLE_S
+    ) -> Self:
         """Connect, and create or upgrade the tables.
 
         Args:
             url: `sqlite:///path`, `sqlite://` (in memory, gone at close) or `postgresql://user:password@host/database`.
             tables: the tables that the database must have.
             create: if False, create neither file nor tables, unless the database is in memory.
+            idle_s: see `IDLE_S`.
 
         Raises:
             InvalidSettings: the URL is not one of these, or a newer EMQ set up the tables; correct it or upgrade.
@@ -100,7 +107,7 @@ class Database:
         create |= urls.is_in_memory(url)
         if not create:
             urls.refuse_missing_file(url)
-        database = cls(url)
+        database = cls(url, idle_s)
         try:
             await set_up(database, tables, create=create)
         except sa.exc.DBAPIError as exc:

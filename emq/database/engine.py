@@ -30,12 +30,14 @@ _SQLITE_SYNCHRONOUS = {Durability.ACCEPTED: "NORMAL", Durability.REPLICATED: "FU
 _POSTGRES_COMMIT = {Durability.ACCEPTED: "off", Durability.REPLICATED: "remote_apply", Durability.FSYNCED: "on"}
 
 
-def create(url: sa.URL, deadline: Deadline) -> sa.Engine:
+def create(url: sa.URL, deadline: Deadline, idle_s: float) -> sa.Engine:
     """Return an engine with one connection (SQLite) or up to four (PostgreSQL); nothing is connected yet.
 
     Args:
         deadline: the deadline for every wait of a connection to PostgreSQL. SQLite waits for locks only, at most
             `BUSY_TIMEOUT_S`.
+        idle_s: most seconds that a process which was stopped in the middle of a transaction holds its locks in
+            PostgreSQL. SQLite cannot take a lock away from a process.
 
     Raises:
         InvalidSettings: the driver is not installed; the text says what to install.
@@ -64,7 +66,7 @@ def create(url: sa.URL, deadline: Deadline) -> sa.Engine:
             pool_pre_ping=True,
             connect_args={"application_name": "emq"},
         )
-        postgres.guard(engine, deadline)
+        postgres.guard(engine, deadline, idle_s)
         return engine
     except ImportError as exc:
         raise errors.InvalidSettings(

@@ -34,14 +34,12 @@ what the statement has waited for, and the connection stays."""
 STATEMENT_MS = 12_000
 """Most milliseconds of a statement: a little more than the deadline of all but the longest calls."""
 
-IDLE_MS = 30_000
-"""Most milliseconds that a process which was stopped in the middle of a transaction holds its locks."""
-
 _SETTINGS = {
-    "idle_in_transaction_session_timeout": IDLE_MS,
     "lock_timeout": LOCK_MS,
     "statement_timeout": STATEMENT_MS,
 }
+
+_IDLE = "idle_in_transaction_session_timeout"
 
 _CHECK_MS = 1_000
 """Milliseconds between the server's looks, during a statement, whether the client is still there. PostgreSQL can do
@@ -83,14 +81,19 @@ class Connection(psycopg.Connection[Any]):
         return True
 
 
-def guard(engine: sa.Engine, deadline: Deadline) -> None:
-    """Make the connections of `engine` keep to `deadline`."""
+def guard(engine: sa.Engine, deadline: Deadline, idle_s: float) -> None:
+    """Make the connections of `engine` keep to `deadline`.
+
+    Args:
+        idle_s: most seconds that a process which was stopped in the middle of a transaction holds its locks.
+    """
 
     def connect(_dialect: Any, _record: Any, args: Any, options: dict[str, Any]) -> Connection:
         options["connect_timeout"] = max(1, math.ceil(min(CONNECT_TIMEOUT_S, deadline.left_s())))
         connection = Connection.connect(*args, **options)
         connection.deadline = deadline
-        set_all = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items())
+        settings = _SETTINGS | {_IDLE: math.ceil(idle_s * 1000)}
+        set_all = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
         connection.execute(f"SELECT {set_all}")
         connection.commit()
         with contextlib.suppress(psycopg.Error):  # the server, or its system, cannot do this
@@ -105,8 +108,8 @@ def guard(engine: sa.Engine, deadline: Deadline) -> None:
 
 
 def last_longer(connection: sa.Connection, timeout_s: float) -> None:
-    """Let the statements of this transaction take as long as their call."""
-    for name in ("lock_timeout", "statement_timeout"):
+    """Let this transaction take as long as its call."""
+    for name in (*_SETTINGS, _IDLE):
         connection.exec_driver_sql(f"SET LOCAL {name} TO {math.ceil(timeout_s * 1000)}")
 
 

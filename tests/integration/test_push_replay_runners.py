@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emq import App
-from emq.database.postgres import IDLE_MS
+from emq.database.database import IDLE_S
 from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service.replay_runner import STEP_S
 from emq_push.service.replaying import NewReplay, ReplayService
@@ -116,7 +116,7 @@ async def test_a_process_that_stood_still_does_not_go_on_with_a_replay_of_anothe
         [owner] = [runner for runner in runners if runner.name == seen.body.runner]
         owner.send(signal.SIGSTOP)
         # If it was stopped within a transaction, the server ends the transaction and its locks.
-        async with asyncio.timeout(2 * IDLE_MS / 1000):
+        async with asyncio.timeout(2 * IDLE_S):
             while (now := await service.get(t.id, made.id)).body.runner == owner.name:
                 await asyncio.sleep(0.05)
         assert now.state == "running"

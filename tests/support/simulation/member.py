@@ -87,8 +87,8 @@ class ReferenceDatabase(InlineDatabase):
 
     ahead_s = 0.0
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._engine: Any = _Engine(self._engine)
 
     async def rows(self) -> Rows:

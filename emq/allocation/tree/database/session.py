@@ -66,7 +66,10 @@ class Session:
         """Connect to the database; wait for that without limit."""
         while self.database is None:
             try:
-                self.database = await Database.open(url, create=create)
+                # Every change locks the row of the tree's counter. A process that is paused meanwhile must not hold up
+                # the heartbeats of all the others until their leases end.
+                idle_s = self._timeout_s / RENEWALS
+                self.database = await Database.open(url, create=create, idle_s=idle_s)
             except errors.NoDatabase:
                 raise
             except errors.DatabaseUnavailable as exc:
