@@ -15,7 +15,7 @@ from emq.allocation.tree.protocol import Tree
 from emq.app.hooked import HookedApp
 from emq.app.receivers import Receivers
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
-from emq.groups.records import Records, Write
+from emq.groups.records import Keeper, Records
 from emq.host.handlers import OnExpired, check_pattern
 from emq.host.host import Host
 from emq.host.neighbours import Neighbours
@@ -48,7 +48,7 @@ class HostingApp(HookedApp):
         self._starting: asyncio.Timeout | None = None
         self._receivers = Receivers(self.handlers)
         self._background: asyncio.Task[None] | None = None
-        self.records: list[Write] = []
+        self.records: list[Keeper] = []
         self._running: asyncio.Task[Any] | None = None  # in which `run` runs; None while this app is no host
         self._ended = asyncio.Event()
         self._becoming_host = asyncio.Lock()

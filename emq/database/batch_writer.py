@@ -36,6 +36,7 @@ class BatchWriter(abc.ABC, Generic[T]):
     Attributes:
         written: items so far.
         refused: items so far that cannot be written at all, each of which the log has told.
+        dropped: items so far that a subclass has left out.
     """
 
     def __init__(self, noun: str, plural: str, *, batch: int, flush_s: float) -> None:
@@ -48,7 +49,7 @@ class BatchWriter(abc.ABC, Generic[T]):
         self._many = asyncio.Event()
         self._turn = asyncio.Lock()
         self._said = ""
-        self.written = self.refused = 0
+        self.written = self.refused = self.dropped = 0
 
     @abc.abstractmethod
     async def _prepare(self) -> None:
@@ -71,6 +72,16 @@ class BatchWriter(abc.ABC, Generic[T]):
 
     def _left(self) -> None:
         """A batch has left the buffer."""
+
+    @property
+    def kind(self) -> str:
+        """What the items are, in the plural."""
+        return self._plural
+
+    @property
+    def lost(self) -> int:
+        """Number of items so far that nobody writes any more."""
+        return self.refused + self.dropped
 
     @property
     def waiting(self) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from emq import errors
 
@@ -13,8 +14,27 @@ log = logging.getLogger(__name__)
 AGAIN_S = 1.0
 """Seconds between two tries to write records."""
 
-Write = Callable[[], Awaitable[None]]
-"""Writes all records that wait; returns at once if none do. Raises `EMQError` if they can be written later."""
+
+class Keeper(Protocol):
+    """Keeps records of one kind; see `emq.database.batch_writer.BatchWriter`.
+
+    Attributes:
+        kind: its word for the records, such as "records of attempts".
+        waiting: number of records that are not written yet.
+        lost: records so far that were left out, since too many waited or no table takes them.
+    """
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def lost(self) -> int: ...
+
+    async def flush(self) -> None:
+        """Write all records that wait; return at once if none do. Raises `EMQError` if they can be written later."""
 
 
 class Records:
@@ -24,16 +44,16 @@ class Records:
     that the message is finished. A host that crashes between these steps delivers the message again, and records that.
 
     Args:
-        writes: one for each who keeps records; the sequence may grow.
+        keepers: all who keep records; the sequence may grow.
     """
 
-    def __init__(self, writes: Sequence[Write] = ()) -> None:
-        self._writes = writes
+    def __init__(self, keepers: Sequence[Keeper] = ()) -> None:
+        self.keepers = keepers
 
     async def written(self) -> None:
         """Return once all records up to now are written. Raises `EMQError`: ask again later."""
-        for write in self._writes:
-            await write()
+        for keeper in self.keepers:
+            await keeper.flush()
 
     async def written_at_last(self) -> None:
         """Do what `written` does, again and again until it succeeds."""

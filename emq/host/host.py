@@ -103,6 +103,7 @@ class Host:
             lag=self.lag,
             watched=WatchedTenants(ownership.owned, clock),
             consumption=Consumption(membership, ownership, self.assignments.trouble, options.drain_s),
+            records=services.records,
         )
         self.recorder = Recorder(self.parts, checkpoints, membership.host, clock)
 

@@ -21,6 +21,7 @@ from emq.clock import Clock
 from emq.database import Database, host_stats, levels
 from emq.groups.deliveries import SIZES
 from emq.groups.owned import OwnedTopic
+from emq.groups.records import Records
 from emq.host.consumption import Consumption
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
@@ -69,6 +70,7 @@ class Parts(NamedTuple):
     lag: LagSampler
     watched: WatchedTenants
     consumption: Consumption
+    records: Records
 
 
 class _Mark(NamedTuple):

@@ -45,9 +45,6 @@ class AttemptLog(BatchWriter[Attempt]):
         environment: the environment of the topics.
         host: returns the name of this host.
         most: most records that wait.
-
-    Attributes:
-        lost: records so far.
     """
 
     def __init__(
@@ -59,16 +56,19 @@ class AttemptLog(BatchWriter[Attempt]):
         self._host = host
         self._most = most
         self._loses = self._has_tables = False
-        self.lost = 0
 
     def attempted(self, attempt: Attempt) -> None:
         if self.waiting < self._most:
             self._add(attempt)
             return
-        self.lost += 1
+        self.dropped += 1
         if not self._loses:
             self._loses = True
-            log.warning("over %d records of attempts wait for the database; later ones are lost", self._most)
+            log.warning(
+                "%d records of attempts wait for the database; later ones are lost until it takes them, and deliveries "
+                "go on: bring the database back",
+                self._most,
+            )
 
     async def _prepare(self) -> None:
         if not self._has_tables:
@@ -81,7 +81,7 @@ class AttemptLog(BatchWriter[Attempt]):
     def _left(self) -> None:
         if self._loses:
             self._loses = False
-            log.warning("records of attempts are written again; lost so far: %d", self.lost)
+            log.warning("records of attempts are written again; lost so far: %d", self.dropped)
 
     def _shown(self, item: Attempt) -> str:
         return f"{item.message!r} of topic {item.topic!r}"

@@ -114,8 +114,8 @@ class Scheduling:
         async with contextlib.AsyncExitStack() as stack:
             ends = EndLog(lambda: app.database, app.settings.environment, app.host_name)
             self._ends = await stack.enter_async_context(ends.running())
-            app.records.append(ends.flush)
-            stack.callback(app.records.remove, ends.flush)
+            app.records.append(ends)
+            stack.callback(app.records.remove, ends)
             retention = Retention(lambda: app.database, app.settings.environment, app.clock)
             tasks = [asyncio.create_task(retention.run(), name="emq scheduling retention")]
             for name, performers in self._performers.items():

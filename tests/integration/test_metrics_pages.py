@@ -18,6 +18,7 @@ from emq.groups.events import GROUP_LOOPS
 from emq.host.lag_sampler import Part
 from emq.observe.metrics import exposition, host_families
 from emq.observe.metrics.collector import HostCollector
+from emq_push.attempt_log import AttemptLog
 from support.promql import faults
 from support.scraped import Scraped
 
@@ -36,6 +37,7 @@ async def scrape() -> Scraped:
     async with app:
         await app.create_topic("t", 10)
         async with app.running() as host:
+            app.records.append(AttemptLog(lambda: app.database, "online", app.host_name))
             await host.lag.look()
             return Scraped("".join(exposition.pieces(host_families.of_process(app))))
 
@@ -160,7 +162,7 @@ def test_every_alert_is_one_that_prometheus_loads() -> None:
         for text in rule["annotations"].values():
             for label in re.findall(r"\$labels\.(\w+)", text):
                 aggregated = re.search(r"by \(([^)]*)\)", rule["expr"])
-                kept = re.split(r",\s*", aggregated[1]) if aggregated else ["instance", "loop"]
+                kept = re.split(r",\s*", aggregated[1]) if aggregated else ["instance", "loop", "kind"]
                 assert label in kept, f"{rule['alert']} names the label {label}, which its expression drops"
             assert text.count("{{") == text.count("}}")
 

@@ -17,12 +17,14 @@ import emq
 from emq import errors, settings
 from emq.clock import ManualClock
 from emq.database import Database
+from emq.observe.metrics import exposition, host_families
 from emq_push.attempt_log import BATCH, AttemptLog
 from emq_push.attempts import EXPIRED, Attempt
 from emq_push.cli.pushing import with_push
 from emq_push.records import schema, tables
 from emq_push.retention import DEFAULT_S, ROWS, Retention
 from support.http_receiver import HttpReceiver
+from support.scraped import Scraped
 
 NOW_S = 1_700_000_000.0
 DAY_S = 86_400
@@ -188,7 +190,8 @@ async def test_no_record_is_lost_unseen_while_the_database_is_away(
     assert [r.message for r in await rows(database, tables.attempts)] == [f"m{i:03d}" for i in range(100)]
     told = [record.message for record in caplog.records if "records of attempts" in record.message]
     assert told == [
-        "over 100 records of attempts wait for the database; later ones are lost",
+        "100 records of attempts wait for the database; later ones are lost until it takes them, and deliveries go on: "
+        "bring the database back",
         "records of attempts wait: away",
         "records of attempts are written again; lost so far: 50",
     ]
@@ -321,3 +324,20 @@ async def test_old_records_leave_where_no_tenant_is_left(database: Database) -> 
         log.attempted(attempt("m", at_s=NOW_S, topic="gone.ep_1"))
     retention = Retention(lambda: database, environment(), list, ManualClock(NOW_S + 31 * DAY_S))
     assert await retention.trim() == 1
+
+
+async def test_the_metrics_tell_how_many_records_wait_and_are_lost() -> None:
+    app = emq.App("memory:", options=emq.Settings())
+    log = AttemptLog(lambda: app.database, "online", app.host_name, most=3)
+    app.handler("*")(_ignore)
+    async with app, app.running():
+        app.records.append(log)
+        for i in range(5):
+            log.attempted(attempt(f"m{i}"))
+        page = Scraped("".join(exposition.pieces(host_families.of_process(app))))
+        assert page.value("emq_records_waiting", kind="records of attempts") == 3
+        assert page.value("emq_records_lost_total", kind="records of attempts") == 2
+
+
+async def _ignore(m: emq.Message) -> None:
+    """Nothing is published to it."""

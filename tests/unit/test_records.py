@@ -14,17 +14,23 @@ from support.virtual import virtual
 class Log:
     """Records that a host has started; `written` has those that were written, `away` lets writing fail."""
 
+    kind, lost = "records of tests", 0
+
     def __init__(self) -> None:
-        self.waiting: list[bytes] = []
+        self.pending: list[bytes] = []
         self.written: list[bytes] = []
         self.away = False
 
-    async def write(self) -> None:
+    @property
+    def waiting(self) -> int:
+        return len(self.pending)
+
+    async def flush(self) -> None:
         if self.away:
             raise errors.DatabaseUnavailable("away")
         await asyncio.sleep(0.01)
-        self.written += self.waiting
-        self.waiting = []
+        self.written += self.pending
+        self.pending = []
 
 
 async def finished(r: Rig) -> int:
@@ -44,14 +50,14 @@ async def test_nothing_is_saved_as_finished_before_it_is_recorded() -> None:
         async def take(m: Message) -> None:
             if m.payload == b"retried" and m.attempt == 1:
                 raise ValueError("no")
-            log.waiting.append(m.payload)
+            log.pending.append(m.payload)
 
-        host = r.host(Seen(take), records=Records([log.write]))
+        host = r.host(Seen(take), records=Records([log]))
         log.away = True
         async with running(host):
             for payload in (b"a", b"b", b"retried"):
                 await r.producer.publish("t", payload)
-            await until(lambda: len(log.waiting) == 2)
+            await until(lambda: len(log.pending) == 2)
             await asyncio.sleep(3)
             assert await finished(r) == 0
             log.away = False

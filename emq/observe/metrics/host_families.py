@@ -151,6 +151,17 @@ def _checkpoints(host: Host) -> Iterator[Family]:
         "Age of the oldest progress that no checkpoint covers, in seconds; a crash repeats this much work.",
         one(checkpointer.unsaved_s),
     )
+    keepers = host.parts.records.keepers
+    yield gauge(
+        "emq_records_waiting",
+        "Records that wait for the database, such as those of attempts to push.",
+        *((_labels(kind=keeper.kind), keeper.waiting) for keeper in keepers),
+    )
+    yield counter(
+        "emq_records_lost_total",
+        "Records left out, since too many waited for the database, or no table takes them; the log says which.",
+        *((_labels(kind=keeper.kind), keeper.lost) for keeper in keepers),
+    )
 
 
 def _cluster(host: Host) -> Iterator[Family]:

@@ -171,11 +171,11 @@ def _kept_records(app: App, around: _Surroundings) -> AttemptSink:
         task = asyncio.create_task(retention.run(), name="emq push retention")
         try:
             async with attempts.running():
-                app.records.append(attempts.flush)
+                app.records.append(attempts)
                 try:
                     yield
                 finally:
-                    app.records.remove(attempts.flush)
+                    app.records.remove(attempts)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
