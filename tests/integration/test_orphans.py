@@ -137,6 +137,13 @@ async def test_queues_and_slots_under_one_name_are_two_orphans(place: Place) -> 
         assert "shop" not in [orphan.topic for orphan in await adoption.find(app.admin)]
 
 
+async def test_of_two_who_purge_at_once_both_succeed(place: Place) -> None:
+    async with place.app() as first, place.app() as second:
+        purged = await asyncio.gather(*(adoption.purge(app.admin, "timed") for app in (first, second)))
+        assert purged == [12, 12]
+        assert "timed" not in {orphan.topic for orphan in await adoption.find(first.admin)}
+
+
 async def test_the_log_of_a_host_names_them(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
