@@ -113,34 +113,34 @@ class Dispatcher(Rotation):
         while self._rotation and now < stint_ends and self._accepting and in_volleys < MOST:
             group = self._visited = self._rotation.popleft()
             owner = group.owner
-            room = owner.room()
-            if group.stopping or not group.buffered or owner.handler is None or group.busy:
-                group.listed = False
-                if owner.handler is None and not group.stopping:
-                    self._has_rest(group)
-                self._pass_room_on(owner)
-                continue
-            if room > 0:
-                room = self.flight.places(owner, room, now)
-            if room <= 0:
-                if self._has_rest(group, room=True):
-                    owner.waiting.append(group)
-                    owner.note_waiting()
-                continue
-            ready = group.buffered if len(owner.groups) == 1 else group.startable(now)
-            self._granted = group.counter.reserve(min(VISIT, ready, room), now)
-            if not self._granted:
-                if self._has_rest(group):
-                    self._park(group, group.counter.next_at(now) if ready else now + READ_S, now)
-                self._pass_room_on(owner)
-                now = self._clock.now()  # thousands of groups of one topic may find its counter used up
-                continue
-            if suits(group):
-                in_volleys += self._granted
-                self._fire(group, now)
-                continue
-            visit = self._visit_batches if owner.batch_size > 1 else self._visit
             try:
+                room = owner.room()
+                if group.stopping or not group.buffered or owner.handler is None or group.busy:
+                    group.listed = False
+                    if owner.handler is None and not group.stopping:
+                        self._has_rest(group)
+                    self._pass_room_on(owner)
+                    continue
+                if room > 0:
+                    room = self.flight.places(owner, room, now)
+                if room <= 0:
+                    if self._has_rest(group, room=True):
+                        owner.waiting.append(group)
+                        owner.note_waiting()
+                    continue
+                ready = group.buffered if len(owner.groups) == 1 else group.startable(now)
+                self._granted = group.counter.reserve(min(VISIT, ready, room), now)
+                if not self._granted:
+                    if self._has_rest(group):
+                        self._park(group, group.counter.next_at(now) if ready else now + READ_S, now)
+                    self._pass_room_on(owner)
+                    now = self._clock.now()  # thousands of groups of one topic may find its counter used up
+                    continue
+                if suits(group):
+                    in_volleys += self._granted
+                    self._fire(group, now)
+                    continue
+                visit = self._visit_batches if owner.batch_size > 1 else self._visit
                 still_driving = await visit(group, driver, now)
             except Exception as bug:  # a bug of EMQ: the visit deals with failures of handlers
                 still_driving = self._driver is driver
@@ -333,12 +333,15 @@ class Dispatcher(Rotation):
     def _begun(self, volleys: list[Volley]) -> None:
         """All tasks of the volleys have taken their first steps: give back the starts that found no message."""
         for volley in volleys:
-            self._beginning.remove(volley)
-            volley.all_begun()
-            if volley.left:
-                self._release(volley.group, volley.left)
-                self.flight.leave(volley.group, volley.left, 0)
-            self._go_on(volley.group)
+            try:
+                self._beginning.remove(volley)
+                volley.all_begun()
+                if volley.left:
+                    self._release(volley.group, volley.left)
+                    self.flight.leave(volley.group, volley.left, 0)
+                self._go_on(volley.group)
+            except Exception as bug:  # no loop would tell of it
+                self._broke(volley.group, bug)
         self._wake()
 
     def _hand_over(self, driver: object) -> None:
@@ -353,9 +356,12 @@ class Dispatcher(Rotation):
                 self.flight.enter(group, 1, message.size)
                 group.owner.pace.began(message.started_us)
                 group.owner.note_waits(1 / (self.started - self._started_before))
-            if group.busy:
-                self._has_rest(group)
-            self._end_visit(group)
+            try:
+                if group.busy:
+                    self._has_rest(group)
+                self._end_visit(group)
+            except Exception as bug:  # no loop would tell of it
+                self._broke(group, bug)
             self._wake()
 
     def _end_visit(self, group: OwnedGroup) -> None:

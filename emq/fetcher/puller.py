@@ -15,7 +15,7 @@ from emq.groups.owned import OwnedQueue
 from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.storage import marks
-from emq.storage.answers import FAILURES, of_each
+from emq.storage.answers import FAILURES, Failure, of_each
 from emq.storage.log_store import Batch, LogStore, Read
 from emq.topics.key_layouts import KeyGate
 from emq.trail import events
@@ -73,35 +73,45 @@ class Puller:
         await self._readiness.wait()
         await self._lease.valid(self._clock)
         taken = self._readiness.take(READ_QUEUES, READ_MESSAGES)
-        if taken and self._gauge.pressed():
-            taken = self._within_shares(taken)
+        try:
+            if taken and self._gauge.pressed():
+                taken = self._within_shares(taken)
+            calls: list[Call] = [partial(self._read, part) for part in self._troubles.apart(taken, _name_of)]
+        except BaseException:
+            self._give_back(taken)
+            raise
         if not taken:
             await asyncio.sleep(0)  # thousands more queues may be listed that want nothing or may read nothing
-        return [partial(self._read, part) for part in self._troubles.apart(taken, lambda asked: asked[0].name)]
+        return calls
 
     async def _read(self, taken: Sequence[tuple[OwnedQueue, int]]) -> None:
-        reads = [Read(q.name, q.position, want, q.group.epoch, q.marks.newest) for q, want in taken]
         try:
+            reads = [Read(q.name, q.position, want, q.group.epoch, q.marks.newest) for q, want in taken]
             batches = await of_each(self._store.read(reads, READ_BYTES), len(reads))
+            now_us = self._clock.now_us()
         except BaseException:
             self._give_back(list(taken))
             raise
-        now_us = self._clock.now_us()
         for (queue, _), batch in zip(taken, batches, strict=True):
-            if isinstance(batch, FAILURES):
-                self._rest(queue, self._troubles.failed(queue.name, batch))
-                continue
-            queue.delist()
-            self._troubles.well(queue.name)
-            if isinstance(batch, errors.NotOwner):
-                self._events.lost(queue.group)
-            elif isinstance(batch, errors.MessagesLost):
-                self._events.shrunk(queue.group)
-            elif not queue.group.stopping:
-                try:
-                    self._buffer(queue, batch, now_us)
-                except Exception as exc:  # a failure of one queue must not stop the others
-                    self._events.broken("fetch", queue.group, exc)
+            try:
+                self._note(queue, batch, now_us)
+            except Exception as exc:  # a failure of one queue must not stop the others
+                self._events.broken("fetch", queue.group, exc)
+
+    def _note(
+        self, queue: OwnedQueue, batch: Batch | errors.NotOwner | errors.MessagesLost | Failure, now_us: int
+    ) -> None:
+        if isinstance(batch, FAILURES):
+            self._rest(queue, self._troubles.failed(queue.name, batch))
+            return
+        queue.delist()
+        self._troubles.well(queue.name)
+        if isinstance(batch, errors.NotOwner):
+            self._events.lost(queue.group)
+        elif isinstance(batch, errors.MessagesLost):
+            self._events.shrunk(queue.group)
+        elif not queue.group.stopping:
+            self._buffer(queue, batch, now_us)
 
     def _rest(self, queue: OwnedQueue, for_s: float) -> None:
         """Leave the queue listed, so that nothing else adds it, and read it again later. All queues share one timer."""
@@ -243,3 +253,7 @@ class Puller:
         for queue, _ in taken:
             queue.delist()
             self._readiness.add(queue)
+
+
+def _name_of(taken: tuple[OwnedQueue, int]) -> str:
+    return taken[0].name

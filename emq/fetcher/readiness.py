@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from emq.groups.context import HostContext
+from emq.groups.events import HostEvents
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.loops import pace
 from emq.loops.slicing import in_slices
@@ -31,6 +32,10 @@ sweep costs one read of 500 queues and one claim of 170 lanes a second."""
 
 SLICES = 120
 
+AFTER_BUG_S = 10.0
+"""Least seconds between two looks at everything that follow unexpected failures. A loop that broke may have dropped
+what it was about to look at."""
+
 
 class Readiness:
     """The queues to read next, each at most once, in the order in which they became ready.
@@ -42,10 +47,12 @@ class Readiness:
         on_held: called when a queue of messages that may expire is read no further before its group's progress is
             saved. Expired messages use up no quota, so nothing but the saves limits how fast they go; and what is not
             expired waits behind them.
+        events: told of a group whose queue cannot be looked at.
     """
 
-    def __init__(self, on_held: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_held: Callable[[], None] = lambda: None, events: HostEvents | None = None) -> None:
         self._on_held = on_held
+        self._events = events or HostEvents()
         self._queues: deque[OwnedQueue] = deque()
         self._ahead: dict[OwnedQueue, None] = {}
         self._something = asyncio.Event()
@@ -109,7 +116,11 @@ class Readiness:
         while self._queues and len(taken) < max_queues and messages < max_messages and looked < LOOKED_AT:
             queue = self._queues.popleft()
             looked += 1
-            want = wanted(queue)
+            try:
+                want = wanted(queue)
+            except Exception as exc:  # a bug at one queue must not lose the queues that were taken before it
+                self._events.broken("fetch", queue.group, exc)
+                continue
             if want > 0:
                 queue.begin_read()
                 taken.append((queue, want))
@@ -150,7 +161,12 @@ class Waker:
         groups: Mapping[str, OwnedGroup],
         readiness: Readiness,
         context: HostContext,
+        broken: Callable[[], int] = lambda: 0,
     ) -> None:
+        """Args:
+        broken: returns how many unexpected failures the host's loops have had.
+        """
+        self._broken = broken
         self._events = context.events
         self._store = store
         self._queues = queues
@@ -194,11 +210,16 @@ class Waker:
                     self._events.due(group.slot.address, 0)
 
     async def sweep(self) -> None:
-        """Look at a slice of all queues and lanes each second. Ends by cancellation."""
+        """Look at a slice of all queues and lanes each second, at everything after a bug. Ends by cancellation."""
+        broken, looked_s = self._broken(), float("-inf")
         while True:
             queues, lanes = list(self._queues.values()), list(self._groups)
             for i in range(SLICES):
                 await pace.rest(SWEEP_S / SLICES)
+                now_s = asyncio.get_running_loop().time()
+                if self._broken() != broken and now_s - looked_s >= AFTER_BUG_S:
+                    broken, looked_s = self._broken(), now_s
+                    await self._doubt()
                 self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)
                 for lane in _slice(lanes, i):
                     self._events.due(lane, 0)

@@ -196,22 +196,31 @@ class SlotClaimer(Claims):
                     self._due.at(address, math.ceil(at_ms))
             elif messages >= CLAIM_MESSAGES or left_bytes <= 0:
                 self._due.at(address, 0)
-            elif slot.returning or slot.freed:
-                slot.claiming = True
-                taken.append(_Wanted(slot, 0, 0))
             else:
-                slot.claiming, slot.more = True, False
-                limit = startable = room(slot, now)
-                if 0 < slot.look_ms <= now * 1000:
-                    limit = max(startable, LOOK_MESSAGES)
-                limit = min(limit, max(1, int(left_bytes / slot.size)) if slot.size else FIRST_CLAIM)
-                startable = min(startable, limit)
-                slot.group.owner.coming += startable
-                taken.append(_Wanted(slot, limit, startable))
-                expected = min(limit, slot.expected)
+                try:
+                    wanted = self._wanted(slot, now, left_bytes)
+                except Exception as exc:  # a bug at one slot must not lose the slots that were taken before it
+                    self._events.broken("slots", slot.group, exc)
+                    continue
+                taken.append(wanted)
+                expected = min(wanted.limit, slot.expected)
                 messages += expected
                 left_bytes -= expected * slot.size
         return taken
+
+    def _wanted(self, slot: OwnedSlot, now: float, left_bytes: float) -> _Wanted:
+        """Return how many members to claim from a slot, whose claim begins."""
+        if slot.returning or slot.freed:
+            slot.claiming = True
+            return _Wanted(slot, 0, 0)
+        limit = startable = room(slot, now)
+        if 0 < slot.look_ms <= now * 1000:
+            limit = max(startable, LOOK_MESSAGES)
+        limit = min(limit, max(1, int(left_bytes / slot.size)) if slot.size else FIRST_CLAIM)
+        startable = min(startable, limit)
+        slot.claiming, slot.more = True, False
+        slot.group.owner.coming += startable
+        return _Wanted(slot, limit, startable)
 
     async def _claim_all(self, taken: Sequence[_Wanted]) -> None:
         try:

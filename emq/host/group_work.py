@@ -33,7 +33,7 @@ class GroupWork:
         self.checkpointer = Checkpointer(
             storage.checkpoints, store.log, context, options.checkpoint_s, options.max_unsaved_s
         )
-        self.readiness = Readiness(self.checkpointer.soon)
+        self.readiness = Readiness(self.checkpointer.soon, context.events)
         self.puller = Puller(store.log, self.readiness, context)
         self.lanes = LaneClaimer(store.lanes, context)
         self.slots = SlotClaimer(store.sorted, context)

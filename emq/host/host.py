@@ -83,7 +83,9 @@ class Host:
         self.ownership = ownership = Ownership(storage, handlers, self.work, context, options.window_begins_ms / 1000)
         self.letting_go = LettingGo(ownership, store.sorted, context)
         self.throttles = Throttles(ownership.owned, self.work.dispatcher, clock, services.trail)
-        self.waker = Waker(store, ownership.queues, ownership.groups, self.work.readiness, context)
+        self.waker = Waker(
+            store, ownership.queues, ownership.groups, self.work.readiness, context, self.guard.broken.total
+        )
         passages = PassageStore(checkpoints.database, checkpoints.environment, checkpoints.stores)
         self.passage = PassageLoop(store.log, passages, storage.catalog, ownership, context)
         self.retirement = Retirement(storage.catalog, store, checkpoints, ownership.changing, clock)
