@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import islice
 
 from emq import errors, message
 from emq.dispatch import retry
@@ -115,16 +116,19 @@ class Settler:
     async def _calls(self) -> list[Call]:
         await self._something.wait()
         batch = self._next_batch()
-        if not self._pending:
-            self._something.clear()
         parts = (
             ([p for p in batch if p.message.member is not None and not p.moves], self._settle_slots),
             ([p for p in batch if p.message.member is None and not p.moves], self._settle_lanes),
             ([p for p in batch if p.moves], self._move),
         )
-        return [
+        calls: list[Call] = [
             partial(self._whole, call, some) for part, call in parts for some in self._troubles.apart(part, _group_name)
         ]
+        for _ in batch:  # not before: an error on the way here must lose none
+            self._pending.popleft()
+        if not self._pending:
+            self._something.clear()
+        return calls
 
     async def _whole(self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]) -> None:
         """Write the records of a batch, and then settle it. If one of the two breaks, send what is unsettled again."""
@@ -141,9 +145,11 @@ class Settler:
     def _next_batch(self) -> list[Pending]:
         batch: list[Pending] = []
         left_bytes = BATCH_BYTES
-        while self._pending and len(batch) < BATCH and left_bytes > 0:
-            batch.append(self._pending.popleft())
-            left_bytes -= batch[-1].size
+        for pending in islice(self._pending, BATCH):
+            if left_bytes <= 0:
+                break
+            batch.append(pending)
+            left_bytes -= pending.size
         return batch
 
     def _append(self, pending: Pending) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from emq.dispatch import settle_requests
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.flight import Flight
 from emq.fetcher import readiness, slot_claimer
@@ -33,6 +34,7 @@ PLACES: list[tuple[Any, str]] = [
     (Dispatcher, "_go_on"),
     (OwnedGroup, "startable"),
     (OwnedGroup, "memory_room"),
+    (settle_requests, "_size_of"),
 ]
 
 
