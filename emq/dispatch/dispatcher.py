@@ -341,7 +341,7 @@ class Dispatcher(Rotation):
                     self.flight.leave(volley.group, volley.left, 0)
                 self._go_on(volley.group)
             except Exception as bug:  # no loop would tell of it
-                self._broke(volley.group, bug)
+                self._events.broken("dispatch", volley.group, bug)
         self._wake()
 
     def _hand_over(self, driver: object) -> None:
@@ -361,7 +361,7 @@ class Dispatcher(Rotation):
                     self._has_rest(group)
                 self._end_visit(group)
             except Exception as bug:  # no loop would tell of it
-                self._broke(group, bug)
+                self._events.broken("dispatch", group, bug)
             self._wake()
 
     def _end_visit(self, group: OwnedGroup) -> None:
