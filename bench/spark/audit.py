@@ -27,14 +27,16 @@ SHARED = 0.01
 """Largest share by which the address spaces of a parent and a child that shares its memory may differ."""
 
 
-async def run(stage: Stage, records: int, memory: str, cores: int, idle: int, skew: float) -> dict[str, Any]:
+async def run(
+    stage: Stage, records: int, memory: str, cores: int, idle: int, skew: float, keys_wait: bool
+) -> dict[str, Any]:
     """Audit a tenth of the records, then all; each audit runs in a process of its own.
 
     Raises:
         EMQError: Spark or Java is missing, or the audit of a clean run found something.
     """
     sizes = max(1, records // 10), records
-    small, large = [await asyncio.to_thread(_measure, n, memory, cores, idle, skew) for n in sizes]
+    small, large = [await asyncio.to_thread(_measure, n, memory, cores, idle, skew, keys_wait) for n in sizes]
     return {
         "records": large["records"],
         "events": large["events"],
@@ -51,8 +53,9 @@ async def run(stage: Stage, records: int, memory: str, cores: int, idle: int, sk
     }
 
 
-def _measure(records: int, memory: str, cores: int, idle: int, skew: float) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.spark.audit", *map(str, (records, memory, cores, idle, skew))]
+def _measure(*arguments: Any) -> dict[str, Any]:
+    """Call `_audit` with these arguments in a process of its own."""
+    command = [sys.executable, "-m", "bench.spark.audit", json.dumps(arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     peak = _Peak(process.pid)
     peak.start()
@@ -110,12 +113,12 @@ def _resident(parent: psutil.Process) -> dict[str, int]:
     return held
 
 
-def _audit(records: int, memory: str, cores: int, idle: int, skew: float) -> dict[str, Any]:
-    """Make and audit one run; called in a process of its own, so that its memory can be measured."""
+def _audit(records: int, memory: str, cores: int, idle: int, skew: float, keys_wait: bool) -> dict[str, Any]:
+    """Make and audit one run."""
     from emq_spark.audit.offset_audit import AuditOptions, audit
     from emq_spark.session import local_session
 
-    shape = Shape.of(records, SECONDS, idle=idle, skew=skew)
+    shape = Shape.of(records, SECONDS, idle=idle, skew=skew, keys_wait=keys_wait)
     with tempfile.TemporaryDirectory(prefix="emq-bench-") as directory:
         began = time.monotonic()
         ledgers, trail = write(Path(directory), shape)
@@ -142,6 +145,7 @@ BENCHMARK = Benchmark(
         ("cores", 2, "cores that Spark may use"),
         ("idle", 0, "further topics, whose groups have owners and no messages"),
         ("skew", 0.0, "share of the messages that one topic has"),
+        ("keys-wait", False, "let messages of the highest priority wait for their keys"),
     ),
     figures=(Figure("cost_ratio", "<=", 1.3), Figure("peak_memory_mb", "<=", 8_000)),
     stores=("memory",),
@@ -149,4 +153,4 @@ BENCHMARK = Benchmark(
 
 
 if __name__ == "__main__":
-    print(json.dumps(_audit(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))))
+    print(json.dumps(_audit(*json.loads(sys.argv[1]))))

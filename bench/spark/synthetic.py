@@ -4,7 +4,8 @@ Each tenant has five groups of 50 starts a second each, with a backlog from the 
 a group starts 45 messages for the first time, in the order of their three priorities. With the rest of the quota the
 group starts the messages that failed in the second before. One message in 100 fails once; one in 1,000 fails twice and
 becomes a dead letter. Half of the tenants use keys, and a quarter is paced smoothly. In the middle of the run each
-group moves from one host to another.
+group moves from one host to another. If keys wait (`Shape.keys_wait`), the last message that a group with keys starts
+in a second runs into the next second, and holds back the key of a message of the highest priority there.
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ FRESH = 45
 """First deliveries of a group in a second; the rest of the quota is for retries."""
 PRIORITIES = np.repeat([0, 1, 2], [10, 15, 20])
 """Priorities of the messages of one second, in the order in which the messages are started."""
+HELD, HOLDER = 14, FRESH - 1
+"""Of the messages of a second, the one that its key holds back, and the one that holds the key in the next second."""
+HELD_PRIORITIES = np.repeat([0, 1, 0, 1, 2], [HELD - 5, 5, 1, 10, 20])
+"""`PRIORITIES` where keys wait."""
 STEP_US = 20_000
 HANDLED_US = 2_000
+HOLDS_US = 1_000_000 - (HOLDER - HELD) * STEP_US - 10_000
 CHUNK = 1_000_000
 T0_S = 1_700_000_000
 
@@ -48,6 +54,7 @@ class Shape:
         run: id of the load run; also in the message ids.
         idle: number of further tenants, whose groups have owners and no messages.
         large: number of groups of the first tenant, a multiple of `GROUPS`.
+        keys_wait: whether messages of the highest priority wait for their keys.
     """
 
     topics: int
@@ -56,9 +63,10 @@ class Shape:
     run: str = "made-up"
     idle: int = 0
     large: int = GROUPS
+    keys_wait: bool = False
 
     @classmethod
-    def of(cls, messages: int, seconds: int, *, idle: int = 0, skew: float = 0.0) -> Shape:
+    def of(cls, messages: int, seconds: int, *, idle: int = 0, skew: float = 0.0, keys_wait: bool = False) -> Shape:
         """Return the shape of a run of at least `messages` messages in `seconds` seconds.
 
         Args:
@@ -66,7 +74,7 @@ class Shape:
         """
         tenants = -(-messages // (GROUPS * FRESH * seconds))
         of_first = max(1, min(tenants - 1, round(tenants * skew))) if skew else 1
-        return cls(tenants - of_first + 1, seconds, idle=idle, large=of_first * GROUPS)
+        return cls(tenants - of_first + 1, seconds, idle=idle, large=of_first * GROUPS, keys_wait=keys_wait)
 
     @property
     def messages(self) -> int:
@@ -88,6 +96,10 @@ class Shape:
     def index(self, group: Array) -> Array:
         """Return the numbers that groups have in their topics."""
         return np.where(group < self.large, group, (group - self.large) % GROUPS)
+
+    def has_keys(self, group: Array) -> Array:
+        """Return whether the messages of groups by number have keys."""
+        return self.tenant(group) % 2 == 0
 
     def names(self, group: Array) -> Any:
         """Return the topic names of groups by number."""
@@ -113,6 +125,7 @@ class Shape:
 class _Block:
     """The messages that are published in some seconds for all groups, as arrays in the order of their starts."""
 
+    shape: Shape
     number: Array
     group: Array
     second: Array
@@ -125,22 +138,53 @@ class _Block:
 
     @property
     def priority(self) -> Array:
-        return PRIORITIES[self.place]
+        return self._priorities[self.place]
+
+    @property
+    def _priorities(self) -> Array:
+        return HELD_PRIORITIES if self.shape.keys_wait else PRIORITIES
 
     @property
     def offset(self) -> Array:
         """Offsets, dense in each queue, from 0."""
-        counts = np.array([10, 15, 20])
-        first = np.array([0, 10, 25])
-        return self.second * counts[self.priority] + self.place - first[self.priority]
+        mine = self._priorities[:, None] == np.arange(3)
+        rank = (mine.cumsum(axis=0) * mine).sum(axis=1) - 1
+        return self.second * mine.sum(axis=0)[self.priority] + rank[self.place]
+
+    @property
+    def end_us(self) -> Array:
+        """Ends of the first deliveries."""
+        is_last = (self.second + 1 == self.shape.seconds // 2) | (self.second + 1 == self.shape.seconds)
+        return self.start_us + np.where(self._has_key_that_waits(HOLDER) & ~is_last, HOLDS_US, HANDLED_US)
+
+    @property
+    def ready_us(self) -> Array:
+        """Times at which the first deliveries were ready."""
+        usual_us = np.maximum(self.start_us // 1_000_000 * 1_000_000, self.start_us - 800_000)
+        if not self.shape.keys_wait:
+            return usual_us
+        is_held = self._has_key_that_waits(HELD) & (self.second % (self.shape.seconds // 2) > 0)
+        return np.where((self.place == HELD) & ~is_held, self.start_us - 500, usual_us)
+
+    @property
+    def keys(self) -> Any:
+        """Keys: messages of every other tenant have one of 20 keys of their group, the others none."""
+        waits = self._has_key_that_waits(HELD) | self._has_key_that_waits(HOLDER)
+        number = pa.array(np.where(waits, -1 - self.group, self.group * 20 + self.number % 20))
+        texts = pc.binary_join_element_wise("k", number.cast(pa.string()), "")
+        return pc.if_else(pa.array(self.shape.has_keys(self.group)), texts, pa.scalar(None, pa.string()))
+
+    def _has_key_that_waits(self, place: int) -> Array:
+        return (self.place == place) & self.shape.has_keys(self.group) & self.shape.keys_wait
 
     @property
     def fails(self) -> Array:
-        return (self.number + 31 * self.second) % 100 == 7
+        of_chain = self._has_key_that_waits(HELD) | self._has_key_that_waits(HOLDER)
+        return ((self.number + 31 * self.second) % 100 == 7) & ~of_chain
 
     @property
     def dies(self) -> Array:
-        return (self.number + 31 * self.second) % 1000 == 7
+        return self.fails & ((self.number + 31 * self.second) % 1000 == 7)
 
 
 def write(directory: Path, shape: Shape) -> tuple[Path, Path]:
@@ -170,18 +214,12 @@ def _blocks(shape: Shape) -> Iterator[_Block]:
             a.ravel() for a in np.meshgrid(seconds, np.arange(FRESH), np.arange(shape.groups), indexing="ij")
         )
         number = (second * shape.groups + group) * FRESH + place
-        yield _Block(number, group, second, place)
+        yield _Block(shape, number, group, second, place)
 
 
 def ids(shape: Shape, number: Array) -> Any:
     """Return message ids."""
     return pc.binary_join_element_wise(f"{shape.run}-", pa.array(number).cast(pa.string()), "")
-
-
-def keys(shape: Shape, block: _Block) -> Any:
-    """Return message keys: messages of every other tenant have one of 20 keys of their group, the others none."""
-    texts = pc.binary_join_element_wise("k", pa.array(block.group * 20 + block.number % 20).cast(pa.string()), "")
-    return pc.if_else(pa.array(shape.tenant(block.group) % 2 == 0), texts, pa.scalar(None, pa.string()))
 
 
 def _publish(writer: ledger.Writer, shape: Shape, block: _Block) -> None:
@@ -195,7 +233,7 @@ def _publish(writer: ledger.Writer, shape: Shape, block: _Block) -> None:
             "priority": block.priority,
             "offset": block.offset,
             "id": ids(shape, block.number),
-            "key": keys(shape, block),
+            "key": block.keys,
             "sent_us": sent,
             "answered_us": sent + 300,
             "outcome": ledger.PUBLISHED,
@@ -242,11 +280,10 @@ class _Host:
         return (group + (second >= self._half)) % self._shape.hosts == self._index
 
     def _chosen(self, block: _Block, mask: Array) -> _Block:
-        return _Block(block.number[mask], block.group[mask], block.second[mask], block.place[mask])
+        return _Block(self._shape, block.number[mask], block.group[mask], block.second[mask], block.place[mask])
 
     def _deliver(self, block: _Block, attempt: int, start_us: Array, ends: Array) -> list[Any]:
         rows = len(block.number)
-        second_us = start_us // 1_000_000 * 1_000_000
         fresh = attempt == 1
         shared = {
             "topic": self._shape.names(block.group),
@@ -254,7 +291,7 @@ class _Host:
             "priority": block.priority,
             "offset": block.offset if fresh else np.full(rows, -1),
             "id": ids(self._shape, block.number),
-            "key": keys(self._shape, block),
+            "key": block.keys,
             "attempt": np.full(rows, attempt),
         }
         started = {
@@ -263,9 +300,9 @@ class _Host:
             "time_us": start_us,
             "epoch": self._epoch(start_us),
             "published_us": (T0_S + block.second) * 1_000_000 - 500_000 - block.number % 1000,
-            "ready_us": np.maximum(second_us, start_us - 800_000) if fresh else start_us - 500,
+            "ready_us": block.ready_us if fresh else start_us - 500,
         }
-        ended_us = start_us + HANDLED_US if fresh else start_us + 500
+        ended_us = block.end_us if fresh else start_us + 500
         ended = {**shared, "event": ends.tolist(), "time_us": ended_us, "reason": _reasons(ends)}
         ended["due_ms"] = pc.if_else(
             pa.array(ends == events.RETRIED), pa.array(ended_us // 1000 + 500), pa.scalar(None, pa.int64())
