@@ -1,13 +1,14 @@
-"""What bounds a judgement, without Spark: caps as they changed, owners that crashed, runs that were cut short."""
+"""What bounds a judgement: caps as they changed, owners that crashed, runs that were cut short."""
 
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import SparkSession
 
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail.owners import Ownership
 from emq_spark.audit import caps as audit_caps
-from emq_spark.audit import crashes
+from emq_spark.audit import crashes, local_rows, owners
 from emq_spark.audit.caps import Cap
 from emq_spark.audit.segments_read import Input, SourceRun
 
@@ -44,19 +45,23 @@ def _own(source: str, epoch: int, since_s: int, until_s: int, *, released: bool 
     ids=["killed", "cut off", "released"],
 )
 def test_an_owner_that_was_superseded_without_a_release_crashed_when_it_was_last_heard_of(
-    ended_s: int, last_s: int, released: bool, expected: list[int]
+    spark: SparkSession, ended_s: int, last_s: int, released: bool, expected: list[int]
 ) -> None:
     """One that lives on elsewhere was last heard of, in this group, when it last started something there."""
-    owners = [_own("a", 1, 0, ended_s, released=released), _own("b", 2, 20, 30)]
-    rows = crashes.ownerships([owners], lambda *_: last_s * S, ["a"], S // 4)
-    assert [(row[2], row[4], row[6]) for row in rows] == [("a", end * S, 20 * S) for end in expected]
+    told = [_own("a", 1, 0, ended_s, released=released), _own("b", 2, 20, 30)]
+    owned = owners.beside(local_rows.frame(spark, told, owners.FIELDS), is_whole=True)
+    runs = [("a", ended_s * S - 1), ("a", last_s * S), ("a", 99 * S), ("b", 99 * S)]
+    rows = crashes.ownerships(owned, runs, ["a"], S // 4).collect()
+    assert [(row["source"], row["ended_us"], row["until_us"]) for row in rows] == [
+        ("a", end * S, 20 * S) for end in expected
+    ]
 
 
 def test_a_host_that_was_killed_and_came_back_under_its_name_was_cut_short_once() -> None:
     first, second = SourceRun(first_us=1, last_us=10), SourceRun(closed=True, first_us=20, last_us=90)
     found = Input(sources={"a-1": first, "a-20": second, "b-1": SourceRun(first_us=2, last_us=50)}, unclosed={"a"})
     assert found.cut_short == [("a", 1, 10)]
-    assert [found.last_of("a", us) for us in (5, 10, 15, 95)] == [10, 10, 90, 95]
+    assert found.lasts == [("a", 10), ("a", 90), ("b", 50)]
 
 
 def test_a_budget_has_a_cap_that_its_topics_are_charged_to() -> None:

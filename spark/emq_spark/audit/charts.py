@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Row
@@ -79,7 +79,8 @@ class Charts:
 def of(
     seconds: DataFrame,
     waits: Sequence[Row],
-    pauses: Iterable[Pause],
+    pauses: DataFrame,
+    moves: int,
     caps: Sequence[Cap],
     findings: DataFrame,
     topics: Sequence[Topic],
@@ -90,6 +91,7 @@ def of(
         findings: findings of this audit; the charts show those about caps.
         topics: the topics of the catalog; empty if it is unknown.
         seconds: see `emq_spark.audit.seconds.counted`.
+        pauses, moves: see `emq_spark.audit.owners.pauses`, and their number.
         waits: see `emq_spark.audit.overview.Overview`.
     """
     seconds = seconds.where(~F.col("event").isin(*OWNED))
@@ -122,15 +124,15 @@ def of(
     series = {
         name: _series(name, counts[name], caps_of[name], step, n, frozenset(broken[name])) for name in ("", *busiest)
     }
-    longest = sorted(pauses, key=lambda p: -p.gap_us)
+    longest = pauses.orderBy(F.desc("gap_us"), *Pause._fields).limit(PAUSES).collect() if moves else []
     return Charts(
         first,
         step,
         series[""],
         [series[name] for name in busiest],
         len(tenants),
-        longest[:PAUSES],
-        len(longest),
+        [Pause(*row) for row in longest],
+        moves,
         _by(waits),
         _names(topics),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -64,16 +64,15 @@ def dead_too_early(failures: DataFrame, fewest: Mapping[str, int]) -> DataFrame:
     return found_in(found, "X", "dead too early", *_COLUMNS, at_us=F.col("time_us"), text=text)
 
 
-def retried_too_early(failures: DataFrame, slack_us: int, crashed: Collection[tuple[str, int]]) -> DataFrame:
+def retried_too_early(failures: DataFrame, slack_us: int, crashed: DataFrame) -> DataFrame:
     """Report retries of copies before the time that their failure named (T).
 
     Args:
         failures: see `failures`.
-        crashed: topics and groups with an owner that may have failed without a record.
+        crashed: topic and group, with further columns, of owners that may have failed without a record.
     """
-    spark = failures.sparkSession
     copies = only(failures, events.STARTED, events.RETRIED).where(is_copy())
-    copies = copies.join(local_rows.frame(spark, crashed, "topic string, `group` int"), ["topic", "group"], "left_anti")
+    copies = copies.join(crashed, ["topic", "group"], "left_anti")
     is_start = F.col("event") == events.STARTED
     tried = F.when(is_start, F.col("attempt") - 1).otherwise(F.col("attempt"))
     failure = F.when(~is_start, F.struct("due_ms", "source"))

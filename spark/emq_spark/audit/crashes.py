@@ -9,14 +9,14 @@ trail then proves the failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq.trail.owners import Ownership
+from emq_spark.audit import local_rows
 from emq_spark.audit.events import ENDINGS, count, only, origin
 
 CRASHED: Final = (
@@ -29,29 +29,33 @@ CRASHED: Final = (
 """
 
 
+def is_crash() -> Column:
+    """True for ownerships that a newer one replaced before they were released; see `emq_spark.audit.owners.beside`."""
+    return F.col("released_us").isNull() & F.col("newer_us").isNotNull()
+
+
 def ownerships(
-    groups: Collection[Sequence[Ownership]],
-    last_of: Callable[[str, int], int],
-    cut_short: Collection[str],
-    slack_us: int,
-) -> Iterator[tuple[str, int, str, int, int, bool, int]]:
-    """Yield rows of `CRASHED`: ownerships that a newer one replaced before they were released.
+    owned: DataFrame, runs: Iterable[tuple[str, int]], cut_short: Collection[str], slack_us: int
+) -> DataFrame:
+    """Return the ownerships that ended abruptly, with the columns of `CRASHED`.
 
     Args:
-        groups: ownerships of each group in order of their epochs.
-        last_of: returns, for a source and a time, the last event of the source's run at that time.
+        owned: see `emq_spark.audit.owners.beside`.
+        runs: source and last event (microseconds since the epoch) of each run of a source.
         cut_short: sources whose trail was not closed.
         slack_us: microseconds by which the clocks of two hosts may differ.
     """
-    for found in groups:
-        for i, o in enumerate(found):
-            newer = [later.since_us for later in found[i + 1 :] if later.epoch > o.epoch]
-            if o.released_us is not None or not newer:
-                continue
-            ended_us = last_of(o.source, o.until_us)
-            if ended_us > min(newer) + slack_us:
-                ended_us = o.until_us  # the host lived on without the group
-            yield o.topic, o.group, o.source, o.epoch, ended_us, o.source in cut_short, min(newer)
+    told = local_rows.frame(owned.sparkSession, runs, "source string, run_us long")
+    lasts = F.broadcast(told.groupBy("source").agg(F.collect_set("run_us").alias("runs_us")))
+    found = owned.where(is_crash()).join(lasts, "source", "left")
+    run_us = F.coalesce(F.array_min(F.filter("runs_us", lambda us: us >= F.col("until_us"))), F.col("until_us"))
+    # With a later event, the host lived on without the group.
+    ended_us = F.when(run_us <= F.col("newer_us") + slack_us, run_us).otherwise(F.col("until_us"))
+    return found.select(
+        *("topic", "group", "source", "epoch", ended_us.alias("ended_us")),
+        F.col("source").isin(list(cut_short)).alias("is_cut_short"),
+        F.col("newer_us").alias("until_us"),
+    )
 
 
 def repeats(rows: DataFrame, concerned: DataFrame, crashed: DataFrame, crash_us: int) -> DataFrame:
@@ -64,16 +68,15 @@ def repeats(rows: DataFrame, concerned: DataFrame, crashed: DataFrame, crash_us:
         crash_us: `AuditOptions.crash_s` in microseconds.
     """
     mine = _deliveries(rows, concerned)
-    owner = F.broadcast(crashed.select("topic", "group", "source", "epoch", "ended_us"))
+    owner = crashed.select("topic", "group", "source", "epoch", "ended_us")
     last = mine.groupBy("topic", "id", "group", "source", "epoch", "attempt").agg(
         F.max(F.struct("time_us", "is_end")).alias("last")
     )
     lost = last.join(owner, ["topic", "group", "source", "epoch"]).where(
         ~F.col("last.is_end") | (F.col("last.time_us") >= F.col("ended_us") - crash_us)
     )
-    unseen = _unseen(mine).join(
-        F.broadcast(crashed.where("is_cut_short").select("topic", "group").distinct()), ["topic", "group"]
-    )
+    cut = crashed.where("is_cut_short").select("topic", "group")
+    unseen = _unseen(mine).join(cut, ["topic", "group"], "left_semi")
     both = lost.select("topic", "id", F.lit(1).alias("n")).unionByName(unseen.select("topic", "id", "n"))
     return both.groupBy("topic", "id").agg(F.sum("n").alias("repeats"))
 

@@ -90,7 +90,7 @@ def _once(rows: DataFrame, repeated: DataFrame, crashed: DataFrame) -> DataFrame
         & (F.col("before.source") == F.col("owner"))
         & (F.col("before.of_epoch") == F.col("owner_epoch"))
     )
-    joined = surplus.join(F.broadcast(owner), same, "left").drop(owner["topic"], owner["group"])
+    joined = surplus.join(owner, same, "left").drop(owner["topic"], owner["group"])
     newer = F.col("of_epoch") > F.col("before.of_epoch")
     excused = F.col("rank") - F.col("allowed") <= F.col("repeats")
     why = (

@@ -6,11 +6,11 @@ import functools
 from pathlib import Path
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq.trail.owners import Ownership
+from emq_spark.audit import crashes as audit_crashes
 from emq_spark.audit import events as audit_events
 from emq_spark.audit import lives as audit_lives
 from emq_spark.audit import local_rows
@@ -36,6 +36,7 @@ class Frames:
     def __init__(self, spark: SparkSession, found: Input, state: State, options: AuditOptions, scratch: Path) -> None:
         self._spark = spark
         self._state = state
+        self._found = found
         self._slack_us = options.slack_us
         self._scratch = scratch
         self._rows: dict[str, int] = {}
@@ -81,18 +82,42 @@ class Frames:
         return self.kept("seconds", found)
 
     @functools.cached_property
-    def owners(self) -> list[Ownership]:
-        """All ownerships."""
+    def _owners(self) -> tuple[DataFrame, dict[str, int]]:
         found = audit_owners.table(self.seconds)
         found = audit_owners.merged(found, self._state.carried("owners", audit_owners.FIELDS))
-        return [Ownership(**row.asDict()) for row in found.collect()]
+        found = audit_owners.beside(found, is_whole=not self._found.flaws)
+        counted = Observation("owners")
+        marks = {"suspect": F.col("suspect"), "crashed": audit_crashes.is_crash(), "moved": audit_owners.is_move()}
+        sums = [audit_events.count(mark).alias(name) for name, mark in marks.items()]
+        kept = self.kept("owners", found.observe(counted, *sums))
+        return kept, {name: int(value or 0) for name, value in counted.get.items()}
+
+    @property
+    def owners(self) -> DataFrame:
+        """All ownerships, see `emq_spark.audit.owners.beside`."""
+        return self._owners[0]
+
+    @property
+    def owner_counts(self) -> dict[str, int]:
+        """Number of ownerships that may be in conflict (`suspect`), ended abruptly (`crashed`), or are moves."""
+        return self._owners[1]
 
     @functools.cached_property
-    def owned(self) -> DataFrame:
-        """The times when each owner took and released its group: topic, group, source, epoch, owned_us, released_us."""
-        rows = [(o.topic, o.group, o.source, o.epoch, o.owned_us, o.released_us) for o in self.owners]
-        shape = "topic string, `group` int, source string, epoch long, owned_us long, released_us long"
-        return local_rows.frame(self._spark, rows, shape)
+    def crashed(self) -> DataFrame:
+        """The ownerships that ended abruptly, see `emq_spark.audit.crashes.ownerships`."""
+        if not self.owner_counts["crashed"]:
+            return local_rows.nothing(self._spark, audit_crashes.CRASHED)
+        found = audit_crashes.ownerships(self.owners, self._found.lasts, self._found.unclosed, self._slack_us)
+        return self.kept("crashed", found)
+
+    @functools.cached_property
+    def doubtful(self) -> DataFrame:
+        """The groups that a killed host had, or whose store has lost messages: topic, group."""
+        killed = sorted({source for source, *_ in self._found.cut_short})
+        found = self.losses.select("topic", "group")
+        if killed:
+            found = found.union(self.owners.where(F.col("source").isin(killed)).select("topic", "group"))
+        return found.distinct()
 
     @functools.cached_property
     def messages(self) -> DataFrame:

@@ -6,6 +6,7 @@ the others (the *odd* ones) come here, with all their events, and Python workers
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,10 +16,11 @@ from pyspark.sql import functions as F
 from emq.trail import events
 from emq.trail.histories import Facts, Fault, Step, in_order, judge
 from emq.trail.history_facts import Loss, Losses
+from emq_spark.audit import local_rows
 from emq_spark.audit.events import SENT
 
-Crashes = Mapping[tuple[str, int], Sequence[tuple[float, float]]]
-"""Crashes by topic and group, see `emq.trail.history_facts.Facts`."""
+Crashes = Mapping[int, Sequence[tuple[int, int]]]
+"""Crashes by group, see `emq.trail.history_facts.Facts`."""
 
 FEW: Final = 1_000_000
 """Most odd messages whose ids Spark sends to every executor; with more, Spark sorts all events by message."""
@@ -39,7 +41,8 @@ def judged(
     messages: int,
     *,
     max_attempts: Mapping[str, int],
-    crashes: Crashes,
+    crashed: DataFrame,
+    crash_us: int,
     copied: Collection[str],
     slack_us: int,
     is_whole: bool,
@@ -53,57 +56,60 @@ def judged(
         messages: number of rows of `odd`.
         max_attempts: by topic, the fewest attempts that any catalog allowed.
         is_whole: True if no events are missing.
+        crashed: see `emq_spark.audit.crashes.CRASHED`.
+        crash_us: `AuditOptions.crash_s` in microseconds.
         copied: topics with messages that may have been published twice without a record of the first publish.
     """
     chosen = odd.select("topic", "id", "steps")
     chosen = F.broadcast(chosen) if messages <= FEW else chosen
     mine = rows.where(F.col("event").isin(*_EVENTS)).join(chosen, ["topic", "id"])
     mine = mine.withColumn("event", F.when(F.col("event") == SENT, events.PUBLISHED).otherwise(F.col("event")))
-    columns = ("topic", "id", "steps", *Step._fields)
+    span = F.struct((F.col("ended_us") - crash_us).alias("from_us"), "until_us")
+    crashes = crashed.groupBy("topic", "group").agg(F.collect_list(span).alias("crashes"))
+    mine = mine.join(crashes, ["topic", "group"], "left")
+    columns = ("topic", "id", "steps", "crashes", *Step._fields)
     ordered = mine.select(*columns).repartition("topic", "id").sortWithinPartitions("topic", "id", "time_us")
-    judge_all = _judge(dict(max_attempts), dict(crashes), frozenset(copied), slack_us, is_whole, dict(losses))
+    judge_all = _judge(dict(max_attempts), frozenset(copied), slack_us, is_whole, dict(losses))
     return ordered.mapInArrow(judge_all, _FOUND)
 
 
 def _judge(
     max_attempts: Mapping[str, int],
-    crashes: Crashes,
     copied: Collection[str],
     slack_us: int,
     is_whole: bool,
     losses: Losses,
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    shape = local_rows.arrow_schema(_FOUND)
+
     def judge_all(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa  # type: ignore[import-untyped]
 
-        for topic, name, whole, steps in _messages(batches):
+        for topic, name, whole, steps, crashes in _messages(batches):
 
-            def crashes_of(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
-                return crashes.get((topic, group), ())
+            def crashes_of(group: int, crashes: Crashes = crashes) -> Sequence[tuple[int, int]]:
+                return crashes.get(group, ())
 
             def lost(group: int, priority: int | None, topic: str = topic) -> Sequence[Loss]:
                 return losses.get((topic, group, priority), ())
 
             facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole, lost)
             if found := list(judge(name, steps, facts)):
-                yield pa.RecordBatch.from_pylist([_finding(topic, name, fault, copied) for fault in found], _schema())
+                yield pa.RecordBatch.from_pylist([_finding(topic, name, fault, copied) for fault in found], shape)
 
     return judge_all
 
 
-def _messages(batches: Iterable[Any]) -> Iterator[tuple[str, str, bool, list[Step]]]:
-    """Yield topic, id, whether all events are here, and the events in order, for one message after the other."""
-    before: tuple[str, str, int] | None = None
-    steps: list[Step] = []
-    for batch in batches:
-        for topic, name, expected, *values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if before is not None and (topic, name) != before[:2]:
-                yield before[0], before[1], len(steps) >= before[2], in_order(steps)
-                steps = []
-            before = topic, name, expected
-            steps.append(Step(*values))
-    if before is not None:
-        yield before[0], before[1], len(steps) >= before[2], in_order(steps)
+def _messages(batches: Iterable[Any]) -> Iterator[tuple[str, str, bool, list[Step], Crashes]]:
+    """Yield topic, id, whether all events are here, the events in order, and crashes, for one message after another."""
+    rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    for (topic, name), mine in itertools.groupby(rows, key=lambda row: row[:2]):
+        steps, crashes, whole = [], {}, 0
+        for _, _, expected, spans, *values in mine:
+            step, whole = Step(*values), expected
+            steps.append(step)
+            crashes[step.group] = [(span["from_us"], span["until_us"]) for span in spans or ()]
+        yield topic, name, len(steps) >= whole, in_order(steps), crashes
 
 
 def _finding(topic: str, name: str, fault: Fault, copied: Collection[str]) -> dict[str, Any]:
@@ -118,15 +124,3 @@ def _finding(topic: str, name: str, fault: Fault, copied: Collection[str]) -> di
         "text": fault.text,
         "excused": fault.kind == "from two places" and topic in copied,
     }
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    texts, numbers = pa.string(), pa.int64()
-    return pa.schema(
-        [
-            *(("promise", texts), ("kind", texts), ("topic", texts), ("group", pa.int32()), ("id", texts)),
-            *(("source", texts), ("at_us", numbers), ("text", texts), ("excused", pa.bool_())),
-        ]
-    )

@@ -33,11 +33,11 @@ def suspects(spans: DataFrame, owners: DataFrame, slack_us: int) -> DataFrame:
 
     Args:
         spans: see `spans`.
-        owners: topic, group, source, epoch and released_us of all ownerships.
+        owners: see `emq_spark.audit.owners.beside`.
         slack_us: microseconds by which the clocks of two hosts may differ.
     """
-    released = owners.where(F.col("released_us").isNotNull()).drop("released_us")
-    formers = spans.join(F.broadcast(released), ["topic", "group", "source", "epoch"], "left_semi")
+    released = owners.where(F.col("released_us").isNotNull())
+    formers = spans.join(released, ["topic", "group", "source", "epoch"], "left_semi")
     formers = formers.select(*_QUEUE, *(F.col(name).alias(f"former_{name}") for name in _TOLD))
     overlaps = (
         (F.col("epoch") > F.col("former_epoch"))

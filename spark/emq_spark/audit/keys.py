@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from emq.trail.takeovers import UNTOLD_US
-from emq_spark.audit import local_rows
 from emq_spark.audit.events import ENDINGS, NEVER_US, SENT, count, only, origin
 from emq_spark.audit.findings import found_in
 
@@ -107,18 +106,19 @@ def followed(deliveries: DataFrame, slack_us: int) -> DataFrame:
     return found.where(F.coalesce(*(F.col(name).getField("id") for name in seen)).isNotNull())
 
 
-def overlaps(followed: DataFrame, doubtful: Iterable[tuple[str, int]] = ()) -> DataFrame:
+def overlaps(followed: DataFrame, doubtful: DataFrame | None = None) -> DataFrame:
     """Report deliveries that began while another message of their key ran; see `followed`.
 
     Args:
-        doubtful: topics and groups of killed hosts, or of stores that have lost messages. A message that such a group
-            repeats may run beside messages of its key that has moved to another group meanwhile.
+        doubtful: topics and groups of killed hosts, or of stores that have lost messages; None for none. A message
+            that such a group repeats may run beside messages of its key that has moved to another group meanwhile.
     """
     found = followed.where(F.col("running").isNotNull()).withColumn("before", F.col("running"))
-    unsure = local_rows.frame(found.sparkSession, doubtful, "t string, g int")
-    is_of_either = F.col("g").isin(F.col("group"), F.col("before.group"))
-    moved = (F.col("topic") == F.col("t")) & (F.col("group") != F.col("before.group")) & is_of_either
-    found = found.join(F.broadcast(unsure), moved, "left_anti")
+    if doubtful is not None:
+        unsure, moved = doubtful.toDF("t", "g"), F.col("group") != F.col("before.group")
+        for group in ("group", "before.group"):
+            of_group = (F.col("topic") == F.col("t")) & (F.col(group) == F.col("g"))
+            found = found.join(unsure, of_group & moved, "left_anti")
     return _pairs(
         found, "overlap", F.format_string("%s started while %s of the same key %s ran", "id", "before.id", "key")
     )
@@ -147,7 +147,7 @@ def disorder(followed: DataFrame, losses: DataFrame) -> DataFrame:
     return _pairs(found, "disorder", text)
 
 
-def overtaken(followed: DataFrame, rows: DataFrame, doubtful: Iterable[tuple[str, int]], slack_us: int) -> DataFrame:
+def overtaken(followed: DataFrame, rows: DataFrame, doubtful: DataFrame, slack_us: int) -> DataFrame:
     """Report first deliveries that a later message of their key had overtaken in another group; see `followed`.
 
     A key comes to another group when its topic's number of groups changes. Offsets of two groups cannot be compared, so
@@ -157,9 +157,7 @@ def overtaken(followed: DataFrame, rows: DataFrame, doubtful: Iterable[tuple[str
         rows: events.
         doubtful: topics and groups whose first deliveries may not all be recorded, or may be repeats.
     """
-    spark = followed.sparkSession
-    unsure = local_rows.frame(spark, doubtful, "topic string, `group` int")
-    found = followed.where(F.col("ahead").isNotNull()).join(F.broadcast(unsure), ["topic", "group"], "left_anti")
+    found = followed.where(F.col("ahead").isNotNull()).join(doubtful, ["topic", "group"], "left_anti")
     both = F.explode(F.array("id", "ahead.id")).alias("id")
     told = only(rows, SENT, events.PUBLISHED, events.DOUBTED)
     told = told.join(F.broadcast(found.select("topic", both).distinct()), ["topic", "id"], "left_semi")

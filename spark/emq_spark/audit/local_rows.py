@@ -19,12 +19,16 @@ def frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str | Stru
         schema: columns and types, as a struct or as text in Spark's notation.
     """
     # Spark makes an RDD from a list, whose size the optimizer does not know, but a local relation from an Arrow table.
-    shape = cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
-    columns = to_arrow_schema(shape)
+    columns = arrow_schema(schema)
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(found, field.type) for found, field in zip(values, columns, strict=True)]
-    made: DataFrame = spark.createDataFrame(pa.table(arrays, schema=columns), shape)
+    made: DataFrame = spark.createDataFrame(pa.table(arrays, schema=columns), schema)
     return made
+
+
+def arrow_schema(schema: str | StructType) -> Any:
+    """Return a schema for the Arrow tables that functions in Python workers return; only the driver can make it."""
+    return to_arrow_schema(cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema)
 
 
 def nothing(spark: SparkSession, schema: str | StructType) -> DataFrame:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from emq.topics.model import MICRO, Topic
-from emq.trail.owners import Ownership, by_group
 from emq_spark.audit import local_rows, messages, offsets
 from emq_spark.audit import owners as audit_owners
 from emq_spark.audit.frames import Frames
@@ -44,7 +43,6 @@ def hand_on(
     open_ = placed.where(~F.col("is_life") & ~F.col("place").isin(*offsets.ended(options.live)))
     lately = unusual.where(~F.col("is_life") & ~F.col("is_open") & F.col("goes_on"))
     known = state.carried("known", "fingerprint long").union(findings.select("fingerprint"))
-    owners = [tuple(o) for o in _latest(frames.owners, frames.since_us)]
     saved = Saved(
         sources=found.sources,
         ledger_names=sorted(found.ledger_names),
@@ -62,7 +60,7 @@ def hand_on(
             ),
             "recent": frames.carried_rows(unusual.where("is_life")),
             "seconds": frames.seconds.where(F.col("second") >= frames.since_us // MICRO),
-            "owners": local_rows.frame(spark, owners, audit_owners.FIELDS),
+            "owners": audit_owners.latest(frames.owners, frames.since_us),
             "known": known,
         },
     )
@@ -81,11 +79,3 @@ def _catalogs(
     if topics is not None and (not kept or kept[-1].topics != list(topics)):
         kept.append(CatalogSeen(last_us, list(topics)))
     return kept
-
-
-def _latest(owners: Iterable[Ownership], since_us: int) -> Iterable[Ownership]:
-    """Yield the ownerships that lasted to `since_us` or longer, and the last two of each group."""
-    for group in by_group(owners).values():
-        for i, ownership in enumerate(reversed(group)):
-            if i < 2 or ownership.until_us >= since_us:
-                yield ownership

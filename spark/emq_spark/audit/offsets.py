@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 
 from emq.trail import events
 from emq_spark.audit import local_rows
-from emq_spark.audit.events import only
+from emq_spark.audit.events import NEVER_US, only
 from emq_spark.audit.findings import found_in
+from emq_spark.audit.options import AuditOptions
 from emq_spark.audit.store import QueueView, StoreView
 
 QUEUES: Final = (
@@ -120,6 +121,21 @@ def reach(starts: DataFrame, unclosed: Collection[str]) -> DataFrame:
     )
 
 
+def blind(owned: DataFrame, quotas: DataFrame, unclosed: Collection[str], options: AuditOptions) -> DataFrame:
+    """Return the groups of owners whose trail was cut short, see `BLIND_GROUPS`.
+
+    Args:
+        owned: see `emq_spark.audit.owners.beside`.
+        quotas: topic and quota; topics without a known quota have no row.
+    """
+    killed = owned.where(F.col("source").isin(list(unclosed))).join(F.broadcast(quotas), "topic", "left")
+    unseen = F.ceil(F.max("quota") * options.unwritten_s) * F.count("*")
+    until_us = F.max(F.coalesce("newer_us", F.lit(NEVER_US))) + options.slack_us
+    return killed.groupBy("topic", "group").agg(
+        F.coalesce(unseen, F.lit(1 << 61)).alias("most"), until_us.alias("until_us")
+    )
+
+
 def frame_of_queues(spark: SparkSession, queues: Sequence[QueueView]) -> DataFrame:
     """Return checkpoints and bounds as a data frame."""
     return local_rows.frame(spark, queues, QUEUES)
@@ -192,8 +208,8 @@ def _excused(found: DataFrame, store: StoreView, blind: DataFrame, reached: Data
     claimed = local_rows.frame(spark, store.lanes, "topic string, `group` int, claimed int")
     joined = (
         found.join(F.broadcast(claimed), ["topic", "group"], "left")
-        .join(F.broadcast(blind), ["topic", "group"], "left")
-        .join(F.broadcast(reached), ["topic", "group", "priority"], "left")
+        .join(blind, ["topic", "group"], "left")
+        .join(reached, ["topic", "group", "priority"], "left")
     )
     in_order = F.col("in_lane") | (F.col("started") > 0) | (F.col("offset") > F.col("reach")) | F.col("keyed")
     in_time = F.coalesce(F.col("first_us") <= F.col("until_us"), F.lit(False))

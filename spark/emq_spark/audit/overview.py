@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +21,8 @@ STEPS: Final = 4
 @dataclass(frozen=True)
 class Overview:
     """Attributes:
-    waits: rows of topic, priority, source, bucket, n and behind_us, about the wait from publish to first start.
-    lowest: by topic, the number of the lowest priority with a start.
+    waits: rows of priority, source, bucket, n and behind_us, about the wait from publish to first start.
+    lowest: the number of the lowest priority with a start; 0 if there is at most one.
     comes_back: there are events of ids that may come back (ids of sorted topics, which can be published again).
     is_due: a message was published with a due time under an id that may come back.
     ranges: there are offsets that were dropped, skipped or lost.
@@ -35,16 +35,12 @@ class Overview:
     """
 
     waits: Sequence[Row]
-    lowest: Mapping[str | None, int]
+    lowest: int
     comes_back: bool
     is_due: bool
     ranges: bool
     fails: bool
     needs_owner: bool
-
-    def lowest_but(self, topics: Collection[str]) -> int:
-        """Return the number of the lowest priority with a start, without these topics; 0 if there is at most one."""
-        return max((lowest for topic, lowest in self.lowest.items() if topic not in topics), default=0)
 
 
 def of(new: DataFrame, carried: DataFrame) -> Overview:
@@ -60,7 +56,7 @@ def of(new: DataFrame, carried: DataFrame) -> Overview:
     bucket = F.floor(F.log2(F.greatest(wait_us, F.lit(1))) * STEPS).cast("int")
     rows = new.withColumn("is_new", F.lit(True)).unionByName(carried.withColumn("is_new", F.lit(False)))
     told = rows.select(
-        *("topic", "priority"),
+        "priority",
         F.when(first, F.col("source")).alias("source"),
         F.when(first, bucket).alias("bucket"),
         F.when(first, -wait_us).alias("behind_us"),
@@ -73,14 +69,11 @@ def of(new: DataFrame, carried: DataFrame) -> Overview:
         F.col("event").isin(*OWNERS_ONLY).alias("needs_owner"),
     )
     marks = ("started", "comes_back", "is_due", "ranges", "fails", "needs_owner")
-    summed = told.groupBy("topic", "priority", "source", "bucket").agg(
+    summed = told.groupBy("priority", "source", "bucket").agg(
         count(F.col("queued")).alias("n"), F.max("behind_us").alias("behind_us"), *map(_any, marks)
     )
     found = summed.collect()
-    lowest: dict[str | None, int] = {}
-    for row in found:
-        if row["started"] and row["priority"] is not None:
-            lowest[row["topic"]] = max(row["priority"], lowest.get(row["topic"], 0))
+    lowest = max((row["priority"] for row in found if row["started"] and row["priority"] is not None), default=0)
     waits = [row for row in found if row["bucket"] is not None]
     return Overview(waits, lowest, *(any(row[name] for row in found) for name in marks[1:]))
 

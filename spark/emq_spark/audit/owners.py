@@ -1,16 +1,20 @@
-"""Ownerships of groups (O), from records and starts of hosts, for the rules of `emq.trail.owners`; pauses at moves."""
+"""Ownerships of groups (O), from records and starts of hosts, for the rules of `emq.trail.owners`; pauses at moves.
+
+The ownerships stay in Spark: there is one for each group, host and epoch. Windows over a group in order of the epochs
+add to each ownership what the steps of the audit ask about its neighbours. Only the groups that may have had two owners
+at a time go through Python, by the rules of the small proof.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from emq.trail import events
-from emq.trail.owners import Ownership
+from emq.trail import events, owners
+from emq_spark.audit import local_rows
 from emq_spark.audit.events import only
 from emq_spark.audit.findings import found_in
 from emq_spark.audit.seconds import OWNED
@@ -43,7 +47,7 @@ def table(seconds: DataFrame) -> DataFrame:
     event = F.col("event")
     started = event == events.STARTED
     told = only(seconds, events.STARTED, *OWNED).select(
-        *("topic", "group", "source", "epoch"),
+        *("topic", "group", "source", F.coalesce("epoch", F.lit(-1)).alias("epoch")),
         F.when(event == events.OWNED, F.col("first_us")).alias("owned_us"),
         F.when(event == events.RELEASED, F.col("first_us")).alias("released_us"),
         F.when(event == events.RELEASED, F.col("last_us")).alias("gone_us"),
@@ -57,6 +61,95 @@ def merged(found: DataFrame, carried: DataFrame) -> DataFrame:
     """Merge the ownerships of this audit with those of earlier ones; keep each once."""
     both = found.unionByName(carried)
     return _summed(both.withColumn("gone_us", F.col("released_us")))
+
+
+def beside(owned: DataFrame, *, is_whole: bool) -> DataFrame:
+    """Add to each ownership what concerns the others of its group.
+
+    `since_us`, `until_us`: times of its first and last known event. `newer_us`: the first known event under a higher
+    epoch. `age`: 1 for the newest ownership of the group, 2 for the one before. `former`: the ownership with starts
+    before it (source, last_us, released_us). `suspect`: whether it may be in conflict with another one, or with its own
+    records.
+
+    Args:
+        owned: see `merged`.
+        is_whole: whether no records are missing.
+    """
+    since = F.least("owned_us", "first_us", "released_us").alias("since_us")
+    until = F.greatest("released_us", "last_us", "owned_us").alias("until_us")
+    found = owned.select("*", since, until)
+    place = Window.partitionBy("topic", "group")
+    order = place.orderBy("epoch", "since_us", "source")
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    newer = place.orderBy("epoch").rangeBetween(1, Window.unboundedFollowing)
+    started = F.when(F.col("first_us").isNotNull(), F.struct("source", "last_us", "released_us"))
+    found = found.withColumns(
+        {
+            "newer_us": F.min("since_us").over(newer),
+            "age": F.row_number().over(place.orderBy(F.desc("epoch"), F.desc("since_us"), F.desc("source"))),
+            "former": F.last(started, ignorenulls=True).over(before),
+            "busy_us": F.max("until_us").over(before),
+            "was": F.lag("epoch").over(order),
+        }
+    )
+    unowned = F.col("first_us").isNotNull() & F.col("owned_us").isNull() & F.lit(is_whole)
+    early, late = F.col("first_us") < F.col("owned_us"), F.col("last_us") > F.col("released_us")
+    together = (F.col("busy_us") > F.col("since_us")) | (F.col("was") == F.col("epoch"))
+    suspect = F.coalesce(unowned | early | late | together, F.lit(False))
+    return found.withColumn("suspect", suspect).drop("busy_us", "was")
+
+
+def latest(owned: DataFrame, since_us: int) -> DataFrame:
+    """Return the ownerships that lasted to `since_us` or longer, and the last two of each group; see `merged`.
+
+    Args:
+        owned: see `beside`.
+    """
+    return owned.where((F.col("age") <= 2) | (F.col("until_us") >= since_us)).select(*owners.Ownership._fields)
+
+
+def conflicts(owned: DataFrame, slack_us: int, *, is_whole: bool) -> DataFrame:
+    """Report two owners of a group at a time, and hosts that did not own their group by their own records (O).
+
+    Args:
+        owned: see `beside`; only groups with a suspect are judged.
+        slack_us: microseconds by which the clocks of two hosts may differ.
+        is_whole: whether no records are missing.
+    """
+    groups = owned.where("suspect").select("topic", "group").distinct()
+    mine = owned.join(groups, ["topic", "group"], "left_semi").select(*owners.Ownership._fields)
+    return mine.groupBy("topic", "group").applyInArrow(_judge(slack_us, is_whole), _CONFLICTS)
+
+
+_CONFLICTS: Final = (
+    "promise string, kind string, topic string, `group` int, source string, other string, at_us long, text string"
+)
+
+
+def _judge(slack_us: int, is_whole: bool) -> Callable[[Any], Any]:
+    """Return a function that judges the ownerships of one group; it runs in a Python worker."""
+    shape = local_rows.arrow_schema(_CONFLICTS)
+
+    def judge(table: Any) -> Any:
+        import pyarrow as pa  # type: ignore[import-untyped]
+
+        [found] = owners.by_group(owners.Ownership(**row) for row in table.to_pylist()).values()
+        rows = [
+            {
+                "promise": "O",
+                "kind": conflict.kind,
+                "topic": conflict.after.topic,
+                "group": conflict.after.group,
+                "source": conflict.before.source,
+                "other": conflict.after.source,
+                "at_us": conflict.after.since_us,
+                "text": conflict.text,
+            }
+            for conflict in owners.conflicts(found, slack_us, is_whole)
+        ]
+        return pa.Table.from_pylist(rows, shape)
+
+    return judge
 
 
 def _summed(frame: DataFrame) -> DataFrame:
@@ -75,22 +168,30 @@ def by_strangers(rows: DataFrame, owned: DataFrame) -> DataFrame:
 
     Args:
         rows: events.
-        owned: topic, group and source of all ownerships, with further columns.
+        owned: see `beside`.
     """
     place = ("topic", "group", "source")
     told = only(rows, *OWNERS_ONLY).groupBy(*place, "event").agg(F.min("time_us").alias("at_us"))
-    found = told.join(F.broadcast(owned.select(*place).distinct()), list(place), "left_anti")
+    found = told.join(owned.select(*place), list(place), "left_anti")
     text = F.format_string(
         "%s never owned the group, and recorded %s messages from %d us on", "source", "event", "at_us"
     )
     return found_in(found, "O", "not its owner", *place, at_us=F.col("at_us"), text=text)
 
 
-def pauses(groups: Collection[Sequence[Ownership]]) -> Iterator[Pause]:
-    """Yield the pause of each move from host to host: from the last start before to the first start after it."""
-    for ownerships in groups:
-        active = [o for o in ownerships if o.first_us is not None]
-        for before, after in itertools.pairwise(active):
-            if before.source != after.source and before.last_us is not None and after.first_us is not None:
-                gap_us = max(0, after.first_us - before.last_us)
-                yield Pause(after.topic, after.group, after.first_us, gap_us, before.released_us is not None)
+def is_move() -> Column:
+    """True for ownerships of a host with starts after those of another host."""
+    return F.col("first_us").isNotNull() & (F.col("former.source") != F.col("source"))
+
+
+def pauses(owned: DataFrame) -> DataFrame:
+    """Return the pause of each move from host to host, from the last start before to the first start after it.
+
+    Args:
+        owned: see `beside`.
+    """
+    return owned.where(is_move()).select(
+        *("topic", "group", F.col("first_us").alias("at_us")),
+        F.greatest(F.lit(0), F.col("first_us") - F.col("former.last_us")).alias("gap_us"),
+        F.col("former.released_us").isNotNull().alias("clean"),
+    )

@@ -1,27 +1,27 @@
 """Priority (P): no start while a message of higher priority is ready in the same group.
 
 The audit takes two steps. First a sweep over each group in order of time counts the ready messages of each priority; a
-start is a *suspect* if a message of higher priority was ready. But the key of that message may have held it back. So
-the checker of small trails (`emq.trail.checks.inversions`) then judges each group with suspects in full.
+group is a *suspect* if a message started while one of higher priority was ready. But the key of that message may have
+held it back. So the second step judges the suspects by the rule of small trails (`emq.trail.checks.inversions`), in two
+sweeps. A sweep over each key finds the stretches of time in which one of its messages was ready and nothing held it
+back (`emq_spark.audit.locks`). A sweep over each group counts these stretches instead of the ready messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.topics.model import MICRO
-from emq.trail import checks, events
-from emq_spark.audit.events import origin
+from emq.trail import checks
+from emq_spark.audit import locks
+from emq_spark.audit.findings import found_in
 
 _GOES, _LEAVES, _READY = 0, 1, 2
 _PLACES: Final = 16
 """A number above the most priorities that a topic can have."""
-
-_FOUND: Final = "topic string, `group` int, n long, text string"
 
 
 def waiting(starts: DataFrame, owners: DataFrame) -> DataFrame:
@@ -32,9 +32,9 @@ def waiting(starts: DataFrame, owners: DataFrame) -> DataFrame:
 
     Args:
         starts: started rows.
-        owners: topic, group, source, epoch and owned_us of all ownerships.
+        owners: see `emq_spark.audit.owners.beside`.
     """
-    owned = F.broadcast(owners.where(F.col("owned_us").isNotNull()).drop("released_us"))
+    owned = owners.where(F.col("owned_us").isNotNull()).select("topic", "group", "source", "epoch", "owned_us")
     found = starts.join(owned, ["topic", "group", "source", "epoch"], "left")
     since = F.greatest("published_us", "owned_us") + round(checks.FETCH_S * MICRO)
     until = F.when(F.col("ready_us") > 0, F.col("ready_us")).otherwise(F.col("time_us"))
@@ -83,52 +83,32 @@ def _step(time: str, kind: int, step: Column) -> Column:
     return F.struct(at.alias("at"), F.lit(kind).alias("kind"), step.alias("step"))
 
 
-def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
-    """Report the starts in these groups that overtook a ready message that nothing held back.
+def inversions(starts: DataFrame, priorities: int) -> DataFrame:
+    """Report the starts that overtook a ready message that nothing held back.
 
     Args:
-        rows: started rows, and ends of messages with a key.
-        groups: suspects; few enough to send to every executor.
+        starts: see `emq_spark.audit.locks.locked`.
+        priorities: most priorities of a topic.
     """
-    named = rows.withColumn("name", F.concat_ws("/", "topic", origin()))
-    chosen = named.join(F.broadcast(groups), ["topic", "group"], "left_semi").select(
-        *("event", "time_us", "topic", "group", "priority", "offset", "name", "key", "attempt", "source"),
-        *("ready_us", "published_us", "epoch", "owned_us"),
+    judged = starts.select(
+        *("topic", "group", "source", "id", "key", "offset", "p", F.lit(True).alias("is_start")),
+        locks.start().alias("at"),
+        F.lit(0).alias("step"),
     )
-    found = chosen.groupBy("topic", "group").applyInArrow(_judge, _FOUND)
-    return found.select(F.lit("P").alias("promise"), F.lit("inversion").alias("kind"), "topic", "group", "n", "text")
-
-
-def _judge(key: Any, table: Any) -> Any:
-    """Judge all starts of one group with the checker of small trails; runs in a Python worker."""
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    topic, group = (value.as_py() for value in key)
-    place = f"{topic}/{group}"
-    starts, ends = [], []
-    owned = {}
-    for row in table.sort_by([("time_us", "ascending"), ("offset", "ascending")]).to_pylist():
-        if row["event"] == events.STARTED:
-            row["place"] = place
-            owned[row["source"], row["epoch"]] = row["owned_us"]
-            starts.append(checks.Start(**{name: row[name] for name in checks.Start._fields}))
-        else:
-            row["final"] = row["event"] not in events.AGAIN
-            ends.append(checks.End(**{name: row[name] for name in checks.End._fields}))
-    found = checks.inversions(starts, ends, None, lambda _place, source, epoch: owned[source, epoch])
-    lines = list(_lines(found.count, found.examples))
-    return pa.table(
-        {
-            "topic": pa.array([topic] * len(lines), pa.string()),
-            "group": pa.array([group] * len(lines), pa.int32()),
-            "n": pa.array([n for n, _ in lines], pa.int64()),
-            "text": pa.array([text for _, text in lines], pa.string()),
-        }
+    order = Window.partitionBy("topic", "group", "source").orderBy("at").rowsBetween(Window.unboundedPreceding, 0)
+    kept = []
+    for priority in range(priorities - 1):
+        of_priority = F.col("p") == priority
+        free = F.sum(F.when(of_priority, F.col("step")).otherwise(0)).over(order)
+        # Of the stretches that have begun, the one that ends last goes on as long as any does.
+        begun = F.when(of_priority & (F.col("step") == 1), F.struct("end", F.lit(priority).alias("p"), "name"))
+        kept.append(F.when((F.col("p") > priority) & (free > 0), F.max(begun).over(order)))
+    stretches = locks.free(starts, priorities)
+    swept = judged.unionByName(stretches, allowMissingColumns=True).withColumn("kept", F.coalesce(*kept))
+    text = F.format_string(
+        "%s (priority %d) started at %d us while %s (priority %d) was ready",
+        *("id", "p", "at.us", "kept.name", "kept.p"),
     )
-
-
-def _lines(count: int, examples: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Yield each example with the count 1, and one line with the count of the findings that are not listed."""
-    yield from ((1, text) for text in examples)
-    if count > len(examples):
-        yield count - len(examples), f"and {count - len(examples)} more in this group"
+    more = {"priority": F.col("p"), "other": F.col("kept.name"), "at_us": F.col("at.us")}
+    found = swept.where(F.col("is_start") & F.col("kept").isNotNull())
+    return found_in(found, "P", "inversion", "topic", "group", "offset", "id", "key", "source", text=text, **more)

@@ -95,10 +95,10 @@ class Input:
         runs = ((name.rpartition("-")[0], run) for name, run in sorted(self.sources.items()) if not run.closed)
         return [(source, run.first_us, run.last_us) for source, run in runs if source in self.unclosed]
 
-    def last_of(self, source: str, time_us: int) -> int:
-        """Return the last event of the source's run that lasts until this time or longer; else the time itself."""
-        runs = (run for name, run in self.sources.items() if name.rpartition("-")[0] == source)
-        return min((run.last_us for run in runs if run.last_us >= time_us), default=time_us)
+    @property
+    def lasts(self) -> list[tuple[str, int]]:
+        """Source and last event (microseconds since the epoch) of each run."""
+        return [(name.rpartition("-")[0], run.last_us) for name, run in self.sources.items()]
 
 
 def find(

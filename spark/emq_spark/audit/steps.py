@@ -9,7 +9,6 @@ sweeps      judge smooth caps, priority and keys (Q, P, K)
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,6 @@ from pyspark.sql import functions as F
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.history_facts import Loss
-from emq.trail.owners import by_group, conflicts
 from emq_spark.audit import caps as audit_caps
 from emq_spark.audit import (
     charts,
@@ -48,7 +46,7 @@ from emq_spark.audit.reports import Reports
 from emq_spark.audit.result import Audit
 from emq_spark.audit.segments_read import Input
 from emq_spark.audit.state import State
-from emq_spark.audit.sweeps import Owners, Sweeps
+from emq_spark.audit.sweeps import Sweeps
 from emq_spark.load import ledger
 
 Progress = Callable[[str], None]
@@ -87,25 +85,24 @@ class Steps:
         frames = self._frames
         self._say("counting by second")
         waits = frames.overview.waits
-        owners = by_group(frames.owners)
-        self._judge_owners(owners)
+        self._judge_owners()
         uncapped = self._judge_aligned_caps()
         self._say("following each message")
         unusual, counts = self._messages()
         unknown = self._unknown()
         self._say("comparing with the store")
-        placed, places = self._judge_offsets(unusual, counts, owners)
+        placed, places = self._judge_offsets(unusual, counts)
         self._say("looking at messages that are not ordinary")
-        self._judge_histories(unusual, counts, owners)
+        self._judge_histories(unusual, counts)
         self._say("looking at repeats")
-        self._judge_repeats(unusual, counts, owners, unknown)
+        self._judge_repeats(unusual, counts, unknown)
         self._say("sweeping over groups and keys")
         sweeps = Sweeps(self._spark, frames, self._reports, self._found, self._options, self._catalogs)
         sweeps.judge_smooth_caps(self._caps)
         waiting = None if self._options.live or not counts["open"] else audit_waiting.of(placed, self._found.unclosed)
-        sweeps.judge_priority(owners, waiting)
-        sweeps.judge_keys(owners, waiting)
-        self._judge_contents(owners)
+        sweeps.judge_priority(waiting)
+        sweeps.judge_keys(waiting)
+        self._judge_contents()
         self._say("summing up")
         found = self._reports.new()
         if findings is not None:
@@ -121,7 +118,8 @@ class Steps:
             charts.of(
                 frames.seconds,
                 waits,
-                audit_owners.pauses(owners.values()),
+                audit_owners.pauses(frames.owners),
+                frames.owner_counts["moved"],
                 self._caps,
                 found,
                 self._options.topics or (),
@@ -132,28 +130,16 @@ class Steps:
 
     # ---------------------------------------------------------------------------------------------------- by second
 
-    def _judge_owners(self, owners: Owners) -> None:
-        rows = [
-            {
-                "promise": "O",
-                "kind": conflict.kind,
-                "topic": conflict.after.topic,
-                "group": conflict.after.group,
-                "source": conflict.before.source,
-                "other": conflict.after.source,
-                "at_us": conflict.after.since_us,
-                "text": conflict.text,
-            }
-            for group in owners.values()
-            for conflict in conflicts(group, self._options.slack_us, not self._found.flaws)
-        ]
-        self._reports.add_rows(rows)
-        if not self._found.flaws:
+    def _judge_owners(self) -> None:
+        owners, is_whole = self._frames.owners, not self._found.flaws
+        if self._frames.owner_counts["suspect"]:
+            self._reports.add(audit_owners.conflicts(owners, self._options.slack_us, is_whole=is_whole))
+        if is_whole:
             if self._frames.overview.needs_owner:
-                self._reports.add(audit_owners.by_strangers(self._frames.rows, self._frames.owned))
+                self._reports.add(audit_owners.by_strangers(self._frames.rows, owners))
             starts = self._frames.starts
             spans = self._frames.kept("spans", interleaved.spans(starts))
-            suspects = interleaved.suspects(spans, self._frames.owned, self._options.slack_us)
+            suspects = interleaved.suspects(spans, owners, self._options.slack_us)
             suspects = self._frames.kept("interleaved", suspects)
             if self._frames.has("interleaved"):
                 self._reports.add(interleaved.faults(starts, suspects))
@@ -210,18 +196,16 @@ class Steps:
         dead = local_rows.frame(self._spark, letters, "topic string, id string")
         return dead.groupBy("topic", "id").agg(F.count("*").alias("letters"))
 
-    def _judge_histories(self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners) -> None:
+    def _judge_histories(self, unusual: DataFrame, counts: Mapping[str, int]) -> None:
         if not counts["odd"]:
             return
-        crashes: dict[tuple[str, int], list[tuple[float, float]]] = {}
-        for topic, group, _, _, ended_us, _, until_us in self._crashed_ownerships(owners):
-            crashes.setdefault((topic, group), []).append((ended_us - self._options.crash_us, until_us))
         found = histories.judged(
             self._frames.rows,
             unusual.where("is_odd"),
             counts["odd"],
             max_attempts=dead_letters.fewest(self._catalogs),
-            crashes=crashes,
+            crashed=self._frames.crashed,
+            crash_us=self._options.crash_us,
             copied=self._copied(),
             slack_us=self._options.slack_us,
             is_whole=not self._found.flaws,
@@ -236,22 +220,17 @@ class Steps:
             found.setdefault((row["topic"], row["group"], row["priority"]), []).append(loss)
         return found
 
-    def _judge_contents(self, owners: Owners) -> None:
+    def _judge_contents(self) -> None:
         slack_us = self._options.slack_us
         if self._frames.overview.fails:
             failures = self._frames.kept("failures", contents.failures(self._frames.rows))
             self._reports.add(contents.expired(failures, slack_us))
             self._reports.add(contents.dead_too_early(failures, dead_letters.fewest(self._catalogs)))
-            crashed = {(topic, group) for topic, group, *_ in self._crashed_ownerships(owners)}
-            self._reports.add(contents.retried_too_early(failures, slack_us, crashed))
+            self._reports.add(contents.retried_too_early(failures, slack_us, self._frames.crashed))
         if self._frames.overview.is_due:
             self._reports.add(contents.too_early(self._frames.contents, slack_us))
         if self._frames.overview.comes_back and not self._found.flaws:
             self._reports.add(audit_lives.strays(self._frames.steps))
-
-    def _crashed_ownerships(self, owners: Owners) -> list[tuple[str, int, str, int, int, bool, int]]:
-        found = self._found
-        return list(audit_crashes.ownerships(owners.values(), found.last_of, found.unclosed, self._options.slack_us))
 
     def _copied(self) -> list[str]:
         """Return the topics with messages that may have been published twice without a record of the first publish."""
@@ -260,12 +239,10 @@ class Steps:
         unnamed = (row for row in rows if row["outcome"] == ledger.UNKNOWN and row["nameless"])
         return sorted({row["topic"] for row in (rows if died else unnamed) if row["topic"] is not None})
 
-    def _judge_offsets(
-        self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners
-    ) -> tuple[DataFrame, dict[str, int]]:
+    def _judge_offsets(self, unusual: DataFrame, counts: Mapping[str, int]) -> tuple[DataFrame, dict[str, int]]:
         """Return the open messages with their places, and the number of messages in each place."""
         frames = self._frames
-        placed, places = self._placed(unusual, owners) if counts["open"] else (offsets.nowhere(unusual), {})
+        placed, places = self._placed(unusual) if counts["open"] else (offsets.nowhere(unusual), {})
         self._judge_unique()
         if frames.overview.ranges:
             drops = audit_events.only(frames.ranges, events.DROPPED)
@@ -294,14 +271,14 @@ class Steps:
         """Return the topics that had the overflow policy `drop_oldest` in any catalog."""
         return {t.name for topics in self._catalogs for t in topics if t.options.overflow == "drop_oldest"}
 
-    def _placed(self, open_: DataFrame, owners: Owners) -> tuple[DataFrame, dict[str, int]]:
+    def _placed(self, open_: DataFrame) -> tuple[DataFrame, dict[str, int]]:
         """Return the open messages with their places, as `_judge_offsets`; report the lost messages."""
         options, frames = self._options, self._frames
         placed = offsets.placed(
             open_.where("is_open"),
             frames.ranges,
             options.store,
-            local_rows.frame(self._spark, self._blind(owners), offsets.BLIND_GROUPS),
+            self._blind(),
             offsets.reach(frames.starts, self._found.unclosed),
             drops=self._dropping(),
             live=options.live,
@@ -332,28 +309,18 @@ class Steps:
             until_us = store.at_us - options.slack_us if options.live else audit_events.NEVER_US
             self._reports.add(dead_letters.absent(unusual, store, until_us))
 
-    def _blind(self, owners: Owners) -> list[tuple[str, int, int, int]]:
-        """Return the rows of `emq_spark.audit.offsets.BLIND_GROUPS`."""
-        unwritten_s = self._options.unwritten_s
-        quotas = {(cap.topic, cap.group): cap.whole + 1 for cap in self._caps}
-        found: dict[tuple[str, int], tuple[int, int]] = {}
-        for (topic, group), of_group in owners.items():
-            for i, o in enumerate(of_group):
-                if o.source in self._found.unclosed:
-                    quota = quotas.get((topic, group), quotas.get((topic, -1)))
-                    most = math.ceil(quota * unwritten_s) if quota is not None else 1 << 61
-                    newer = [later.since_us for later in of_group[i + 1 :] if later.epoch > o.epoch]
-                    until_us = min(newer, default=audit_events.NEVER_US) + self._options.slack_us
-                    before, latest_us = found.get((topic, group), (0, 0))
-                    found[topic, group] = min(1 << 61, before + most), max(latest_us, until_us)
-        return [(*place, *bound) for place, bound in found.items()]
+    def _blind(self) -> DataFrame:
+        """Return the groups of killed hosts, see `emq_spark.audit.offsets.BLIND_GROUPS`."""
+        if not self._found.unclosed:
+            return local_rows.nothing(self._spark, offsets.BLIND_GROUPS)
+        quotas = [(cap.topic, cap.whole + 1) for cap in self._caps if cap.group == -1]
+        caps = local_rows.frame(self._spark, quotas, "topic string, quota long")
+        return offsets.blind(self._frames.owners, caps, self._found.unclosed, self._options)
 
-    def _judge_repeats(
-        self, unusual: DataFrame, counts: Mapping[str, int], owners: Owners, unknown: Mapping[str, int]
-    ) -> None:
+    def _judge_repeats(self, unusual: DataFrame, counts: Mapping[str, int], unknown: Mapping[str, int]) -> None:
         rows, options = self._frames.rows, self._options
         if counts["surplus"] or counts["died_again"]:
-            crashed = local_rows.frame(self._spark, self._crashed_ownerships(owners), audit_crashes.CRASHED)
+            crashed = self._frames.crashed
             again = unusual.where(F.col("surplus") + F.col("died_again") > 0)
             repeats = audit_crashes.repeats(rows, again, crashed, options.crash_us)
             again = self._frames.kept(

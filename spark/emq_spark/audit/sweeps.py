@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq.trail.owners import Ownership
 from emq_spark.audit import caps as audit_caps
 from emq_spark.audit import events as audit_events
-from emq_spark.audit import keys, priority
+from emq_spark.audit import keys, locks, priority
 from emq_spark.audit import waiting as audit_waiting
 from emq_spark.audit.frames import Frames
 from emq_spark.audit.options import AuditOptions
 from emq_spark.audit.reports import Reports
 from emq_spark.audit.segments_read import Input
-
-Owners = Mapping[tuple[str, int], Sequence[Ownership]]
 
 
 class Sweeps:
@@ -53,44 +50,38 @@ class Sweeps:
             if self._frames.has("stretches"):
                 self._reports.add(audit_caps.sliding(stretches, starts, self._options.slack_us))
 
-    def judge_priority(self, owners: Owners, waiting: DataFrame | None) -> None:
+    def judge_priority(self, waiting: DataFrame | None) -> None:
         """Judge priority (P).
 
         Args:
-            owners: ownerships of each group in order of their epochs.
             waiting: messages that were never started, see `emq_spark.audit.waiting`; None if none are known.
         """
         others = {t.name for topics in self._catalogs for t in topics if t.options.priority_policy != "strict"}
         rows = self._frames.rows.where(~F.col("topic").isin(others))
         starts = audit_events.only(rows, events.STARTED)
-        lowest = self._frames.overview.lowest_but(others)
+        lowest = self._frames.overview.lowest
         if not lowest:
             return
         if waiting is not None:
             strict = waiting.where(~F.col("topic").isin(others))
-            left = audit_waiting.as_starts(strict, owners.values())
+            left = audit_waiting.as_starts(strict, self._frames.owners)
             starts = starts.unionByName(left, allowMissingColumns=True)
-        starts = priority.waiting(starts, self._frames.owned)
+        starts = priority.waiting(starts, self._frames.owners)
         suspects = self._frames.kept("suspects", priority.suspects(starts, lowest + 1))
         if self._frames.has("suspects"):
             ends = audit_events.only(rows, *audit_events.ENDINGS).where(F.col("key").isNotNull())
             both = starts.unionByName(ends, allowMissingColumns=True)
-            self._reports.add(priority.inversions(both, suspects))
+            locked = self._frames.kept("locked", locks.locked(both, suspects))
+            self._reports.add(priority.inversions(locked, lowest + 1))
 
-    def _doubtful(self, owners: Owners) -> set[tuple[str, int]]:
-        """Return the groups that a killed host had, or whose store has lost messages."""
-        killed = {source for source, *_ in self._found.cut_short}
-        found = {place for place, some in owners.items() if any(o.source in killed for o in some)}
-        return found | {(row[0], row[1]) for row in self._frames.losses.select("topic", "group").distinct().collect()}
-
-    def judge_keys(self, owners: Owners, waiting: DataFrame | None) -> None:
-        """Judge the order of keys (K); `owners` and `waiting` as for `judge_priority`."""
+    def judge_keys(self, waiting: DataFrame | None) -> None:
+        """Judge the order of keys (K); `waiting` as for `judge_priority`."""
         rows, cut_short, slack_us = self._frames.rows, self._found.cut_short, self._options.slack_us
         deliveries = keys.deliveries(rows, cut_short)
         followed = keys.followed(deliveries, slack_us)
         faults = self._frames.kept("faults", followed)
         if self._frames.has("faults"):
-            doubtful = self._doubtful(owners)
+            doubtful = self._frames.doubtful
             self._reports.add(keys.overlaps(faults, doubtful))
             self._reports.add(keys.disorder(faults, self._frames.losses))
             self._reports.add(keys.overtaken(faults, rows, doubtful, slack_us))

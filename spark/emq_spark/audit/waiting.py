@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq.trail.owners import Ownership
-from emq_spark.audit import local_rows, offsets
-
-_OWNERS: Final = "topic string, `group` int, source string, epoch long, owned_us long, ended_us long"
+from emq_spark.audit import offsets
 
 
 def of(placed: DataFrame, unclosed: Collection[str]) -> DataFrame:
@@ -31,16 +27,15 @@ def with_key(waiting: DataFrame) -> DataFrame:
     return waiting.where(F.col("key_low") != _no_key())
 
 
-def as_starts(waiting: DataFrame, groups: Collection[Sequence[Ownership]]) -> DataFrame:
+def as_starts(waiting: DataFrame, owned: DataFrame) -> DataFrame:
     """Return the messages without a key as started rows, as if their last owner had started them after all others.
 
     Args:
-        groups: ownerships of each group in order of their epochs.
+        owned: see `emq_spark.audit.owners.beside`.
     """
-    spark = waiting.sparkSession
-    lasts = [[o for o in found if o.last_us is not None][-1:] for found in groups]
-    rows = [(o.topic, o.group, o.source, o.epoch, o.owned_us, o.last_us) for found in lasts for o in found]
-    owners = F.broadcast(local_rows.frame(spark, rows, _OWNERS))
+    active = owned.where(F.col("last_us").isNotNull()).groupBy("topic", "group")
+    last = active.agg(F.min_by(F.struct("source", "epoch", F.col("last_us").alias("ended_us")), "age").alias("last"))
+    owners = last.select("topic", "group", "last.*")
     mine = waiting.where(F.col("key_low") == _no_key()).drop("source", "epoch")
     return mine.join(owners, ["topic", "group"]).select(
         F.lit(events.STARTED).alias("event"),
