@@ -1,17 +1,14 @@
-"""What may be wrong around a host: ensembles that do not answer, foreign trees, names that are taken, wrong clocks."""
+"""What may be wrong around a host: wrong credentials, clocks that differ, an environment beside it."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from kazoo.client import KazooClient
 
 import emq_servers as servers
-from emq_servers.server import free_port
 from support import cluster, cluster_load
 from support.cluster import Cluster, Place
 from support.cluster_process import HostProcess
@@ -31,39 +28,10 @@ async def hosts(place: Place, tmp_path: Path) -> AsyncIterator[Cluster]:
         yield made
 
 
-@pytest.fixture
-def keeper(place: Place) -> Iterator[KazooClient]:
-    """A client in the place's chroot that knows nothing of EMQ."""
-    servers_, _, chroot = place.zookeeper.removeprefix("zookeeper://").partition("/")
-    client = KazooClient(servers_)
-    client.start()
-    client.ensure_path(f"/{chroot}")
-    client.chroot = f"/{chroot}"
-    yield client
-    client.stop()
-    client.close()
-
-
 async def refused(host: HostProcess) -> str:
     """The one line that a host said before it ended."""
     assert await host.wait(60.0) == 1
     return host.logged.splitlines()[-1]
-
-
-async def test_an_ensemble_that_does_not_answer_is_tried_on_and_nothing_is_started_meanwhile(hosts: Cluster) -> None:
-    port = free_port()
-    async with hosts.load(TOPICS, clean=True):
-        patient, stopped = (hosts.start(cluster=f"zookeeper://127.0.0.1:{port}/late") for _ in range(2))
-        await hosts.until(lambda: "no ZooKeeper server can be used, trying again" in patient.logged)
-        await hosts.until(lambda: "no ZooKeeper server can be used, trying again" in stopped.logged)
-        asked = time.monotonic()
-        assert await stopped.stop() == 0
-        assert time.monotonic() - asked < 5
-        assert hosts.receipts() == []
-        with await asyncio.to_thread(servers.start_zookeeper, port=port):
-            await hosts.until_working(patient)
-            assert await patient.stop() == 0
-        await hosts.until_working(hosts.start())
 
 
 async def test_wrong_credentials_end_the_host_with_the_remedy(hosts: Cluster) -> None:
@@ -80,45 +48,6 @@ async def test_wrong_credentials_end_the_host_with_the_remedy(hosts: Cluster) ->
         assert "wrong" not in text
     assert (await refused(hosts.start())).startswith("InvalidSettings: ")
     assert owner.running
-
-
-async def test_a_tree_that_is_not_emqs_is_refused_and_left_as_it_is(hosts: Cluster, keeper: KazooClient) -> None:
-    await cluster_load.create(hosts.app, TOPICS)
-    for data in (b"someone else's", b"EMQ1 and damage"):
-        keeper.delete("/emq", recursive=True)
-        keeper.create("/emq/online/serverlist", data, makepath=True)
-        text = await refused(hosts.start())
-        assert text.startswith("ForeignTree: node /emq/online/serverlist ")
-        assert "another chroot" in text
-        assert keeper.get("/emq/online/serverlist")[0] == data
-        assert keeper.get_children("/emq/online/serverlist") == []
-
-
-async def test_a_plan_damaged_while_hosts_run_is_not_overwritten_and_they_keep_what_they_have(
-    hosts: Cluster, keeper: KazooClient
-) -> None:
-    async with hosts.load(TOPICS):
-        members = await hosts.started(2)
-        good, _ = keeper.get("/emq/online/serverlist")
-        keeper.set("/emq/online/serverlist", b"damage")
-        late = hosts.start()
-        assert (await refused(late)).startswith("ForeignTree: ")
-        await hosts.until(lambda: all("this host keeps what it has" in host.logged for host in members))
-        await hosts.until_working(*members, since_us=cluster.now_us())
-        assert keeper.get("/emq/online/serverlist")[0] == b"damage"
-        keeper.set("/emq/online/serverlist", good)
-    assert late.receipts.all() == []
-
-
-async def test_a_name_that_a_living_host_has_is_refused(hosts: Cluster) -> None:
-    async with hosts.load(TOPICS, clean=True):
-        first = hosts.start("web-1")
-        await hosts.until_working(first)
-        text = await refused(second := hosts.start("web-1", session_timeout_s=1.5))
-        assert text.startswith("HostConflict: a host named 'web-1' ")
-        assert "another host_name" in text
-        assert second.receipts.all() == []
-        await hosts.until_working(first, since_us=cluster.now_us())
 
 
 async def test_the_cap_holds_between_hosts_whose_clocks_differ_since_they_follow_one_time(

@@ -1,4 +1,4 @@
-"""Clusters without topics, without hosts, with one host, with more hosts than groups; a topic that grows."""
+"""Clusters without topics, without hosts; a topic that grows."""
 
 from __future__ import annotations
 
@@ -36,19 +36,6 @@ async def test_hosts_without_topics_wait_for_some_and_messages_without_hosts_for
         assert len(hosts.receipts()) == stopped
         alone = hosts.start()
         await hosts.until(lambda: len(hosts.groups_of(alone)) == 4)
-
-
-async def test_more_hosts_than_groups_leave_some_idle_until_they_are_needed(hosts: Cluster) -> None:
-    async with hosts.load([LoadTopic("orders", 1)], clean=True):
-        members = [hosts.start() for _ in range(3)]
-        await hosts.until(lambda: any("1 group on 3 hosts" in host.logged for host in members))
-        await hosts.until(lambda: bool(hosts.receipts()))
-        while len(members) > 1:
-            await hosts.until(lambda: sum(bool(hosts.groups_of(host, 1.5)) for host in members) == 1)
-            [busy] = [host for host in members if hosts.groups_of(host, 1.5)]
-            members.remove(busy)
-            assert await busy.stop() == 0
-        await hosts.until_working(*members, since_us=cluster.now_us())
 
 
 async def test_a_topic_grown_from_2_groups_to_40_and_back_keeps_its_promises(hosts: Cluster) -> None:
