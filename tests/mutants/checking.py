@@ -57,7 +57,7 @@ MUTANTS = (
         "emq/trail/checks.py",
         "FETCH_S = 5.0",
         "FETCH_S = 50.0",
-        "tests/unit/test_proof_priority.py::test_a_high_message_that_waits_in_the_store_while_lows_start_is_found",
+        "tests/unit/test_proof_rules.py::test_a_high_message_that_waits_in_the_store_while_lows_start_is_found",
     ),
     Mutant(
         "disorder-of-one-is-passed-over",
@@ -66,7 +66,7 @@ MUTANTS = (
         "emq/trail/keys.py",
         "before.offset > start.offset and",
         "before.offset > start.offset + 1 and",
-        "tests/unit/test_proof_keys.py::test_a_loss_that_was_noticed_before_excuses_no_disorder",
+        "tests/unit/test_proof_rules.py::test_a_loss_that_was_noticed_before_excuses_no_disorder",
     ),
     Mutant(
         "start-after-release-has-slack",
@@ -75,7 +75,7 @@ MUTANTS = (
         "emq/trail/owners.py",
         "o.last_us > o.released_us:",
         "o.last_us > o.released_us + 250_000:",
-        "tests/unit/test_proof_owners.py::test_starts_before_owning_and_after_a_release_are_found",
+        "tests/unit/test_proof_rules.py::test_starts_before_owning_and_after_a_release_are_found",
     ),
     Mutant(
         "two-owners-of-one-epoch-pass",
@@ -162,7 +162,7 @@ MUTANTS = (
         "emq/trail/faults.py",
         "found[topic, group, priority].append(Loss(*loss))",
         "found[topic, group, priority].append(Loss(0, loss[1]))",
-        "tests/unit/test_proof_owners.py::test_only_a_loss_of_its_own_queue_and_place_gives_an_offset_out_again",
+        "tests/unit/test_proof_rules.py::test_only_a_loss_of_its_own_queue_and_place_gives_an_offset_out_again",
     ),
     Mutant(
         "budgets-are-not-judged",

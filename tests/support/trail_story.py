@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from emq.clock import ManualClock
 from emq.message import Message
@@ -129,33 +128,6 @@ def tell(story: Story, deliveries: list[Delivery], expected: Expectations | None
 
 def broken(proof: Proof) -> str:
     return "".join(letter for letter, held in proof.promises.items() if not held)
-
-
-class Slot:
-    """A story about one id of a sorted topic, `shop/<CONTENT>`; times in milliseconds after T0."""
-
-    def __init__(self, story: Story) -> None:
-        self.story = story
-
-    def publish(self, at: float, took: float = 1) -> Slot:
-        begun_us = T0_US + round(at * MS)
-        done_us = begun_us + round(took * MS)
-        self.story.trail("producer").record(events.Published(done_us, "shop", 0, [CONTENT], 0, begun_us))
-        return self
-
-    def merge(self, at: float) -> Slot:
-        at_us = T0_US + round(at * MS)
-        self.story.trail("producer").record(events.Merged(at_us, "shop", 0, [CONTENT], at_us))
-        return self
-
-    def deliver(self, start: float, end: float | None, outcome: str = "settled", **more: Any) -> Slot:
-        self.story.deliver(
-            Delivery(CONTENT, start, end, **{"ready": start - 1, "offset": -1, "outcome": outcome, **more})
-        )
-        return self
-
-    def prove(self, still_queued: Collection[str] | None = ()) -> Proof:
-        return self.story.prove(Expectations(still_queued=still_queued, max_skew_s=0.0))
 
 
 def cut_short(story: Story, source: str = "host") -> None:

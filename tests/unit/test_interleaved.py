@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from emq.clock import ManualClock
 from emq.message import Message
 from emq.trail import events
@@ -48,53 +46,7 @@ def interleaved(proof: Proof) -> bool:
     return any("below it" in example for example in proof.owners.examples)
 
 
-@pytest.mark.parametrize("overlap_ms", [-1000, 5, 100, 240])
-def test_an_owner_that_starts_what_the_former_one_passed_over_is_found(tmp_path: Path, overlap_ms: int) -> None:
-    former = ("one", 1, (0, 1, 3, 4, 6), 0)
-    later = ("two", 2, (2, 5, 7, 8), 50 - overlap_ms)
-
-    proof = verified(tmp_path, [former, later], ["one", "two"])
-
-    assert interleaved(proof)
-    assert proof.owners.count == 1
-    assert not proof.promises["O"]
-
-
-def test_each_later_owner_is_compared_with_the_former_one(tmp_path: Path) -> None:
-    between = ("two", 2, (0,), 45)
-
-    runs = [("one", 1, (0, 1, 3, 4, 6), 0), between, ("three", 3, (2, 5, 7, 8), 50)]
-    proof = verified(tmp_path, runs, ["one", "two", "three"])
-
-    assert interleaved(proof)
-
-
-@pytest.mark.parametrize("begin_ms", [-200, 0, 45, 400])
-def test_an_owner_that_goes_on_where_the_former_one_ended_is_none_too_many(tmp_path: Path, begin_ms: int) -> None:
-    proof = verified(tmp_path, [("one", 1, range(5), 0), ("two", 2, range(5, 9), begin_ms)], ["one", "two"])
-
-    assert not proof.owners.count  # -200: its clock is behind, by less than clocks may differ
-
-
-def test_what_the_former_owner_had_not_finished_is_repeated_and_passes(tmp_path: Path) -> None:
-    proof = verified(tmp_path, [("one", 1, range(5), 0), ("two", 2, (2, 5, 6), 55)], ["one", "two"])
-
-    assert not proof.owners.count
-
-
 def test_after_a_killed_owner_the_next_one_begins_anywhere(tmp_path: Path) -> None:
     proof = verified(tmp_path, [("one", 1, (0, 1, 3, 4), 0), ("two", 2, (2, 5), 41)], ["two"])
-
-    assert not interleaved(proof)
-
-
-def test_messages_with_a_key_wait_for_it_and_have_no_such_order(tmp_path: Path) -> None:
-    proof = verified(tmp_path, [("one", 1, (0, 1, 3, 4), 0), ("two", 2, (2, 5), 41)], ["one", "two"], key="k")
-
-    assert not interleaved(proof)
-
-
-def test_offsets_that_begin_anew_long_after_are_those_of_a_new_topic(tmp_path: Path) -> None:
-    proof = verified(tmp_path, [("one", 1, (10, 11, 12), 0), ("two", 2, (3, 4), 5000)], ["one", "two"])
 
     assert not interleaved(proof)

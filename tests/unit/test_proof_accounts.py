@@ -27,38 +27,12 @@ def test_one_message_dropped_is_found(story: Story) -> None:
     assert "shop/m7" in proof.lost.examples[0]
 
 
-@pytest.mark.parametrize(
-    ("still_queued", "lost", "unfinished"),
-    [((), 2, 0), ({"m7"}, 1, 1), ({"m7", "m8"}, 0, 2), (0, 2, 0), (1, 1, 1), (2, 0, 2), (3, 0, 2), (None, 0, 2)],
-)
-def test_what_is_still_in_the_store_is_not_lost(
-    story: Story, still_queued: set[str] | int | None, lost: int, unfinished: int
-) -> None:
-    deliveries = clean()
-    deliveries[7].key = deliveries[8].key = None
-    story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[9:])
-    proof = story.prove(Expectations(still_queued=still_queued))
-    assert (proof.lost.count, proof.unfinished) == (lost, unfinished)
-    assert proof.ok == (lost == 0)
-
-
 def test_a_message_skipped_as_a_hole_is_lost_even_where_the_store_is_not_known(story: Story) -> None:
     deliveries = clean()
     story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[8:])
     story.trail().record(events.Skipped(T0_US, "shop", 0, 1, 2, 5))
     proof = story.prove(Expectations(still_queued=None))
     assert (proof.lost.count, proof.lost.examples, proof.unfinished, proof.skipped) == (1, ("shop/m7",), 0, 3)
-
-
-def test_messages_dropped_or_recalled_on_purpose_are_not_lost(story: Story) -> None:
-    deliveries = clean()
-    story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[10:])
-    story.trail().record(events.Dropped(T0_US, "shop", 0, 1, 3, 4))
-    story.trail().record(events.Dropped(T0_US, "shop", 0, 1, 4, 5))
-    story.trail().record(events.Recalled(T0_US, "shop", 0, 0, "m8"))
-    proof = story.prove()
-    assert proof.ok, proof
-    assert (proof.dropped, proof.delivered) == (3, 17)
 
 
 def test_one_message_delivered_twice_is_found_and_may_be_allowed(story: Story) -> None:
@@ -69,37 +43,11 @@ def test_one_message_delivered_twice_is_found_and_may_be_allowed(story: Story) -
     assert prove(story.directory, Expectations(still_queued=0, duplicates_allowed=1)).ok
 
 
-def test_a_merged_message_may_be_delivered_as_often_as_it_was_published(story: Story) -> None:
-    twice = [Delivery("m", 10, 11), Delivery("m", 20, 21, offset=1)]
-    story.publish(twice[0]).deliver(*twice)
-    story.trail("producer").record(events.Published(T0_US + 1, "shop", 0, ["m"], 0, T0_US + 1, [1]))
-    proof = story.prove()
-    assert proof.ok, proof
-
-
-def test_what_nobody_published_is_reported_but_no_violation(story: Story) -> None:
-    proof = story.publish(*clean()[1:]).deliver(*clean()).prove()
-    assert proof.ok
-    assert proof.unknown.examples == ("shop/m0",)
-
-
 def test_a_message_that_is_dead_twice_is_found(story: Story) -> None:
     deliveries = [Delivery("a", 10, 11, outcome="dead"), Delivery("a", 20, 21, outcome="dead", source="next")]
     proof = tell(story, deliveries)
     assert broken(proof) == "X"
     assert proof.dead_twice.examples == ("shop/a became a dead letter 2 times",)
-
-
-def test_a_replayed_dead_letter_may_die_again_but_not_vanish(story: Story) -> None:
-    dies = [Delivery(name, 10 + i, 11 + i, outcome="dead", offset=i) for i, name in enumerate("abc")]
-    story.publish(*dies).deliver(*dies)
-    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "a"))
-    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "b"))
-    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "c"))
-    story.deliver(Delivery("a", 200, 201, offset=-1, outcome="dead"), Delivery("b", 210, 211, offset=-1))
-    proof = story.prove()
-    assert (broken(proof), proof.lost.examples) == ("L", ("shop/c",))
-    assert (proof.dead, proof.delivered) == (1, 1)
 
 
 def test_deaths_of_messages_that_were_published_before_the_trail_began_count(story: Story) -> None:
@@ -111,40 +59,6 @@ def test_deaths_of_messages_that_were_published_before_the_trail_began_count(sto
     story.trail().record(events.Replayed(T0_US + 300 * MS, "shop", 0, 0, "d"))
     proof = story.prove(Expectations(still_queued=["d"]))
     assert (proof.dead, proof.delivered, broken(proof)) == (2, 1, "")
-
-
-@pytest.mark.parametrize(
-    ("killed_ms", "offset", "deaths", "found"),
-    [
-        (1_000, 0, 2, 0),
-        (9_000, 0, 2, 1),
-        (1_000, 0, 3, 1),
-        (1_000, -1, 2, 1),
-        (None, 0, 2, 1),
-    ],
-)
-def test_a_killed_host_s_last_dead_letters_may_be_made_again(
-    story: Story, killed_ms: int | None, offset: int, deaths: int, found: int
-) -> None:
-    story.deliver(Delivery("a", 10, 15, offset=offset, outcome="dead"))
-    if killed_ms is not None:
-        story.deliver(Delivery("z", killed_ms - 1, killed_ms))
-    for i in range(1, deaths):
-        story.deliver(Delivery("a", 20_000 * i, 20_000 * i + 5, offset=offset, outcome="dead", source=f"successor{i}"))
-    if killed_ms is not None:
-        story.trail().flush()
-        cut_short(story)
-    else:
-        story.close()
-    assert prove(story.directory).dead_twice.count == found
-
-
-def test_a_dead_letter_that_another_host_made_shortly_before_a_kill_is_not_made_again(story: Story) -> None:
-    story.deliver(Delivery("z", 999, 1_000))
-    story.deliver(*(Delivery("a", at, at + 5, outcome="dead", source="other") for at in (900, 20_000)))
-    story.trail().flush()
-    cut_short(story)
-    assert prove(story.directory).dead_twice.count == 1
 
 
 @pytest.mark.parametrize(("killed_ms", "deaths", "found"), [(1_000, 1, 0), (1_000, 2, 1), (9_000, 1, 1), (None, 1, 1)])
@@ -178,40 +92,6 @@ def test_what_a_killed_host_had_moved_to_its_lane_dies_there_alone(story: Story,
     assert prove(story.directory).dead_twice.count == found
 
 
-def test_what_a_store_has_forgotten_is_no_loss_of_ours_and_what_came_in_its_place_is_another_message(
-    story: Story,
-) -> None:
-    kept, gone = Delivery("kept", 1, 2, offset=1), Delivery("gone", 3, None, offset=2)
-    new, after = Delivery("new", 50, 51, offset=2), Delivery("after", 52, 53, offset=3)
-    story.publish(kept, gone).deliver(kept)
-    story.trail("producer").record(events.Published(T0_US + 10, "shop", 0, ["new"], 0, T0_US, [2]))
-    story.trail().record(events.Lost(T0_US + 20, "shop", 0, 0, 2, 3))
-    story.publish(after).deliver(new, after)
-    proof = story.prove()
-    assert (proof.lost_by_store, proof.lost.count, proof.delivered) == (1, 0, 3)
-    assert proof.ok
-
-
-def test_what_came_in_the_place_of_a_forgotten_message_can_be_lost(story: Story) -> None:
-    gone, early = Delivery("gone", 3, None, offset=2), Delivery("early", 1, None, offset=1)
-    story.publish(early, gone)
-    story.trail("producer").record(events.Published(T0_US + 10, "shop", 0, ["new"], 0, T0_US, [2]))
-    story.trail().record(events.Lost(T0_US + 20, "shop", 0, 0, 2, 3))
-    story.trail("producer").record(events.Published(T0_US + 30, "shop", 0, ["late"], 0, T0_US, [3]))
-    proof = story.prove()
-    assert proof.lost_by_store == 1
-    assert set(proof.lost.examples) == {"shop/early", "shop/late", "shop/new"}
-
-
-def test_what_is_read_again_after_a_store_has_lost_messages_is_no_duplicate(story: Story) -> None:
-    once = [Delivery(f"m{i}", 10 * i, 10 * i + 1, offset=i) for i in range(5)]
-    again = [dataclasses.replace(d, start=d.start + 100, end=(d.end or 0) + 100) for d in once[2:]]
-    story.publish(*once).deliver(*once)
-    story.trail().record(events.Lost(T0_US + 90 * MS, "shop", 0, 0, 3, 5))
-    proof = story.deliver(*again).prove()
-    assert proof.duplicates.count == 1, "what was before the loss was finished"
-
-
 def test_a_repeat_of_what_lies_behind_the_lost_messages_is_a_duplicate(story: Story) -> None:
     once = Delivery("m", 10, 11, offset=5)
     story.publish(once).deliver(once)
@@ -242,3 +122,37 @@ def test_what_was_dropped_although_its_topic_refuses_instead_is_lost(story: Stor
     assert broken(proof) == "L"
     assert proof.lost.examples == ("offsets 0 to 1 of shop/0 were dropped, and the topic refuses what is too much",)
     assert prove(story.directory).ok
+
+
+def test_messages_dropped_or_recalled_on_purpose_are_not_lost(story: Story) -> None:
+    deliveries = clean()
+    story.publish(*deliveries).deliver(*deliveries[:7], *deliveries[10:])
+    story.trail().record(events.Dropped(T0_US, "shop", 0, 1, 3, 4))
+    story.trail().record(events.Dropped(T0_US, "shop", 0, 1, 4, 5))
+    story.trail().record(events.Recalled(T0_US, "shop", 0, 0, "m8"))
+    proof = story.prove()
+    assert proof.ok, proof
+    assert (proof.dropped, proof.delivered) == (3, 17)
+
+
+def test_a_replayed_dead_letter_may_die_again_but_not_vanish(story: Story) -> None:
+    dies = [Delivery(name, 10 + i, 11 + i, outcome="dead", offset=i) for i, name in enumerate("abc")]
+    story.publish(*dies).deliver(*dies)
+    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "a"))
+    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "b"))
+    story.trail().record(events.Replayed(T0_US + 100 * MS, "shop", 0, 0, "c"))
+    story.deliver(Delivery("a", 200, 201, offset=-1, outcome="dead"), Delivery("b", 210, 211, offset=-1))
+    proof = story.prove()
+    assert (broken(proof), proof.lost.examples) == ("L", ("shop/c",))
+    assert (proof.dead, proof.delivered) == (1, 1)
+
+
+def test_what_came_in_the_place_of_a_forgotten_message_can_be_lost(story: Story) -> None:
+    gone, early = Delivery("gone", 3, None, offset=2), Delivery("early", 1, None, offset=1)
+    story.publish(early, gone)
+    story.trail("producer").record(events.Published(T0_US + 10, "shop", 0, ["new"], 0, T0_US, [2]))
+    story.trail().record(events.Lost(T0_US + 20, "shop", 0, 0, 2, 3))
+    story.trail("producer").record(events.Published(T0_US + 30, "shop", 0, ["late"], 0, T0_US, [3]))
+    proof = story.prove()
+    assert proof.lost_by_store == 1
+    assert set(proof.lost.examples) == {"shop/early", "shop/late", "shop/new"}

@@ -44,16 +44,6 @@ def test_groups_that_keep_their_caps_and_exceed_the_topics_together_are_found(st
     assert f"shop started 4 in second {T0_S}, 2 allowed" in proof.cap_violations.examples
 
 
-def test_a_group_is_held_to_its_topics_quota_alone(story: Story) -> None:
-    """It may use what the topic's other groups on its host leave."""
-    topic = split(Topic("shop", qps=4, group_qps=2))
-    deliveries = [Delivery(f"m{i}", i, i + 0.5, offset=i) for i in range(5)]
-    story.publish(*deliveries).deliver(*deliveries).close()
-    quotas, bursts = limits([topic])
-    proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
-    assert proof.cap_violations.examples == (f"shop started 5 in second {T0_S}, 4 allowed",)
-
-
 def test_bursts_of_smooth_groups_that_exceed_the_topics_together_are_found(story: Story) -> None:
     topic = split(Topic("shop", qps=10, kind=Kind.RANGE_MERGE, slots=4, options=TopicOptions(pacing="smooth")))
     deliveries = [Delivery(f"m{i}", i, 20 + i, offset=i) for i in range(14)]
@@ -67,11 +57,6 @@ def test_bursts_of_smooth_groups_that_exceed_the_topics_together_are_found(story
     quotas, bursts = limits([topic])
     proof = prove(story.directory, Expectations(still_queued=0, quotas=quotas, bursts=bursts))
     assert "shop started 14 within the second" in proof.cap_violations.examples[0]
-
-
-def test_a_start_in_the_next_second_is_not_too_many(story: Story) -> None:
-    extra = Delivery("extra", 1000, 1001, 999, offset=99)
-    assert tell(story, [*clean(), extra], Expectations(still_queued=0, quotas={"shop/0": 20})).ok
 
 
 def test_fractions_of_a_quota_carry_over_as_in_the_counter(story: Story) -> None:
@@ -115,17 +100,6 @@ def test_a_move_between_clocks_that_differ_is_judged_as_if_they_did_not(
     assert (proof.cap_violations.count, len(proof.owners.examples)) == (found, ahead_ms / 1000 > skew_s)
 
 
-def test_two_hosts_that_start_a_group_s_quota_in_one_second_are_found(story: Story) -> None:
-    """Each in all seconds, as if nobody had told them of the other one."""
-    both = [
-        Delivery(f"{source}{i}", 20 * i, 20 * i + 1, offset=i + 150 * (source == "b"), source=source)
-        for i in range(150)
-        for source in ("a", "b")
-    ]
-    proof = tell(story, both, Expectations(still_queued=0, quotas={"shop/0": 50}))
-    assert proof.cap_violations.count == 3
-
-
 def test_one_start_too_many_in_a_sliding_second_is_found(story: Story) -> None:
     deliveries = [Delivery(f"m{i}", 500 + 50 * i, 500 + 50 * i, offset=i) for i in range(20)]
     smooth = Expectations(still_queued=0, quotas={"shop/0": 18}, bursts={"shop/0": 2})
@@ -139,11 +113,6 @@ def test_one_start_too_many_in_a_sliding_second_is_found(story: Story) -> None:
     )
     aligned = Expectations(still_queued=0, quotas={"shop/0": 10})
     assert prove(story.directory, aligned).ok, "the aligned check would not have noticed"
-
-
-def test_starts_a_whole_second_apart_share_no_sliding_second(story: Story) -> None:
-    deliveries = [Delivery("a", 500, 501), Delivery("b", 1500, 1501, offset=1)]
-    assert tell(story, deliveries, Expectations(quotas={"shop/0": 0.5}, bursts={"shop/0": 1})).ok
 
 
 def test_a_burst_without_a_quota_is_refused() -> None:

@@ -1,0 +1,182 @@
+"""The proof of K, O, M, P and of the ids of sorted topics, beyond what `test_proof_hostile.py` plants."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emq.trail import events, lives
+from emq.trail.proof import Expectations, prove
+from support.trail_story import CONTENT, MS, T0_US, Delivery, Story, broken, clean, cut_short, tell
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(tmp_path)
+
+
+# --------------------------------------------------------------------------------------------------------- K: key order
+
+
+def test_a_loss_that_was_noticed_before_excuses_no_disorder(story: Story) -> None:
+    deliveries = [Delivery("a", 10, 11, key="k", offset=2), Delivery("b", 20, 21, key="k", offset=1)]
+    story.publish(*deliveries).own("host", 1)
+    story.trail().record(events.Lost(T0_US + 5 * MS, "shop", 0, 0, 5, 6))
+    proof = story.deliver(*deliveries).prove()
+    assert proof.key_order.examples == ("shop/b (offset 1) of key 'k' was started after shop/a (offset 2)",)
+
+
+def test_two_of_a_slot_at_a_time_are_found_where_its_messages_run_one_by_one(story: Story) -> None:
+    deliveries = [Delivery("a", 10, 20), Delivery("b", 19, 30, offset=1), Delivery("c", 30, 40, offset=2)]
+    proof = tell(story, deliveries, Expectations(still_queued=0, serial=["shop"]))
+    assert (broken(proof), proof.key_order.count) == ("K", 1)
+    assert prove(story.directory).ok
+
+
+@pytest.mark.parametrize(("owned_ms", "start", "found"), [(15, 20, 0), (25, 20, 1), (None, 20, 1)])
+def test_what_a_killed_host_ran_is_over_when_its_group_is_taken_over(
+    story: Story, owned_ms: int | None, start: float, found: int
+) -> None:
+    story.deliver(Delivery("a", 10, None, key="k"))
+    story.own("successor", owned_ms)
+    if owned_ms is not None:
+        story.trail("successor").record(events.Owned(T0_US + 12 * MS, "shop", 1, 2))
+    story.deliver(Delivery("b", start, start + 1, key="k", offset=1, source="successor"))
+    story.trail().flush()
+    cut_short(story)
+    assert prove(story.directory, Expectations(max_skew_s=0.0)).key_order.count == found
+
+
+@pytest.mark.parametrize(("last_ms", "found"), [(1_010, 0), (1_030, 1)])
+def test_a_failure_that_a_killed_host_had_no_answer_for_ends_its_delivery(
+    story: Story, last_ms: float, found: int
+) -> None:
+    """The next message of the slot started at 20 ms; "a" may have failed in the last second of the trail."""
+    deliveries = [Delivery("a", 10, None), Delivery("b", 20, 21, offset=1), Delivery("c", last_ms, last_ms, offset=2)]
+    story.publish(*deliveries).deliver(*deliveries).trail().flush()
+    cut_short(story)
+    assert prove(story.directory, Expectations(serial=["shop"])).key_order.count == found
+
+
+# ------------------------------------------------------------------------------------------ O and M: owners and offsets
+
+
+def test_starts_before_owning_and_after_a_release_are_found(story: Story) -> None:
+    deliveries = clean()
+    story.own("host", 5).publish(*deliveries).deliver(*deliveries)
+    story.trail().record(events.Released(T0_US + 150 * MS, "shop", 0, 1))
+    proof = story.prove()
+    assert broken(proof) == "O"
+    assert proof.owners.examples == (
+        "shop/0: host started 0.003000 s before it owned the group under epoch 1",
+        "shop/0: host started 0.042000 s after it had let go of the group under epoch 1",
+    )
+
+
+@pytest.mark.parametrize(("priority", "lost", "found"), [(0, 3, 0), (0, 5, 1), (1, 3, 1)])
+def test_only_a_loss_of_its_own_queue_and_place_gives_an_offset_out_again(
+    story: Story, priority: int, lost: int, found: int
+) -> None:
+    story.publish(Delivery("first", 1, 2, offset=3), Delivery("second", 3, 4, offset=3))
+    story.trail().record(events.Lost(T0_US, "shop", 0, priority, lost, lost + 1))
+    assert story.prove(Expectations()).offsets.count == found
+
+
+def test_what_contradicts_itself_proves_nothing(story: Story) -> None:
+    deliveries = clean()
+    story.publish(*deliveries).deliver(*deliveries[:-1])
+    story.trail().settled(deliveries[-1].message(), T0_US + 300 * MS)
+    proof = story.prove()
+    assert proof.void_reasons == (
+        "ended without a start: 1 delivery (shop/m19 was settled by host, and attempt 1 was never started)",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- P: priority
+
+
+HIGH_READY_AT_10 = Delivery("high", 30, 31, ready=10, offset=7)
+
+
+def low(start: float, **changes: object) -> Delivery:
+    return dataclasses.replace(Delivery("low", start, start + 1, ready=1, priority=1, offset=1), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("start", "found"), [(9, 0), (10, 0), (10.001, 1), (29.999, 1), (30, 0), (31, 0)])
+def test_one_inversion_is_found(story: Story, start: float, found: int) -> None:
+    proof = tell(story, [low(start), HIGH_READY_AT_10])
+    assert proof.priority_inversions.count == found
+    assert broken(proof) == "P" * found
+
+
+def test_a_retry_that_is_ready_counts_at_its_own_priority(story: Story) -> None:
+    first = Delivery("high", 2, 3, ready=1, offset=7, outcome="retried", key="k")
+    second = dataclasses.replace(HIGH_READY_AT_10, attempt=2, offset=-1, key="k")
+    proof = tell(story, [first, low(5), second])
+    assert proof.ok, "it was not ready during its backoff"
+    story = Story(story.directory / "again")
+    proof = tell(story, [first, low(20), second])
+    assert broken(proof) == "P", "a message does not hold itself back"
+
+
+@pytest.mark.parametrize(
+    ("holder_ends", "outcome", "found"),
+    [(25, "settled", 0), (15, "settled", 1), (15, "retried", 0), (15, "dead", 1), (None, "", 0)],
+)
+def test_a_message_that_waits_for_its_key_is_excused(
+    story: Story, holder_ends: float | None, outcome: str, found: int
+) -> None:
+    holder = Delivery("holder", 5, holder_ends, ready=4, key="k", priority=1, outcome=outcome)
+    waiting = dataclasses.replace(HIGH_READY_AT_10, key="k")
+    assert tell(story, [holder, low(20), waiting]).priority_inversions.count == found
+
+
+def test_a_high_message_that_waits_in_the_store_while_lows_start_is_found(story: Story) -> None:
+    lows = [Delivery(f"low{i}", 1000 * i, 1000 * i + 5, 1000 * i - 1, priority=1, offset=i) for i in range(12)]
+
+    def told(name: str, ready: float, **more: Any) -> int:
+        own = Story(story.directory / name)
+        high = Delivery("high", ready + 1, ready + 2, ready, offset=0, **more)
+        return tell(own, [*lows, high]).priority_inversions.count
+
+    assert told("long", 10_500) == 4  # those of the seconds 6 to 9
+    assert told("short", 5_900) == 0
+    assert told("keyed", 10_500, key="k") == 0
+
+
+# ------------------------------------------------------------------------------------------------- ids of sorted topics
+
+
+def publish_content(story: Story, *times_ms: int) -> None:
+    for ms in times_ms:
+        published = events.Published(T0_US + (ms + 1) * MS, "shop", 0, [CONTENT], 0, T0_US + ms * MS)
+        story.trail("producer").record(published)
+
+
+def test_an_id_that_dies_after_each_publish_is_one_dead_letter(story: Story) -> None:
+    publish_content(story, 0, 100)
+    for ms in (10, 110):
+        story.deliver(Delivery(CONTENT, ms, ms + 10, ready=ms - 1, offset=-1, outcome="dead"))
+    proof = story.prove()
+    assert (proof.ok, proof.dead) == (True, 1)
+
+
+def test_a_publish_whose_message_left_for_the_lane_is_not_lost(story: Story) -> None:
+    publish_content(story, 0, 100)
+    story.deliver(Delivery(CONTENT, 10, 20, ready=9, offset=-1))
+    m = Delivery(CONTENT, 110, 120, ready=109, offset=-1).message()
+    story.trail().started(m, 1)
+    m.uid = f"{CONTENT}~5"
+    story.trail().record(events.Retried(T0_US + 120 * MS, m, "failed", T0_US // 1000 + 200))
+    story.deliver(Delivery(f"{CONTENT}~5", 200, 210, ready=199, offset=-1, attempt=2))
+    proof = story.prove(Expectations(still_queued=(), max_skew_s=0.0))
+    assert proof.ok, proof
+
+
+def test_surplus_ends_are_those_that_no_publish_before_them_allows() -> None:
+    assert [lives.surplus(1, [], reaches) for reaches in ([], [5], [5, 5], [5, 6, 7])] == [0, 0, 1, 2]
+    assert lives.surplus(1, [10], [5, 10]) == lives.surplus(1, [10], [10, 11]) == 0
+    assert lives.surplus(1, [10], [5, 9, 11]) == 1
