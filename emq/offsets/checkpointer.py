@@ -24,20 +24,20 @@ CHECKPOINT_S = 1.0
 """Seconds between checkpoints. After a crash, at most this much finished work is delivered again."""
 
 SOON_S = 0.1
-"""Least seconds between two checkpoints of which the second one was asked for."""
+"""Least seconds between a checkpoint and the next one that somebody asks for."""
 
 MAX_UNSAVED_S = 5.0
 """Seconds of its quota for which a group goes on while no checkpoint can be saved; then the group waits. A crash then
-repeats no more than this work and the messages in flight. A group that starts more than its share goes on for what the
-topic's other groups on this host leave of theirs. A larger value keeps deliveries going through longer outages of the
-database; with a smaller value, a crash during an outage repeats less."""
+repeats no more than this work and the messages in flight. A group may also use what the topic's other groups on this
+host leave of theirs. A larger value bridges longer outages of the database; a smaller one repeats less after a crash
+during an outage."""
 
 INTERVALS = 2
 """The bound on unsaved work is at least this many checkpoint intervals plus the buffers, so that the bound never slows
 down a host that can save."""
 
 TRIM_EVERY = 5
-"""Intervals of checkpoints between two trims. Fewer, larger trims cost the store less work, but more room."""
+"""Checkpoints between two trims. Fewer trims cost the store less work, but more room."""
 
 TRIM_BATCH = 500
 
@@ -48,14 +48,13 @@ TOGETHER = 500
 class Checkpointer:
     """Saves the progress of queues. Only queues whose progress changed are saved, all in one statement.
 
-    The order makes it safe: first a message is finished, then what somebody records of it is written, then its offset
-    is saved, then the store drops the message.
-    The host reads queues beyond their last checkpoints only as far as `allowance` says, so a host that cannot save
-    comes to a stop. `emq.fetcher.readiness` keeps this bound, once for each read and not for each message.
+    The order makes this safe: a message is finished, then records of it are written, then its offset is saved, then the
+    store drops it. `allowance` bounds how far a host reads beyond the last checkpoints, so a host that cannot save
+    comes to a stop. `emq.fetcher.readiness` checks this bound once for each read.
 
     Attributes:
         saved: number of checkpoints saved.
-        failures: number of saves that failed, each of all queues that were dirty.
+        failures: number of saves that failed.
         unreachable: reason why the last save failed; None if the last save succeeded.
     """
 
@@ -92,12 +91,13 @@ class Checkpointer:
 
     @property
     def unsaved_s(self) -> float:
-        """Seconds since the oldest progress was made that no checkpoint covers; 0.0 without any."""
+        """Age of the oldest progress that no checkpoint covers, in seconds; 0.0 without any."""
         since = self._dirty_since if self._saving_since is None else self._saving_since
         return 0.0 if since is None else max(0.0, self._clock.now() - since)
 
     def allowance(self, group: OwnedGroup) -> int:
-        """Return how many messages the group's queues together may be ahead of their checkpoints, by its own share."""
+        """Return how many messages the group's queues may be ahead of their checkpoints, together and by the group's
+        share."""
         topic = group.owner.topic
         rate = group.quota
         # Buffers of higher priorities may hold up to twice the capacity, as far as the allowance permits.
@@ -147,16 +147,16 @@ class Checkpointer:
         return True
 
     def soon(self) -> None:
-        """Save the progress `SOON_S` after the last checkpoint, unless the database did not take that one."""
+        """Save `SOON_S` after the last checkpoint, unless that one failed."""
         if self.unreachable is None:
             self._asked.set()
 
     async def save(self) -> None:
         """Save the progress of all dirty queues now. If the database does not answer, the queues stay dirty.
 
-        The progress of a lost group is never saved: messages that the store refused to settle count as finished on this
-        host, and until the new owner has saved, the database would not refuse our save. Only one save runs at a time.
-        When the call returns, all progress from before the call is saved, if the database answered.
+        The progress of a lost group is never saved: it counts messages as finished that the store refused to settle,
+        and the database takes it until the new owner has saved. Only one save runs at a time. If the database answered,
+        all progress from before the call is saved.
         """
         async with self._saving:
             await self._save()
@@ -275,9 +275,8 @@ class Checkpointer:
 
     def save_again(self, groups: Iterable[OwnedGroup]) -> None:
         """Save all progress of these groups at the next checkpoint: the database has lost some of its last rows.
-
-        A queue that makes no progress any more would never get its checkpoint back. Its next owner would deliver all
-        its messages again, and if the queue's group is retired, the group would stay for ever.
+        Otherwise an idle queue would never get its checkpoint back. Its next owner would deliver all its messages
+        again, and a retired group would stay for ever.
         """
         first = self._store.first_offset
         self._keep_dirty(queue for group in groups for queue in group.queues if queue.covered > first)

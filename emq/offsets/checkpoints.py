@@ -1,4 +1,4 @@
-"""Checkpoints in the database: the progress of each queue, and the epoch under which its owner saved the progress."""
+"""Checkpoints in the database: the progress of each queue, and the epoch of the owner that saved it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Checkpoint(NamedTuple):
 
 
 def newest(batch: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return one checkpoint of each queue: of the highest epoch, the last one."""
+    """Return one checkpoint of each queue: the last one of the highest epoch."""
     found: dict[str, Checkpoint] = {}
     for checkpoint in batch:
         before = found.get(checkpoint.queue)
@@ -112,7 +112,7 @@ class CheckpointStore:
         return await self.database.run(find, read_only=True)
 
     async def fence(self, epochs: Mapping[str, int]) -> list[str]:
-        """Have the database refuse saves of lower epochs from now on, for queues that have a checkpoint.
+        """Make the database refuse saves of lower epochs from now on, for queues that have a checkpoint.
 
         Args:
             epochs: the epoch of each queue's new owner, by queue.
@@ -135,10 +135,9 @@ class CheckpointStore:
         """Save checkpoints, all in one statement and one transaction; return the queues that were refused.
 
         A queue is refused if a higher epoch is stored: another host owns the queue now, and the caller must stop
-        consuming it. A watermark never moves back; a late save with a lower one changes nothing but the epoch. If a
-        queue is in the batch twice, as after a host has let go of it unsaved and acquired it again, the entry of the
-        higher epoch counts, or the later one. Safe to repeat, and safe to cancel: the batch is then
-        either saved or not.
+        consuming it. A watermark never moves back; a late save with a lower one changes only the epoch. If a queue is
+        in the batch twice (a host let go of it unsaved and acquired it again), the entry of the higher epoch counts,
+        else the later one. Safe to repeat and to cancel: the batch is saved as a whole or not at all.
 
         Raises:
             DatabaseUnavailable: the batch may or may not be saved; repeat the call later.

@@ -1,4 +1,4 @@
-"""Lag: counts of a topic's unfinished messages; ready, delayed and in flight are never one number."""
+"""Lag: counts of a topic's unfinished messages; ready, delayed and in flight stay apart."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ GROUPS_AT_ONCE = 500
 
 class Lag(NamedTuple):
     """Attributes:
-    unfinished: number of messages of one priority that are in the log and not finished by the last checkpoint: ready,
-        or in flight on a host. Offsets that hold nothing count until a host has read past them.
+    unfinished: number of messages of one priority that the last checkpoint does not count as finished: ready, or in
+        flight on a host. Offsets without a message count until a host has read past them.
     """
 
     topic: str
@@ -83,7 +83,7 @@ async def holding(
 async def holding_of(
     store: Store, checkpoints: CheckpointStore, places: Sequence[tuple[Topic, int]], now_ms: int
 ) -> list[tuple[Topic, int]]:
-    """As `holding`, for groups of any log topics; returns those that have messages."""
+    """Return those of these groups, of any log topics, that have messages; see `holding`."""
     found: list[tuple[Topic, int]] = []
     for start in range(0, len(places), GROUPS_AT_ONCE):
         part = places[start : start + GROUPS_AT_ONCE]

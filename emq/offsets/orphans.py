@@ -1,8 +1,7 @@
 """Orphans: messages in the store that are in no queue, lane or slot of a topic of the catalog.
 
-They are there after the catalog's database was restored from an older copy: the topic was created, or has grown, since.
-It may even have been created again, with another kind or other priorities. Nobody consumes orphans, and no count of a
-topic has them.
+Orphans appear when the catalog's database is restored from a copy older than the creation or the growth of a topic. The
+topic may even exist again, with another kind or other priorities. Nobody consumes orphans, and no count includes them.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ TOGETHER = 2_000
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """What the store holds under the name of one topic, in queues or in slots, and nobody consumes.
+    """The orphans under the name of one topic, in queues or in slots.
 
     Attributes:
         topic: the topic's name.
-        is_known: the catalog has a topic of that name, which has other places than these.
+        is_known: the catalog has a topic of that name, with other queues or slots than these.
         is_sorted: slots hold the messages, not queues.
         groups: number of groups that the topic must have at least, so that all messages are in one of them.
         priorities: names of the priorities whose queues hold messages.
-        ready, delayed, dead: numbers of messages; those that hosts had claimed are among the ready and the delayed.
+        ready, delayed, dead: numbers of messages; claimed ones count as ready or delayed.
         is_beyond: the known topic would have all these places if it had `groups` groups.
     """
 
@@ -51,7 +50,8 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class _Found:
-    """What was found of one topic so far, in its queues or in its slots; its lanes count with the queues, if any."""
+    """The orphans of one topic found so far, in its queues or in its slots; lanes count with the queues, if there are
+    any."""
 
     def __init__(self, known: Topic | None, is_sorted: bool) -> None:
         self.known = known
@@ -122,7 +122,7 @@ async def find(store: Store, topics: Mapping[str, Topic]) -> list[Orphan]:
 
 
 def topic_of(orphan: Orphan, qps: float, priorities: Sequence[str] = (), kind: SlotKind | None = None) -> Topic:
-    """Return a topic under whose groups and priorities the orphan's messages are.
+    """Return a topic whose groups and priorities include the orphan's messages.
 
     Args:
         qps: the topic's starts a second.
@@ -162,7 +162,7 @@ async def _held(store: Store) -> Holding:
 
 
 def _parts(group: str) -> tuple[str, int]:
-    """Return topic and index; -1 for what is no group of a topic, as EMQ's own lanes, whose names have spaces."""
+    """Return topic and index; -1 for a name that is not a group's, such as EMQ's own lanes, whose names have spaces."""
     topic, _, index = group.rpartition("/")
     return topic, int(index) if index.isdecimal() and topic and " " not in topic else -1
 

@@ -13,8 +13,8 @@ NOTES = 10
 """Notes of a queue's progress in one retention time; messages therefore stay up to a tenth longer."""
 
 MOST_NOTES = 16
-"""Most notes of one queue, in case its retention changes. Beyond that, the oldest note is dropped, and the messages
-below it stay longer."""
+"""Most notes of one queue; its retention may change. Then the oldest note is dropped, and the messages below it stay
+longer."""
 
 
 class Retention:

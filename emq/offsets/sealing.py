@@ -1,4 +1,4 @@
-"""Seals queues of which everything is finished."""
+"""Seals queues whose messages are all finished."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from emq.storage.log_store import LogStore, Trim
 
 
 async def seal_finished(log: LogStore, checkpoints: CheckpointStore, queues: Sequence[str]) -> bool:
-    """Seal queues; return False if one holds something that is not finished. Others may be sealed even then.
+    """Seal queues; return False if one holds unfinished messages. Others may be sealed even then.
 
-    A store may have come back without its last messages, and have given their offsets to new ones since. So what is
-    finished by a checkpoint is dropped only if the message that its owner read last is still there; else the queue
-    stays open until its owner has noticed the loss.
+    A store may have lost its last messages, and given their offsets to new ones. So messages below a checkpoint are
+    dropped only if the store still has the message that the owner read last. Otherwise the queue stays open until its
+    owner has noticed the loss.
 
     Args:
         queues: as many as one call may have.

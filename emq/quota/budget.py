@@ -1,28 +1,27 @@
 """Budgets: one counter for all topics that share the qps of a topic, and the parts that these topics get of it.
 
-**The cap.** A budget has a window counter of its topic's whole qps. A start of a message is counted by its group's own
-counter and by every budget above its topic, by all of them or by none. A budget's counter belongs to its root's first
-group (`guard`): it grants only while this host owns that group, and a new owner has new counters, which grant nothing
-in their first second. A group has one owner at a time, and an old owner's last second is over before a new owner's
-second one begins. So in each second at most one host starts messages of the whole unit, whatever other groups of it
-are where: a group on another host than its root's first group waits. No start depends on the plan, which only sees to
-it that the groups of a unit are together.
+**The cap.** A budget has a window counter of its topic's whole qps. A start counts in the counter of its group and in
+every budget above its topic: in all of them or in none. A budget's counter belongs to its root's first group (`guard`):
+it grants only while this host owns that group, and a new owner has new counters, which grant nothing in their first
+second. A group has one owner at a time, and an old owner's last second is over before a new owner's second one begins.
+So in each second at most one host starts messages of the unit. A group on another host than the root's first group
+waits. The plan only brings the groups of a unit together; no start depends on it.
 
-**The parts.** Deficit round robin (Shreedhar and Varghese 1995) with fractional credits, dealt out once a second. At
-the first start of a second, the budget looks at its members, which are the topics that name it and the budget's own
-messages. Only members that asked for a start in this or the last second count. Those that the budget has refused since
-its last look are *hungry*. A member that is not hungry keeps room for about twice what it started in the last second,
-at most its part by weight. The rest belongs to the hungry ones in proportion to their weights: a member's part is added
-to its credit, whole starts of the credit may be used in this second (`due`), and the starts that are left by rounding
-go to the largest fractions. What a member uses is taken from its credit, and a fraction is carried over. So while all
-have a backlog, each member is within about one start of its part at all times.
+**The parts.** Deficit round robin (Shreedhar and Varghese 1995) with fractional credits, dealt out once a second. The
+members of a budget are the topics that name it, and its own messages. At the first start of a second, the budget looks
+at the members that asked for a start in this or the last second. A member is *hungry* if the budget has refused it
+since the last look. Any other member keeps room for about twice its starts of the last second, at most its part by
+weight. The hungry members get the rest by their weights. A member's part is added to its credit. It may use the whole
+starts of its credit in this second (`due`); starts left by rounding go to the largest fractions. Each start is taken
+from the credit, and a fraction is carried over. So while all have a backlog, each member is always within about one
+start of its part.
 
-A start that nobody is entitled to is *spare*: the first to ask gets it. While there are hungry members, the budget
-looks again every `LOOK_AGAIN_S` seconds (less often with many members): it gives them the spare starts, and those of
-members that did not come for theirs. What it keeps for such members becomes less during the second, and nothing from
-`KEEP_S` on. Only what a member would start at its pace of this second is kept for longer. So a second with a backlog is
-used in full, a message of a quiet topic seldom waits for the next second, and a topic that comes evenly, as a throttled
-one does, loses nothing to a flood.
+A start that nobody is entitled to is *spare*: the first to ask gets it. While members are hungry, the budget looks
+again every `LOOK_AGAIN_S` seconds (less often with many members). It gives them the spare starts, and those that other
+members have not used. During the second it keeps less and less for such members, and nothing from `KEEP_S` on, except
+the starts that a member would make at its pace of this second. So a backlog uses a second in full, a message of a quiet
+topic seldom waits for the next second, and a topic with an even pace, such as a throttled one, loses nothing to a
+flood.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LOOK_AGAIN_S = 0.05
 """Seconds between looks at the members' starts, while one of them is refused more."""
 
 KEEP_S = 0.8
-"""Part of a second after which a budget keeps no starts for members that may come; a late look costs few starts."""
+"""Part of a second after which a budget keeps no starts for members that may come."""
 
 LOOK_PER_MEMBER_S = 1e-4
 """Seconds between looks for each active member, so that looks visit at most 10,000 members a second."""
@@ -57,8 +56,8 @@ class Member:
 
     Attributes:
         name: the topic's name.
-        weight: its part in proportion to the other members' weights.
-        credit: starts that the member is entitled to and has not made; below 0 if it got more by rounding.
+        weight: its share, relative to those of the other members.
+        credit: starts that the member may still make, over all seconds; below 0 if it got more by rounding.
         due: starts that it may still make in this second.
         used: starts made in this second.
         used_before: starts made in the second before.
@@ -83,8 +82,8 @@ class Budget:
     Attributes:
         name: the budget's topic.
         parent: the budget above; None for a root.
-        member: this budget as a member of its parent; the own messages of its topic are `own`.
-        guard: of a root: its first group; None while this host does not own that group.
+        member: this budget as a member of its parent; `own` stands for the messages of its own topic.
+        guard: the first group of a root; None while this host does not own that group.
     """
 
     def __init__(self, name: str) -> None:
@@ -121,7 +120,7 @@ class Budget:
             self.member = parent.member_of(topic)
 
     def member_of(self, topic: Topic) -> Member:
-        """Return the member that stands for a topic that names this budget, with the topic's weight of now."""
+        """Return the member of a topic that names this budget, with the topic's present weight."""
         member = self._members.get(topic.name)
         if member is None:
             member = self._members[topic.name] = Member(topic.name, topic.options.share)
@@ -140,7 +139,7 @@ class Budget:
         return bool(self._members)
 
     def end(self) -> None:
-        """Start nothing any more, because the budget's topic was deleted."""
+        """Start nothing more: the budget's topic was deleted."""
         self.guard = self.parent = self._counter = None
         self._course = ()
 
@@ -154,7 +153,7 @@ class Budget:
     # --------------------------------------------------------------------------------------------------------- starts
 
     def room(self, member: Member, n: int, now: float) -> int:
-        """Return how many of `n` starts, at least 1, the member may make now; note what it is refused."""
+        """Return how many of `n` starts (1 or more) the member may make now; note a refusal."""
         self._ready(member, now)
         left = self._left(now)
         above = self.parent
@@ -170,7 +169,7 @@ class Budget:
         return min(n, max(0, room))
 
     def available(self, member: Member, now: float) -> int:
-        """Return how many starts `room` would allow now, without noting anything but a new second."""
+        """Return how many starts `room` would allow now; note only a new second."""
         self._ready(None, now)
         return max(0, min(member.due + self._spare, self._left(now)))
 
@@ -203,10 +202,9 @@ class Budget:
             member, at = at.member, at.parent
 
     def note_waiting(self, member: Member, now: float) -> None:
-        """Note a topic whose own counter allows nothing, if the budgets have just begun to count on this host.
-
-        Its counter is then new, too. In the next second all topics that wait share the starts by weight from the
-        outset; otherwise the first topic to ask would find all starts unused.
+        """Note a topic whose own counter is new and allows nothing, if the budgets have just begun to count on this
+        host. So all topics that wait share the next second by weight; otherwise the first to ask would get all its
+        starts.
         """
         at: Budget | None = self
         while at is not None:
@@ -262,7 +260,8 @@ class Budget:
             self._begin_second(second, now)
 
     def _begin_second(self, second: int, now: float) -> None:
-        """Begin a second in which the budget allows starts; the one before may be long ago, as with a qps below 1."""
+        """Begin a second in which the budget allows starts; with a qps below 1, the last such second may be long
+        ago."""
         before, self._second = self._second, second
         for gone in [member for member in self._active if member.asked < before]:
             del self._active[gone]
@@ -280,8 +279,8 @@ class Budget:
 
         Args:
             now: the time.
-            since: at the begin of a second, the second before; else None. Within a second, a member that was refused
-                before the last look may be parked until the next second: it would not come for its starts.
+            since: when a second begins, the last one; else None. Within a second, a member that was refused before the
+                last look may be parked until the next second, and would not use its starts.
         """
         at_start = since is not None
         since, left, self._looked = self._looked if since is None else since, self._left(now), now
@@ -304,15 +303,14 @@ class Budget:
 
 
 def _fading(member: Member, now: float) -> int:
-    """Return the starts to keep for a member that may come: less and less, and none from `KEEP_S` on."""
+    """Return the starts to keep for a member that may come: fewer and fewer, none from `KEEP_S` on."""
     return max(0, math.ceil(member.due * (1 - now % 1.0 / KEEP_S)))
 
 
 def _at_its_pace(member: Member, now: float) -> int:
-    """Return the starts that a member makes in the rest of this second if it goes on as it has begun.
-
-    A throttled topic comes at an even pace, and cannot make up later for the starts that others took. One start less
-    than the pace says is kept for it, so that a topic that stops leaves few starts unused.
+    """Return the starts that a member makes in the rest of this second if it keeps its pace. A throttled topic has an
+    even pace, and cannot make up later for starts that others took. The budget keeps one start less than the pace, so
+    that a topic that stops leaves few starts unused.
     """
     passed = now % 1.0
     return math.floor(member.used * (1.0 - passed) / passed) - 1 if passed else 0
@@ -323,7 +321,7 @@ def _share_out(hungry: list[Member], starts: int) -> int:
     weights = math.fsum([member.weight for member in hungry])
     more = (starts - math.fsum([member.credit for member in hungry])) / weights
     for member in hungry:
-        # No member saves up more than a second's part, as one could whose messages find no room in flight.
+        # A member whose messages find no room in flight saves up at most one second's part.
         most = 1.0 + max(1.0, starts * member.weight / weights)
         member.credit = min(most, member.credit + more * member.weight)
         member.due = max(0, math.floor(member.credit))

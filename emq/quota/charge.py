@@ -1,4 +1,4 @@
-"""What each start of a topic with a budget is charged to, and the counters of its groups."""
+"""The budgets that each start of a topic is charged to, and the counters of its groups."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from emq.quota.counter import Counter, LimitedCounter, own_counter
 from emq.quota.throttle import Throttle, ThrottledCounter
 
 HELD_S = 1.0
-"""Seconds for which a topic counts as held by a budget after the budget has refused it a start."""
+"""Seconds for which a topic counts as held by a budget after a refusal."""
 
 
 class Charge(NamedTuple):
-    """The nearest budget that counts the starts of a topic, and the member that stands for the topic there."""
+    """The nearest budget above a topic, and the topic's member there."""
 
     budget: Budget
     member: Member
 
     def held_by(self, now: float) -> str | None:
-        """Return the name of the highest budget that holds the topic back now; None if none does."""
+        """Return the name of the highest budget that holds the topic back now, or None."""
         budget, member = self
         name = None
         while member.refused_at > now - HELD_S:

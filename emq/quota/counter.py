@@ -1,9 +1,8 @@
 """Counters of starts. They are the rate limit itself, since exactly one host owns a group.
 
 Reserve starts before taking messages, and release the starts that were not used. All groups of a topic on one host draw
-from one counter (`emq.quota.topic_counter`). Its starts follow from the shares of these groups alone
-(`emq.topics.shares`), in integers: nothing drifts, and in every second the starts of all hosts stay within the topic's
-qps.
+from one counter (`emq.quota.topic_counter`). It grants the shares of these groups (`emq.topics.shares`), in integers:
+nothing drifts, and in every second the starts of all hosts stay within the topic's qps.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def allowance(micros: int, second: int) -> int:
 
 
 def course_of(quota: float | ShareTimeline) -> ShareTimeline:
-    """Return a course of shares. A number becomes the course of a group that shares its quota with no other."""
+    """Return a course of shares. A number stands for a group that shares its quota with no other."""
     return [shares.Step(0, shares.share_of(quota), quota)] if isinstance(quota, int | float) else quota
 
 
@@ -55,10 +54,10 @@ class Counter(Protocol):
 
 
 class LimitedCounter(abc.ABC):
-    """A group's counter below something that may allow fewer starts.
+    """A group's counter below a budget or throttle that may allow fewer starts.
 
     Attributes:
-        counter: the counter below which this one is; in the end the group's own.
+        counter: the next counter; the last one is the group's own.
     """
 
     __slots__ = ("counter",)
@@ -92,14 +91,14 @@ class LimitedCounter(abc.ABC):
 
 
 def own_counter(counter: Counter) -> Counter:
-    """Return the group's own counter, without what limits it further."""
+    """Return the group's own counter, without budgets and throttles."""
     while isinstance(counter, LimitedCounter):
         counter = counter.counter
     return counter
 
 
 class WindowCounter:
-    """Grants in each aligned second of the clock at most the starts that its share allows.
+    """Grants in each aligned second at most the starts of its share.
 
     A new counter grants nothing in the second in which it is made: a previous owner may have used that second's quota
     already.
@@ -138,7 +137,7 @@ class WindowCounter:
             self._left += n
 
     def used_in(self, second: int) -> int:
-        """Return the starts granted in an aligned second and not given back, if it is the latest; else 0."""
+        """Return the starts granted and not given back in an aligned second, if it is the latest one; else 0."""
         return self._bound - self._left if second == self._second else 0
 
     def valid_until(self, now: float) -> float:
@@ -156,11 +155,12 @@ class WindowCounter:
         """Change the shares. A lower quota counts at once, a higher one from the next second on."""
         self._course = course_of(quota)
         # `_left` may fall below 0, so that starts reserved now and released later do not count as room. The bound never
-        # rises: of two quotas below 1 a second, the lower may allow a start in a second in which the higher does not.
+        # rises: a lower quota below 1 a second may allow a start in a second in which a higher one does not.
         bound = min(self._bound, shares.allowance(self._course, self._second))
         self._left -= self._bound - bound
         self._bound = bound
 
     def set_groups(self, course: ShareTimeline) -> None:
-        """Count by the shares of other groups from the next second on; those that left may be used up in this one."""
+        """Count by the shares of other groups from the next second on; this second's shares of groups that left stay
+        usable."""
         self._course = course

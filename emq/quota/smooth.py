@@ -161,11 +161,10 @@ class SmoothCounter:
         return min(at, self._coming[0][0].since_s) if self._coming else at
 
     def set_paces(self, paces: Paces, now: float, *, moved: bool = False) -> None:
-        """Follow a change; paces that are known already keep their tokens.
+        """Follow a change; known paces keep their tokens.
 
         Args:
-            moved: groups came to this host or left it, and nothing else has changed. Tokens stay as far as the groups
-                that are here now can hold them.
+            moved: only the groups on this host have changed. The present groups keep as many tokens as they can hold.
         """
         now_us = int(now * 1e6)
         known = dict(self._coming)
@@ -196,7 +195,7 @@ def _tokens(pace: TokenSource, now_us: int) -> Tokens:
 def _begun(pace: TokenSource, since_us: int) -> Tokens:
     """Return the tokens of a pace that begins now on all hosts, without the topic's first token.
 
-    The first token might come at once, and the bound for the starts before the change has no room for one more.
+    The first token might come at once, but the bound before the change allows no further start.
     """
     if pace.lifetime_s:
         since_us = -(-(since_us * pace.share.num // PICO + 1) * PICO // pace.share.num)

@@ -1,4 +1,4 @@
-"""Throttles: a topic uses less than its quota on one host for a while, or nothing, as its handler has found out.
+"""Throttles: a handler lets its topic use less than its quota on one host for a while, or nothing.
 
 A quota is what the topic may use at most. A throttle is what it should use now, because an endpoint has asked for a
 pause or answers badly. Messages that a throttle holds back are *parked*: they stay where they are, in their order, and
@@ -10,22 +10,21 @@ from __future__ import annotations
 from emq.quota.counter import Counter, LimitedCounter
 
 PROBE_AGAIN_S = 60.0
-"""Seconds after which a throttle lets another probe start, if the caller has said nothing about the last one."""
+"""Seconds until the next probe, if the handler has said nothing about the last one."""
 
 UNLIMITED = 1 << 30
-"""Starts that a throttle allows at once which has nothing to say any more."""
+"""Starts that a throttle that is over allows at once."""
 
 BURST_S = 0.1
 """Seconds of a limited rate whose starts may pile up beside a first one: a dispatcher that wakes late loses none."""
 
 
 class Throttle:
-    """What one topic may start on this host within its quota. Times are seconds since the epoch.
+    """Limits the starts of one topic on this host, within its quota. Times are seconds since the epoch.
 
-    States: *closed* until `until` (nothing starts); then *probing* (one message starts, and after it nothing until the
-    caller says more, or `PROBE_AGAIN_S` have passed); *limited* to `rate` starts a second; *paused* until `until`, and
-    then by itself as before: limited, or *over* if there was no throttle before. A topic without a limit has no
-    throttle.
+    States: *closed* until `until` (nothing starts); then *probing* (one message starts, the next one when the handler
+    changes the throttle, or after `PROBE_AGAIN_S`); *limited* to `rate` starts a second; *paused* until `until`, then
+    limited as before, or *over* if there was no throttle before. A topic without a limit has no throttle.
 
     Attributes:
         rate: most starts a second; infinity while closed, probing or paused.
@@ -49,7 +48,7 @@ class Throttle:
         return self.rate != float("inf")
 
     def is_over(self, now: float) -> bool:
-        """Return True if a pause has ended before which the topic had no throttle."""
+        """Return True if a pause has ended and the topic had no throttle before it."""
         self._end_pause(now)
         return self._before is not None and now >= self.until
 
@@ -59,7 +58,7 @@ class Throttle:
         self._probed_at = self._before = None
 
     def pause(self, until: float, reason: str, now: float, *, is_new: bool = False) -> None:
-        """Start nothing until `until`, then go on as before; a probe that is under way counts as not made.
+        """Start nothing until `until`, then go on as before; forget a probe that is under way.
 
         Args:
             is_new: True if the topic had no throttle before.

@@ -1,20 +1,20 @@
 """One counter for all groups of a topic on one host.
 
-The topic's part of this host is the sum of the shares of the groups that the host owns (`emq.topics.shares`). Each of
-these groups draws from this part, so that groups with a backlog use what idle ones leave, and the part is used in full
-wherever on this host the backlog is. In every second, the parts of all hosts add up to the topic's starts at most:
+The topic's part on this host is the sum of the shares of the groups that the host owns (`emq.topics.shares`). Each of
+these groups draws from this part, so groups with a backlog use what idle ones leave. In every second, the parts of all
+hosts add up to at most the topic's starts:
 
 - A group that comes counts from the next second on, and starts nothing before: its former owner may have used its share
   of this second.
-- A group that goes counts no more from the next second on. What is left of its share of this second is used here, since
-  its next owner begins later. A smooth part loses the group's share at once, since the next owner's begins at once.
+- A group that leaves stops counting at the end of this second. Its share of this second may still be used here, since
+  its next owner begins later. With smooth pacing, its share ends at once, since the next owner's begins at once.
 
-**A second's starts begin a little into the second.** A backlog starts a second's quota at once. At the very boundary, a
-microsecond of difference between two clocks would move such starts into the neighbouring second, and an endpoint that
-counts by its own clock would see two seconds' quotas in one.
+**A second's starts begin a little into the second.** A backlog starts a second's quota at once. Right at the boundary,
+a difference of a microsecond between two clocks would move these starts into the second before. An endpoint that counts
+by its own clock would then see two quotas in one second.
 
-**Turns.** The dispatcher visits groups in turn. In a second, a visit gets at most the group's even part of the starts.
-So each group that waits when a second begins gets its even part of it, and what is left goes to those that ask again.
+**Turns.** The dispatcher visits groups in turn. A visit gets at most the group's even part of the second's starts. So
+each group that waits when a second begins gets its even part, and the groups that ask again get the rest.
 """
 
 from __future__ import annotations
