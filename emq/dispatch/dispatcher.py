@@ -36,11 +36,10 @@ class Dispatcher(Rotation):
 
     The loop is `_stint`. It runs as a task that takes the next group of the rotation, reserves a few starts from the
     group's counter, and awaits the handler of one message after the other. A handler that never suspends costs a
-    function call. When a handler suspends, it suspends its stint, and a new stint takes over the rotation
-    (`_hand_over`). The suspended stint settles its own message when the handler returns, and ends. So each message
-    runs in a real task, where `asyncio.timeout` and cancellation work as usual, and only a handler that waits costs
-    a task. If most handlers of a topic wait, its messages start in volleys (`_fire`): a task for each message at once,
-    without a hand-over after each.
+    function call. A handler that suspends also suspends its stint, and a new stint takes over the rotation
+    (`_hand_over`). The suspended stint settles its message when the handler returns, and ends. So only a handler that
+    waits costs a task, and `asyncio.timeout` and cancellation work as usual. If most handlers of a topic wait, its
+    messages start in volleys (`_fire`): a task for each message, without hand-overs.
 
     The rotation is fair: a visit ends after `VISIT` messages, a stint after `STINT_S`, so a group waits for at most one
     visit to each of the others. An idle group costs nothing.
@@ -158,7 +157,8 @@ class Dispatcher(Rotation):
         asyncio.get_running_loop().call_soon(self._wake)
 
     async def _visit(self, group: OwnedGroup, driver: object, now: float) -> bool:
-        """Start messages of one group while the grant lasts; return False if another stint took the rotation over."""
+        """Start messages of one group while the grant lasts; return False if another stint has taken over the
+        rotation."""
         owner = group.owner
         self._started_before = self.started
         handler, endings = cast(Handler, owner.handler), self.endings

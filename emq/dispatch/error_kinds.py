@@ -1,4 +1,4 @@
-"""Tells kinds of errors apart, and remembers of which kinds the log has shown a traceback lately."""
+"""Tells kinds of errors apart, and remembers the kinds whose traceback the log has shown lately."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KINDS = 1_000
 """Most kinds remembered. One more takes the place of the kind whose traceback is the oldest."""
 
 FRAMES = 12
-"""Most frames of one error, and `LINKS` most errors of one chain or group, that decide on the kind."""
+"""Most frames of one error that decide on its kind; `LINKS`: most errors of one chain or group."""
 
 LINKS = 6
 
@@ -63,8 +63,7 @@ class ErrorKinds:
 
 
 def kind_of(failure: BaseException) -> int | None:
-    """Return a number for the kind of an error: its class, the places in the code through which it came, and those of
-    its causes.
+    """Return a number for the kind of an error: its class, its traceback, and those of its causes.
 
     The text of an error does not count, since it may name the message. Returns None for a `Retry` or `Reject` without a
     cause: the handler raised it on purpose, and its reason says all.

@@ -10,8 +10,8 @@ from emq.groups.owned import OwnedGroup
 from emq.loops.slicing import in_slices
 
 GRANULARITY_S = 0.05
-"""Seconds after which an expired message is found in its buffer at the latest. An expired message never starts: the
-dispatcher checks the time, too."""
+"""Most seconds until an expired message is found in its buffer. It never starts: the dispatcher checks the time,
+too."""
 
 BUCKET_US = 50_000
 
@@ -46,7 +46,7 @@ class Expiry:
         self._something.set()
 
     def forget(self, group: OwnedGroup) -> None:
-        """Watch a released group no more."""
+        """Stop watching a released group."""
         bucket = self._bucket_of.pop(group, None)
         if bucket is not None:
             del self._buckets[bucket][group]
@@ -69,7 +69,7 @@ class Expiry:
                 self._something.clear()
 
     def _due(self, now_us: int) -> list[OwnedGroup]:
-        """Return the groups whose time has come, and watch them no more."""
+        """Return the groups whose time has come, and stop watching them."""
         groups: list[OwnedGroup] = []
         while self._order and self._order[0] * BUCKET_US <= now_us:
             groups += self._buckets.pop(heapq.heappop(self._order))

@@ -1,7 +1,7 @@
 """Logs failed deliveries: a line for each while they are few, then some lines and a count of the others.
 
-A handler that always fails at full speed must neither fill the disk nor slow down the messages of others. A line costs
-tens of microseconds, a failure without a line a few.
+A handler that always fails must neither fill the disk nor slow down other messages. A line costs tens of microseconds,
+a failure without a line a few.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TOPIC_LINES = 10
 """Most lines about one topic in a window."""
 
 LINES = 20
-"""Most lines about all topics in a second. Half of them are for topics without a line in this window: a few topics in
-trouble hide no other."""
+"""Most lines about all topics in a second. Half of them are for topics without a line in this window, so that a few
+topics in trouble hide no other."""
 
 TRACEBACKS = 20
-"""Most tracebacks in a window. A topic that has had its lines gets them too, so that no kind of error stays unseen."""
+"""Most tracebacks in a window. A topic without lines left gets them, too, so that the log shows each kind of error."""
 
 TOPICS = 1_000
-"""Most topics whose lines that were left out are counted by name."""
+"""Most topics whose omitted lines are counted by name."""
 
 NAMED = 3
 """Most topics that the line at the end of a window names."""
@@ -49,9 +49,9 @@ NAMED = 3
 class FailureLog:
     """Writes the log lines of one host's failed deliveries.
 
-    Every line has its facts as `extra`, for programs that configure logging themselves: topic, group, message_id,
+    Each line has these fields as `extra`, for programs that configure logging themselves: topic, group, message_id,
     attempt, reason, outcome ("retry" or "dead"), and for a retry retry_in_s and retry_at (ISO 8601, UTC). The line
-    about what was left out has left_out and left_out_by_topic.
+    about omitted lines has left_out and left_out_by_topic.
 
     Args:
         clock: the host's clock.
@@ -69,9 +69,9 @@ class FailureLog:
         self._left_out_of_others = 0
 
     def failed(self, group: OwnedGroup, m: Message, failure: BaseException, decision: Decision) -> None:
-        """Log a delivery that failed, and what becomes of the message."""
+        """Log a failed delivery, with the next attempt or the dead letter."""
         if log.isEnabledFor(logging.WARNING):
-            with contextlib.suppress(Exception):  # of a filter of the user's: it must not decide on the message
+            with contextlib.suppress(Exception):  # an error of a user's log filter must not decide on the message
                 self._failed(group, m, failure, decision)
 
     def buried(self, group: OwnedGroup, m: Message, reason: str) -> None:
@@ -81,7 +81,7 @@ class FailureLog:
                 self._buried(group, m, reason)
 
     def close(self) -> None:
-        """Say what is still to be said. Safe to repeat."""
+        """Log the count of omitted lines. Safe to repeat."""
         if self._window is not None:
             self._window.cancel()
             self._end_window()
@@ -161,7 +161,7 @@ class FailureLog:
 
 
 def _attempt(group: OwnedGroup, m: Message, failure: BaseException) -> tuple[int, int | None]:
-    """Return which attempt failed, 0 for none, and of how many."""
+    """Return the number of the failed attempt (0 for none), and the number of attempts."""
     if (told := errors.told_attempt(retry.sole(failure))) is not None:
         return told
     options = group.owner.topic.options
@@ -211,7 +211,7 @@ def _traceback(failure: BaseException) -> tuple[type[BaseException], BaseExcepti
 
 
 def _encodable(text: str) -> str:
-    """Return the text with halves of characters escaped: a log file would not take them."""
+    """Return the text with lone surrogates escaped: a log file would not take them."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 

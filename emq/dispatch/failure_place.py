@@ -30,9 +30,9 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 def place_of(failure: BaseException) -> str:
     """Return the last place in the user's code through which an error came: `shop.py:14 in deliver`.
 
-    The user's code is neither EMQ's nor Python's nor an installed package's. An error that never was in the user's
-    code, such as a time-out, has the place of its cause. If only installed packages are left, the last place in one of
-    them counts. Returns an empty text if there is none.
+    The user's code is neither EMQ's nor Python's nor an installed package's. An error from elsewhere, such as a
+    time-out, gets the place of its cause, else the last place in an installed package. Returns an empty text if there
+    is none.
     """
     error: BaseException | None = failure
     package: types.TracebackType | None = None
@@ -48,7 +48,7 @@ def place_of(failure: BaseException) -> str:
 
 
 def of_handler(steps: types.TracebackType | None) -> types.TracebackType | None:
-    """Return the traceback without the frames of EMQ that called the handler, or stand between middleware and it."""
+    """Return the traceback without the frames of EMQ that called the handler or its middleware."""
     all_steps = [*_walked(steps)]
     own = [step.tb_frame.f_code.co_filename.startswith(_folders()) for step in all_steps]
     if all(own):
@@ -95,13 +95,13 @@ def _author(file: str) -> str:
 
 @functools.lru_cache(1024)
 def _shown(file: str) -> str:
-    """Return a file's path, from the current directory on if it is below that."""
+    """Return a file's path, relative to the current directory if it is below that."""
     here = os.path.join(os.path.abspath(os.curdir), "")
     return file.removeprefix(here)
 
 
 def _place(step: types.TracebackType) -> str:
-    """Word a place in at most `MAX_PLACE` characters, all of which every store takes; the ends of names stay."""
+    """Return the text of a place: at most `MAX_PLACE` characters that every store takes; the ends of names stay."""
     code = step.tb_frame.f_code
     rest = f":{step.tb_lineno} in {_end(code.co_qualname, MAX_PLACE // 2)}"
     return _end(_shown(code.co_filename), MAX_PLACE - len(rest)) + rest

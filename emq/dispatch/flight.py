@@ -13,16 +13,15 @@ MAX_IN_FLIGHT = 20_000
 
 LOOK_AGAIN_S = 0.25
 LOOK_AGAIN = 64
-"""Number of topics waiting for places in flight that are looked at again every `LOOK_AGAIN_S` seconds, even if no place
-became free."""
+"""Number of waiting topics to look at again every `LOOK_AGAIN_S` seconds, even if no place became free."""
 
 
 class Flight:
     """Counts the messages in flight, with their bytes, by group, by topic and for the host.
 
     All topics share `most` places, see `emq.quota.places.sharing`. A topic that finds no place waits until enough
-    places are free. It is also looked at again every `LOOK_AGAIN_S`, because `emq.quota.places.sharing` forgets a
-    topic's slowness in time.
+    places are free. It also tries again every `LOOK_AGAIN_S`, because `emq.quota.places.sharing` forgets a topic's
+    slowness in time.
 
     Attributes:
         count: messages in flight on the host.
@@ -40,7 +39,7 @@ class Flight:
         self._crowd: sharing.Crowd[OwnedTopic] = sharing.Crowd()
         self._looking: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._called = 0  # topics told to look again that have not asked for places yet
+        self._called = 0  # topics that were told to look again and have not asked for places yet
         self.count = 0
 
     @property
@@ -96,8 +95,8 @@ class Flight:
     def admit(self) -> None:
         """Look again at the topics that have enough free places now. Call this after messages have left.
 
-        A topic asks for places only when its group's turn comes. Until then, a place is kept for the topic, so that a
-        free place does not call many topics of which one finds a place.
+        A topic asks for places only when its group's turn comes. Until then, a place is kept for it, so that a free
+        place does not call many topics.
         """
         while self.count + self._called <= self._crowd.wakes_at and self.count + self._called < self._most:
             self._called += 1

@@ -12,11 +12,11 @@ from emq.clock import LONGEST_TIMER_S, Clock
 from emq.groups.owned import OwnedGroup, OwnedTopic
 
 GRID_S = 1 / 256
-"""Seconds between the times at which parked groups wake, so that thousands of smooth counters share 256 wake-ups a
-second. A power of two, so that whole seconds lie on the grid exactly."""
+"""Distance of the times at which parked groups wake, in seconds: thousands of smooth counters share 256 wake-ups a
+second. A power of two, so that whole seconds lie exactly on the grid."""
 
 FEW = 64
-"""Number of times that may be kept although no group is parked until then any more."""
+"""Most wake-up times to keep for which no group is parked any more."""
 
 
 class Parking:
@@ -37,7 +37,7 @@ class Parking:
         return sum(map(len, self._groups.values()))
 
     def park(self, group: OwnedGroup, until: float, now: float) -> None:
-        """Park until `until`, which is finite, a group whose counter granted nothing at `now`."""
+        """Park a group whose counter granted nothing at `now` until `until`, which is finite."""
         until = math.ceil(until / GRID_S) * GRID_S
         if until <= now:
             until += GRID_S  # rounded, the counter's next time is the present one, in which it granted nothing
@@ -62,7 +62,7 @@ class Parking:
         if not parked:
             del self._groups[group.parked_until]
             if len(self._deadlines) > 2 * len(self._groups) + FEW:
-                # Times of topics that were closed for long, and opened early, again and again.
+                # Topics that were closed for long and opened early leave many such times.
                 self._deadlines = list(self._groups)
                 heapq.heapify(self._deadlines)
         return True
@@ -76,7 +76,7 @@ class Parking:
             self._back(groups)
 
     def stop(self) -> None:
-        """Bring no group back any more."""
+        """Bring back no group from now on."""
         if self._timer is not None:
             self._timer.cancel()
 

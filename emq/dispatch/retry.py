@@ -29,7 +29,7 @@ LONGEST_PAUSE_S = 366 * 86_400.0
 """Bounds of the seconds for which a topic pauses when a handler gives a message back."""
 
 NESTED = 10
-"""Most groups of errors around one error that count as this error."""
+"""Most levels of groups with one error in them that count as this error."""
 
 NAMED = 3
 """Most errors of a group that its reason names."""
@@ -39,9 +39,9 @@ class Decision(NamedTuple):
     """Attributes:
     due_ms: when to try again, milliseconds since the epoch; None for the dead letters.
     reason: one line, the error of this attempt.
-    score: the score with which a message from a slot waits there again: the retries it has left, the time of its next
-        attempt, or its priority. None for the dead letters, and for messages of lanes and queues.
-    rests: True if the message rests in the slot's prepare until `due_ms`, because its score is not a time.
+    score: a slot's message waits again with this score: the retries left, the time of the next attempt, or the
+        priority. None for dead letters and for messages of lanes and queues.
+    rests: True if the message waits in the slot's prepare until `due_ms`, because its score is not a time.
     cause: the beginning of the reason of a dead letter that had attempts left; see `emq.trail.events`.
     place: where the user's code failed, as `emq.dispatch.failure_place` words it; empty if unknown.
     """
@@ -55,12 +55,12 @@ class Decision(NamedTuple):
 
     @property
     def reason_with_place(self) -> str:
-        """What is recorded, and where it failed, as the history of the message keeps it."""
+        """Reason and place, as the message's history keeps them."""
         return reasons.joined(self.recorded, self.place)
 
     @property
     def recorded(self) -> str:
-        """The reason with its cause, as the store, the message's history and the trail have it."""
+        """Reason and cause, as the store, the message's history and the trail have them."""
         return (self.cause + self.reason)[:MAX_REASON] if self.cause else self.reason
 
 
@@ -71,7 +71,7 @@ EXPIRED = Decision(None, events.EXPIRED)
 
 
 def sole(failure: BaseException) -> BaseException:
-    """Return the error in a group of one, as a handler's task group raises it; of another failure, the failure."""
+    """Return the only error of a group, as task groups raise it; any other failure unchanged."""
     for _ in range(NESTED):
         if not isinstance(failure, BaseExceptionGroup) or len(failure.exceptions) != 1:
             break
@@ -166,7 +166,7 @@ def of_names(failure: errors.PartialFailure) -> dict[str, BaseException] | None:
 
 
 def _brief(failure: BaseException) -> str:
-    """Return an error of a group in few words, without the errors in it if it is a group itself."""
+    """Return an error of a group in few words; of an inner group, only its own text."""
     text = str.__str__(str(failure))[:LOOKED_AT]
     return f"{type(failure).__name__}: {text}" if text else type(failure).__name__
 
@@ -188,12 +188,12 @@ def _raised(failure: object) -> BaseException:
 def _shown(value: object) -> str:
     try:
         return repr(value)[:100]
-    except BaseException:  # the handler's own class words its text
+    except BaseException:  # the text comes from the handler's own class
         return f"an object of type {type(value).__name__}"
 
 
 def describe(failure: BaseException) -> str:
-    """Return one line that names the failure: at most `MAX_REASON` characters, all of which every store takes."""
+    """Return one line that names the failure: at most `MAX_REASON` characters that every store takes."""
     name = type(failure).__name__
     try:
         if isinstance(failure, (errors.Retry, errors.Reject, errors.GiveBack)):
@@ -203,7 +203,7 @@ def describe(failure: BaseException) -> str:
             text = f"{name}: {text[:LOOKED_AT]}" if text else name
             if isinstance(failure, BaseExceptionGroup):
                 text = f"{text[: MAX_REASON // 2]}: {'; '.join(map(_brief, failure.exceptions[:NAMED]))}"
-    except BaseException:  # the handler's own class words its text
+    except BaseException:  # the text comes from the handler's own class
         text = name
     line = " ".join(text[:LOOKED_AT].split())[:MAX_REASON]
     if line.isprintable():

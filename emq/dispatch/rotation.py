@@ -1,4 +1,4 @@
-"""The groups that have something to start, in turn, and what brings a group into its turn or out of it."""
+"""The rotation: the groups that have messages to start, in turn."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Rotation(abc.ABC):
 
     @abc.abstractmethod
     def _wake(self) -> None:
-        """Begin a stint, unless one drives, or there is nothing to do."""
+        """Begin a stint, unless one is running or there is nothing to do."""
 
     def ready(self, group: OwnedGroup) -> None:
-        """The group has something to start: put the group into the rotation, unless it is listed already."""
+        """The group has something to start: put it into the rotation, unless it is listed already."""
         if not group.listed and not group.stopping:
             group.listed = True
             self._rotation.append(group)
@@ -56,7 +56,7 @@ class Rotation(abc.ABC):
         """The group's quota or its topic's limits changed: look at the group now, even if it is parked."""
         if self.parking.take_out(group):
             group.listed = False
-        # The groups that wait for room in flight get it one after the other, as long as there is room.
+        # Waiting groups get room in flight one after the other, while there is room.
         self._pass_room_on(group.owner)
         self._wake()
         if group.buffered:
@@ -121,7 +121,8 @@ class Rotation(abc.ABC):
                 self._claims.has_room(owner)
 
     def _has_rest(self, group: OwnedGroup, room: bool = False) -> bool:
-        """Give back the buffered members of the group's slot, which cannot start now; True if any messages remain."""
+        """Give back the buffered members of the group's slot, which cannot start now; return True if messages
+        remain."""
         if group.slot is not None:
             self._claims.stuck(group, room)
             group.listed = group.listed and group.buffered > 0
@@ -133,7 +134,7 @@ class Rotation(abc.ABC):
         self._wake()
 
     def _park(self, group: OwnedGroup, until: float, now: float) -> None:
-        """Park until `until` a group whose counter granted nothing at `now`."""
+        """Park a group whose counter granted nothing at `now` until `until`."""
         if until == float("inf"):
             group.listed = False
             return

@@ -20,8 +20,8 @@ class Pending:
         since_ms: when the host claimed the entry from the lane and could start it, or first sent the message there;
             None before that.
         is_settled: True once the store has taken the verdict.
-        vanished: True if the lane has no prepared entry of the message any more. Either the store forgot the entry in a
-            crash, or it carried out an unanswered call.
+        vanished: True if the lane has no prepared entry of the message: either the store forgot it in a crash, or it
+            carried out an unanswered call.
     """
 
     __slots__ = ("decision", "group", "is_settled", "message", "proven", "since_ms", "vanished")
@@ -43,14 +43,14 @@ class Pending:
 
     @property
     def moves(self) -> bool:
-        """True if the message must be added to its group's lane before its present place may forget it."""
+        """True if the message must be added to its group's lane before it leaves its present place."""
         return self.message.member is None and (self.message.offset >= 0 or self.vanished)
 
 
 def _size_of(m: message.Message) -> int:
     try:
         return message.size_of(m)
-    except BaseException:  # the handler has set payload or headers to anything; a class of its own words its length
+    except BaseException:  # the handler may have set payload or headers to any object
         return m.size
 
 
@@ -122,7 +122,7 @@ def lane_verdict(pending: Pending) -> LaneSettle:
 
 
 def lane_add(pending: Pending, now_ms: int) -> LaneAdd:
-    """Return the add that puts a failed message into its lane; note when the message is first sent there."""
+    """Return the add of a failed message to its lane; note when it is first sent."""
     group, m, decision = pending.group, pending.message, pending.decision
     assert decision is not None
     body, since_ms = _body(pending), pending.since_ms

@@ -26,8 +26,8 @@ from emq.trail import events
 
 BATCH = 2_000
 BATCH_BYTES = 4 << 20
-"""Most messages and bytes of one call, so that packing and sending a call holds up this loop for some milliseconds
-only. A single larger message gets a call of its own."""
+"""Most messages and bytes of one call, so that a call holds up this loop for some milliseconds only. A larger message
+gets a call of its own."""
 
 UNREACHABLE_S = 1.0
 
@@ -42,8 +42,8 @@ class Settler:
     a crash between the two steps repeats the message but cannot lose it. A message that failed in its slot stays there;
     a newer publish of the same member merges with it, or waits until the failed one is over. Every call may be repeated
     without harm: adding an id that is there changes nothing, and a verdict only acts on a prepared entry. Messages that
-    wait here are still in flight, so the in-flight bounds limit them. Messages that a server cannot take now rest for a
-    second and are sent again with newer ones. A call that takes long steps aside (`emq.loops.aside`).
+    wait here are still in flight, so the in-flight bounds limit them. If a server cannot take messages now, the settler
+    sends them again after a second. A call that takes long steps aside (`emq.loops.aside`).
     """
 
     def __init__(self, lanes: LaneStore, members: MemberSettler, context: HostContext, seed: int | None = None) -> None:
@@ -95,8 +95,7 @@ class Settler:
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """An entry of the group's lane was claimed.
 
-        If a call that put the entry there is under way, or its answer was lost, the claim proves that the store carried
-        the call out.
+        So the store has carried out the call that put the entry there, even if the answer is still missing.
         """
         if (pending := self._sent.pop((group.name, id_), None)) is not None:
             pending.proven = True
@@ -131,7 +130,8 @@ class Settler:
         return calls
 
     async def _whole(self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]) -> None:
-        """Write the records of a batch, and then settle it. If one of the two breaks, send what is unsettled again."""
+        """Write the records of a batch, and then settle it. If one of the two breaks, send the unsettled messages
+        again."""
         try:
             await self._records.written_at_last()
             await call(batch)
@@ -169,8 +169,8 @@ class Settler:
     async def _settle_lanes(self, batch: Sequence[Pending]) -> None:
         """Send verdicts. Add a failed message again if its entry has vanished from its lane.
 
-        If the call is a repeat, the entry may be there in another state, or an operator has taken it from there: then
-        the add changes nothing.
+        If the call is a repeat, the entry may be there in another state, or an operator has taken it: then the add
+        changes nothing.
         """
         left, vanished = [], []
         for pending in batch:
@@ -201,7 +201,7 @@ class Settler:
             del self._sent[place]
 
     def _rest(self, pending: Pending, failure: Failure) -> None:
-        """Send the message again after `UNREACHABLE_S`, with others; until then a claim of its entry is still noted."""
+        """Send the message again after `UNREACHABLE_S`; until then, still note a claim of its entry."""
         self._troubles.failed(pending.group.name, failure)
         self._resting.append(pending)
         if len(self._resting) == 1:
@@ -282,7 +282,7 @@ class Settler:
 
 
 def _told(group: OwnedGroup, m: message.Message) -> str:
-    """Tell who asked to be told that a message expired; return what to add to the log line if that fails."""
+    """Call the topic's `on_expired`; return a text for the log line if it fails."""
     if group.owner.on_expired is not None:
         try:
             group.owner.on_expired(m)

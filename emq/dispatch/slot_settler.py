@@ -37,7 +37,7 @@ CLAIMING_S = 0.01
 
 
 class _Settling:
-    """Marks slots while a call that settles their members is under way, and as in doubt once an answer was lost."""
+    """Marks slots while a call that settles their members is under way, and in doubt if its answer is lost."""
 
     def __init__(self, slots_: Iterable[OwnedSlot]) -> None:
         self._slots = set(slots_)
@@ -52,7 +52,7 @@ class _Settling:
         return slot in self._unsure
 
     def lost(self, slot: OwnedSlot) -> None:
-        """The answer for this slot was lost: the store may have carried out the call there."""
+        """The answer for this slot was lost: the store may have carried out the call."""
         if slot not in self._unsure:
             self._unsure.add(slot)
             slot.unsure += 1
@@ -110,7 +110,7 @@ class MemberSettler:
     async def run(self) -> None:
         """Acknowledge finished members, a batch at a time. Ends by cancellation.
 
-        Runs twice at once, so that the server removes one batch while this process gathers the next. If a part of a
+        Two of these loops run, so that the server removes one batch while this process gathers the next. If a part of a
         batch cannot be settled now, the batch steps aside (`emq.loops.aside`); the in-flight bounds limit such batches.
         """
         await self._asides.run(self._calls)
@@ -183,8 +183,8 @@ class MemberSettler:
         """Settle members of the slots `owned`; ask the store again until every verdict is settled.
 
         Args:
-            done: called with places in `settles`, ascending, and the store's answers, as they come. So a server that
-                cannot settle now delays no verdicts of other servers.
+            done: called with places in `settles`, ascending, and the store's answers as they come, so that a server in
+                trouble delays no verdicts of others.
 
         The store may have carried out a call whose answer was lost. Then a producer may have added the member again,
         and this host may have claimed it again, under the same token if both claims fell in one second. A repeated

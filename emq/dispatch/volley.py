@@ -8,12 +8,12 @@ from emq.groups.owned import Handler, OwnedGroup
 from emq.message import Message
 
 MOST = 64
-"""Messages in volleys after which a stint ends, so that the event loop begins them before it makes more tasks. A larger
-number makes each message dearer: the tasks of 256 messages do not fit into a core's nearest caches."""
+"""Messages in volleys after which a stint ends, so that the event loop begins them before it makes more tasks. With
+more, each message costs more: the tasks of 256 messages do not fit into a core's nearest caches."""
 
 MANY_WAIT = 1 / 8
-"""Share of waiting messages from which a topic starts its messages in volleys. A message that does not wait costs in a
-volley about an eighth of the cost of a message that waits outside a volley."""
+"""Share of waiting messages from which a topic uses volleys. A volley makes a message that does not wait dearer, by
+about an eighth of what it saves for one that waits."""
 
 
 class Volley:

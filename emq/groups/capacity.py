@@ -1,4 +1,4 @@
-"""Bounds on what a host has in memory: the messages of a queue and in flight of a topic, and the host's bytes."""
+"""Bounds on a host's memory: messages of a queue, messages in flight of a topic, and bytes of the host."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from emq.topics.model import Topic
 
 HORIZON_S = 1.0
-"""Seconds of its quota that a queue buffers ahead. Small, because a change of the catalog does not reach messages that
-are buffered."""
+"""Seconds of its quota that a queue buffers ahead. Small, because a change of the catalog does not reach buffered
+messages."""
 
 MIN_BUFFER = 8
-"""Least capacity of a buffer, in messages, so that a round trip is worth its cost even with a tiny quota."""
+"""Least capacity of a buffer, in messages, so that a round trip brings several messages even with a tiny quota."""
 MAX_BUFFER = 500
 """Most messages buffered for one queue, however large its quota."""
 
@@ -22,7 +22,7 @@ BUFFER_BYTES = 256 << 20
 
 @dataclass(slots=True, eq=False)
 class Gauge:
-    """Counts the messages and bytes that a host has in memory, against their bounds.
+    """Counts the messages and bytes in a host's memory, and compares them with their bounds.
 
     Topics share both bounds as they share the places in flight (`emq.quota.places.sharing`), so that the full buffers
     of some topics never stop the others. If a group may buffer nothing more, a queue with an empty buffer may still
@@ -58,8 +58,8 @@ def buffer_capacity(quota: float, horizon_s: float, may_expire: bool = False) ->
 def queue_capacity(capacity: int, priority: int, priorities: int) -> int:
     """Return the messages to keep buffered for one queue: `capacity` for the lowest priority, else up to twice that.
 
-    A buffer is filled again when it is half empty. So the buffer of a higher priority holds a second's quota whenever a
-    second begins. While the store holds more of that priority, no lower priority gets a part of that second.
+    A buffer is filled again when it is half empty. So the buffer of a higher priority always holds a second's quota
+    while the store has more, and no lower priority gets a part of the second.
     """
     return capacity if priority + 1 >= priorities else min(MAX_BUFFER, 2 * capacity)
 
@@ -67,8 +67,8 @@ def queue_capacity(capacity: int, priority: int, priorities: int) -> int:
 def in_flight_limit(topic: Topic) -> int:
     """Return the topic's `max_in_flight`; by default five seconds of its qps, at least 8 and at most 1,000.
 
-    With five seconds, an endpoint that needs up to 5 s for a message still reaches the full rate. The upper limit keeps
-    one slow topic from filling the host.
+    So an endpoint that needs up to 5 s for a message still reaches the full rate, and a slow topic cannot fill the
+    host.
     """
     if topic.options.max_in_flight is not None:
         return topic.options.max_in_flight

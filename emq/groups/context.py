@@ -22,7 +22,7 @@ class HostContext:
     lease: the host reads, claims and starts nothing after the lease has ended.
     gauge: counts the messages and bytes that the host buffers.
     deliveries: counts the deliveries to each handler; None on a host without metrics.
-    records: are written before the host saves that messages are finished.
+    records: written before the host saves that messages are finished.
     """
 
     clock: Clock

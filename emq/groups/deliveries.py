@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 MAX_HANDLERS = 200
-"""Most patterns that are counted apart; those of further handlers are counted together."""
+"""Most patterns counted apart; all others are counted together."""
 
 SIZES = 64
 """Sizes of a time: its number of bits in microseconds. 63 bits are 292,000 years."""
 
 QUICK_BITS = 5
 QUICK_US = 1 << QUICK_BITS
-"""A handler that returns within this many microseconds is quick: its time is counted with those of its neighbours."""
+"""A handler that returns within this many microseconds is quick: its time is counted with those of other quick
+messages."""
 
 OTHERS = "(others)"
 RECEIVERS = "(receivers)"
@@ -25,14 +26,14 @@ class Deliveries:
     Times are counted by their *size*, the number of bits of their microseconds. So the sizes are powers of two of a
     microsecond.
 
-    A message costs a host two microseconds, so counting it must cost nearly nothing. Therefore the dispatcher counts
-    whole *visits*: it starts up to 64 messages one after the other, and calls `open` before the first and `close` after
-    the last. In between it only compares. Messages that were read together became ready at the same time, so their
-    waits have the same size until the dispatcher calls `turn`. Handlers are quick until it calls `slow`. The number of
-    messages follows from the dispatcher's own counter of starts, here called `started`.
+    A message costs a host two microseconds, so counting it must cost nearly nothing. The dispatcher starts up to 64
+    messages in a *visit*, and calls `open` before the first and `close` after the last. In between it only compares.
+    Messages that were read together became ready at the same time, so their waits have the same size until the
+    dispatcher calls `turn`. Handlers count as quick until it calls `slow`. The number of messages follows from the
+    dispatcher's counter of starts, `started`.
 
-    The counts of all sizes are exact. The sum of the waits takes the starts of quick messages, between two calls, as
-    evenly spread. So it may be off, by at most a quarter of a millisecond for each message and mostly by far less.
+    The counts of all sizes are exact. The sum of the waits assumes that quick messages between two calls start evenly
+    spread. So it may be off by a quarter of a millisecond for each message, mostly by far less.
 
     Attributes:
         pattern: the handler's pattern.
@@ -43,9 +44,9 @@ class Deliveries:
         ran_us: sum of these times, in microseconds.
         failed: deliveries that failed.
         retried: messages that failed and are tried again.
-        dead: messages that went to the dead letters, but for the expired.
+        dead: messages that went to the dead letters, without expired ones.
         expired: messages that had outlived their time to live.
-        ready_us: when the messages became ready that start now; before the first of a visit, a time of no message.
+        ready_us: when the messages that start now became ready; no message's time before a visit's first message.
         until_us: from then on, the waits of these messages have the next size.
     """
 
@@ -91,7 +92,7 @@ class Deliveries:
         self.ready_us, self.until_us = -1, 0
 
     def turn(self, started: int, ready_us: int, now_us: int) -> None:
-        """The next message, which starts now, became ready at another time, or its wait has another size."""
+        """The message that starts now became ready at another time, or its wait has another size."""
         self._count_waits(started, self._last_us(started, now_us))
         self._turned, self._first_us = started, now_us
         self._size = (now_us - ready_us).bit_length()
@@ -123,7 +124,7 @@ class Deliveries:
         self.ran_us += took_us * n
 
     def _last_us(self, started: int, now_us: int) -> int:
-        """Return about when the latest message started, which has ended now and was quick."""
+        """Return about when the latest message, which was quick and has ended now, started."""
         return now_us - (now_us - self._first_us) // max(1, started - self._turned)
 
     def _count_waits(self, started: int, last_us: int) -> None:
@@ -149,7 +150,7 @@ class HandlerDeliveries:
         return iter(list(self._by_pattern.values()))
 
     def of(self, pattern: str) -> Deliveries:
-        """Return the counts of that pattern; those of all others together once `most` patterns are counted apart."""
+        """Return the counts of that pattern, or those of all others once `most` patterns are counted apart."""
         found = self._by_pattern.get(pattern)
         if found is None:
             own = len(self._by_pattern) < self._most or pattern.startswith("(")  # a name of EMQ or of an extension

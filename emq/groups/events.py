@@ -1,4 +1,4 @@
-"""The reports of a host's parts: each method is one kind of report, on which `emq.host.reports.Reports` acts."""
+"""The reports of a host's parts: one method for each kind. `emq.host.reports.Reports` acts on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.message import Message
 
 GroupLoop: TypeAlias = Literal["dispatch", "fetch", "lanes", "slots"]
-"""The parts of a host that work on one group after the other, and go on with the next one if a group breaks."""
+"""The parts of a host that work on group after group, and go on with the next one if a group breaks."""
 
 GROUP_LOOPS: tuple[GroupLoop, ...] = get_args(GroupLoop)
 
@@ -29,13 +29,13 @@ class HostEvents:
         """Some of the group's buffered messages have a time to live."""
 
     def claimed(self, group: OwnedGroup, id_: str) -> None:
-        """An entry of the group's lane was claimed, which proves that the entry had been put there."""
+        """An entry of the group's lane was claimed, so an earlier add has put it there."""
 
     def schedule_due(self, group: OwnedGroup, message: Message) -> None:
         """A schedule was claimed from the group's lane: publish its occurrences that are due."""
 
     def moved(self, group: OwnedGroup, message: Message, body: bytes, now_ms: int) -> None:
-        """An entry was claimed whose key belongs to another group now: hand the entry on to that group.
+        """The key of a claimed entry belongs to another group now: hand the entry on to that group.
 
         Args:
             body: the stored record.
@@ -63,7 +63,8 @@ class HostEvents:
         """The handler gave a message back; pause its topic, before the message can start again."""
 
     def refused(self, group: OwnedGroup, message: Message) -> None:
-        """The store refused a message's failure or expiry: the group has a newer owner, which delivers again."""
+        """The store refused a message's failure or expiry: the group has a newer owner, which delivers the message
+        again."""
 
     def due(self, name: str, due_ms: int) -> None:
         """An entry waits until `due_ms` in the lane of that name, or in the slot of that address.
@@ -83,7 +84,7 @@ class HostEvents:
         """Wake-ups of the group may have been lost, or its store came back from a crash."""
 
     def lost(self, group: OwnedGroup) -> None:
-        """The group has a newer owner; nothing of the group is started, settled or saved here any more."""
+        """The group has a newer owner: start, settle and save nothing more of it here."""
 
     def shrunk(self, group: OwnedGroup) -> None:
         """The group's store came back from a crash without messages that were read."""
@@ -92,6 +93,6 @@ class HostEvents:
         """A loop could not go on with the group, because of a bug; start the group again.
 
         Raises:
-            Exception: `failure`, here where no host can start the group again.
+            Exception: `failure`, since here no host can start the group again.
         """
         raise failure

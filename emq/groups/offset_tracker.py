@@ -17,9 +17,9 @@ class Note(NamedTuple):
 class OffsetTracker:
     """Tracks finished offsets. The watermark is the first offset that is not finished (promise M).
 
-    Messages may finish out of order. The tracker keeps the finished offsets above the watermark as ranges, ascending
-    and never touching, in two parallel lists that exist only while there are such ranges. There are at most as many
-    ranges as messages in flight, so memory is bounded and an insertion into the lists costs very little.
+    Messages may finish out of order. The tracker keeps the finished offsets above the watermark as ascending ranges
+    with gaps, in two parallel lists that exist only while there are such ranges. There are at most as many ranges as
+    messages in flight, so memory is bounded and an insertion costs very little.
     """
 
     __slots__ = ("_ends", "_starts", "watermark")
@@ -39,7 +39,7 @@ class OffsetTracker:
             self.finish_range(offset, offset + 1)
 
     def finish_range(self, start: int, end: int) -> None:
-        """Mark [start, end) as finished, for instance offsets without a message. Parts may be finished already."""
+        """Mark [start, end) as finished; parts may be finished already. Used for offsets without a message, too."""
         start = max(start, self.watermark)
         if start >= end:
             return

@@ -1,7 +1,7 @@
 """The tree of a host's topics, their groups, and the queues or the slot of each group.
 
-State only: the loops that use the state are in their own files. Parts that do not need the rest of the tree are in
-files of their own: `emq.groups.waiting_messages`, `emq.groups.slot_state`, `emq.groups.capacity`.
+State only: loops are elsewhere. Parts that do not need the rest of the tree have files of their own:
+`emq.groups.waiting_messages`, `emq.groups.slot_state`, `emq.groups.capacity`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNKNOWN_BYTES = 4096
 """Assumed size of a message, in bytes, before its group has read any."""
 
 SOON_S = 0.1
-"""Seconds until a group surely reads again that was held back because its topic's share of the memory is used up."""
+"""Seconds after which a group that waited for memory surely reads again."""
 
 SCANT_BYTES = 1 << 20
 """Most bytes of a queue that a quick topic has in memory beyond its share; one message may be larger."""
@@ -56,25 +56,25 @@ class OwnedTopic:
 
     Attributes:
         topic: the topic as the catalog has it.
-        handler: takes the topic's messages; None if no handler is bound to the topic, which is then not consumed.
+        handler: takes the topic's messages; None if no handler is bound: the topic is then not consumed.
         batch_size: most messages in one call of `handler`; above 1, `handler` takes lists.
         receiver: if set, the host starts only as many messages as the receiver wants.
         on_expired: called with each message that expired, once it is a dead letter; None for nothing.
         deliveries: counts the deliveries to the handler; None on a host without metrics.
         in_flight: messages started and not settled, over all groups of the topic here.
         flying: bytes of the messages in flight, except messages that succeeded and wait for the store to note this.
-        limit: most messages in flight, but for expired and damaged ones; see `is_overfull`.
+        limit: most messages in flight, without expired and damaged ones; see `is_overfull`.
         groups: the topic's groups here, by index.
-        pace: the times that messages were in flight; they decide on the topic's share of the host's places.
+        pace: how long messages were in flight; decides on the topic's share of the host's places.
         counter: counts the starts of all groups of the topic here.
-        waiting: groups that could start a message but for `limit`, or for a free place on the host.
-        waits: share of the messages whose handlers waited, from 0 to 1; the latest count most.
-        coming: most messages that claims under way from the topic's slots may bring.
+        waiting: groups that only need room below `limit`, or a free place on the host, to start a message.
+        waits: share of messages whose handlers waited, from 0 to 1; the latest count most.
+        coming: most messages that the claims under way may bring from the topic's slots.
         thirsty: slots with more to claim once there is room in flight.
         gate: holds back messages whose keys are moving between groups; None while no keys move.
         charge: the budget that counts the topic's starts; None without a budget.
         throttle: holds the topic below its quota on this host; None for the whole quota.
-        is_deletion_said: the log has said that the topic was deleted.
+        is_deletion_said: the log has named the topic's deletion.
         window_begins_s: see `TopicCounter.begins_s`.
     """
 
@@ -107,7 +107,7 @@ class OwnedTopic:
     def set_gate(self, gate: KeyGate | None, now_us: int) -> list[OwnedGroup]:
         """Use another gate from `now_us` on; return the groups in which messages may start now.
 
-        Messages that only the former gate held back become ready at `now_us`, by the host's clock.
+        Messages that only the former gate held back become ready at `now_us` (the host's clock).
         """
         former, self.gate = self.gate, gate
         if former is None:
@@ -136,7 +136,7 @@ class OwnedTopic:
             self.receiver.unasked[self] = None
 
     def note_waits(self, share: float) -> None:
-        """Note which share of the messages started together had handlers that waited."""
+        """Note how many of the messages started together had handlers that waited, as a share."""
         self.waits += (share - self.waits) * WAITS_WEIGHT
         if self.waits < LEAST_WAITS:
             self.waits = 0.0
@@ -149,8 +149,8 @@ class OwnedTopic:
     def is_overfull(self) -> bool:
         """Return True if more is in flight than `limit`.
 
-        Expired and damaged messages come into flight without a start, to be dead-lettered, and find no room if the
-        store cannot take dead letters. Until it does, the host reads nothing more of the topic.
+        Expired and damaged messages are in flight without a start until the store takes them as dead letters. If it
+        cannot, the host reads nothing more of the topic.
         """
         return self.in_flight > self.limit
 
@@ -163,17 +163,17 @@ class OwnedGroup(WaitingMessages):
         quota: the group's share of the topic's starts a second; it may use what other groups here leave of theirs.
         capacity: messages to keep buffered for one queue, lane or slot: the quota of `HORIZON_S` seconds.
         ahead: offsets that were read and that no checkpoint covers, over the group's queues.
-        allowance: most messages of its queues that may be finished or ready to start and that no checkpoint covers, but
-            for what the topic's other groups here leave of theirs.
+        allowance: most messages of its queues that no checkpoint covers, finished or ready to start, beside what the
+            topic's other groups here leave of theirs.
         serial: only one message runs at a time.
         busy: a message of a serial group is running.
         in_flight: messages started and not settled.
         lane_out: entries claimed from the lane and not settled.
-        lane_lost_ms: when the answer to a claim from the lane was lost, by the event loop's time; 0 for never. Entries
-            of that claim may be claimed without any host having them.
-        layout: the layout to which this owner has raised the group's queues (had them refuse earlier ones); 0 for none,
-            or once the store may have forgotten that.
-        raised: the tails of these queues then, by priority.
+        lane_lost_ms: when the answer to a claim from the lane was lost, by the event loop's time; 0 for never. The
+            store may count entries as claimed that no host has.
+        layout: the layout to which this owner has raised the group's queues (they refuse earlier ones); 0 for none, or
+            if the store may have forgotten it.
+        raised: the tails of these queues at that time, by priority.
         listed: the group is in the rotation, parked until its counter allows more, or waiting for room in flight.
         parked_until: when the counter of a parked group allows more.
         stopping: the group is being released; the host starts nothing more of it.
@@ -243,10 +243,9 @@ class OwnedGroup(WaitingMessages):
         return self.slot is not None and self.slot.claiming
 
     def startable(self, now: float) -> int:
-        """Return how many buffered messages may start in the order of their priorities.
-
-        A buffer of a higher priority holds what the group's share of a second takes. A group that starts more than its
-        share waits until more of that priority is read, as long as the store has more.
+        """Return how many buffered messages may start without breaking the order of priorities. A buffer of a higher
+        priority holds the group's share of a second. If a group starts more than its share, and the store has more
+        messages of that priority, the group waits until they are read.
         """
         own = own_counter(self.counter)
         in_order = self.policy is STRICT and len(self.queues) > 1
@@ -260,7 +259,7 @@ class OwnedGroup(WaitingMessages):
         return max(ready, left)
 
     def memory_room(self, now: float) -> int:
-        """Return how many more messages the group may buffer, so that all topics find room; 0 or less for none."""
+        """Return how many more messages the group may buffer and leave room for all topics; 0 or less for none."""
         gauge = self.gauge
         if not gauge.pressed():
             return gauge.max_messages
@@ -273,10 +272,9 @@ class OwnedGroup(WaitingMessages):
         return min(messages, int(room_bytes // size))
 
     def scant_room(self, buffered: int, now: float) -> int:
-        """Return how many more messages to buffer for a queue, lane or slot although `memory_room` returns none.
-
-        A topic that has nothing in flight may have one message. A quick topic may have as many as it starts until they
-        end and it reads again. Otherwise tenants that hang with large messages would slow all others down.
+        """Return how many more messages to buffer for a queue, lane or slot if `memory_room` returns none. A topic with
+        nothing in flight may have one message, a quick topic as many as it starts before it can read again. Otherwise
+        tenants that hang with large messages would slow all others down.
 
         Args:
             buffered: messages that the host has buffered of this queue, lane or slot.
@@ -309,7 +307,7 @@ class OwnedGroup(WaitingMessages):
     def finish_key(self, key: str) -> None:
         """Release a key whose message is settled, as `release_key` does.
 
-        In a sorted topic, first ask the store whether the messages that wait for the key were sent again meanwhile.
+        In a sorted topic, first ask the store whether messages that wait for the key were sent again.
         """
         slot = self.slot
         if slot is not None and slot.claims is not None and (0, key) in self.blocked:
@@ -328,7 +326,7 @@ class OwnedQueue:
         priority: index into the topic's priorities.
         position: the offset to read from next.
         tracker: the finished offsets.
-        marks: messages read last; with their help the host asks the store whether it has lost messages that were read.
+        marks: messages read last; they show whether the store has lost messages that were read.
         saved: the watermark of the last checkpoint. The watermark is the first offset that is not finished.
         covered: number of finished offsets that the last checkpoint covers; a crash does not repeat them.
         trimmed: offset below which the store was told to drop messages.
@@ -378,7 +376,7 @@ class OwnedQueue:
         self.listed = False
 
     def begin_read(self) -> None:
-        """Note that a read is sent; a later wake-up may tell of messages that this read does not find."""
+        """Note that a read is sent; a later wake-up may be for messages that this read does not find."""
         self.woken = False
 
     def advance(self, upto: int, exhausted: bool) -> None:

@@ -14,7 +14,7 @@ VISIBILITY_S = 30.0
 """Seconds that a received message may stay unsettled before it is delivered again; see `Delivery.extend`."""
 
 LINGER_S = 0.002
-"""Seconds that a request with enough messages waits for more of the same burst, up to `max_messages`."""
+"""Seconds that a request with enough messages waits for more of a burst, up to `max_messages`."""
 
 MAX_MESSAGES = 100
 
@@ -117,7 +117,7 @@ class Receiver:
     Attributes:
         wanted: number of messages that consumers wait for and that are not started yet.
         on_wanted: called with this receiver when a consumer asks for messages.
-        unasked: topics with messages that wait for room, for instance while no consumer asks; kept by the dispatcher.
+        unasked: topics whose messages wait for room, for instance until a consumer asks; kept by the dispatcher.
     """
 
     def __init__(self, visibility_s: float = VISIBILITY_S) -> None:

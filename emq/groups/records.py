@@ -1,4 +1,4 @@
-"""What somebody records of finished messages, such as the attempts of pushes: written before progress is saved."""
+"""Records of finished messages, such as the attempts of pushes: written before progress is saved."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Keeper(Protocol):
 
 
 class Records:
-    """The records of all who keep some on this host.
+    """All writers of records on this host.
 
     The order makes records true after a crash: a message is finished, then its record is written, then the host saves
     that the message is finished. A host that crashes between these steps delivers the message again, and records that.
@@ -56,7 +56,7 @@ class Records:
             await keeper.flush()
 
     async def written_at_last(self) -> None:
-        """Do what `written` does, again and again until it succeeds."""
+        """Repeat `written` until it succeeds."""
         said = False
         while True:
             try:

@@ -19,18 +19,17 @@ class SlotState:
         address: the slot's name in wake-ups.
         buffered: number of messages claimed and not started.
         held: members claimed and not settled, with the number of claims of each: an equal member may be claimed while
-            the acknowledgement of the first is under way.
+            the first one is being acknowledged.
         done: (member, token) of the handled messages that wait to be acknowledged.
         expected: messages that the next claim may find, estimated from the last claim.
         size: bytes of one message, averaged over the last ones; 0 before the first.
-        look_ms: when to look for expired members behind members that cannot start yet; 0 for not planned.
+        look_ms: when to look for expired members behind members that cannot start yet; 0 for no look.
         more: at the last claim, more members were due than could start.
         known: the host has claimed from the slot since it acquired the group, so the store is armed or has woken it.
-        run: where one message runs at a time: how many messages may be claimed at once, which is more than one after
-            messages ran one behind the other without waiting.
+        run: if one message runs at a time: how many to claim at once; more than one after handlers that did not wait.
         waited: the handler of the slot's last message did not end at once.
         thirsty: the slot is in its topic's `thirsty`.
-        freed: keys that do not run any more. They count as running until the store has told whether the messages that
+        freed: keys whose message has ended. They count as running until the store has told whether the messages that
             wait for them were sent again.
         next_ms: when the next waiting member may be claimed, as far as is known; infinity: the store is to wake us.
         rest_ms: when to bring back the first of the slot's resting members, as far as is known; infinity for none.

@@ -19,7 +19,7 @@ from emq.topics.key_layouts import KeyGate
 
 
 class Gated(Protocol):
-    """A topic, as far as its waiting messages need it.
+    """The part of a topic that its waiting messages need.
 
     Attributes:
         gate: holds back messages whose keys are moving between groups; None while no keys move.
@@ -44,7 +44,7 @@ class WaitingMessages:
         blocked: messages that wait for their key (another message of the key runs, or the gate is closed), by
             (priority, key).
         held: number of messages in `blocked`.
-        released: messages that came back from `blocked` to a buffer and were not taken yet, by (priority, key).
+        released: messages that went from `blocked` back to a buffer and were not taken yet, by (priority, key).
         retries: number of buffered and held messages that were claimed from the lane, by priority.
         mean_bytes: bytes of one message, averaged over the last ones; 0 before the first.
         expires_us: when the first message here expires, microseconds since the epoch; 0 if none can expire.
@@ -170,7 +170,7 @@ class WaitingMessages:
             self.slot.buffered -= 1
 
     def oldest_layout(self) -> float:
-        """Return the oldest layout by which a message with a key came here that runs or waits; infinity if none does.
+        """Return the oldest layout of the messages with a key that run or wait here; infinity if there are none.
 
         Messages that wait in the lane for their retry do not count.
         """
@@ -221,7 +221,7 @@ class WaitingMessages:
         return taken
 
     def release_key(self, key: str) -> None:
-        """Make the next message of that key ready, one of each priority, ahead of later messages.
+        """Make the next message of that key ready in each priority, ahead of later messages.
 
         In a topic by numeric priority, the message takes its place by its score.
         """
@@ -242,9 +242,8 @@ class WaitingMessages:
                         del self.blocked[priority, key]
 
     def let_through(self, former: KeyGate, now_us: int) -> None:
-        """Note that messages became ready at `now_us` which `former`, the gate until now, held back.
-
-        Without this, a lower priority that was started meanwhile would seem to have overtaken these messages.
+        """Note that messages that `former`, the gate until now, held back became ready at `now_us`. Otherwise a lower
+        priority that was started meanwhile would seem to have overtaken them.
         """
         gate = self.owner.gate
         for waiting in (*self.blocked.values(), *([m] for m in self.released.values())):
@@ -255,10 +254,8 @@ class WaitingMessages:
                         m.ready_us = now_us
 
     def release_idle_keys(self) -> None:
-        """Make the next message of each key ready that does not run.
-
-        Call this after a released message has expired, or the messages behind it would wait for ever; and after a
-        change of the topic's gate, so that the messages held back by the gate are looked at again.
+        """Make the next message of each key that does not run ready. Call this after a released message has expired,
+        since the messages behind it would wait for ever, and after a change of the topic's gate.
         """
         for _, key in list(self.blocked):
             if key not in self.running:
@@ -289,7 +286,7 @@ class WaitingMessages:
             return
         if (
             self.owner.gate is not None
-        ):  # a message that the gate holds waits for older ones, so it must not stand before one
+        ):  # a message that the gate holds waits for older ones, so it must not stand before them
             insort = bisect.insort_left if came_back else bisect.insort_right
             insort(waiting, message, key=_layout)
         elif came_back:  # and lost its turn to another priority of its key: it is ahead of those that wait
@@ -317,7 +314,7 @@ def _by_score(message: Message) -> float:
 
 
 def _by_start(message: Message) -> tuple[float, int]:
-    """Messages that were put back stand before those that were never taken, in the order in which they had started."""
+    """Messages that were put back stand in the order of their starts, before those that were never taken."""
     return (message.started_us or math.inf, message.offset)
 
 

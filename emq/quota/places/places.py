@@ -8,11 +8,11 @@ from collections import deque
 from emq.quota.places import sharing
 
 KNOWN = 10_000
-"""Most tenants whose pace is remembered while they hold nothing."""
+"""Most tenants without a place whose pace is remembered."""
 
 LOOK_AGAIN_S = 0.25
 LOOK_AGAIN = 64
-"""Number of waiting tenants that are looked at again every `LOOK_AGAIN_S` seconds, even if no place became free."""
+"""Number of waiting tenants to look at again every `LOOK_AGAIN_S` seconds, even if no place became free."""
 
 
 class _Tenant:
@@ -46,7 +46,7 @@ class Places:
         self._looking: asyncio.TimerHandle | None = None
 
     def take_at_once(self, name: str) -> int | None:
-        """Take a place for the tenant `name` if it need not wait; as `take`, without its coroutine.
+        """Take a place for the tenant `name` as `take` does, if the tenant need not wait.
 
         Returns:
             What `take` returns; None if the tenant has to wait: then call `take`.
@@ -95,7 +95,7 @@ class Places:
         return tenant
 
     def free(self, name: str, taken_us: int) -> None:
-        """Give back a place that `name` has had since `taken_us`, the time that `take` returned."""
+        """Give back a place; `taken_us` is the time that `take` returned."""
         tenant = self._tenants.get(name)
         if tenant is None or not tenant.held:
             return  # the place was taken in an event loop that has ended
@@ -135,7 +135,7 @@ class Places:
             self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
 
     def _forget_some(self) -> None:
-        """If there are many tenants, forget one that holds no place and waits for none, the longest known first."""
+        """If there are too many tenants, forget the longest known one that holds no place and waits for none."""
         if len(self._tenants) >= KNOWN:
             for name, tenant in self._tenants.items():
                 if not tenant.held and not tenant.waiting:

@@ -1,20 +1,19 @@
 """Decides how many of a host's shared places (messages in flight, threads, bytes, connections) a topic may hold.
 
 Places are shared as a switch shares its buffer among ports (dynamic threshold; Choudhury and Hahne, 1998): a topic may
-hold `ALPHA` times as many places as are free. So one busy topic may hold four fifths, 300 busy topics get about a 300th
-each, and some places always stay free.
+hold `ALPHA` times as many places as are free. So one busy topic may hold four fifths of them, 300 busy topics about a
+300th each, and some places always stay free.
 
-A switch has few free places when thousands of ports are full. Here the time that a topic holds a place counts, too: the
-longer, the earlier the host is full for this topic (`ceiling`). Topics that settle nothing share at most half of the
-places; topics that take 5 s share 72 %, topics that take 50 ms 99 %. So even if many topics hang, quick topics find
-places that only quick topics may take.
+A switch has few free places when thousands of ports are full. Here the holding time counts, too: the longer a topic
+holds its places, the earlier the host counts as full for it (`ceiling`). Topics that settle nothing share at most half
+of the places; topics that take 5 s share 72 %, topics that take 50 ms 99 %. So quick topics find places, however many
+topics hang.
 
 A topic is *unknown* until one of its messages has ended (`Shares`). All topics are unknown when a host starts, and
-those that hang stay so. The first message of an unknown topic finds a place while less than 90 % are taken. For more
-messages of the topic the host is full at a tenth of the places as long as other unknown topics come, and then at
-half, as for a topic that hangs. So a host that starts into hanging topics keeps places for the first messages of all
-others, if the number of topics that hang is below about 80 % of its places. If more hang, the others wait until
-messages time out.
+those that hang stay so. The first message of an unknown topic finds a place while less than 90 % are taken. Further
+messages of the topic find a place while less than a tenth are taken; once no other unknown topics come, while less than
+half are, as for a topic that hangs. So a starting host keeps places for the first messages of all topics, if the topics
+that hang are fewer than about 80 % of its places. If more hang, the others wait until messages time out.
 
 A message whose handler never waits costs nothing here.
 """
@@ -31,31 +30,31 @@ ALPHA = 4
 """Places that a topic may hold for each free place below the topic's ceiling."""
 
 HALVING_S = 4.0
-"""Seconds for which a topic must hold its places to get half of the places that are closed to a hanging topic."""
+"""Holding time, in seconds, for which a topic gets half of the places that are closed to a hanging topic."""
 
 UNKNOWN_S = 1.0
 """Seconds for which the first message of an unknown topic counts as holding a place."""
 
 PROBATION_S = 1.0
-"""Seconds after an unknown topic got its first place for which the host is full at few places for all unknown topics.
-So each topic with a backlog gets a first place before any gets many, also where the host reads them one by one."""
+"""Seconds, after an unknown topic got its first place, in which unknown topics get few further places. So each topic
+with a backlog gets a first place before any topic gets many, also if the host reads topics one by one."""
 
 PROBATION = 10
 PROBATION_LEAST = 2
-"""Few places: one `PROBATION`-th of all, or `PROBATION_LEAST`, so that a small pool of threads is not idle."""
+"""These few places are one `PROBATION`-th of all, or `PROBATION_LEAST`, so that a small pool of threads is not idle."""
 
 FORGET_S = 5.0
-"""Seconds in which half of a topic's slowness is forgotten while the topic has nothing in flight."""
+"""Seconds in which a topic without messages in flight loses half of its slowness."""
 
 LEAST = 4
-"""Least number of places that `need` returns, however quick the topic's messages are."""
+"""Fewest places that `need` returns."""
 
 NEED = 4
-"""While places are short, a topic may hold this many times the places that its rate and pace need on average. So quick
-topics that all begin to hang at one moment do not take all places, though each may start a second's quota."""
+"""While places are short, a topic may hold this many times the places that its rate and pace need on average. So if all
+quick topics begin to hang at once, they do not take all places."""
 
 FEW = 2
-"""Places that a topic may hold for long without counting as slow, if its other messages end soon."""
+"""Places that a topic may hold for long and still count as quick, if its other messages end soon."""
 
 WEIGHT = 0.25
 """Weight of the newest message in the average time that messages took."""
@@ -65,12 +64,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class HoldingTimes:
-    """The times for which the messages of one topic hold their places; in whole microseconds, which add up exactly.
+    """How long the messages of one topic hold their places; in whole microseconds, which add up exactly.
 
     Attributes:
         known: a message has ended.
         took_s: average time, in seconds, of the ended messages; the newest count most.
-        heard_us: when a message ended last, or when the first one began after none was running.
+        heard_us: when a message last ended, or began while none was running.
         running: number of messages that hold a place.
         began_us: sum of the times at which these messages began.
     """
@@ -97,7 +96,7 @@ class HoldingTimes:
         self.known = True
 
     def passed(self) -> None:
-        """Note that messages have ended that took no place, because their handler did not wait."""
+        """Note the end of messages that took no place, because their handler did not wait."""
         if not self.running:
             self.took_s *= 1 - WEIGHT
         self.known = True
@@ -133,7 +132,7 @@ class Room(NamedTuple):
 
 
 def is_short(capacity: int, used: int) -> bool:
-    """Return True if so many places are taken that a known topic's share may be smaller than the free places."""
+    """Return True if a known topic's share may be smaller than the number of free places."""
     return used * 4 > capacity
 
 
@@ -150,7 +149,7 @@ def room(full_at: int, used: int, held: int) -> int:
 
 
 def need(rate_per_s: float, took_s: float) -> int:
-    """Return the places that a topic may hold that starts `rate_per_s` messages of `took_s` seconds each."""
+    """Return the places for a topic that starts `rate_per_s` messages a second, of `took_s` seconds each."""
     return max(LEAST, math.ceil(NEED * rate_per_s * took_s))
 
 
@@ -202,7 +201,7 @@ class Crowd(Generic[T]):
         return len(self._waiting)
 
     def wait(self, who: T, used_at_most: int) -> None:
-        """Have `who` wait until at most `used_at_most` places are used; the larger number counts if called again."""
+        """Let `who` wait until at most `used_at_most` places are used; of several calls the larger number counts."""
         if used_at_most > self._waiting.get(who, -2):
             self._waiting[who] = used_at_most
             heapq.heappush(self._heap, (-used_at_most, next(self._tickets), who))
@@ -225,7 +224,7 @@ class Crowd(Generic[T]):
         self._settle_top()
 
     def _settle_top(self) -> None:
-        """Drop outdated heap entries (taken out or replaced): those on top at once, the others when they are many."""
+        """Drop outdated heap entries: those on top at once, the others when they are many."""
         heap, waiting = self._heap, self._waiting
         if len(heap) > 2 * len(waiting) + 64:
             heap[:] = [entry for entry in heap if waiting.get(entry[2]) == -entry[0]]

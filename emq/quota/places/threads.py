@@ -15,7 +15,7 @@ from emq.quota.places import sharing
 from emq.quota.places.places import Places
 
 REPLACE_S = 2.0
-"""Seconds after which a running function gives its place back while others wait; the function keeps its thread."""
+"""Seconds after which a running function gives its place back if others wait; it keeps its thread."""
 
 SPARE = 256
 """Most threads beyond the places. When all are taken, a hanging function keeps its place."""
@@ -80,7 +80,7 @@ class Threads:
     async def run(self, name: str, function: Callable[[Any], Any], argument: Any) -> Any:
         """Call `function(argument)` in a thread for the tenant `name`; return what it returns, raise what it raises.
 
-        A cancelled call returns at once; the function goes on until it ends by itself, and its outcome is ignored.
+        A cancelled call returns at once; the function runs to its end, and its outcome is ignored.
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
