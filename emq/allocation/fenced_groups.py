@@ -11,13 +11,12 @@ FENCED_S = 2.0
 MAX_FENCED_S = 300.0
 
 MAX_NAMED_BYTES = 400_000
-"""Most bytes of names in a host's node: once for the groups that it drains, once for those that it wants again.
-
-A node takes 1 MB. Where more groups drain, the host stays silent until the names fit. Where a host wants more groups
-again, the rest follow with the plans that give the first of them."""
+"""Most bytes of names in a host's node, for the groups that it drains and again for those that it wants back. A node
+takes 1 MB. If the names of draining groups do not fit, the host stays silent until they do. If it wants more groups
+back, it names the rest after a plan has given it the first ones."""
 
 NAME_BYTES = 30
-"""Bytes of a name in a record beside its characters: its epoch, and the extra bytes of characters beyond ASCII."""
+"""Bytes of a record beside a name's characters: the epoch, and extra bytes of characters beyond ASCII."""
 
 
 class FencedGroups:

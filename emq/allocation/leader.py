@@ -35,7 +35,7 @@ RETRY_S = 0.5
 FOREIGN_S = 10.0
 
 SURE_S = 30.0
-"""Seconds after which a leader reads all records again, also those of which no watch has told that they changed."""
+"""Seconds after which a leader reads all records again, in case a watch was lost."""
 
 TOGETHER = 100
 """Number of nodes written at a time."""
@@ -61,9 +61,9 @@ class Leader:
     """Stands for election; while elected, makes a plan at every change of members, groups, weights or orders.
 
     Election: candidates are ephemeral nodes with numbers. The lowest number leads; each other candidate watches the one
-    before it (the election recipe of ZooKeeper's documentation). The election only saves work. Two leaders at a time do
-    no harm: a plan comes into force by one write, and that write fails for a leader that has not seen the last plan.
-    A leader that cannot reach the database for `RESIGN_S` seconds cannot plan, and lets the next candidate lead.
+    before it (the election recipe of ZooKeeper's documentation). Two leaders at a time do no harm: a plan comes into
+    force by one write, which fails for a leader that has not seen the last plan. A leader that cannot reach the
+    database for `RESIGN_S` seconds cannot plan, and lets the next candidate lead.
 
     The leader computes the full plan each time, from the members, the groups and the plan in force. Every host would
     compute the same plan.
@@ -78,7 +78,7 @@ class Leader:
     ) -> None:
         """
         Args:
-            database_away_s: returns for how many seconds the database has not answered this host; 0.0 while it answers.
+            database_away_s: returns the seconds since the database last answered this host; 0.0 while it answers.
             debounce_first: collect changes also before the first plan, for hosts that start together; False for a host
                 that most likely starts alone and should not wait for others.
         """
@@ -130,8 +130,8 @@ class Leader:
                     await self._round()
                     self._complaint.over()
                     self._unable_since = None
-                # A leader checks every few seconds whether it can still plan, also when nothing changes; the others
-                # check whether the one before them is still there, in case a watch was lost.
+                # A leader checks every few seconds whether it can still plan; the others check whether the one before
+                # them is still there, in case a watch was lost.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(pace.end_of_rest(RESIGN_S)):
                         await self._changed.wait()
@@ -179,9 +179,8 @@ class Leader:
         return False
 
     def _is_unable(self) -> bool:
-        """Return whether the database has been away for so long that another host should lead.
-
-        A leader without the database does not hear of changes of the catalog, so a failed plan is not the only sign.
+        """Return whether the database has been away for so long that another host should lead. Such a leader hears of
+        no change of the catalog, so its plans need not fail.
         """
         now = self._clock.now()
         if self._unable_since is not None and now > self._unable_since + RESIGN_S:

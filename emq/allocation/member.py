@@ -38,7 +38,7 @@ RETRY_S = 0.2
 FOREIGN_S = 10.0
 
 MAX_PATTERN_BYTES = 50_000
-"""Most bytes of topic patterns that a host announces; a host with more counts as having a handler for every topic."""
+"""Most bytes of topic patterns that a host announces; a host with more counts as one with handlers for all topics."""
 
 
 class Reachable(Protocol):
@@ -52,7 +52,7 @@ class Reachable(Protocol):
 
 
 TELL_S = 5.0
-"""Seconds after which a host tells that a stranger took a group. By then it knows of a deletion of the topic."""
+"""Seconds until a host reports that a stranger took a group. By then it knows whether the topic was deleted."""
 
 
 class ClusterMembership:
@@ -81,7 +81,7 @@ class ClusterMembership:
         Args:
             seat: its tree is not open yet; `leave` closes the tree.
             weight: the host's share, compared with the others'.
-            database: reports for how long it has been away, for the cluster; None for a database that always answers.
+            database: reports to the cluster how long it has been away; None for a database that always answers.
             debounce_first: as for `Leader`.
             serves: returns the patterns of the topics that have a handler here, at each call; None for all topics.
         """
@@ -191,8 +191,8 @@ class ClusterMembership:
     def _tell_of_stranger(self, group: str, era: int) -> None:
         """Say that somebody took a group, unless the cluster did.
 
-        A deletion of its topic takes the groups over, too. Others take the groups of a host whose lease has ended; such
-        a host hears of that later than it hears of the refusal.
+        A deletion of its topic takes the groups over, too. Other hosts take the groups of a host whose lease has ended,
+        before that host hears of it.
         """
         is_ours = self._era == era and self._clock.now() < self.lease.until and group in self._handoff.planned
         if is_ours and group in self._offered and self._tasks:

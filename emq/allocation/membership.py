@@ -22,8 +22,7 @@ class Seat:
         tree: the coordination tree in which the hosts meet.
         environment: the environment whose groups the hosts share.
         host: a name that is unique in the cluster.
-        next_generation: takes the least number that it may return; returns a number above all numbers that it
-            returned before.
+        next_generation: takes a lower bound; returns a number at least as large, and above all that it returned before.
         clock: the host's clock.
     """
 
@@ -67,7 +66,7 @@ class AssignmentStream:
         self._changed.set()
 
     def end(self, task: asyncio.Task[None]) -> None:
-        """Have the reader raise the error of a loop that broke for good, so that the host ends."""
+        """Let the reader raise the error of a loop that broke for good, so that the host ends."""
         if not task.cancelled():
             self._error = task.exception()
             self._changed.set()
@@ -113,7 +112,7 @@ class Membership(Protocol):
 
     @property
     def leads(self) -> bool:
-        """True for one member of the cluster, as a rule: for work that one of them has to do."""
+        """True for one member of the cluster, as a rule: for work that one member should do."""
 
     def given(self) -> KeysView[str]:
         """Return the groups that the plan gives to this member, also those that their former owners still hold."""

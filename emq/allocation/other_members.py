@@ -1,4 +1,4 @@
-"""The other members of a cluster, as their nodes in the tree tell."""
+"""The other members of a cluster, read from their nodes in the tree."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def release_s(former: Former, group: str, members: Mapping[str, Running], now_s:
 
 
 def behind_s(ahead_s: float, members: Mapping[str, Running]) -> float:
-    """Return the seconds by which a clock is to be waited for, so that its present second is over for all members.
+    """Return the seconds to wait until a clock's present second is over for all members.
 
     Args:
         ahead_s: how far the clock is ahead of the cluster's time.

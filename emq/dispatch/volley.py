@@ -12,8 +12,8 @@ MOST = 64
 more, each message costs more: the tasks of 256 messages do not fit into a core's nearest caches."""
 
 MANY_WAIT = 1 / 8
-"""Share of waiting messages from which a topic uses volleys. A volley makes a message that does not wait dearer, by
-about an eighth of what it saves for one that waits."""
+"""Share of waiting messages from which a topic uses volleys. In a volley, a message that does not wait costs about an
+eighth of what a waiting message costs outside of one."""
 
 
 class Volley:

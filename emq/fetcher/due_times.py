@@ -15,18 +15,18 @@ SPARE = 64
 
 
 class DueTimes:
-    """The names of lanes or slots, each with the earliest time at which a loop is to look at it.
+    """The names of lanes or slots, each with the time of its next look.
 
     An entry of the heap is only a hint: entries are never removed from the middle of the heap. `_due` holds the
     earliest time of each name; an entry with another time is outdated. When most entries are outdated, the heap is
-    rebuilt. Otherwise a name that waits for a far time would leave an entry behind for each earlier time.
+    rebuilt.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due: dict[str, int] = {}
         self._heap: list[tuple[int, int, str]] = []
-        self._numbers = itertools.count()  # names that are due at the same time come in the order of their coming
+        self._numbers = itertools.count()  # names that are due at the same time keep the order in which they came
         self._earlier = asyncio.Event()
 
     @property

@@ -27,7 +27,7 @@ DEAD_PAGE = 1_000
 UNREACHABLE_S = 1.0
 
 AGAIN_MS = 250
-"""Milliseconds after which the host looks again at an entry that its new lane did not take."""
+"""Milliseconds until the next try for an entry that its new lane did not take."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,10 +35,10 @@ class _Entry:
     """A claimed entry on its way to another lane.
 
     Attributes:
-        to: the group that its key belongs to, by the catalog as it was read last.
+        to: the group that its key belongs to, by the latest look at the catalog.
         added: True if that group's lane has taken the entry, False if the entry stays, None while neither is known.
         sent_ms: when the entry was first sent to that lane, by lane.
-        taken: an operator has taken the entry from that lane, where an unanswered call had put it.
+        taken: an unanswered call had put the entry into that lane, and an operator has taken it from there.
     """
 
     group: OwnedGroup
@@ -70,7 +70,7 @@ class Forwarder:
     Two rules keep an entry from leaving both lanes:
 
     - An entry leaves this lane only if the other lane has taken it. A claimed entry of the same id in the other lane is
-      not enough: by another host's view of the catalog, it may itself be on its way to this lane, and about to leave.
+      not enough: another host, with another view of the catalog, may be about to move it to this lane.
     - The forwarder reads the catalog before it adds the entry, and again afterwards. If the other group was retired in
       between, the forwarder takes the entry back from there. The host that retires a group looks at the group's lane
       once more after the catalog has changed, so one of the two sees the entry.
@@ -95,7 +95,7 @@ class Forwarder:
         self._something.set()
 
     def unsettled(self, group: OwnedGroup) -> int:
-        """Return the number of the group's entries that were put and have not left its lane yet."""
+        """Return the number of the group's forwarded entries that have not left its lane yet."""
         return sum(entry.group is group for entry in (*self._pending, *self._batch))
 
     async def run(self) -> None:
@@ -117,7 +117,7 @@ class Forwarder:
                 self._something.clear()
 
     async def _forward(self, batch: list[_Entry]) -> list[_Entry]:
-        """Take each entry as many steps as the servers allow; return the unfinished entries."""
+        """Move each entry as far as the servers allow; return the unfinished entries."""
         try:
             await self._add([entry for entry in batch if entry.added is None])
             await self._take_back([entry for entry in batch if entry.added and not entry.taken])
@@ -160,7 +160,8 @@ class Forwarder:
                     entry.added = await self._is_dead(entry)
 
     async def _is_dead(self, entry: _Entry) -> bool:
-        """Return True if the other lane has the entry as a dead letter: a copy left by a crash used its attempts up."""
+        """Return True if the other lane has the entry as a dead letter: a copy from before a crash has used up its
+        attempts."""
         after = (0, "")
         with contextlib.suppress(*FAILURES):
             while page := await self._lanes.dead(entry.lane, after, DEAD_PAGE):
@@ -187,7 +188,7 @@ class Forwarder:
         return [entry for entry, answer in zip(batch, answers, strict=True) if answer is False]
 
     async def _take_back(self, batch: list[_Entry]) -> None:
-        """Take entries back from the lanes of groups that were retired meanwhile, to be placed again."""
+        """Take entries back from the lanes of groups that were retired meanwhile, to place them again."""
         topics = await self._topics(batch)
         gone = [e for e in batch if (t := topics.get(e.group.owner.topic.name)) is not None and e.to >= t.groups]
         recalls = [LaneSettle(entry.lane, entry.message.uid, LaneVerdict.RECALL) for entry in gone]

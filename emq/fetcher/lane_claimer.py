@@ -25,19 +25,18 @@ CLAIM_BYTES = 4 << 20
 is claimed alone."""
 
 CROWDED_S = 0.25
-"""Seconds after which a lane is claimed again that has more due than its group can take soon."""
+"""Seconds between claims from a lane that has more due entries than its group can take."""
 
 LOST_S = 60.0
-"""Most seconds that a group, after a claim whose answer was lost, waits until all that it claimed before is settled."""
+"""Most seconds that a group, after a claim whose answer was lost, waits until its earlier claims are settled."""
 
 
 class LaneClaimer:
     """Claims from the lanes of all groups of the host by their due times; an empty lane costs nothing.
 
-    If the answer of a claim is lost, its entries are claimed and no host has them. `LaneStore.recover` puts these
-    entries back. It puts back all claimed entries of the lane, so the lane first rests until the host has settled the
-    entries that it holds. A lane whose server cannot serve it rests, longer each time; the lanes of other servers go
-    on.
+    If the answer of a claim is lost, no host has the claimed entries. `LaneStore.recover` puts back all claimed entries
+    of the lane, so the lane first rests until the host has settled the entries that it holds. A lane whose server
+    cannot serve it rests, longer each time; the lanes of other servers go on.
     """
 
     def __init__(self, store: LaneStore, context: HostContext) -> None:
@@ -79,7 +78,7 @@ class LaneClaimer:
     def doubted(self, group: OwnedGroup) -> None:
         """The store may have come back from a crash: put back the lane's entries that are claimed but on no host.
 
-        If the store forgot an acknowledgement in the crash, the entry is claimed again, and would stay claimed forever.
+        If the store forgot an acknowledgement in the crash, the entry would stay claimed for ever.
         """
         group.lane_lost_ms = group.lane_lost_ms or _passed_ms()
         self.at(group.name, 0)
@@ -139,7 +138,7 @@ class LaneClaimer:
     def _astray(self, former: OwnedGroup) -> None:
         """A claim took entries for a group that the host has let go of. If the host has the group again, recover them.
 
-        The host's new hold may have the same epoch, and may have recovered the lane before the claim arrived.
+        It may have the group under the same epoch, and may have recovered the lane before the claim arrived.
         """
         group = self._groups.get(former.name)
         if group is not None and group is not former:
@@ -236,7 +235,7 @@ def _rooms(group: OwnedGroup, now: float) -> list[int]:
 
 
 def _is_claimed(group: OwnedGroup) -> bool:
-    """Return True if the lane is claimed now: if a handler is bound, or if messages may expire while none may start."""
+    """Return True if the lane is claimed now: a handler is bound, or messages may expire."""
     return group.owner.handler is not None or group.owner.topic.may_expire
 
 

@@ -23,12 +23,10 @@ from emq.trail import events
 READ_QUEUES = 300
 READ_MESSAGES = 2_000
 READ_BYTES = 1 << 20
-"""Most queues, messages and bytes of one read, so that a read holds up neither the server nor this loop for more than
-a few milliseconds."""
+"""Most queues, messages and bytes of one read, which then takes the server and this loop only a few milliseconds."""
 
 HELD_BACK_S = 0.05
-"""Seconds until the loop looks again at a queue that may not read because its topic has used up its share of the host's
-memory."""
+"""Seconds until the loop looks again at a queue whose topic has used up its share of the host's memory."""
 
 
 class Puller:
@@ -39,7 +37,7 @@ class Puller:
     aside (`emq.loops.aside`), so that the queues of other servers are read meanwhile.
 
     Attributes:
-        holes: number of offsets read that held nothing.
+        holes: number of offsets read that held no message.
         damaged: number of records that could not be decoded.
         fetched: number of messages read.
     """
@@ -114,7 +112,7 @@ class Puller:
             self._buffer(queue, batch, now_us)
 
     def _rest(self, queue: OwnedQueue, for_s: float) -> None:
-        """Leave the queue listed, so that nothing else adds it, and read it again later. All queues share one timer."""
+        """Read the queue again later, and leave it listed until then. All queues share one timer."""
         loop = asyncio.get_running_loop()
         first = self._resting[0][0] if self._resting else None
         at = loop.time() + for_s
@@ -199,7 +197,7 @@ class Puller:
         return messages
 
     def _put_aside(self, queue: OwnedQueue, damaged: Sequence[tuple[int, bytes, str]], now_us: int) -> None:
-        """Dead-letter, with their raw bytes, records that begin as EMQ's own and cannot be decoded."""
+        """Dead-letter records of EMQ that cannot be decoded, with their raw bytes."""
         self.damaged += len(damaged)
         for offset, body, reason in damaged:
             m = message.Message(
@@ -215,7 +213,7 @@ class Puller:
             self._events.damaged(queue.group, m, reason)
 
     def _skip_holes(self, queue: OwnedQueue, start: int, batch: Batch) -> None:
-        """Finish offsets that hold nothing, a gap at a time."""
+        """Finish offsets without a message, a gap at a time."""
         at = start
         for offset in [*batch.offsets, batch.next]:
             if offset > at:
@@ -234,7 +232,8 @@ class Puller:
         self._trail.record(kind(self._clock.now_us(), topic.name, queue.group.index, queue.priority, start, end))
 
     def _within_shares(self, taken: list[tuple[OwnedQueue, int]]) -> list[tuple[OwnedQueue, int]]:
-        """Return the queues that may read now, with how much; look at the others again after `HELD_BACK_S`."""
+        """Return the queues that may be read now, each with a number of messages; look at the others after
+        `HELD_BACK_S`."""
         now, within, without = self._clock.now(), [], []
         for queue, want in taken:
             group = queue.group

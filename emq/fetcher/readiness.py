@@ -1,4 +1,4 @@
-"""The readiness loop: it turns the store's wake-ups into lanes and slots to claim from, and into queues to read.
+"""The readiness loop: turns the store's wake-ups into lanes and slots to claim from, and queues to read.
 
 A queue is worth reading if it has more in the store, and room in its buffer.
 """
@@ -26,9 +26,9 @@ LOOKED_AT = 500
 """Most queues, or names of wake-ups, that are looked at before the event loop serves other tasks."""
 
 SWEEP_S = 120.0
-"""Seconds in which the host looks at every owned queue and lane once, in slices, in case a wake-up was lost in a way
-that the store's own sweep cannot see (a failover to a replica that lagged). At 60,000 queues of 20,000 groups, the
-sweep costs one read of 500 queues and one claim of 170 lanes a second."""
+"""Seconds in which the host looks once at every owned queue and lane, in slices. This finds lost wake-ups that the
+store's own sweep cannot see (after a failover to a replica that lagged). At 60,000 queues of 20,000 groups, the sweep
+costs one read of 500 queues and one claim of 170 lanes a second."""
 
 SLICES = 120
 
@@ -64,8 +64,8 @@ class Readiness:
     def woken(self, queue: OwnedQueue) -> None:
         """The store says that the queue received messages.
 
-        This wake-up may arrive before the answer of an earlier read, on another connection, that found the queue empty.
-        So `queue.woken` stays set when that answer comes.
+        This wake-up may overtake the answer of an earlier read, on another connection, that found the queue empty. So
+        that answer leaves `queue.woken` set.
         """
         queue.wake()
         self.add(queue)
@@ -105,11 +105,10 @@ class Readiness:
             asyncio.get_running_loop().call_soon(self._add_again, waiting[LOOKED_AT:])
 
     def take(self, max_queues: int, max_messages: int) -> list[tuple[OwnedQueue, int]]:
-        """Return up to `max_queues` queues with how many messages each wants, together about `max_messages`.
-
-        The queues stay listed. Towards `max_messages`, a queue counts with the messages that it is expected to hold, so
-        that many nearly empty queues fill one read as well as a few full ones. The result may be empty although more
-        queues are listed: the queues of a topic that was paused want nothing.
+        """Return up to `max_queues` queues, each with the number of messages that it wants, together about
+        `max_messages`. The queues stay listed. Each counts with the messages that it probably holds, so that one read
+        covers many nearly empty queues or a few full ones. The result may be empty although more queues are listed:
+        queues of a paused topic want nothing.
         """
         taken: list[tuple[OwnedQueue, int]] = []
         messages, looked = 0.0, 0
@@ -134,9 +133,8 @@ class Readiness:
         return taken
 
     def found(self, queue: OwnedQueue, messages: int, exhausted: bool) -> None:
-        """Note how many messages a read of the queue found; the next read is expected to find about as many.
-
-        A queue that was never read is expected to hold as many as other queues held lately.
+        """Note how many messages a read of the queue found, as an estimate for the next read. The estimate for a queue
+        that was never read comes from other queues.
         """
         queue.expected = max(1, messages if exhausted else messages * 2)
         self._typical += (messages - self._typical) / 64
@@ -199,7 +197,8 @@ class Waker:
                     self._events.due(name, 0)
 
     async def _doubt(self) -> None:
-        """Look at all lanes, queues and slots of the host. A group's lane is first: it notes the time of this look."""
+        """Look at all lanes, queues and slots of the host; first at a group's lane, which notes the time of this
+        look."""
         self.doubts += 1
         groups = list(self._groups.values())
         async for group in in_slices(groups, LOOKED_AT):
@@ -225,7 +224,8 @@ class Waker:
                     self._events.due(lane, 0)
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
-        """Have queues read, once more if a read is under way: the store may have forgotten that this read armed it."""
+        """Read queues, once more if a read is under way: the store may have forgotten that this read armed the
+        queue."""
         for queue in queues:
             self._readiness.woken(queue)
 
@@ -237,11 +237,9 @@ def _slice(names: Sequence[T], i: int) -> Sequence[T]:
 
 
 def wanted(queue: OwnedQueue) -> int:
-    """Return how many messages the queue's buffer has room for; 0 while its group stops or pauses, or holds too many.
-
-    Held messages wait for busy keys. They count by priority, because held messages of one priority must not keep a
-    higher priority from being read. The result is smaller where a crash would repeat too many messages: see
-    `OwnedGroup.allowance`.
+    """Return the room in the queue's buffer; 0 while its group stops, pauses, or holds too many messages of busy keys.
+    Held messages count by priority, because held messages of one priority must not keep a higher priority in the store.
+    The room is smaller if a crash would repeat too many messages: see `OwnedGroup.allowance`.
     """
     group = queue.group
     owner = group.owner
@@ -274,12 +272,11 @@ def is_ahead(queue: OwnedQueue) -> bool:
 
 
 def _left(queue: OwnedQueue) -> int:
-    """Return how many more messages the allowances of the group, and of the topic's other groups, leave to the queue.
-
-    A group may start what the others leave, so it may be ahead by what they are not.
-    The buffers of the group's other queues count as full, so that the backlog of a low priority does not keep a higher
-    one from being read. Buffers of lower priorities never count as more than full: after a change to a lower quota they
-    hold more than their capacity, but must not keep a higher priority in the store.
+    """Return how many more messages the allowances of the topic's groups leave to the queue. A group may start what the
+    others leave, so it may also use what they leave of their allowances. The buffers of the group's other queues count
+    as full, so that the backlog of a low priority does not keep a higher one from being read. Buffers of lower
+    priorities never count as more than full: after a change to a lower quota they hold more than their capacity, but
+    must not keep a higher priority in the store.
     """
     group, left = queue.group, queue.group.allowance - queue.group.unsaved()
     for other in group.queues:

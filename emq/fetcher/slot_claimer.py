@@ -24,15 +24,14 @@ from emq.storage.slot_store import SlotClaim, SlotClaimed, SlotSettle, SortedSto
 CLAIM_SLOTS = 200
 CLAIM_MESSAGES = 2_000
 CLAIM_BYTES = 4 << 20
-"""Most slots, messages and bytes of one claim, so that a claim holds up neither the server nor this loop for more than
-a few milliseconds."""
+"""Most slots, messages and bytes of one claim, which then takes the server and this loop only a few milliseconds."""
 
 FIRST_CLAIM = 16
 """Most messages in the first claim of a slot, before the size of its messages is known."""
 
 SWEEP_S = 5.0
-"""Seconds in which every slot is inspected once for changes without a wake-up: members that foreign producers added,
-and claims of lost consumers."""
+"""Seconds in which the host inspects every slot once for changes without a wake-up: members of foreign producers, and
+claims of lost consumers."""
 SWEEP_SLOTS = 500
 """Most slots inspected in one call. A sweep of many slots takes several steps within `SWEEP_S`."""
 
@@ -53,10 +52,10 @@ class _Wanted(NamedTuple):
 class SlotClaimer(Claims):
     """Claims due members from the slots of this host, many slots in one round trip.
 
-    A slot is claimed from when it is acquired, when its next member is due, when the store wakes it (a member came
-    before the time with which the slot was armed), and when more due members can start. An idle slot costs a look every
-    few seconds, because other programs may add members without a wake-up. `claim` runs twice at once, so that the
-    server works on one claim while this process works off the other.
+    The host claims from a slot when it acquires the slot, when the next member is due, when the store wakes the slot
+    (an earlier member came), and when more due members can start. An idle slot costs a look every few seconds, because
+    other programs may add members without a wake-up. Two `claim` loops run, so that the server works on one claim while
+    this process handles the other.
 
     The claimer claims only members that can start now (`room`): as many as the group's counter still grants and as have
     room in flight, and one by one if the group runs one by one. The reason: a member that waits in the store merges
@@ -71,9 +70,9 @@ class SlotClaimer(Claims):
     A failed member may rest in the store until its next attempt. A claim tells when the first rest is over; at that
     time `recover` ends the rest, and the next claim may take the member.
 
-    Time to live: while more members are due than can start, also of a paused topic, the claimer claims the first
-    `LOOK_MESSAGES` of a slot once in `LOOK_S` if messages may expire. It dead-letters the expired ones and gives the
-    others back at once.
+    Time to live: if messages may expire and more members are due than can start (also in a paused topic), the claimer
+        claims the first `LOOK_MESSAGES` of the slot every `LOOK_S`. It dead-letters the expired ones and gives the
+        others back at once.
     """
 
     def __init__(self, store: SortedStore, context: HostContext) -> None:
@@ -132,8 +131,8 @@ class SlotClaimer(Claims):
     def has_room(self, owner: OwnedTopic) -> None:
         """See `Claims`.
 
-        While no handler runs and all messages in flight wait for their acknowledgement, room soon comes in large steps.
-        Then a slot waits until its claim may bring `worthwhile` messages.
+        While all messages in flight only wait for their acknowledgement, room soon comes in large steps. Then a slot
+        waits until its claim may bring `worthwhile` messages.
         """
         worthwhile = 1 if owner.pace.running else min(MAX_BUFFER // 2, max(1, owner.limit // 8))
         for _ in range(min(len(owner.thirsty), max(0, owner.room() - owner.coming) // worthwhile)):
@@ -183,7 +182,8 @@ class SlotClaimer(Claims):
     # --------------------------------------------------------------------------------------------------------- claiming
 
     def _take(self) -> list[_Wanted]:
-        """Return due slots with how many members to claim, together about `CLAIM_MESSAGES` and `CLAIM_BYTES`.
+        """Return due slots, each with the number of members to claim, together about `CLAIM_MESSAGES` and
+        `CLAIM_BYTES`.
 
         Only one claim at a time takes from a slot. The sizes of a slot's last messages serve as estimates.
         """

@@ -52,9 +52,8 @@ def decoded(slot: OwnedSlot, claimed: SlotClaimed, now_us: int) -> list[message.
 def give_back(
     slot: OwnedSlot, member: bytes, token: int, score: float, verdict: SlotVerdict = SlotVerdict.RETRY
 ) -> SlotSettle:
-    """Return the verdict by which a claimed member that was not started waits again as before, for the next claim.
-
-    If a newer publish of the same member waits already, the two are folded.
+    """Return the verdict that puts a claimed member back as it was before. If a newer publish of the same member waits,
+    the two are folded.
     """
     group = slot.group
     topic = group.owner.topic

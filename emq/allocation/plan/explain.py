@@ -36,7 +36,7 @@ class Stop(NamedTuple):
 def way(
     group: str, quotas: Mapping[str, float], weights: Mapping[str, float], made: Plan, first: int = 5
 ) -> list[Stop]:
-    """Return the first hosts on the group's way around the ring: at most `first` hosts, and none after the owner.
+    """Return the first hosts on the group's way around the ring: at most `first` hosts, up to the owner.
 
     Raises:
         UnknownTopic: no such group in `quotas`; correct the name.

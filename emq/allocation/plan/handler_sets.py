@@ -25,9 +25,9 @@ def plan_for(
 ) -> Plan:
     """Plan as `emq.allocation.plan.plan.plan`, but give a group to a host with a handler for its topic, if possible.
 
-    The groups of a unit, which share a budget, get one host: one with handlers for as many of the unit's topics as any
-    host has. Groups and units that the same hosts may have form a part. The function plans each part by itself, so that
-    loads are even within each part. A topic for which no host with a weight has a handler may go to any host.
+    All groups of a unit, which share a budget, get one host: a host with handlers for the most of the unit's topics.
+    Groups and units with the same possible hosts form a part. Each part is planned by itself, so loads are even within
+    it. A topic for which no host with a weight has a handler may go to any host.
 
     Args:
         of_budgets: topic to its unit, for topics that share a budget.

@@ -44,8 +44,8 @@ class PlacementReason(enum.StrEnum):
 class Levelling:
     """Places and moves groups among the hosts of `loads`; see `emq.allocation.plan.plan` for the algorithm.
 
-    A move never makes the new host as full as the old host was. The fullest hosts therefore become less full or fewer
-    with each move, so levelling ends. The next levelling leaves the result as it is.
+    A move leaves the new host less full than the old host was. So each move makes the fullest hosts fewer or less full,
+    and levelling ends. A second levelling changes nothing.
 
     Attributes:
         why: group to the reason for its host, for groups that were placed or moved.
@@ -165,7 +165,8 @@ class Levelling:
         return to if to is not None and loads.ratio_with(to, demand) <= limit else None
 
     def _exchange(self, host: str) -> list[tuple[str, str]]:
-        """Return the best exchange of two groups with one of the emptiest hosts: the fuller of both ends least full."""
+        """Return the best exchange of two groups with one of the emptiest hosts: it leaves the fuller of both least
+        full."""
         loads = self._loads
         best, moves = loads.ratio(host), list[tuple[str, str]]()
         mine = loads.by_demand(host)

@@ -1,10 +1,10 @@
 """The plan gives each group to a host, by consistent hashing with bounded loads.
 
 Consistent hashing is from Karger et al. (1997), the bound on loads from Mirrokni, Thorup and Zadimoghaddam (2016): a
-group walks clockwise around a ring of hosts to the first host with room. A plan made from nothing shifts with its bound
-whenever a host comes or goes; at 1,000 hosts, 27 times as many groups move as need to. Here the former plan is an
-input: a group stays where it is while its host is alive and within its bound. The planner still computes the full plan
-each time, from its arguments alone, and checks the whole plan, so that errors cannot add up.
+group walks clockwise around a ring of hosts to the first host with room. A plan made from nothing shifts whenever a
+host comes or goes, since its bound does; at 1,000 hosts, 27 times as many groups move as must. Here the former plan is
+an input: a group stays where it is while its host is alive and within its bound. The planner still computes the full
+plan each time, from its arguments alone, and checks the whole plan, so that errors cannot add up.
 
 1. A group that is larger than a host's bound gets a host to itself. The other groups share the other hosts; a host's
    fair share is in proportion to its weight.
@@ -150,8 +150,8 @@ def _checked(
 ) -> float:
     """Return the bound that the plan keeps, counted again from the result. Raises `BrokenPlan` if it keeps no bound.
 
-    Whole groups cannot always be shared out within 1.10. But while a host is fuller than 1 + n * q / total, for n hosts
-    and its smallest group q, another host would be less full with that group, since not all can be above the mean.
+    Whole groups cannot always be shared out within 1.10. But if a host with smallest group q is fuller than 1 + n * q /
+    total, for n hosts, some other host would be less full with that group, since not all are above the mean.
     """
     if owner.keys() != demand.keys():
         wrong = len(demand.keys() ^ owner.keys())

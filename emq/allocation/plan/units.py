@@ -41,8 +41,8 @@ class United(NamedTuple):
 def united(quotas: Mapping[str, float], previous: Mapping[str, str], units: Units) -> United:
     """Return the groups with one group for each unit.
 
-    A unit was where its first group was, or else where the first by name of the others was, so that the first group,
-    without which no other one starts anything, moves last.
+    The former host of a unit is that of its first group, or else of the next group by name. So the first group, without
+    which no other one starts anything, moves last.
     """
     if not units:
         return United(quotas, previous, {})

@@ -39,8 +39,8 @@ T = TypeVar("T")
 class DatabaseTree:
     """A client with a session of its own; see `emq.allocation.tree.protocol.Tree`.
 
-    A connected client asks again and again for the number of the tree's last change. If the number has grown, the same
-    transaction reads the numbers of the watched nodes. The client looks at its own changes at once.
+    A connected client polls the number of the tree's last change. If the number has grown, the same transaction reads
+    the numbers of the watched nodes. The client looks at its own changes at once.
 
     A read of what is watched already costs no query: it returns what was read before. That is as new as the last look.
 

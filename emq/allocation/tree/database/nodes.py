@@ -2,8 +2,8 @@
 
 Every change takes the next number of one counter. The counter's row stays locked until the transaction ends, so changes
 happen one after the other. A client that reads the counter later sees all changes up to that number. Numbers follow the
-time in microseconds, or grow by random steps where the clock is behind. So a database that lost its last rows, or all
-of them, gives no change the number of another one. Ids of sessions are random for the same reason.
+time in microseconds, or grow by random steps if the clock is behind. So a database that lost rows gives no number
+twice. Ids of sessions are random for the same reason.
 """
 
 from __future__ import annotations

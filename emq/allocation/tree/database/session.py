@@ -82,7 +82,7 @@ class Session:
         """Ask the database for somebody else.
 
         Raises:
-            ClusterUnavailable: the database or the session is away; what was asked may have happened.
+            ClusterUnavailable: the database or the session is away; the call may have had effect.
         """
         if self.state is not SessionState.CONNECTED:
             raise errors.ClusterUnavailable("the database in which hosts meet is out of reach; try again later")

@@ -15,9 +15,9 @@ BREAK = 1 / 3
 class Watchman:
     """Tells which sessions are over, by its own clock alone.
 
-    A session is over when its beat did not change for its time-out, while this process looked again and again. So the
-    clocks of other machines do not count, and neither does a jump of the database's clock. After an outage of the
-    database or of this process, every session has its full time-out again, since no client could write meanwhile.
+    A session is over when its beat did not change for its time-out while this process kept looking. So the clocks of
+    other machines do not count, and neither does a jump of the database's clock. After an outage of the database or of
+    this process, every session has its full time-out again, since no client could write meanwhile.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How long the servers have been silent, and when their client does something about it."""
+"""Measures how long the servers have been silent, and wakes their client in time."""
 
 from __future__ import annotations
 
