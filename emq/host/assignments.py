@@ -1,7 +1,7 @@
 """Carries out the assignments of the membership: acquires the groups given to this host, lets go of the others.
 
-The host does not rely on being told: every `LOOK_S` it compares what it is given, what it holds and what it consumes,
-and repairs the difference, whatever has caused it.
+Every `LOOK_S` the host compares the groups that it is given, holds and consumes, and repairs the difference, whatever
+has caused it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from emq.storage.answers import FAILURES, Failure, unexpected
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""Seconds after which the host compares what it is given with what it consumes, if nothing has told it to before."""
+"""Most seconds between two comparisons of the groups given with the groups consumed."""
 
 EARLIEST, LATEST = 0.15, 0.35
 """Part of a second, from and to, in which the host begins to let go of groups. A new owner starts nothing in the second
-in which it acquires a group, so that the quota holds. A group that has used its quota of this second already loses no
-start if the move ends before the next second begins."""
+in which it acquires a group, so that the quota holds. So a group that has used its quota of this second loses no start
+if the move ends within the second."""
 
 
 TOLD_AT_ONCE = 2_000
 """Groups that are noted in one step; then the event loop may run other tasks."""
 
 TOGETHER = 1_000
-"""Most groups acquired at a time: many, for few round trips; not all, so that the event loop and servers cope."""
+"""Most groups acquired at a time: many, for few round trips; not all, to spare the event loop and the servers."""
 
 
 class Assignments:
@@ -130,7 +130,7 @@ class Assignments:
                 task.cancel()
 
     def stop(self) -> None:
-        """Acquire nothing more, and leave it to the caller to let go of what the host has."""
+        """Acquire nothing more; the caller lets go of the host's groups."""
         self._is_stopping = True
 
     def trouble(self) -> str:
@@ -140,8 +140,8 @@ class Assignments:
     def fenced(self, group: OwnedGroup) -> None:
         """Forget a group whose epoch a store has refused, because the group has another owner.
 
-        If the group is still assigned to this host, a stranger has taken it, and may have taken other groups, too. This
-        host would get no wake-ups of a taken group, so the host asks the stores about every group it owns.
+        If the group is still assigned to this host, a stranger has taken it, and maybe others. A taken group gets no
+        wake-ups, so this host asks the stores about every group that it owns.
         """
         self._ownership.lost(group)
         if self._target.groups.get(group.name) == group.epoch and not self._is_asking:
@@ -162,11 +162,11 @@ class Assignments:
     def created(self, former: Iterable[OwnedGroup]) -> None:
         """Look at the assignment again, because the catalog has new topics.
 
-        A group of a new topic may have been assigned before this host knew the topic. Also, if a topic was deleted and
+        A group of a new topic may have been assigned before this host knew the topic. And if a topic was deleted and
         created again, a plan may leave the groups of that name where they were.
 
         Args:
-            former: groups owned here of earlier topics of the same names; let go of without saving.
+            former: groups here of earlier topics of the same names, to let go of without saving.
         """
         for group in former:
             self.shrunk(group)
@@ -191,7 +191,8 @@ class Assignments:
         self._membership.fenced(group, epoch)
 
     def _is_settled(self) -> bool:
-        """Return True if the host consumes just what it is given. Cheap: no group is looked at in Python."""
+        """Return True if the host consumes exactly the groups that it is given. Cheap: needs no loop over the
+        groups."""
         if self._carried_out is not self._target:
             return False
         owned = self._ownership
@@ -201,7 +202,7 @@ class Assignments:
         """Begin to let go of groups that are not assigned any more. Needs neither the store nor the database."""
         target, owned = self._target.groups, self._ownership.groups
         gone = [] if self._told == target else [g for g, e in self._told.items() if target.get(g) != e]
-        # Groups that were never told of, or are held under another epoch. No known course of events leads there.
+        # Groups that were never assigned, or are held under another epoch. No known course of events leads there.
         gone += [g for g in owned.keys() - self._told.keys() if g not in target]
         gone += [g for g, epoch in self._ownership.consumed.items() if epoch != self._told.get(g, epoch)]
         if gone := [g for g in dict.fromkeys(gone) if g not in self._letting_go]:
@@ -209,7 +210,7 @@ class Assignments:
             self._spawn(self._let_go(gone, self._target.era), "emq release")
 
     def _start_again_what_stands(self) -> None:
-        """Acquire groups again that an error has left stopped, and that nobody lets go of."""
+        """Acquire groups again that an error has left stopped."""
         for group in [g for g in self._ownership.groups.values() if g.stopping and g.name in self._target.groups]:
             self.shrunk(group)
 
@@ -244,7 +245,7 @@ class Assignments:
         self.ready.set()
 
     async def _acquire_part(self, part: Mapping[str, int], era: int) -> Acquired:
-        """Acquire some groups; after an error that nobody expects, have each asked for alone: one may be the cause."""
+        """Acquire some groups; after an unexpected error, acquire each alone next time, since one may be the cause."""
         try:
             return await self._ownership.acquire(
                 part, self._catalog.look, lambda: self._target.era == era and not self._is_stopping

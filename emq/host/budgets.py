@@ -14,8 +14,8 @@ from emq.topics.model import Topic
 class Budgets:
     """Makes the counters of budgets when a topic on this host first needs them, and lets them follow the catalog.
 
-    A budget whose topic this host does not know starts nothing. Counters of a unit that has left this host stay until
-    the topic is deleted. They do no harm, since the root's counter is new each time that the unit comes.
+    A budget whose topic this host does not know starts nothing. Counters of a unit that has left stay until the topic
+    is deleted. They do no harm, since the root gets a new counter whenever the unit comes.
     """
 
     def __init__(self, topics: Mapping[str, Topic], groups: Mapping[str, OwnedGroup], clock: Clock) -> None:
@@ -29,7 +29,7 @@ class Budgets:
         self._budgets: dict[str, Budget] = {}
 
     def charge(self, topic: Topic) -> Charge | None:
-        """Return what each start of the topic is charged to; None for a topic without budget and below none."""
+        """Return the budgets that each start of the topic is charged to; None if there are none."""
         if topic.shared_s:
             budget = self._of(topic.name)
             return Charge(budget, budget.own)

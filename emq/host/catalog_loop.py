@@ -63,7 +63,7 @@ class CatalogLoop:
         self._when_deleted.append(act)
 
     def when_created(self, act: Callable[[Iterable[OwnedGroup]], None]) -> None:
-        """Call `act` after each look that finds new topics, with the groups here of former topics of their names."""
+        """Call `act` after each look that finds new topics, with the groups here of deleted topics with their names."""
         self._when_created.append(act)
 
     async def follow(self) -> None:

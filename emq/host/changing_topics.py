@@ -10,7 +10,7 @@ from emq.topics.model import Topic
 
 
 class ChangingTopics:
-    """Knows which topics are changing, so that the loops which care for these look at no others.
+    """Knows which topics are changing, so that loops for these look at no others.
 
     Args:
         topics: every topic of the catalog, by name; `Ownership` changes them.
@@ -56,7 +56,7 @@ class ChangingTopics:
         self._wake.set()
 
     async def until_something_moves(self) -> None:
-        """Wait until keys of some topic may be moving between groups, on whatever hosts, or until `look` is called."""
+        """Wait until keys of some topic may be moving between groups on any hosts, or until `look` is called."""
         if not self._moving:
             self._wake.clear()
         await self._wake.wait()

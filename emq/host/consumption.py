@@ -10,11 +10,11 @@ from emq.allocation.membership import Membership
 from emq.host.ownership import Ownership
 
 LATE_S = 15.0
-"""Seconds, beyond those that a former owner may take to let go, after which a group that nobody consumes is late."""
+"""Seconds, beyond a former owner's time to let go, after which a group that nobody consumes is late."""
 
 
 class Unconsumed(NamedTuple):
-    """The groups that the plan gives to a host, and that the host does not consume.
+    """The groups that the plan gives to a host and that it does not consume.
 
     Attributes:
         groups: their number.
@@ -38,8 +38,8 @@ class Unconsumed(NamedTuple):
 class Consumption:
     """Notes since when groups of the plan are not consumed here.
 
-    A group counts from the first look that finds it missing. It may wait for its former owner, for its store, or for a
-    host whose loop has broken: the host does not ask why, so that no cause is left out.
+    A group counts from the first look that finds it missing, whatever the cause: a former owner, a store, or a broken
+        loop.
 
     Args:
         trouble: returns the error that keeps groups from being acquired; empty without one.

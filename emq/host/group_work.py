@@ -20,11 +20,11 @@ from emq.timetable.firing import Firing
 
 
 class GroupWork:
-    """The parts of a host that work on its groups, whichever these are; `Ownership` tells them of each.
+    """The parts of a host that work on its groups; `Ownership` tells them of each group.
 
     Messages pass them in this order: `readiness` and `puller` fetch from queues, `lanes` and `slots` claim retries,
-    delays and members; `firing`, `forwarder` and `expiry` take out what is not for a handler; `dispatcher` starts the
-    rest; `settler` and `members` tell the stores of the outcomes; `checkpointer` saves the progress.
+    delays and members; `firing`, `forwarder` and `expiry` take out entries that are not for a handler; `dispatcher`
+    starts the rest; `settler` and `members` tell the stores the outcomes; `checkpointer` saves the progress.
     """
 
     def __init__(self, storage: Storage, context: HostContext, options: HostOptions) -> None:

@@ -19,13 +19,13 @@ from emq.quota.places.threads import Threads
 from emq.topics.rules import validate_name
 
 THREADS = 32
-"""Most plain-function handlers that run at once on a host, not counting calls that hang. Further calls wait; their
-messages count as in flight."""
+"""Most plain functions that run at once on a host, without hanging ones. Further calls wait; their messages count as in
+flight."""
 
 log = logging.getLogger(__name__)
 
 OnExpired: TypeAlias = Callable[[Message], object]
-"""What becomes of a message that expired, beside the dead letter. It must return at once, and may raise."""
+"""Called with each message that expired, beside making a dead letter. Must return at once; may raise."""
 
 
 class Binding(NamedTuple):
@@ -103,7 +103,7 @@ class Handlers:
         self._bindings.sort(key=lambda b: (is_pattern(b.pattern), -len(b.pattern)))
 
     def told_of_expired(self, topic: str) -> OnExpired | None:
-        """Return what is called with expired messages of a topic, also while no handler takes its messages."""
+        """Return the function for expired messages of a topic, also while no handler takes its messages."""
         found = self.find(topic)
         return None if found is None else found.on_expired
 
@@ -186,10 +186,10 @@ def _run(context: contextvars.Context, thunk: Callable[[], Any]) -> Any:
 
 
 def check_pattern(pattern: object) -> None:
-    """Refuse what no topic's name can match, such as the function itself where `@app.handler` lacks its parentheses.
+    """Refuse a pattern that no topic's name can match, such as the function itself if `@app.handler` lacks parentheses.
 
     Raises:
-        InvalidSettings: it is not text.
+        InvalidSettings: the pattern is not text.
         InvalidTopic: it has no wildcards, and no topic can have this name.
     """
     if callable(pattern):

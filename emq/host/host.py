@@ -150,7 +150,7 @@ class Host:
         Raises:
             HostConflict: another host holds the place, or consumes from the store with another database: stop it
                 first. Or this version cannot read what the environment's hosts write: upgrade it.
-            ForeignTree: the coordination tree holds what EMQ did not write.
+            ForeignTree: EMQ did not write the coordination tree.
         """
         self.waker.open()
         self.work.dispatcher.tasks.open()
@@ -215,7 +215,7 @@ class Host:
                 await asyncio.sleep(JOIN_AGAIN_S)
 
     async def _check_level(self) -> None:
-        """Raise `HostConflict` if this version cannot read all that is written in the environment, or will be."""
+        """Raise `HostConflict` if this version cannot read the environment's present or announced feature level."""
         database, environment = self._checkpoints.database, self._checkpoints.environment
         await database.run(lambda c: levels.join(c, environment), deadline_s=QUICK_S)
 
@@ -277,7 +277,7 @@ class Host:
             await self.recorder.forget()
         if self.timekeeper is not None:
             self.timekeeper.unbind(self._membership.lease)
-        async with self._last_steps.step("leaving the cluster"):  # without this step the other hosts find out later
+        async with self._last_steps.step("leaving the cluster"):  # else the other hosts notice later
             await self._membership.leave()
         if self._neighbours is not None:
             async with self._last_steps.step("taking its sign from the store"):

@@ -1,4 +1,4 @@
-"""The parts of the lag: what messages that are not done wait for."""
+"""The parts of the lag: the things that unfinished messages wait for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Part(enum.StrEnum):
     HELD_BY_KEY = "held_by_key"
     """Another message of its key runs, or its key moves between groups."""
     HELD_BY_ROOM = "held_by_room"
-    """As many messages of its topic are in flight as may be, or no consumer asks its receiver for more."""
+    """Its topic has no room in flight, or no consumer asks its receiver for more."""
     PARKED = "parked"
     """Its topic is paused, has no handler here, or its handler has closed the topic on this host for a while."""
     DELAYED = "delayed"

@@ -1,6 +1,5 @@
-"""The lag loop of a host: counts the messages of its groups that are not done, by what they wait for.
-
-From the same look the loop keeps the topics in trouble (`emq.host.troubled_topics`).
+"""The lag loop of a host: counts the unfinished messages of its groups by the parts of the lag. The same look finds the
+topics in trouble (`emq.host.troubled_topics`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LAG_S = 10.0
 """Seconds between the end of a look and the beginning of the next one."""
 
 QUIET_S = 60.0
-"""The same for a host without metrics that has started nothing since its last look and that held nothing then."""
+"""The same for a host without metrics that held no message at its last look and has started none since."""
 
 SOON_S = 1.0
 """The same while the host has no groups, so that it soon counts those that it gets, and while the store does not
@@ -40,22 +39,21 @@ STEP_S = 0.1
 class LagSampler:
     """Looks at the groups of a host in turn, and remembers the counts of the last whole look.
 
-    The look asks the store only for what the host does not know: the ends of queues from which it has not read
-    everything, and the sizes of lanes and slots. The cost is at most one call of each kind for 300 groups in
-    `STEP_S`.
+    The look asks the store only for the tails of queues that the host has not read to the end, and for the sizes of
+    lanes and slots: at most one call of each kind for 300 groups in `STEP_S`.
 
     Attributes:
-        counts: messages of the host's groups by part, but for those in flight.
+        counts: messages of the host's groups by part, without those in flight.
         troubled: the topics in most trouble at the last whole look; at most `troubled_topics.MOST`.
         in_trouble: number of all topics in trouble then.
-        quota: starts a second that the host's groups might make then.
+        quota: starts a second that the host's groups might make at that time.
         sampled_at: when the last whole look ended, by the host's clock; None before the first.
         unreachable: the error of the store in the present look or the last one; None without an error.
     """
 
     def __init__(self, ownership: Ownership, store: Store, clock: Clock, *, skips_quiet: bool) -> None:
         """Args:
-        skips_quiet: leave out looks while the host is quiet, but for one every `QUIET_S`.
+        skips_quiet: while the host is quiet, look only every `QUIET_S`.
         """
         self._skips_quiet = skips_quiet
         self._ownership = ownership
@@ -149,7 +147,7 @@ class LagSampler:
 
 
 class _Counts:
-    """Messages by part, of all groups and of the topics that have any; and the quota of the groups."""
+    """Messages by part, of all groups and by topic; and the quota of the groups."""
 
     def __init__(self) -> None:
         self.all = dict.fromkeys(Part, 0)
@@ -164,7 +162,7 @@ class _Counts:
 
 
 def _waits_for(group: OwnedGroup, now: float) -> Part:
-    """Return what the messages of the group wait for that no key holds back."""
+    """Return the part of the group's messages that no key holds back."""
     owner = group.owner
     if owner.handler is None or owner.topic.state is State.PAUSED:
         return Part.PARKED

@@ -13,16 +13,16 @@ from emq import errors
 log = logging.getLogger(__name__)
 
 LAST_STEPS_S = 4.0
-"""Seconds, beyond `drain_s`, that the last steps of a stop (let go, save, leave) wait for servers, together."""
+"""Seconds, beyond `drain_s`, that the last steps of a stop (let go, save, leave) together wait for servers."""
 
 LEAST_STEP_S = 0.5
-"""Seconds that each of the last steps may take, even if the steps before have used the time up."""
+"""Seconds that each of the last steps may take, even if the earlier steps have used up the time."""
 
 CANCEL_AGAIN_S = 2.0
 
 
 class LastSteps:
-    """Bounds the time of the last steps; the first step begins the time if nobody did before."""
+    """Bounds the time of the last steps; it runs from `begin`, else from the first step."""
 
     def __init__(self) -> None:
         self._ends_s = 0.0

@@ -25,7 +25,7 @@ DRAIN_STEP_S = 0.02
 
 
 class LettingGo:
-    """Lets go of groups that belong to other hosts next, or that are to be acquired again."""
+    """Lets go of groups that other hosts get, or that this host acquires again."""
 
     def __init__(self, ownership: Ownership, store: SortedStore, context: HostContext) -> None:
         self._ownership = ownership
@@ -38,9 +38,9 @@ class LettingGo:
     async def abandon(self, group: OwnedGroup, drain_s: float = DRAIN_S) -> None:
         """Let go of a group whose store has lost messages; save nothing, since its progress counts the lost messages.
 
-        Waits up to `drain_s` seconds for messages in flight, so that the messages of a key stay serial. Then waits for
-        a save that is under way: it may hold the lost progress. The host acquires the group again under the same epoch,
-        so no fence would refuse this save if it reached the database after the rewound checkpoint.
+        Waits up to `drain_s` seconds for messages in flight, so that messages of a key stay serial. Then waits for a
+        save under way, which may hold the lost progress: the host acquires the group again under the same epoch, so no
+        fence would refuse that save after the rewound checkpoint.
         """
         self._ownership.stop(group)
         group.lost = True
@@ -60,7 +60,8 @@ class LettingGo:
             pass
 
     async def releasing(self, names: Iterable[str], drain_s: float = DRAIN_S) -> AsyncIterator[list[str]]:
-        """Do as `release` does, and yield the names of groups as they are released, first those with none in flight.
+        """Do as `release` does, and yield each group's name when it is released, first those with no messages in
+        flight.
 
         While the database does not answer, a group is released without its last second of progress.
         """

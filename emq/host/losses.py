@@ -1,8 +1,8 @@
-"""What the log says of groups that a store refused to this host.
+"""The log of groups that a store refused to this host.
 
 A store refuses a group in two cases: another host owns the group now, or somebody deletes its topic. A deletion takes
 the topic's groups over before it removes the topic from the catalog. So only a look at the catalog, a moment later,
-tells which of the two it was. The first is worth a warning, the second is what somebody asked for.
+tells the two cases apart. The log warns of the first one only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Lost:
 
 
 class Losses:
-    """Counts lost groups, and says what they were lost to: in one line, and of a deleted topic once.
+    """Counts lost groups, and logs the cause: in one line, and once for a deleted topic.
 
     Attributes:
         groups: groups lost to a newer owner since the start; those of deleted topics are left out.
@@ -59,7 +59,7 @@ class Losses:
             self._timer = asyncio.get_running_loop().call_later(SAY_S, self.say)
 
     def deleted(self, topics: Iterable[str]) -> None:
-        """Note that topics were deleted: their groups that were lost lately were lost to that."""
+        """Note that topics were deleted, which explains the latest losses of their groups."""
         for topic in topics:
             if (lost := self._undecided.pop(topic, None)) is not None:
                 self._note_deletion(topic, lost.owners)
@@ -89,7 +89,7 @@ class Losses:
             log.warning(text, first.name, first.epoch, more)
 
     def _note_deletion(self, topic: str, owners: Iterable[OwnedTopic]) -> None:
-        """Have a deletion said that was not said before; messages in flight meet it one after the other."""
+        """Log a deletion once; messages in flight meet it one after the other."""
         for owner in owners:
             if not owner.is_deletion_said:
                 owner.is_deletion_said = True

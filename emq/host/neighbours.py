@@ -1,4 +1,4 @@
-"""Detects hosts that consume from the same store with another database, since they would take each other's groups.
+"""Detects hosts that consume from the same store with another database: they would take each other's groups.
 
 Hosts of one database find each other there. Hosts of different databases share nothing but the store. So the hosts of
 each database keep a *sign* in the store: an entry of a special lane, named by the database's identity, that they renew
@@ -43,7 +43,7 @@ GONE_S = 8.0
 """Seconds after which a sign that was not renewed counts as left from a crash."""
 
 ANSWER_S = 3.0
-"""Seconds that one look waits for store and database. While these do not answer, hosts work as if without signs."""
+"""Seconds that one look waits for store and database. While these do not answer, hosts ignore signs."""
 
 MOST_SIGNS = 100
 
@@ -95,7 +95,7 @@ class Neighbours:
         self._told = ""
 
     async def arrive(self) -> None:
-        """Return once no host of another database consumes from the store; after a crash of one, wait `GONE_S` at most.
+        """Return once no host of another database consumes from the store; if one has crashed, within `GONE_S`.
 
         Raises:
             HostConflict: a host of another database consumes; the text names that host and its database.

@@ -1,4 +1,4 @@
-"""The orphans loop: names messages in the log of one host that nobody consumes, as the catalog does not know them."""
+"""The orphans loop: one host logs messages that nobody consumes, because the catalog does not know them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from emq.topics.model import Topic
 log = logging.getLogger(__name__)
 
 SOON_S = 5.0
-"""Seconds after a start, or after the database has lost changes, at which the host looks."""
+"""Times of the looks, in seconds after a start or a loss of changes in the database."""
 
 EVERY_S = 3_600.0
-"""Seconds between two looks otherwise. A look asks the store for all that it has."""
+"""Seconds between two looks otherwise. A look lists everything in the store."""
 
 
 class OrphanWatch:

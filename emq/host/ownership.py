@@ -61,7 +61,7 @@ class Ownership:
         taken, let_go: groups that came and went since the start.
         losses: the groups that stores refused to this host.
         changing: the topics with retired groups or with keys that move.
-        takeover: takes the progress of groups over from their former owners.
+        takeover: takes over the progress of groups from their former owners.
     """
 
     def __init__(
@@ -104,9 +104,8 @@ class Ownership:
     ) -> Acquired:
         """Start consuming groups (name to epoch) from their checkpoints, from the next second on.
 
-        The first step is the fence: from then on the stores refuse former owners. This host sees everything that former
-        owners did before the fence, and they can do nothing after it. If a server is out of reach, only its groups
-        wait; the others are acquired.
+        The first step is the fence: from then on the stores refuse former owners, and this host sees all that they did
+            before. If a server is out of reach, only its groups wait.
 
         Args:
             assigned: the epoch of each group.
@@ -134,8 +133,8 @@ class Ownership:
                 refused |= newly_refused
                 continue
             if any(not topic.is_sorted for topic in topics.values()):
-                # Behind the fence: a former owner that knew more of the catalog may have said that keys have moved away
-                # from its group. Whoever says so later is refused. One look for all groups of a call.
+                # Behind the fence: a former owner that knew more of the catalog may have noted that keys have moved
+                # away from its group. Later notes of it are refused. One look for all groups of a call.
                 await look()
             served = {g: e for g, e in wanted.items() if g not in waiting}
             saved = await self.takeover.prepare(served, queues, topics, waiting)
@@ -173,7 +172,7 @@ class Ownership:
                 self.work.checkpointer.resumed(queue)
 
     async def forget_all(self) -> None:
-        """Forget all groups, because they belong to other hosts now; start nothing more of them."""
+        """Forget all groups, because they belong to other hosts now."""
         groups = list(self.groups.values())
         if groups:
             log.warning("letting go of %s", plurals.count(len(groups), "group"))
@@ -191,14 +190,14 @@ class Ownership:
             self.work.lanes.at(name, 0)
 
     def lost(self, group: OwnedGroup) -> None:
-        """Forget a group at once that has a newer owner; its messages in flight here settle nothing any more."""
+        """Forget a group that has a newer owner; its messages in flight here settle nothing more."""
         if self.groups.get(group.name) is group:
             self.losses.add(group, is_deleted=self.is_deleted(group))
             self._lose(group)
-        group.lost = True  # also if it was let go of before: what ends in it from now on is not saved
+        group.lost = True  # also if it was let go of before: messages that end from now on are not saved
 
     def is_deleted(self, group: OwnedGroup) -> bool:
-        """Return True if the group's topic was deleted; a topic of that name may exist again."""
+        """Return True if the group's topic was deleted, even if a new topic has its name."""
         return self.owned.get(group.owner.topic.name) is not group.owner
 
     def _lose(self, group: OwnedGroup) -> None:
@@ -270,7 +269,7 @@ class Ownership:
         """Take over changes of the catalog; new quotas, limits and states count from now on, without a pause.
 
         Returns:
-            Groups still owned here of deleted topics whose names belong to new topics now.
+            Groups still owned here of deleted topics whose names new topics have now.
         """
         former: list[OwnedGroup] = []
         deleted = list(deleted)

@@ -33,27 +33,27 @@ TRANSIENT = (errors.UnknownTopic, errors.DatabaseUnavailable)
 """Errors that end a step; the next pass tries the step again."""
 
 GROUPS = 5_000
-"""Groups up to which passes keep their interval; with more groups, passes come less often."""
+"""Groups up to which passes keep their interval; with more groups, they come less often."""
 
 TOGETHER = 200
 """Groups looked at in one step; then the event loop may run other tasks."""
 
 
 class PassageLoop:
-    """Notes which groups of this host have passed which layout, and opens the gates of the topics here.
+    """Notes the layouts that the groups of this host have passed, and opens the gates of the topics here.
 
     A gate holds back messages of a moved key until the key's former group has passed the earlier layout.
 
     One pass, over the topics of this host that have earlier layouts:
 
-    1. Read which layouts all groups have passed, on whatever host, and tell the gates of the topics here.
-    2. Raise the queues of the groups here (have them refuse earlier layouts), whoever else has done that: the store
-       may have come back from a crash without it. When the connection to the store breaks, the host raises the queues
-       of its groups once more, also of topics whose keys have moved since the host owns them.
-    3. Note which layouts the groups here have passed, if the store says that this host still owns the groups. An entry
-       that comes out of a lane later belongs to the newest layout or is forwarded: this host knows the newest layout,
-       and a later owner of the group reads the catalog behind its fence (`Ownership.acquire`).
-    4. The owner of a topic's last group removes from the topic the layouts that all groups have passed.
+    1. Read which layouts all groups have passed, on any host, and tell the gates of the topics here.
+    2. Raise the queues of the groups here (they then refuse earlier layouts), even if another process has done so: a
+       store that crashed may have forgotten it. After each broken connection to the store, the host raises the queues
+       of its groups once more, if keys have moved while it owned them.
+    3. Note the layouts that the groups here have passed, if the store confirms that this host still owns the groups. An
+       entry that comes out of a lane later belongs to the newest layout or is forwarded: this host knows the newest
+       layout, and a later owner of the group reads the catalog behind its fence (`Ownership.acquire`).
+    4. The owner of a topic's last group removes the layouts that all groups have passed from the topic.
 
     Each step may be repeated. A new owner of a group uses the tails that were noted first.
     """
@@ -80,7 +80,7 @@ class PassageLoop:
         self._progress: tuple[dict[str, int], dict[tuple[str, int], tuple[int, int]]] | None = None
 
     def doubted(self, group: OwnedGroup) -> None:
-        """The store may have come back from a crash, in which it forgot to refuse messages of earlier layouts."""
+        """The store may have crashed and forgotten to refuse messages of earlier layouts."""
         if group.layout:
             group.layout = 0
             self._doubted[group.name] = group
@@ -175,8 +175,8 @@ class PassageLoop:
     async def _still_owned(self, passed: Sequence[tuple[OwnedGroup, Passage]]) -> list[Passage]:
         """Return the passages whose groups have no newer owner, as far as the store knows.
 
-        A newer owner that the store knows may have acquired the group before it saw the change of the catalog, and may
-        run messages of the earlier layout. An owner that comes later reads the catalog behind its fence.
+        A newer owner may have acquired the group before it saw the change of the catalog, and may run messages of the
+        earlier layout. An owner that comes later reads the catalog behind its fence.
         """
         groups = list({group.name: group for group, _ in passed}.values())
         owned = set()
@@ -236,8 +236,7 @@ def _earlier(group: OwnedGroup) -> list[int]:
 
 
 def _upto(group: OwnedGroup, passage: Passage) -> Sequence[int]:
-    """Return the offsets up to which the queues must be read: a queue may have taken messages while it was not raised.
-
-    The store may have forgotten, after the tails were noted, to refuse messages.
+    """Return the offsets up to which the queues must be read. A store that crashed after the tails were noted may have
+    taken further messages.
     """
     return [max(tails) for tails in zip(passage.tails, group.raised or passage.tails, strict=True)]

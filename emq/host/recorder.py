@@ -1,7 +1,7 @@
 """The statistics loop: saves a snapshot of the host each second, for readers outside the host.
 
-The loop adds no work to a message's way: it reads totals from counters that exist anyway. The starts of a topic are the
-starts that the counters of its groups granted, less the starts given back.
+Messages cost no more by this: the loop reads counters that exist anyway. The starts of a topic are those that its
+counters granted, less those given back.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SLICE_GROUPS = 500
 """Groups looked at in one step (about a third of a millisecond); then the event loop may run other tasks."""
 
 GROUPS_PER_S = 5_000
-"""Groups looked at in a second on average. A host with more groups renews its list of topics less often."""
+"""Groups looked at in a second, on average; a host with more groups renews its list of topics less often."""
 
 
 class Parts(NamedTuple):
@@ -94,7 +94,7 @@ class Recorder:
     Attributes:
         lags: counts of the delays with which the event loop woke the loop below, by size; see `Deliveries`.
         lagged_us: sum of these delays, in microseconds.
-        throttled, limited: topics that were closed or limited at the last look, and those among them that were limited.
+        throttled, limited: topics that were closed or limited at the last look, and the limited ones among them.
     """
 
     def __init__(self, parts: Parts, checkpoints: CheckpointStore, name: str, clock: Clock) -> None:
@@ -172,9 +172,9 @@ class Recorder:
     async def record(self) -> None:
         """Save a snapshot every `INTERVAL_S` (1 s) while the host is busy or watched, else every `IDLE_S` (5 s).
 
-        The loop compares the host's total counters to tell busy from idle, so that an idle host, whatever it owns, pays
-        for one comparison a second. After a change the loop looks at the topics one by one: at most `GROUPS_PER_S`
-        (5,000) groups a second on average, in slices of `SLICE_GROUPS` (500). Ends by cancellation.
+        The loop tells busy from idle by the host's totals, so an idle host costs one comparison a second. After a
+        change the loop looks at the topics one by one: at most `GROUPS_PER_S` (5,000) groups a second on average, in
+        slices of `SLICE_GROUPS` (500). Ends by cancellation.
         """
         loop = asyncio.get_running_loop()
         while True:

@@ -1,4 +1,4 @@
-"""What follows from the reports of a host's parts: for each report, the one or two parts that it concerns."""
+"""Passes the reports of a host's parts on, each to the one or two parts that it concerns."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from emq.message import Message
 
 
 class Reports(HostEvents):
-    """Passes each report of a part on to the parts that it concerns.
+    """Connects the parts of a host by their reports.
 
-    The parts report to each other in a circle, so this object is made before them, and `connect` gives it the parts.
-
-    States: *not connected*, in which no part may report; *connected*, from `connect` on.
+    The parts report to each other in a circle, so this object is made first, and `connect` gives it the parts. No part
+    may report before that.
     """
 
     _work: GroupWork

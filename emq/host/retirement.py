@@ -1,7 +1,7 @@
 """The retirement loop: drops the retired groups of topics that have shrunk.
 
 A topic that shrinks keeps its surplus groups, the retired ones, until they are empty. Meanwhile a retired group that is
-empty gives its part of the quota to the other groups. The groups are dropped once nothing is left in any of them.
+empty gives its part of the quota to the other groups. The groups are dropped once all of them are empty.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ TOGETHER = 500
 RESCUE_PAGE = 500
 
 STABLE_S = 2.0
-"""Seconds for which retired groups must have been empty and sealed, without a break, before they are dropped. A store
-that comes back from a crash without its last second then still knows that they are."""
+"""Seconds for which retired groups must be empty and sealed before they are dropped. A store that loses its last second
+in a crash then still knows the seals."""
 
 
 AGAIN_S = 15.0
-"""Seconds after which groups that came back are opened once more: a seal that the store was slow to answer may have
-arrived after they were opened first."""
+"""Seconds after which groups that came back are opened once more: a slow seal may have arrived after the first
+opening."""
 
 
 class Known(Protocol):
-    """What a host knows of topics, a moment after the catalog has it.
+    """The topics that a host knows; it lags a moment behind the catalog.
 
     Attributes:
         topics: all of them, by name.
@@ -92,8 +92,8 @@ class Retirement:
     of the catalog, so that no producer writes where no host reads. Dead letters move to the topic's first group. The
     catalog is changed last, once all this has held for `STABLE_S`.
 
-    A topic may grow while this host seals groups of it, by a picture of the catalog that is no longer right, or when it
-    has sealed them. Whoever grows the topic opens the groups. This host opens them, too, as soon as it hears of that.
+    A topic may grow while or after this host seals groups of it. The process that grows the topic opens the groups.
+    This host opens them, too, as soon as it hears of the growth.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Retirement:
                 log.exception("the retired groups of topic %s stay for now", topic)
 
     async def retire(self, topic: Topic) -> bool:
-        """Drop the topic's retired groups. Return False if a message is left in any of them, or was until just now.
+        """Drop the topic's retired groups. Return False if one has a message, or had one until just now.
 
         Until all are empty, only the retired groups that still hold messages keep a part of the quota.
         """
@@ -188,7 +188,7 @@ class Retirement:
         return done
 
     def _has_grown(self, name: str, sealed: Sealed) -> bool:
-        """Return whether groups that this host has sealed belong to the topic again, or the topic is gone."""
+        """Return whether groups sealed here belong to the topic again, or the topic is gone."""
         topic = self._known.topics.get(name)
         return topic is None or topic.active_groups > sealed.first
 
@@ -198,7 +198,7 @@ class Retirement:
         if sealed.opened_s is not None and now_s < sealed.opened_s + AGAIN_S:
             return
         try:
-            topic = await self._catalog.get(name)  # what the host knows may be old, and the groups retired again
+            topic = await self._catalog.get(name)  # the host may know an old version
         except errors.UnknownTopic:
             del self._has_sealed[name]
             return
@@ -288,8 +288,8 @@ async def move_dead_letters(store: LaneStore, lane: str, to: str) -> int:
 
     This function adds each dead letter to the other lane before it drops the dead letter from the retired lane. A crash
     in between leaves the dead letter in both lanes until the call is repeated. If an operator purges the copy in the
-    other lane meanwhile, the repeated call does not add the copy again. The dead letter is dropped for good, so that
-    the host that buried it, and may not know that the store has done so, cannot add it again.
+    other lane meanwhile, the repeated call does not add it again. The dead letter is dropped for good, so that a host
+    that still waits for the answer of its add cannot add it again.
     """
     count = 0
     while page := await store.dead(lane, limit=RESCUE_PAGE):

@@ -7,10 +7,10 @@ import msgspec
 from emq.loops.timekeeping import ClockState
 
 LIVE_S = 10.0
-"""Most seconds of a live host's snapshot's age. A host with an older one is gone, or cut off from its database."""
+"""Most age, in seconds, of a live host's snapshot. A host with an older one is gone, or cut off from its database."""
 
 MOVING_S = 5.0
-"""Seconds for which groups that the plan gives to a host may wait before that is a trouble: they move meanwhile."""
+"""Seconds that groups of the plan may wait, as in a move, before the host counts as in trouble."""
 
 IN_SLOT = "slot"
 
@@ -109,10 +109,10 @@ class TroubledTopic(msgspec.Struct, frozen=True):
         cause: "paused" (or its endpoint is disabled), "no_handler", "closed" or "limited" (its throttle), "full" (as
             many in flight as may be), "backlog" or "dead".
         reason: the throttle's words, or why its endpoint is disabled; else empty.
-        waiting: messages that could start, but for the cause.
+        waiting: messages that only the cause keeps from starting.
         dead: dead letters.
         rate: most starts a second that the topic may make here now; 0 where nothing starts.
-        drain_s: seconds until nothing of it waits, at the present course; None: never, at this course.
+        drain_s: seconds until none of its messages waits, at the present rates; None for never.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class WatchedTenant(msgspec.Struct, frozen=True):
-    """The starts of a topic and of the topics below its name, each second, because somebody looks at them.
+    """The starts in each second of a topic that somebody looks at, and of the topics below its name.
 
     Attributes:
         second: the last whole second of `starts`, since the epoch.
@@ -169,7 +169,7 @@ class HostStatistics(msgspec.Struct, frozen=True):
         lag_at: when `lag` was counted; None before the first look.
         troubled: at most 50 topics in trouble, the worst first.
         in_trouble: number of all topics in trouble here.
-        watched: the topics that somebody looks at, as far as they have groups here.
+        watched: the topics that somebody looks at and that have groups here.
         quota: starts a second that the host's groups may make, when `lag` was counted.
         plan: number of the plan that the host follows; 0 before the first.
         moves: at most 10 latest moves of groups, the oldest first.

@@ -40,7 +40,7 @@ class Services:
     neighbours: finds hosts that consume from the same store; None for a store that only one host can open.
     trail: records the events of messages.
     deliveries: counts the deliveries to each handler, for metrics; None without metrics.
-    records: are written before the host saves that messages are finished.
+    records: written before the host saves that messages are finished.
     """
 
     clock: Clock = dataclasses.field(default_factory=SystemClock)

@@ -1,4 +1,4 @@
-"""Takes groups over in the stores: keeps former owners out, and finds from where to go on."""
+"""Takes over groups in the stores: keeps former owners out, and finds where to go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from emq.trail import events
 log = logging.getLogger(__name__)
 
 MANY = 5_000
-"""Queues from which on reading all checkpoints is quicker than asking for each queue by name."""
+"""Number of queues from which reading all checkpoints is quicker than asking for each queue by name."""
 
 
 class Takeover:
@@ -52,8 +52,8 @@ class Takeover:
     def abandoned(self, group: OwnedGroup) -> None:
         """Note that the host lets go of a group whose store has lost messages, and may take the group over again.
 
-        At the next takeover, the entries that the host had claimed are put back, also under the same epoch. The newest
-        message that the host read of each queue tells how far the store had come.
+        The next takeover puts back the entries that the host had claimed, also under the same epoch. The newest message
+        that the host read of each queue shows how far the store had come.
         """
         self._abandoned.add(group.name)
         self._read.update({q.name: mark for q in group.queues if (mark := q.marks.newest) is not None})
@@ -61,7 +61,7 @@ class Takeover:
     async def fence(
         self, wanted: Mapping[str, int], queues: Mapping[str, Sequence[str]], waiting: dict[str, Failure]
     ) -> set[str]:
-        """Have the stores refuse every lower epoch from now on; return the groups whose own epoch they refuse.
+        """Make the stores refuse every lower epoch from now on; return the groups whose own epoch they refuse.
 
         Groups that the store cannot serve are added to `waiting`.
 
@@ -161,9 +161,8 @@ class Takeover:
         return checkpoint._replace(marks=(newest, *checkpoint.marks))
 
     async def _raise_again(self, names: Iterable[str], topics: Mapping[str, Topic]) -> None:
-        """Have the queues of topics refuse messages routed by former layouts; the store has forgotten to refuse them.
-
-        This covers all queues of each topic, on whatever host: the owner of an empty queue notices no loss.
+        """Make the queues of topics refuse messages routed by former layouts; the store has forgotten to refuse them.
+        This covers all queues of each topic, on any host: the owner of an empty queue notices no loss.
         """
         queues = [(q, t.layout) for t in map(topics.__getitem__, names) if t.layout for q in t.all_queues()]
         for start in range(0, len(queues), SLICE):
@@ -175,7 +174,7 @@ class Takeover:
                 )
 
     def _record_dropped(self, name: str, head: int) -> None:
-        """Record the messages that a topic that drops its oldest lost in this way before the queue had an owner."""
+        """Record the messages that the topic dropped as its oldest ones before the queue had an owner."""
         group, priority = group_of(name), priority_of(name)
         topic = self._topics.get(topic_of(group))
         if self._trail.enabled and topic is not None and topic.drops_oldest:

@@ -1,4 +1,4 @@
-"""The throttles of the topics on one host, as their handlers set them."""
+"""The throttles of the topics on one host, set by their handlers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_S = 366 * 86_400.0
 """Most seconds for which a topic can be closed: a year. A longer time is more likely a mistake of units."""
 
 SOON_S = 1.0
-"""A group that wakes within this many seconds is not woken earlier because a limit has risen."""
+"""A rising limit does not wake a group that wakes by itself within this many seconds."""
 
 
 class Starts(Protocol):
@@ -38,10 +38,10 @@ class Starts(Protocol):
 class Throttles:
     """Closes topics on this host for a while, or lets them start fewer messages than their quota.
 
-    For a handler that learns that its endpoint or resource cannot take the topic's whole quota now. Messages that are
-    held back wait in their order, use no attempt and no quota, and expire as others do. A throttle is forgotten when
-    the topic's last group leaves this host; the next owner finds out for itself. A throttle is forgotten, too, when the
-    topic's attributes change, since these may name another endpoint. All methods ignore a topic that has no group here.
+    For handlers whose endpoint or resource cannot take the topic's whole quota now. Messages that are held back wait in
+    their order, use no attempt and no quota, and expire as others do. A throttle ends when the topic's last group
+    leaves this host (the next owner learns by itself), and when the topic's attributes change, since these may name
+    another endpoint. All methods ignore a topic that has no group here.
     """
 
     def __init__(self, owned: Mapping[str, OwnedTopic], starts: Starts, clock: Clock, trail: TrailSink) -> None:
@@ -94,8 +94,8 @@ class Throttles:
     def pause(self, topic: str, for_s: float, reason: str) -> None:
         """Start nothing of the topic for `for_s` seconds; then go on as before, at the limit that it had, if any.
 
-        A topic that is closed stays closed, for at least so long. This is for what a handler lacks itself, and which
-        says nothing about its endpoint.
+        A closed topic stays closed, at least for this time. Use this if the handler lacks something itself, which says
+        nothing about its endpoint.
 
         Raises:
             InvalidSettings: `for_s` is not from 0 to a year.

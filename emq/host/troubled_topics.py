@@ -1,7 +1,7 @@
-"""Chooses the topics of a host that may need somebody, with the cause and the time until they are through.
+"""Chooses the topics of a host that may need somebody, with the cause and the time until their backlog is gone.
 
 A topic is in trouble if its messages cannot start (it is paused, has no handler, or its handler has closed it), if a
-throttle holds it below its quota while messages wait, if more waits than `LATE_S` of its rate, or if it has dead
+throttle holds it below its quota while messages wait, if its backlog exceeds `LATE_S` of its rate, or if it has dead
 letters. A host reports the worst `MOST` of them, so that a reader's cost does not grow with the number of topics.
 """
 
@@ -29,11 +29,11 @@ MAX_REASON = 200
 _WAITING = (Part.READY, Part.HELD_BY_RATE, Part.HELD_BY_KEY, Part.HELD_BY_ROOM, Part.PARKED)
 
 _WORST_FIRST = ("closed", "no_handler", "full", "limited", "backlog", "paused", "dead")
-"""Causes by their urgency. Somebody paused a paused topic, and knows."""
+"""Causes by their urgency. A pause comes last, since somebody knows of it."""
 
 
 class TroubledTopics:
-    """Remembers what waited at the last look, to tell a backlog that grows from one that falls."""
+    """Remembers the backlogs of the last look, to tell whether they grow or shrink."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}
@@ -123,7 +123,7 @@ def _rate(owner: OwnedTopic) -> float:
 
 
 def _drain_s(waiting: int, rate: float, growth_per_s: float | None) -> float | None:
-    """Return the seconds until nothing waits: by the course since the last look, else at the topic's whole rate."""
+    """Return the seconds until no message waits: by the change since the last look, else at the topic's whole rate."""
     if not waiting:
         return 0.0
     if rate <= 0:

@@ -1,9 +1,9 @@
-"""The loop that measures the topics that somebody looks at, each second, for as long as they look.
+"""The loop that measures, each second, the topics that somebody looks at.
 
-The loop looks once in each second, at any moment, and takes from each counter the starts before that second: all of
-them, less those of the second under way. So the differences are the starts of whole aligned seconds, as a quota counts
-them. If the event loop is so late that a second passes without a look, each second since then gets an equal part. Of
-smooth pacing the starts of the second under way are not known, so one figure may lend a few to the next.
+The loop looks once in each second. It takes each counter's total, less the starts of the second under way. So the
+differences between looks are the starts of whole aligned seconds, as a quota counts them. If the event loop is late and
+misses a second, the seconds since then get equal parts. With smooth pacing, the starts of the second under way are
+unknown, so a few may count in the next second.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ KEPT_S = 60
 """Seconds that are kept."""
 
 LOOK_AT_S = 0.5
-"""Part of each second at which the loop looks, as far from both its ends as can be."""
+"""Part of each second at which the loop looks: far from both ends."""
 
 FIND_EVERY = 10
 """Looks after which the loop searches the host's topics again for those of a name."""
 
 ENDPOINT = ".ep_"
-"""Between a tenant's name and the rest of its endpoint's id, in the name of an endpoint's topic."""
+"""Separates a tenant's name from the endpoint's id, in the name of an endpoint's topic."""
 
 
 class WatchedTenants:
@@ -59,7 +59,7 @@ class WatchedTenants:
         self._asked.set() if names else self._asked.clear()
 
     def latest(self) -> tuple[WatchedTenant, ...]:
-        """Return the figures of the last seconds, as far as any topic of a name is here."""
+        """Return the figures of the last seconds, for each name with a topic here."""
         return tuple(WatchedTenant(name, self._second, tuple(kept)) for name, kept in self._starts.items() if kept)
 
     async def sample(self) -> None:

@@ -10,7 +10,7 @@ SLOW_S = 0.25
 """Seconds after which a call that has not returned is put aside."""
 
 MOST = 8
-"""Most calls of one loop that may be aside at once; then the loop waits, so that their number stays bounded."""
+"""Most calls of one loop that may be aside at once; then the loop waits."""
 
 Call = Callable[[], Awaitable[None]]
 
@@ -18,8 +18,7 @@ Call = Callable[[], Awaitable[None]]
 class Asides:
     """Makes the calls of a loop that may run several times at once; see `Aside`.
 
-    Calls outlive an error of the loop, with what they have taken: a run that begins after an error takes over the calls
-    of the run that broke.
+    Calls outlive an error of the loop: the next run takes over the calls of the run that broke.
 
     Args:
         most: see `Aside`.
@@ -91,7 +90,7 @@ class Aside:
                 slow.cancel()
 
     def _relieve(self, driver: asyncio.Task[None] | None) -> None:
-        """Have a new driver take over from `driver`, whose call takes long."""
+        """Let a new driver take over from `driver`, whose call takes long."""
         if self._driver is driver:
             self._driver = None
             if self._relieved is not None and not self._relieved.done():
@@ -103,6 +102,6 @@ class Aside:
         if self._driver in done:
             self._driver = None
         for task in done:
-            if task.cancelled():  # something within a call was, not this loop
+            if task.cancelled():  # something within a call was cancelled, not this loop
                 raise RuntimeError("a call was cancelled from within")
             task.result()

@@ -1,4 +1,4 @@
-"""Keeps a host's loops running: starts a loop again that breaks, and counts and logs unexpected failures.
+"""Keeps a host's loops running: restarts a loop that breaks, and counts and logs unexpected failures.
 
 Most errors of single items never come here. `emq.storage.answers.of_each` turns an error of the store into an answer
 for each entry, `emq.loops.troubles` lets failed entries rest, and `emq.dispatch.retry` words failures of handlers.
@@ -20,7 +20,7 @@ RESTARTS_S = (1.0, 2.0, 5.0)
 """Seconds that a broken loop rests before it runs again, by the number of failures in a row."""
 
 IN_A_ROW_S = 30.0
-"""Seconds that a loop must run before a failure counts as the first in a row again."""
+"""Seconds that a loop must run until its next failure counts as the first in a row."""
 
 SAID_AGAIN_S = 60.0
 """Seconds before the log repeats a failure of the same loop, item and kind."""
