@@ -1,4 +1,4 @@
-"""Writes what comes one by one into the database in batches, behind those who make it."""
+"""Writes single items into the database in batches, in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 AGAIN_S = 1.0
 """Seconds between tries while the database is away."""
 CLOSE_S = 5.0
-"""Most seconds that `running` waits at its end for the last ones to be written."""
+"""Most seconds that `running` waits at its end for the last items to be written."""
 
 T = TypeVar("T")
 
@@ -26,11 +26,11 @@ T = TypeVar("T")
 class BatchWriter(abc.ABC, Generic[T]):
     """Keeps items in the order in which they come until a batch of them is written.
 
-    It takes any number of items: a subclass holds those back that make them, or leaves items out.
+    It takes any number of items: a subclass must slow down their makers, or leave items out.
 
     Args:
         noun, plural: what an item is, in log lines.
-        batch: most items of one transaction, and their number from which on it does not wait for more.
+        batch: most items of one transaction; if so many are there, it waits for no more.
         flush_s: most seconds that an item waits for others, while the database answers.
 
     Attributes:
@@ -53,7 +53,7 @@ class BatchWriter(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     async def _prepare(self) -> None:
-        """Get ready to save, such as by creating tables; cheap once that is done. If it fails, all items wait."""
+        """Get ready to save: create tables, for instance; cheap afterwards. If it fails, all items wait."""
 
     @abc.abstractmethod
     async def _save(self, batch: Sequence[T]) -> None:
@@ -68,7 +68,7 @@ class BatchWriter(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def _shown(self, item: T) -> str:
-        """Return what the log says of an item that cannot be written, without secrets."""
+        """Return a text for the log about an item that cannot be written, without secrets."""
 
     def _left(self) -> None:
         """A batch has left the buffer."""
@@ -100,7 +100,7 @@ class BatchWriter(abc.ABC, Generic[T]):
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Write for the length of a block; at its end, what is left."""
+        """Write for the length of a block; at its end, write the rest."""
         task = asyncio.create_task(self._run(), name=f"emq {self._plural}")
         try:
             yield self
@@ -115,7 +115,7 @@ class BatchWriter(abc.ABC, Generic[T]):
                 log.warning("%s lost: the database is away", left)
 
     async def flush(self) -> None:
-        """Write all items that wait now. Raises `DatabaseUnavailable`; what is not written still waits."""
+        """Write all items that wait now. If it raises `DatabaseUnavailable`, the rest still waits."""
         left = len(self._waiting)
         while left > 0 and self._waiting:
             left -= await self._write()

@@ -1,4 +1,4 @@
-"""Run transactions on an SQL database without blocking the event loop."""
+"""Runs transactions on an SQL database without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ CLOSE_S = 2.0
 """Most seconds that `close` waits for transactions under way."""
 
 SLACK_S = 7.0
-"""Seconds after its deadline at which a call gives up a thread that does not keep to it, because the thread resolves a
-name or waits for a disk."""
+"""Seconds after its deadline at which a call gives up a thread that still resolves a name or waits for a disk."""
 
 # Except for `refusals`, these errors mean that a statement was wrong. That is a bug of ours and must show as one.
 _BUGS = (sa.exc.ProgrammingError, sa.exc.IntegrityError, sa.exc.DataError, sqlite3.ProgrammingError)
@@ -125,7 +124,7 @@ class Database:
 
     @property
     def away_s(self) -> float:
-        """Seconds since the first of the calls that failed, while none has succeeded; 0.0 while all is well."""
+        """Seconds since the first failed call after the last success; 0.0 while all is well."""
         return 0.0 if self._away_since is None else self._now_s() - self._away_since
 
     @property
@@ -200,7 +199,7 @@ class Database:
                 try:
                     running = asyncio.get_running_loop().run_in_executor(self._executor, work)
                 except RuntimeError:
-                    # The main thread has ended, and other threads go on: Python's pools take nothing any more.
+                    # The main thread has ended: Python's pools take nothing more from the other threads.
                     text = f"{self.shown} takes no more calls, because the process ends; nothing was applied"
                     raise self.unavailable(text) from None
                 return await running
@@ -250,7 +249,7 @@ class Database:
             raise self._translated(exc, in_doubt=committing and lost and not read_only) from exc
 
     def _connected(self) -> sa.Connection:
-        """Return a connection to the database; refuse a file that is not the one of before."""
+        """Return a connection to the database; refuse a file that was replaced."""
         file = self._file
         if file is not None and (trouble := file.trouble()):  # else SQLite would make a new file
             raise self.unavailable(f"{self.shown}: {trouble}; nothing was applied")
@@ -263,7 +262,7 @@ class Database:
         return connection
 
     def _note_written(self, connection: sa.Connection) -> None:
-        """Have the log copied; refuse a change that went to a file which has lost its name."""
+        """Have the log copied; refuse a change that went to a deleted or replaced file."""
         assert self._file is not None
         log_file = connection.info.setdefault("log", self._file.log())
         if trouble := self._file.trouble(log_file):
@@ -272,7 +271,7 @@ class Database:
             self._copier.written()
 
     def _in_doubt(self, reason: str) -> errors.EMQError:
-        """Our error for a change of which it is unknown whether it was applied."""
+        """Return our error for a change that may or may not have been applied."""
         return self.unavailable(f"{self.shown}: {reason}; whether the last change was applied is unknown")
 
     def _translated(self, exc: Exception, in_doubt: bool) -> errors.EMQError:
@@ -305,9 +304,8 @@ class Database:
         """Add one to a persisted number, atomically, and return it: a host's fencing epoch.
 
         Args:
-            least: the least number to return. Pass the time of day in microseconds: then epochs still grow if the
-                database was lost and the store, which remembers the highest epoch, was not. With a coarser time, a
-                database that comes back without its last second could give out an epoch twice.
+            least: the least number to return. Pass the time of day in microseconds: then epochs still grow after the
+                loss of the database, or of its last second, while the store remembers the highest epoch.
         """
         return await self.run(
             lambda c: next_value(c, environment, "generation", least),

@@ -20,12 +20,12 @@ BUSY_TIMEOUT_S = 5.0
 
 POSTGRES_THREADS = 4
 
-# A write to many queues touches a page of each. Copying pages from the log to the file seldom saves most of the copies,
-# since the same pages are written again and again. A `LogCopier` does it; this bound (128 MB) is for when it cannot.
+# A write to many queues touches a page of each, and the same pages are written again and again, so copying the log to
+# the file seldom saves most copies. A `LogCopier` does it; this bound (128 MB) is for when it cannot.
 _SQLITE_WAL_PAGES = 32_000
 _SQLITE_CACHE_KIB = 32 << 10
 
-# Power loss can undo the last commits under NORMAL (never corrupt the file); the death of a process undoes nothing.
+# Under NORMAL, a power loss can undo the last commits, but not corrupt the file; a killed process loses nothing.
 _SQLITE_SYNCHRONOUS = {Durability.ACCEPTED: "NORMAL", Durability.REPLICATED: "FULL", Durability.FSYNCED: "FULL"}
 _POSTGRES_COMMIT = {Durability.ACCEPTED: "off", Durability.REPLICATED: "remote_apply", Durability.FSYNCED: "on"}
 
@@ -80,10 +80,10 @@ def begin(
     """Begin the transaction of `connection` in the database; None leaves the default durability.
 
     Args:
-        long_s: seconds that a statement may take, where that is longer than PostgreSQL lets a statement take here.
+        long_s: seconds that a statement may take, if more than PostgreSQL's usual limit here.
 
-    A writer on SQLite takes the write lock at once: a transaction that begins by reading and writes later would fail
-    if another process wrote in between.
+    A writer on SQLite takes the write lock at once: a transaction that reads first would fail if another process wrote
+        in between.
     """
     if connection.dialect.name == "sqlite":
         # Set before the transaction begins: inside a transaction SQLite silently ignores the change.

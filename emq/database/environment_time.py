@@ -20,8 +20,8 @@ _KEYS = {"time_us": "time_us", "at_us": "time_at_us", "run": "time_run", "passed
 """The keys in `emq_meta` for the fields of a `Noted`."""
 
 QUICK_US = 50_000
-"""Microseconds that reading the database's clock may take for a note to name the run of the machine. If it takes
-longer, the time of the note on the machine's clock is too uncertain, and the note names no run."""
+"""Most microseconds that reading the database's clock may take for a note to name the run of the machine. If it takes
+longer, the machine's own time of the note is too uncertain."""
 
 _meta = tables.meta
 _NOTED = sa.select(_meta.c.key, _meta.c.value).where(
@@ -42,7 +42,7 @@ class EnvironmentTime:
         self._run = clock.this_run() if machine is None else machine
 
     async def ask(self, passed_us: Callable[[], int], note: bool, anchor_us: int | None = None, /) -> Asked:
-        """See `emq.loops.timekeeping.Reference`. All callers together note the time once in `NOTE_US`.
+        """See `emq.loops.timekeeping.Reference`. All callers together note the time every `NOTE_US`.
 
         Raises:
             DatabaseUnavailable: ask again later.

@@ -1,4 +1,4 @@
-"""Before this process forks, its connections to SQLite files are closed: no such connection may reach a child."""
+"""Closes the connections to SQLite files before this process forks: none may reach a child."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ log = logging.getLogger(__name__)
 
 
 class ForkGuard:
-    """Held by whoever uses connections to one SQLite file: `with guard: ...`. A fork waits, and closes them.
+    """Held while connections to one SQLite file are in use: `with guard: ...`. A fork waits, and closes them.
 
     SQLite notes in its memory which locks its process has on a file. A child inherits the notes, but not the locks
-    (https://www.sqlite.org/howtocorrupt.html, section 2.6). A connection that the child opens then believes to be
-    locked in: the next process that closes the file deletes the log into which the child writes, and the messages of
-    the child are gone. And a lock that a thread of the parent had at the fork bars the child for ever.
+    (https://www.sqlite.org/howtocorrupt.html, section 2.6). So a connection of the child believes that it has a lock:
+    the next process that closes the file deletes the log into which the child writes, and the child's messages are
+    gone. And a lock that a thread of the parent had at the fork bars the child for ever.
 
     Args:
-        let_go: closes the idle connections; whoever uses the file next opens a new one.
+        let_go: closes the idle connections.
     """
 
     _all: ClassVar[weakref.WeakSet[ForkGuard]] = weakref.WeakSet()

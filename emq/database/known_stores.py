@@ -1,12 +1,11 @@
 """The stores to which the progress in a database belongs.
 
-Offsets mean something in one store only. So checkpoints and passages stand in the database under a *scope*, which
-names the environment and the store's identity (`emq.storage.identity`): `online@3f9c0a51d2e7`. A host that comes with
-another store reads that store from its beginning, and the progress in the first store stays as it is. Whoever goes back
-to the first store goes on where the first store was.
+An offset has a meaning in one store only. So the database keeps checkpoints and passages under a *scope*, which names
+the environment and the store's identity (`emq.storage.identity`): `online@3f9c0a51d2e7`. A host with another store
+reads that store from its beginning. The progress in the first store stays, for hosts that come back to it.
 
-A database from before stores had identities has its progress under the bare name of the environment. This scope
-belongs to the store of the first host that comes.
+Progress from before stores had identities has the bare name of the environment as its scope, which goes to the store of
+the first host.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _table = tables.stores
 _checkpoints = tables.checkpoints
 
 WITHOUT = "without identity"
-"""Stands for the identity of a store that no host has ever opened, in the scope of those who only read."""
+"""Stands for the identity of a store that no host has ever opened, for processes that only read."""
 
 
 class KnownStore(NamedTuple):
@@ -77,7 +76,7 @@ class KnownStores:
         return scope
 
     async def arrive(self) -> None:
-        """Note that the calling host consumes from the store; log a warning if the hosts before had another store.
+        """Note that the calling host consumes from the store; log a warning if earlier hosts had another store.
 
         Raises:
             StoreUnavailable, DatabaseUnavailable: nothing was noted; try again later.
@@ -96,9 +95,8 @@ class KnownStores:
             self._tell(former, is_new=is_new)
 
     async def keep(self) -> None:
-        """Give the store its identity again if it has lost it; take another one over if another host was quicker.
-
-        The running host calls this when the store has lost messages. Leaves all as it is if the store does not answer.
+        """Give the store its identity again if it has lost it; take over another one if another host was quicker. A
+        host calls this when the store has lost messages. Does nothing if the store does not answer.
         """
         if not self._identity:
             return
@@ -127,12 +125,12 @@ class KnownStores:
     # ------------------------------------------------------------------------------------------------- transactions
 
     def _note(self, connection: sa.Connection, found: str) -> tuple[str, KnownStore | None, bool]:
-        """Make the store the newest; return its scope, the store that was the newest unless it is the same, and whether
-        the store is noted for the first time."""
+        """Make the store the newest; return its scope, the former newest store if it is another one, and whether the
+        store is new to the database."""
         newest = self._newest(connection)
         if newest is not None and (newest.identity, newest.place) == (found, self._place):
             return newest.scope, None, False
-        # The row of the counter stays locked until the end: hosts that come at once come one after the other.
+        # The row of the counter stays locked until the end, so hosts come one after the other.
         number = next_value(connection, self._environment, "stores")
         newest = self._newest(connection)
         mine = (_table.c.environment == self._environment) & (_table.c.identity == found)
@@ -153,7 +151,8 @@ class KnownStores:
         return None if row is None else KnownStore(*row)
 
     def _scope_of(self, connection: sa.Connection, found: str) -> str:
-        """Return the scope of a store: the noted one; else the bare environment, if it has progress of nobody's."""
+        """Return the scope of a store: the noted one; else the bare environment, if its progress belongs to no store
+        yet."""
         stores = sa.select(_table.c.identity, _table.c.scope).where(_table.c.environment == self._environment)
         noted = {str(row.identity): str(row.scope) for row in connection.execute(stores)}
         if found in noted:

@@ -24,7 +24,7 @@ LEVEL = 1
 """The highest level that this version can read."""
 
 SINCE: dict[str, int] = {}
-"""Fields and options of topics -> the level that brought them. Those that are not here are as old as level 1."""
+"""Fields and options of topics -> the level that brought them; all others are as old as level 1."""
 
 KEY = "feature_level"
 """The key of the level in `emq_meta`."""
@@ -81,7 +81,7 @@ def announced(connection: sa.Connection, environment: str) -> int:
 
 
 def announce(connection: sa.Connection, environment: str, level: int) -> int:
-    """Announce a level, in the place of what was announced before; return the level that counts until it is raised."""
+    """Announce a level, in place of an earlier announcement; return the level that counts until it is raised."""
     before = current(connection, environment)
     _set(connection, environment, _ANNOUNCED, level if level > before else 0)
     return before

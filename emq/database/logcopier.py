@@ -1,4 +1,4 @@
-"""SQLite: copies the write-ahead log to the file beside the writer, instead of in the middle of somebody's commit."""
+"""SQLite: copies the write-ahead log to the file in the background, instead of in the middle of a commit."""
 
 from __future__ import annotations
 

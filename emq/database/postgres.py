@@ -1,11 +1,12 @@
-"""Connections to PostgreSQL that give up a server that has fallen silent. Import it only where psycopg is installed.
+"""Connections to PostgreSQL that give up a silent server. Import this only if psycopg is installed.
 
 A server that hangs keeps its connections open and says nothing. No setting of the server or of TCP notices this, since
-the kernel goes on acknowledging. So the client looks at the clock while it waits, in the one method that waits.
+the kernel goes on acknowledging. So the client watches the clock in the one method that waits.
 
 A server that works, and only waits for a lock, does not notice that a client has gone: the statement would keep its
 connection, and each repeat would add another. So the client first asks the server to cancel the statement, and closes
-the connection only if that is not answered either. The settings of `_SETTINGS` end what a client that died has left.
+the connection only if that is not answered either. `_SETTINGS` end the statements and transactions of a client that
+died.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ CANCEL_S = 0.5
 """Most seconds for the server to take the request to cancel a statement, and then to end the statement."""
 
 LOCK_MS = 9_000
-"""Most milliseconds that a statement waits for a lock: less than the deadline of most calls, so that the error says
-what the statement has waited for, and the connection stays."""
+"""Most milliseconds that a statement waits for a lock: less than the deadline of most calls, so that the error names
+the lock, and the connection stays."""
 
 STATEMENT_MS = 12_000
 """Most milliseconds of a statement: a little more than the deadline of all but the longest calls."""
@@ -66,7 +67,7 @@ class Connection(psycopg.Connection[Any]):
         try:
             return super().wait(_until(gen, self.deadline, self._cancel), *args, **options)
         except _Silent:
-            self.pgconn.finish()  # so that a late answer is not taken for the answer to a later question
+            self.pgconn.finish()  # so that a late answer is not taken for that of a later call
             raise
 
     def _cancel(self) -> bool:
@@ -116,7 +117,7 @@ def last_longer(connection: sa.Connection, timeout_s: float) -> None:
 def _until(gen: Generator[Any, Any, Any], deadline: Deadline, cancel: Callable[[], bool]) -> Generator[Any, Any, Any]:
     """As `gen`, which psycopg resumes ten times a second while nothing comes.
 
-    Once the deadline has passed, have the statement cancelled; raise if no answer comes to that either.
+    Once the deadline has passed, cancel the statement; raise if the server does not answer that either.
     """
     until = 0.0
     try:

@@ -1,8 +1,8 @@
-"""SQLite: notices that an open file was deleted or replaced, and that nobody else would see what is written.
+"""SQLite: notices that an open file was deleted or replaced, so that nobody else would see a write.
 
-A connection keeps the file that it has opened, whatever happens to the file's name. It goes on committing to a file
-that has no name any more, and all is gone when it closes. So before each transaction, and after each that wrote, the
-file and its write-ahead log are looked at: a few microseconds for two calls of `stat`.
+A connection keeps its file open, whatever happens to the file's name. It would go on committing to a file without a
+name, and all would be gone when it closes. So EMQ looks at the file and its write-ahead log before each transaction,
+and after each write: a few microseconds for two calls of `stat`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 REMEDY = "put the former file back, or stop this process and start it again to go on with what lies there now"
 
 Identity = tuple[int, int]
-"""Device and number of a file; a number is given again only once nobody has the former file open."""
+"""Device and number of a file; the number is not used again while somebody has the file open."""
 
 
 class SameFile:
@@ -32,7 +32,7 @@ class SameFile:
             self._file = _identity(self.path)
 
     def trouble(self, log: Identity | None = None) -> str:
-        """Say what has become of the file; empty while it is the one that was opened first.
+        """Return a text if the file was deleted or replaced; empty while it is the one that was opened first.
 
         Args:
             log: the identity of the write-ahead log that the connection has open; None before it has one.

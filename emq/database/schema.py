@@ -28,7 +28,7 @@ class Schema(NamedTuple):
     tests start from these tables, run the revisions, and compare the result with `metadata`.
 
     A revision is applied whole or not at all, since both databases undo changes of tables with their transaction.
-    Of several processes that meet an old database, one migrates it; the others wait.
+    If several processes open an old database, one migrates it; the others wait.
     """
 
     metadata: sa.MetaData
@@ -50,8 +50,8 @@ def revision(connection: sa.Connection, schema: Schema) -> str | None:
 def ensure(connection: sa.Connection, schema: Schema) -> None:
     """Create or upgrade the schema's tables, in the connection's transaction.
 
-    A fresh database gets the newest tables directly. Only one of an older release runs migrations, since importing
-    alembic alone takes longer than creating the tables.
+    A fresh database gets the newest tables directly. Only a database of an older release runs migrations, since just
+    importing alembic takes longer than creating the tables.
 
     Raises:
         InvalidSettings: another version of EMQ wrote the database, newer than this one or never released; upgrade this

@@ -48,8 +48,8 @@ def array_types(package: str, name: str) -> tuple[Callable[[Any], object], ...]:
 def arrays(package: str, name: str, rows: Sequence[tuple[Any, ...]]) -> tuple[list[Any], ...]:
     """Rows as the arrays of a PostgreSQL statement, one array for each column.
 
-    The driver refuses an array of ints and floats. So every column has exactly one Python type (and None), which the
-    statement declares, whatever the rows were made of.
+    The driver refuses an array of both ints and floats. So each column is converted to the one Python type (or None)
+    that the statement declares.
     """
     types = array_types(package, name)
     return tuple(_column(type_, values) for type_, values in zip(types, zip(*rows, strict=True), strict=True))

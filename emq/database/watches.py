@@ -1,4 +1,4 @@
-"""Notes of what somebody looks at now: hosts measure these topics each second, and all others more seldom.
+"""Notes of the topics that somebody looks at now: hosts measure these each second, all others more seldom.
 
 The notes are rows of `emq_meta`: `watch:<name>` with the time, in milliseconds since the epoch, up to which the
 watcher wants figures. A watcher repeats its note while it looks.

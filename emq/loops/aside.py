@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
 SLOW_S = 0.25
-"""Seconds after which a call that has not returned is put aside."""
+"""Seconds after which a call is put aside."""
 
 MOST = 8
 """Most calls of one loop that may be aside at once; then the loop waits."""

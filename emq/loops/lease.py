@@ -14,8 +14,8 @@ class Lease:
 
     States: *granted* (the host claims and starts), *suspended* (the cluster does not answer; the host goes on until
     `until`, since no other host gets its groups before then), *expired* (`until` has passed: the host claims and starts
-    nothing). `renew` leads back to granted from every state. The lease also counts as expired after the time up to
-    which the host is `sure` of its clock.
+    nothing). `renew` leads back to granted from every state. The lease also counts as expired once the host is not
+    `sure` of its clock any more.
 
     Attributes:
         until: from then on, the host claims and starts nothing; in seconds of the host's clock, which goes on while the
@@ -48,12 +48,12 @@ class Lease:
         self._granted_until = self.until = 0.0
 
     def sure(self, until: float) -> None:
-        """Set the time until which the host knows the time well enough; 0 for not at all."""
+        """Set the time until which the host's clock is exact enough; 0 if it is not."""
         self._sure_until = until
         self._changed()
 
     def shift(self, by_s: float) -> None:
-        """Move the lease's end after a correction of the host's clock, so that the true time of the end stays."""
+        """Move the lease's end with a correction of the host's clock, so that it stays the same moment."""
         if self._granted_until > 0:
             self._granted_until += by_s
         self._changed()

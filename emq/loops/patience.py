@@ -23,7 +23,7 @@ T = TypeVar("T")
 async def waited(
     server: str, opened: Callable[[], Awaitable[T]], on_wait: Callable[[str], Awaitable[None]] | None = None
 ) -> T:
-    """Call `opened` again and again until its server answers, and return its result. Ends early by cancellation.
+    """Repeat `opened` until its server answers, and return its result. Ends early by cancellation.
 
     Args:
         server: the server's name in the log.

@@ -1,4 +1,4 @@
-"""Cuts long work on the event loop into slices, so that messages and heartbeats wait for one slice only."""
+"""Cuts long work on the event loop into slices, so that messages and heartbeats wait only for one slice."""
 
 from __future__ import annotations
 

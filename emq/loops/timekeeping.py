@@ -1,9 +1,9 @@
 """Keeps a host's clock by the time of its environment, so that all hosts count the same seconds.
 
-**Which time.** Hosts count starts by aligned seconds, so a group that moves between hosts whose clocks differ would
-spend a second's quota twice. All hosts of an environment share one database, the catalog's, so the database's clock is
-the *reference*. There is exactly one, whatever the store (a Redis Cluster has as many clocks as masters). For SQLite
-and for databases in memory, the reference is the machine's own clock.
+**Which time.** Hosts count starts by aligned seconds. If their clocks differed, a group that moves would spend a
+second's quota twice. All hosts of an environment share one database, the catalog's, so the database's clock is the
+*reference*. There is exactly one such clock, while a Redis Cluster has as many as masters. For SQLite and for databases
+in memory, the reference is the machine's own clock.
 
 **How.** The host does as NTP does: it asks the reference, takes the middle of the round trip as the time of the answer,
 believes the answer with the shortest round trip of the last few, and allows for `DRIFT` since then. The host asks every
@@ -11,9 +11,9 @@ believes the answer with the shortest round trip of the last few, and allows for
 
 **Never twice.** The environment's time never goes back (`successor`); hosts note it in the database. If the reference's
 clock jumps back, the environment's time goes on from where it was, or up to `UNNOTED_US` later. The environment's time
-then runs slower by `SLEW` until both agree again, and the hosts lose this part of their quotas meanwhile. The note does
-not show a jump back to a time after the note. Hosts that have counted on since see such a jump and report it
-(`anchor_us`); so does a host that starts on the machine that noted the time, by the time that has passed there.
+then runs slower by `SLEW` until both agree again, and hosts lose this part of their quotas. The note does not show a
+jump back to a time after the note. Running hosts see such a jump by their own count and report it (`anchor_us`); so
+does a host that starts on the machine that noted the time.
 
 If the clock jumps forward, the environment's time follows at once and leaves out seconds. A host starts nothing in the
 second in which it lands, since another host may have used this second's quota of the same groups. A host whose own
@@ -72,7 +72,7 @@ UNNOTED_US = 8_000_000
 behind the note, the time goes on from this much later: hosts that have died since may have counted those seconds."""
 
 BOUND_S = 0.25
-"""Most seconds by which a host's clock may be wrong while the host still starts messages."""
+"""Most error of a host's clock, in seconds, with which the host still starts messages."""
 
 
 class Noted(NamedTuple):
@@ -137,8 +137,7 @@ class Reference(Protocol):
         """Args:
             passed_us: returns the time passed on this machine, in microseconds.
             note: note the answer, so that the environment's time cannot go back behind the answer.
-            anchor_us: the anchor of a host's clock that is ahead of the note: the environment's time goes on from
-                there.
+            anchor_us: the anchor of a host's clock that is ahead of the note; the environment's time goes on from it.
 
         Raises:
             DatabaseUnavailable: ask again later.
@@ -226,7 +225,7 @@ class Timekeeper:
         self._leases.remove(lease)
 
     async def begin(self) -> None:
-        """Set the clock before anything is timed by it; leave the clock as it is if the reference does not answer."""
+        """Set the clock before its first use; leave it as it is if the reference does not answer."""
         await self._ask(FIRST)
 
     async def known(self) -> None:
@@ -237,7 +236,7 @@ class Timekeeper:
                 await asyncio.sleep(LOOK_S)
 
     async def keep(self) -> None:
-        """Ask the reference again and again; of several such calls only one asks. Ends by cancellation."""
+        """Keep asking the reference; of several such calls only one asks. Ends by cancellation."""
         me = object()
         try:
             while True:
@@ -351,7 +350,7 @@ class Timekeeper:
         return min(self._answers, key=lambda a: a.error_at(now_us), default=None)
 
     def _sure_until_s(self) -> float:
-        """Return the time, by the clock, until which the clock is wrong by the bound at most."""
+        """Return the time, by the clock, until which its error stays within the bound."""
         best = self._best()
         if best is None or best.error_us >= self._bound_us:
             return 0.0

@@ -56,7 +56,7 @@ class Troubles:
         return RESTS_S[min(times, len(RESTS_S) - 1)]
 
     def well(self, name: str) -> None:
-        """Note that the entry was served, or does not belong to this host any more."""
+        """Note that the entry was served, or belongs to another host now."""
         if self._failed:
             self._failed.pop(name, None)
             self._alone.discard(name)
@@ -90,7 +90,7 @@ class Troubles:
 
 
 class Complaint:
-    """Logs a trouble once, until something has worked again. The part of a text behind a semicolon may vary.
+    """Logs a trouble once, until something works again. Texts that differ only behind a semicolon are the same trouble.
 
     Attributes:
         said: the trouble; empty once something has worked again.

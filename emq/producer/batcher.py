@@ -18,11 +18,10 @@ BATCH = 500
 """Most items in one call."""
 
 CALL_BYTES = 8 << 20
-"""Most bytes in one call, where calls are bounded in bytes: enough that round trips do not matter, few enough for every
-store."""
+"""Most bytes in one call, if calls are bounded in bytes: round trips hardly count, and every store takes as much."""
 
 IN_FLIGHT = 2
-"""Most calls under way at once: the server works on one while the next is gathered."""
+"""Most calls under way at once: the server works on one while the next one fills."""
 
 
 def fitting(sizes: Sequence[int]) -> int:
@@ -87,7 +86,7 @@ class Batcher(Generic[Item, Answer]):
                 raise errors.OutcomeUnknown(
                     f"the store gave {plurals.count(len(answers), 'answer')} for {plurals.count(len(batch), 'message')}"
                 )
-        except Exception as exc:  # also an error that a store must not raise: without it the senders would wait forever
+        except Exception as exc:  # even an error that a store must not raise: else the senders would wait for ever
             answers = [exc] * len(batch)
         except BaseException:
             for _, future in batch:

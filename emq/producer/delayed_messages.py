@@ -40,11 +40,11 @@ class _Item(NamedTuple):
 class LaneProducer:
     """Adds messages to lanes.
 
-    The lanes of a topic are sealed before the topic is deleted. If a sealed lane refuses a message, the producer places
-    the message again by the catalog. The lanes of groups that retire are not sealed, so a group may go between the
-    producer's look at the catalog and the add. Therefore the producer looks again after the add, and places the message
-    again if its group is gone. The host that retires a group looks at its lane once more after the catalog has changed.
-    So one of the two sees the message. While the database is away, the producer's second look waits (`Doubts`).
+    A deletion of the topic first seals its lanes. If a sealed lane refuses a message, the producer places the message
+    again by the catalog. Lanes of groups that retire are not sealed, so a group may go between the producer's look at
+    the catalog and the add. So the producer looks again after the add, and places the message again if its group is
+    gone. The host that retires a group looks at the lane once more after the change of the catalog. One of the two sees
+    the message. While the database is away, the producer's second look waits (`Doubts`).
     """
 
     def __init__(

@@ -30,8 +30,8 @@ Item = TypeVar("Item", bound=_Sized)
 class Doubts(Generic[Item]):
     """Looks after the messages in doubt as soon as the database is back.
 
-    A doubt stays open only if this process ends before the database is back. Such a doubt matters only if other
-    processes reached the database meanwhile, because no process can retire a group without the database.
+    A doubt stays open only if this process ends before the database is back. It matters only if other processes reached
+    the database meanwhile, since no group is retired without the database.
 
     Args:
         place: places messages again whose group is gone; returns the messages that need another look. Raises

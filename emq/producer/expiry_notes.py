@@ -20,8 +20,7 @@ AGAIN_S = 5.0
 class Expiring:
     """Notes a topic at the first publish with a time to live, so that its hosts look ahead for expired messages.
 
-    A host cannot find such a message by itself: it may lie behind more messages than the host reads, or in a paused
-    topic.
+    Else a host would not find such a message behind more messages than it reads, or in a paused topic.
     """
 
     def __init__(self, catalog: Catalog, clock: Clock) -> None:

@@ -128,7 +128,7 @@ class QueueProducer:
         Args:
             route: the topic that the priority and the messages were checked against.
             whole: True to store a batch's messages of one queue together or not at all. Otherwise a queue without room
-                for all of them takes the first ones that fit, and later ones are refused; other queues take theirs.
+                for all takes the first ones that fit.
         """
         bodies, count = messages.bodies, len(messages.bodies)
         new = self._ids.next
@@ -164,8 +164,8 @@ class QueueProducer:
         """Append one batch; return the error of each message, None for a stored message.
 
         Args:
-            full: the queues that were found full, which get no more; this method adds to them. None to store a queue's
-                messages together or not at all.
+            full: the full queues, which get no more; this method adds to them. None to store a queue's messages
+                together or not at all.
         """
         bodies, keys = messages.bodies, messages.keys
         outcomes: list[errors.EMQError | Repeated | None] = [None] * len(bodies)
@@ -352,7 +352,7 @@ def _or(outcome: errors.EMQError | Repeated | None, id_: str) -> Outcome:
 
 
 def _fit(before: Route, route: Route, priority: int) -> Route:
-    """Return `route` after checking that the message's priority means the same in it as in `before`.
+    """Return `route` if the message's priority means the same in it as in `before`.
 
     Raises:
         InvalidMessage: the topic was deleted and created again with other priorities.

@@ -1,4 +1,4 @@
-"""The outcomes of the messages of one call. Perhaps only a part of the messages was published."""
+"""The outcomes of the messages of one call, of which only a part may have been published."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def in_doubt(broken: BaseException) -> errors.OutcomeUnknown:
 def all_published(outcomes: Sequence[Outcome]) -> list[str]:
     """Return the ids of messages that were all published, else raise the first failure.
 
-    `StoreUnavailable` and `StoreFull` say that nothing was published. If a part was published, a caller that believes
-    such an error would publish this part twice; so the function raises `OutcomeUnknown` instead.
+    `StoreUnavailable` and `StoreFull` mean that nothing was published. If a part was published, the function raises
+    `OutcomeUnknown` instead, so that the caller does not publish this part twice.
     """
     failure = first_failure(outcomes, errors.EMQError)
     if failure is None:

@@ -1,4 +1,4 @@
-"""Messages on their way into topics: the way of each message, and checks of messages that go the same way."""
+"""Outgoing messages: the way of each one, and checks of messages that go the same way."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Producer:
 
     @property
     def shrunk(self) -> int:
-        """Number of times that a store came back from a crash without messages of a queue that were published here."""
+        """Number of times that a store lost messages of a queue, published here, in a crash."""
         return self._queues.tails.shrunk
 
     async def publish(
@@ -248,7 +248,7 @@ class Producer:
             async with room if len(places) > 1 else contextlib.nullcontext():
                 return await self._send_alike(routes[way.topic], way, [messages[i] for i in places])
 
-        # An error of one way must not hide the outcomes of the others.
+        # An error on one way must not hide the outcomes on the others.
         answers = await asyncio.gather(*starmap(send, alike.items()), return_exceptions=True)
         for places, answer in zip(alike.values(), answers, strict=True):
             each = [in_doubt(answer)] * len(places) if isinstance(answer, BaseException) else answer

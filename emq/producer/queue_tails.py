@@ -1,8 +1,7 @@
-"""Tails of queues after this process's last puts; they reveal that a store has lost messages that no host had read.
-
-An owner notices the loss of messages that it has read (`emq.storage.marks`). Only the producer has seen a message that
-waited unread. The offsets of a queue only grow. So if a put is sent after the answer of another put, and gets a lower
-offset, the store came back from a crash without the messages in between.
+"""Tails of queues after this process's last puts; they show that a store has lost messages that no host had read. An
+owner notices the loss of messages that it has read (`emq.storage.marks`), but only the producer knows unread ones.
+Offsets of a queue only grow. So if a put gets a lower offset than an earlier put whose answer it has seen, the store
+has lost the messages in between.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting for a group that is in the catalog while the store still refuses its messages.
+"""Waits for a group of the catalog that the store has not opened yet.
 
 The process that grows a topic, or gives up its deletion, changes the catalog first, and opens the group's queues, lane
 or slot a moment later. The host that sealed the group opens it, too, once it reads that the topic has grown.

@@ -17,17 +17,17 @@ from emq.topics.rules import validate_text
 log = logging.getLogger(__name__)
 
 CATALOG_POLL_S = 1.0
-"""Most seconds between two looks at the catalog. If the store finds the producer's view outdated, the producer looks at
-once."""
+"""Most seconds between two looks at the catalog. If the store refuses a message as routed by an old catalog, the
+producer looks at once."""
 
 PATIENCE_S = 1.0
-"""Seconds that a publish waits for a look at the catalog before it goes by the catalog as last seen."""
+"""Seconds that a publish waits for a look at the catalog before it uses the catalog as last seen."""
 
 STALE_S = 3600.0
 """Seconds for which publishing goes on by the catalog as last seen while the database is away."""
 
 _now_s = boot_s
-"""A clock that goes on while the machine is suspended, because a look from before the suspension is old."""
+"""A clock that goes on while the machine is suspended, since an earlier look is then old."""
 
 
 class Route(NamedTuple):
@@ -80,7 +80,7 @@ class Router:
         elif _now_s() - self._checked_at > CATALOG_POLL_S:
             await self._look()
         elif self._looking is not None and not self._looking.done() and not self._away:
-            await self._wait_for(self._looking)  # this message must not overtake messages that wait for the look
+            await self._wait_for(self._looking)  # this message must not overtake others that wait for the look
         if self._away:
             self._refuse_stale()
         try:

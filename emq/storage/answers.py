@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Unexpected(errors.OutcomeUnknown):
-    """A call failed with an error that a store's driver should not raise; one of its entries may be the cause.
+    """A call failed with an error that a driver should not raise; one of its entries may be the cause.
 
     The caller sends each entry alone next time, so that one bad entry does not fail the others again.
     """
@@ -50,13 +50,13 @@ async def of_each(call: Awaitable[Sequence[T]], entries: int) -> Sequence[T | Fa
         raise
     except (Exception, asyncio.CancelledError) as exc:
         if isinstance(exc, asyncio.CancelledError) and ((task := asyncio.current_task()) is None or task.cancelling()):
-            raise  # the caller is cancelled; otherwise only something within the driver was
+            raise  # the caller was cancelled, not only something within the driver
         log.debug("a call of %s broke", plurals.count(entries, "entry", "entries"), exc_info=exc)
         return [unexpected(exc)] * entries
 
 
 def unexpected(exc: BaseException) -> Unexpected:
-    """Return the failure of an entry whose call ended with an error that nobody expects."""
+    """Return the failure of an entry whose call ended with an unexpected error."""
     failure = Unexpected(f"{type(exc).__name__}: {str(exc)[:MAX_TEXT]}")
     failure.__cause__ = exc
     return failure

@@ -1,4 +1,4 @@
-"""Durability: how safe a message must be before a producer goes on."""
+"""Durability: how safe a message must be before its publish returns."""
 
 from __future__ import annotations
 

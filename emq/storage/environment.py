@@ -6,7 +6,7 @@ import enum
 
 
 class Environment(enum.StrEnum):
-    """Two worlds that share nothing: production, and one to try a change in first."""
+    """Two worlds that share nothing: production, and one for trials."""
 
     ONLINE = "online"
     SANDBOX = "sandbox"

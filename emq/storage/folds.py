@@ -6,10 +6,10 @@
     count    the number of bodies, whatever they hold
     lua      a Lua chunk of your own: `local older, newer = ...; return <one string>`; an operator must allow it
 
-A chunk sees assert, error, ipairs, next, pairs, select, tonumber, tostring, type, unpack, math, string and table, and
-nothing else: neither the server, nor Python, nor files. In memory and SQL stores, a chunk may run at most
-`MAX_INSTRUCTIONS` and hold at most `MAX_MEMORY`. Redis has no such limits: a chunk that never ends blocks its server.
-No store limits the matching of patterns. Therefore only the setting `lua_folds` lets topics with a chunk be created.
+A chunk sees only assert, error, ipairs, next, pairs, select, tonumber, tostring, type, unpack, math, string and table.
+In memory and SQL stores, a chunk may run at most `MAX_INSTRUCTIONS` and hold at most `MAX_MEMORY`. Redis has no such
+limits: a chunk that never ends blocks its server. No store limits the matching of patterns. Therefore only the setting
+`lua_folds` lets topics with a chunk be created.
 
 Numbers are finite IEEE doubles, as in Redis's Lua, in decimal notation. A number that is whole and below 2^53 is
 written without a fraction. A body that is not a number is refused, and so is a sum that would not be finite. Each store
@@ -55,7 +55,7 @@ def _number(fold: Fold, body: bytes) -> float:
 
 
 def initial(fold: Fold, body: bytes) -> bytes:
-    """The body to store for a first add, which has nothing to fold with."""
+    """Return the body to store for a first add."""
     if fold.name == "count":
         return b"1"
     if fold.name == "union":

@@ -1,12 +1,12 @@
 """The identity of a store: a random name that the store keeps, so that two stores are never taken for one.
 
-The identity is the body of a waiting entry in some special lanes. A lane that has an entry of an id leaves that entry
-as it is, so the first add decides, on every store and without a call of its own in the protocol.
+The identity is the body of a waiting entry in some special lanes. A lane never replaces an entry of the same id, so the
+first add decides, on every store.
 
-A store on several servers has one identity, not one for each server. A user names one store in the settings, and a
-checkpoint must not change its meaning when the store moves its data between its servers. Each of the lanes holds a
-copy, and the lanes lie on different servers as a rule. So the store keeps its identity as long as one server keeps its
-copy; the next host puts the lost copies back. The marks of its queues show what the emptied server has lost.
+A store on several servers has one identity, not one for each server. A store may move data between its servers, and
+checkpoints must keep their meaning. Each of the lanes holds a copy, and the lanes lie on different servers as a rule.
+So the store keeps its identity as long as one server keeps its copy; the next host puts the lost copies back. The marks
+of its queues show what the emptied server has lost.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LANES = tuple(f"identity of this store/{index}" for index in range(COPIES))
 """No topic can have these lanes: a topic's name has no spaces."""
 
 PATIENCE_S = 0.5
-"""Seconds for which copies on servers that do not answer are waited for once a server has answered. A silent server
-must not keep a host from the groups of the others."""
+"""Seconds that the others have to answer once a server has answered. A silent server must not keep a host from the
+groups of the others."""
 
 _SILENT = "the store's server with a copy of its identity does not answer"
 
@@ -51,7 +51,8 @@ async def find(lanes: LaneStore) -> str | None:
 
 
 async def keep(lanes: LaneStore, wanted: str | None = None) -> str:
-    """Return the store's identity; give the store one if it has none. Safe to repeat and to call at once elsewhere.
+    """Return the store's identity; give the store one if it has none. Safe to repeat, and to call from several
+    processes.
 
     Args:
         wanted: the identity to give, such as the one that the store had before it was emptied; None for a random one.
@@ -66,8 +67,8 @@ async def keep(lanes: LaneStore, wanted: str | None = None) -> str:
         first = next((i for i, copy in enumerate(copies) if copy is None), None)
         if first is None:
             raise failure or errors.StoreUnavailable(_SILENT)
-        # All who come at once agree on the copy in the first lane, or in the first one on a server that answers: a
-        # silent server must not keep hosts from a new store. A store that has an identity has it on the others, too.
+        # Callers at the same time agree on the copy in the first lane, or in the first one on a server that answers: a
+        # silent server must not keep hosts from a new store. A store with an identity has copies on other servers, too.
         answer = (await lanes.add([_add(LANES[first], wanted or secrets.token_hex(6))]))[0]
         if isinstance(answer, errors.EMQError):
             raise answer
@@ -77,7 +78,7 @@ async def keep(lanes: LaneStore, wanted: str | None = None) -> str:
             raise failure or errors.StoreUnavailable("the store has forgotten its identity at once; try again")
     missing = [_add(lane, found) for lane, copy in zip(LANES, copies, strict=True) if copy is None]
     if missing:
-        with contextlib.suppress(*FAILURES):  # the copies that are there do; the next host tries again
+        with contextlib.suppress(*FAILURES):  # the other copies suffice; the next host tries again
             await lanes.add(missing)
     return found
 
@@ -87,7 +88,7 @@ def _add(lane: str, identity: str) -> LaneAdd:
 
 
 async def _copies(lanes: LaneStore) -> list[str | Failure | None]:
-    """Return what each of the lanes has; once one has answered, wait for the others `PATIENCE_S` only."""
+    """Return the copy in each lane; once one has answered, wait only `PATIENCE_S` for the others."""
     asked = [asyncio.create_task(_copy(lanes, lane), name="emq identity") for lane in LANES]
     try:
         await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)

@@ -16,7 +16,7 @@ from emq.storage.durability import Durability
 from emq.storage.slot_store import PAGE_BYTES
 
 TAKEN_S = 3600
-"""Least seconds for which a lane remembers an entry that was taken `for_good`, unless there are too many."""
+"""Least seconds for which a lane remembers an entry that was taken `for_good`, up to `TAKEN_MOST` of them."""
 
 AHEAD_S = 86_400
 """Most seconds by which one operator's clock may be ahead of the others' and shorten the memory of no lane."""
@@ -69,14 +69,13 @@ class LaneAdd(NamedTuple):
         epoch: the owner's epoch, for a message that moves here from its log queue; None for a producer, who is not
             fenced.
         priority: from 0, the highest, to 15.
-        since_ms: for an add that an earlier call may have carried out: when the host first sent it, or when it claimed
-            the entry, which the store seems to have forgotten in a crash. If an operator has taken the id `for_good` at
-            that time or later, the store leaves the entry out and returns None. An operator's earlier taking concerned
-            an earlier entry of this id, and does not count. None for a first add. The caller's clock and the operator's
-            are compared. If the operator's is behind, an entry that was taken sooner after `since_ms` than the clocks
-            differ stands again. If it is ahead, a message of an id that was taken shortly before may be left out.
-        remember_ms: milliseconds for which the lane's group remembers the `label`, also when the entry is gone; an add
-            whose label the group remembers is left out. 0 for adds that no publish repeats. See `log_store.Put`.
+        since_ms: for an add that an earlier call may have carried out: when the host first sent it, or claimed the
+            entry (the store may have forgotten it in a crash). If an operator has taken the id `for_good` since then,
+            the store leaves the entry out and returns None. None for a first add. The clocks of host and operator are
+            compared: if the operator's is behind, an entry taken shortly after `since_ms` may come back; if it is
+            ahead, an entry whose id was taken shortly before may be left out.
+        remember_ms: milliseconds for which the lane's group remembers the `label`, also when the entry is gone; it
+            leaves out adds of a remembered label. 0 for adds that no publish repeats. See `log_store.Put`.
     """
 
     lane: str
@@ -99,9 +98,8 @@ class LaneClaim(NamedTuple):
     """Take up to `limit` entries that are due, as the owner of `epoch`; those of higher priorities first.
 
     Attributes:
-        rooms: the most entries to take of each priority, from the highest on; priorities lower than the last one count
-            as the last one. Empty for no such bound. With it, waiting entries of a low priority never keep those of a
-            high one from being claimed.
+        rooms: the most entries to take of each priority, from the highest on; the last one also counts for all lower
+            priorities. Empty for no bound. So entries of a low priority never keep those of a high one in the store.
     """
 
     lane: str
@@ -128,9 +126,9 @@ class LaneSettle(NamedTuple):
     Attributes:
         epoch: the owner's epoch; None for verdicts of the administration only.
         priority: for RETRY and REPLAY.
-        for_good: for RECALL and PURGE: an operator takes the entry, so that no host's repeated add brings it back (see
-            `LaneAdd.since_ms`). The lane remembers this for `TAKEN_S`; an add of the id makes the lane forget it,
-            unless the add is left out. Leave `for_good` out if the entry is taken to be added elsewhere.
+        for_good: for RECALL and PURGE: an operator takes the entry, and no host's repeated add may bring it back (see
+            `LaneAdd.since_ms`). The lane remembers this for `TAKEN_S`, or until it takes an add of the id. False if the
+            entry is moved elsewhere.
     """
 
     lane: str
@@ -160,10 +158,10 @@ class EntryState(enum.StrEnum):
 
 
 class Asked(NamedTuple):
-    """A search for the entries of a lane that an id names: its identity, or the label of any number of entries.
+    """A search in a lane by an id: the identity of one entry, or the label of any number.
 
     Attributes:
-        after: the identity behind which the search goes on, in the order of characters; empty for its begin.
+        after: the search goes on behind this identity, in the order of characters; empty at first.
     """
 
     lane: str
@@ -202,7 +200,7 @@ class LaneStore(Protocol):
 
     States of an entry: *waiting* (added, or retried), *prepared* (claimed), *dead* (out of attempts, or added as dead).
     `LaneVerdict` lists the changes between them. Times are in milliseconds since the epoch. The caller's `now_ms`
-    decides what is due, so that simulations can run on their own clock.
+    decides which entries are due, so that simulations can use their own clock.
     """
 
     async def add(
@@ -224,14 +222,13 @@ class LaneStore(Protocol):
         """Move due entries to prepare and return them. Fenced like `LogStore.read`.
 
         The store stops once it has gathered `max_bytes` of bodies over all lanes. It returns at least one entry if one
-        is due and may be taken. `next_due_ms` tells of the entries that are left.
-
-        Arms the lane with its next due time: an add, retry or replay that is due earlier wakes the claimer. Safe to
+        is due and may be taken. Arms the lane with its next due time: an add, retry or replay that is due earlier wakes
+            the claimer. Safe to
         repeat after a lost reply: `recover` brings back the entries that the lost call had prepared.
         """
 
     async def settle(self, settles: Sequence[LaneSettle]) -> Sequence[bool | errors.NotOwner | Failure]:
-        """Carry out verdicts; return False for an entry that was not in the state that its verdict starts from."""
+        """Carry out verdicts; return False for an entry that was not in the state that its verdict needs."""
 
     async def recover(
         self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None
@@ -250,7 +247,7 @@ class LaneStore(Protocol):
         """Return sizes and next due time of each lane; the sizes of an unused lane are zero."""
 
     async def find(self, asked: Sequence[Asked]) -> Sequence[Sequence[FoundEntry] | Failure]:
-        """Find the entries of lanes by their id: an identity, or the id that publishers chose, which many may have.
+        """Find the entries of lanes by their id: an identity, or a label, which many may have.
 
         Returns:
             For each search, `MOST_FOUND` entries at most, in the order of their identities. The time does not grow with

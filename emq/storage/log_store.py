@@ -26,7 +26,7 @@ def messages_lost(queue: str, known: int, tail: int | None) -> errors.MessagesLo
 
 
 REPEATED = -1
-"""Stands for the offset of a body that a put left out, because the queue's group remembers its id."""
+"""Stands for the offset of a body that a put left out, because the group remembers its id."""
 
 
 def fresh_places(ids: Sequence[str], is_remembered: Callable[[str], bool]) -> dict[str, int]:
@@ -39,7 +39,7 @@ def fresh_places(ids: Sequence[str], is_remembered: Callable[[str], bool]) -> di
 
 
 def spread(offsets: Sequence[int], places: Iterable[int], count: int) -> Sequence[int]:
-    """Return one offset for each of `count` bodies of a put, of which only those at `places` were stored."""
+    """Return one offset for each of the `count` bodies of a put; only those at `places` were stored."""
     if len(offsets) == count:
         return offsets
     stored = dict(zip(places, offsets, strict=True))
@@ -53,12 +53,12 @@ class Put(NamedTuple):
         max_length: most messages that the queue's *group* (all its priorities) may hold, or None.
         drop_oldest: at `max_length`, drop the oldest of this queue instead of refusing.
         siblings: the names of all queues of the group, needed only with `max_length`.
-        layout: the topic's layout by which the producer chose this queue for the bodies' keys. The queue refuses a
-            layout below the one that it was raised to. None if no body has a key.
+        layout: the topic's layout by which the producer chose this queue. The queue refuses a layout below the one that
+            it was raised to. None if no body has a key.
         ids: the id of each body, if the group is to remember them; else empty. A body whose id the group remembers
             already, or that stands twice in the put, is left out.
-        remember_ms: milliseconds for which the group remembers the ids, above 0 if there are any. A clock of the store
-            counts. A trim that seals a queue makes its group forget all ids.
+        remember_ms: milliseconds, by the store's clock, for which the group remembers the ids; above 0 if there are
+            any. A trim that seals a queue makes its group forget all ids.
     """
 
     queue: str
@@ -75,7 +75,7 @@ class Read(NamedTuple):
     """Read at most `limit` messages of `queue` from offset `start` on, as the owner of `epoch`.
 
     Attributes:
-        epoch: None for observers: such a read is not fenced, fences nobody off and does not arm the queue.
+        epoch: None for an observer: the read is not fenced, fences off nobody and does not arm the queue.
         mark: a message that the owner has read before. It must still be there, unless it was dropped; see
             `emq.storage.marks`. None if the owner has read none.
     """
@@ -93,7 +93,7 @@ class Batch(NamedTuple):
     Attributes:
         offsets: ascending; a `range` if there were no holes.
         bodies: one for each offset.
-        next: the offset to read from next. Offsets in [start, next) that are not in `offsets` are holes for certain.
+        next: the offset to read from next. Offsets in [start, next) that are not in `offsets` are certainly holes.
         exhausted: True if the read reached the tail. The queue is then armed: the next put to it wakes the reader,
             unless the reader is an observer.
     """
@@ -108,10 +108,10 @@ class Bounds(NamedTuple):
     """The offsets of a queue: `head` is the first one not trimmed, `tail` the next one to assign. Empty if equal.
 
     Attributes:
-        incarnation: a random number above 0, which the store gave the queue when it made the queue. A queue that is
-            lost with its store and made again has another one. So whoever keeps an offset keeps the incarnation with
-            it. 0 if the store has not made the queue yet. A store that comes back as it was some time ago has the same
-            incarnations; `emq.storage.marks` tells that.
+        incarnation: a random number above 0 that the store gave the queue when it made the queue; 0 before that. A
+            queue that is lost with its store and made again has another one. So whoever keeps an offset keeps the
+            incarnation with it. A store restored from an older copy has the same incarnations; marks show that
+            (`emq.storage.marks`).
     """
 
     head: int
@@ -160,7 +160,7 @@ class LogStore(Protocol):
         """Append messages; return the offsets of each put, or `TopicFull`, `QueueSealed`, `StoreFull`.
 
         Idempotent only with ids: after `OutcomeUnknown` a repeat of any other put may store the messages twice (with
-        the same message ids). In place of the offset of a body that was left out stands `REPEATED`.
+            the same message ids). A body that was left out has `REPEATED` instead of an offset.
         """
 
     async def get(self, queue: str, offset: int) -> bytes | None:
@@ -172,8 +172,8 @@ class LogStore(Protocol):
         """Read many queues, and arm each queue whose tail is reached, atomically with reaching it. Safe to repeat.
 
         The read stops early, with `exhausted` False, once it has gathered `max_bytes` of bodies over all queues. It
-        returns at least one message if there is one. An epoch above all before it fences off the lower ones from then
-        on. A mark below the head proves nothing and is ignored.
+        returns at least one message if there is one. A new highest epoch fences off all lower ones from then on. A mark
+        below the head proves nothing and is ignored.
 
         Returns:
             For each read: a `Batch`; `NotOwner` if the store has seen a higher epoch for the queue's group; for an

@@ -1,12 +1,12 @@
-"""Marks: messages by which a host finds out that a queue has lost its end, because its store crashed.
+"""Marks: messages that show a host that a queue has lost its end in a crash of the store.
 
-A store that is restored from a snapshot, from an append-only file or from a replica that lagged comes back as it was
-some time ago. It has then forgotten its last messages, and gives their offsets to new ones. The tail alone does not
-show this, since it may have grown past the old tail by then. But a store comes back with a *prefix* of its messages: if
-the message that a host read last is still there, everything before it is there, too.
+A store that is restored from a snapshot, from an append-only file or from a replica that lagged has forgotten its last
+messages, and gives their offsets to new ones. The tail does not show this, since it may have grown past the old tail by
+then. But such a store has a *prefix* of its messages: if it has the message that a host read last, it has all before
+it.
 
 So a host remembers the last message that it read of each queue (the *mark*), and a few older ones in the checkpoint,
-and the store compares them with its own. The host has to read again from behind the newest mark that is still there.
+and the store compares them with its own. The host reads again from behind the newest mark that the store still has.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Marks:
         known: the marks of a checkpoint, newest first.
         """
         self.newest = known[0] if known else None
-        # A host may have tens of thousands of queues, most of them without older marks: spend no lists on these.
+        # A host may have tens of thousands of queues, most of them without older marks, so these have no lists.
         self._older = [[(0.0, mark) for mark in known[i : i + 2]] for i in _PLACES] if len(known) > 1 else None
 
     def saved(self, now_s: float) -> tuple[Mark, ...]:

@@ -1,4 +1,4 @@
-"""Names: a group is `<topic>/<index>`, a queue `<topic>/<index>/<priority>`. No other module takes a name apart."""
+"""Names: a group is `<topic>/<index>`, a queue `<topic>/<index>/<priority>`. Only this module takes names apart."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ async def open_store(url: str, environment: Environment, clock: Clock | None = N
     """Open the store that a URL names, through the adapter installed for its scheme.
 
     An adapter registers a factory `async (url, environment) -> Store` in the entry-point group `emq.stores`, under
-    the scheme it serves: all of the URL before the first colon, so that `redis+cluster` differs from `redis`.
+    the scheme it serves: the URL up to the first colon, so `redis+cluster` differs from `redis`.
 
     Args:
         url: such as `memory:`, `sqlite:///queues.db`, `postgresql://...` or `redis://...`.
@@ -49,17 +49,16 @@ async def open_store(url: str, environment: Environment, clock: Clock | None = N
         extra = _EXTRAS.get(scheme)
         remedy = extras.remedy(extra) if extra else f"install the package that provides {exc.name!r}"
         raise errors.InvalidSettings(f"stores with {scheme}: need the module {exc.name!r}; {remedy}") from exc
-    follow = getattr(opened, "follow", None)  # an adapter of somebody else's may have none
+    follow = getattr(opened, "follow", None)  # a third party's adapter may have none
     if clock is not None and follow is not None:
         follow(clock)
     return opened
 
 
 def hide_password(url: str) -> str:
-    """The URL with its password, and parameters that look like one, shown as `***`; for messages and logs.
-
-    A password with unescaped `@`, `/` or `?` is hidden too: everything up to the last `@` counts as user and password.
-    So is the password of a URL whose scheme was forgotten.
+    """Return the URL with its password, and parameters that look like one, as `***`; for messages and logs. This also
+    hides a password with unescaped `@`, `/` or `?` (everything up to the last `@` counts as user and password), and the
+    password of a URL without a scheme.
     """
     before, mark, rest = url.partition("://")
     if not mark:

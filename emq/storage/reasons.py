@@ -1,7 +1,6 @@
-"""The reason of a failed attempt as stores keep it: the error, and behind it the place in the code where it was raised.
+"""The reason of a failed attempt as stores keep it: the error, and the place in the code where it was raised.
 
-Stores keep `ConnectionError: no route (at shop.py:14 in deliver)`. A reason without a place has no such end; versions
-of EMQ that know of no places read the whole as the reason.
+An example is `ConnectionError: no route (at shop.py:14 in deliver)`. Older versions of EMQ read the whole as the reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The rules by which a store keeps a slot: the order of its members, and what becomes of two that merge.
-
-`emq.storage.slot_store` explains the terms, and has these names, too.
+"""The rules by which a store keeps a slot: the order of its members, and how two members merge.
+`emq.storage.slot_store` explains the terms, and exports these names, too.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Slot(NamedTuple):
 
 
 class Keep(enum.StrEnum):
-    """The score of a waiting member after it was added again: its first, last, lowest or highest one."""
+    """The score that a waiting member keeps when it is added again: the first, last, lowest or highest one."""
 
     FIRST = "first"
     LAST = "last"
@@ -69,7 +68,7 @@ class Keep(enum.StrEnum):
 
 
 class Fold(NamedTuple):
-    """A rule that makes one body of two: of the body of a waiting member, and of one that was added later.
+    """A rule that makes one body of two: that of a waiting member, and that of a later add.
 
     Attributes:
         name: "latest", "sum", "max", "min", "union", "count" or "lua"; `emq.storage.folds` explains them.
@@ -96,7 +95,8 @@ def told_score(stored: float) -> float:
 
 
 def resting_ms(rest_ms: int) -> int:
-    """Return the stamp in prepare, without retries, of a member that rests until `rest_ms`: later than any claim's."""
+    """Return the stamp in prepare, without retries, of a member that rests until `rest_ms`; it is later than any
+    claim."""
     return (rest_ms // 1000 + 1) * 1000
 
 

@@ -11,9 +11,8 @@ A host first claims a member and then settles it, so every member is in one of t
 
 A *resting* member stays in prepare until the time of its next attempt, so that nobody claims its twin before.
 
-Members wait in the order of their *scores*. A score is a due time in milliseconds since the epoch or a priority above
-16, by the topic's kind. A score of 16 or less is the number of retries left, for every kind; a failed message waits
-again with such a score.
+Members wait in the order of their *scores*. By the topic's kind, a score is a due time in milliseconds since the epoch
+or a priority above 16. For every kind, a score of 16 or less is the number of retries left of a failed message.
 
 The rules of `emq.storage.store` hold for the calls: many slots and members in one round trip, one answer for each entry
 in the order of the entries, an error as the answer of a refused entry, and a `Failure` where a server is out of reach.
@@ -41,7 +40,7 @@ from emq.storage.slot_rules import slot_sealed as slot_sealed
 from emq.storage.slot_rules import told_score as told_score
 
 RETRIES = 16
-"""Retries that a message has left at its first claim; also the highest score that is not a time or a priority."""
+"""Retries left at the first claim of a message; also the highest score that is not a time or a priority."""
 
 
 PAGE_BYTES = 8 << 20
@@ -55,7 +54,7 @@ class SlotAdd(NamedTuple):
         member: the identity of the message: two adds of equal members merge. On Redis, the sorted set holds these bytes
             as its member.
         score: due time or priority; the caller has checked that it is above 16.
-        keep: the score that counts if the member waits already.
+        keep: decides on the score if the member waits already.
         body: for slots with bodies apart: the body that the handler gets.
         note: for slots with bodies apart: a few bytes of the caller's, stored with the member; the latest counts.
         fold: the rule by which bodies merge. A first add stores `emq.storage.folds.initial(fold, body)`.
@@ -91,10 +90,10 @@ class Entry(NamedTuple):
     Attributes:
         score: the score with which the member waited.
         token: the name of this claim, for `SlotSettle`: `claimed second * 1000 + retries left after this delivery`, as
-            it stands in prepare. By it, a late settle cannot touch a later claim of the same member.
-        merged: the number of adds that were merged into the member, where bodies are apart; else 1. Below 1 if the data
-            stored beside the member is damaged; `body` then has the rest of it.
-        beyond: the number of deliveries after the last one that retries count: 0 on that one, 1 on the next.
+            in prepare. So a late settle cannot touch a later claim of the same member.
+        merged: the number of adds that make up the member, if bodies are apart; else 1. Below 1 if the data beside the
+            member is damaged; `body` then has the rest of it.
+        beyond: the number of deliveries beyond those that retries count: 0 on the last counted one, 1 on the next.
         history: `(time in ms, reason)` of the member's failed attempts, oldest first, the last 16 at most.
     """
 
@@ -164,18 +163,16 @@ class SlotSettle(NamedTuple):
             RECALL.
         score: for RETRY, YIELD, REST and REPLAY: the score with which the member waits again. If its twin waits
             already, the member merges into the twin: the twin keeps its score (but see `keep`), and bodies apart are
-            folded, the twin's as the newer one. A member that failed (REST, or RETRY with a reason) keeps the number of
-            retries that its claim left, whatever the score is. So in a slot by time, the score may be the time of the
-            next attempt.
+            folded, the twin's as the newer one. A failed member (REST, or RETRY with a reason) keeps the retries that
+            its claim left, whatever its score. So in a slot by time, the score may be the time of the next attempt.
         reason: for RETRY and REST: the reason of the failure, which the store adds to the member's history; empty to
             give the member back without a failed attempt. For DEAD: the reason of the death.
         fold: for RETRY, YIELD, DEAD and REPLAY of slots with bodies apart. If the fold fails, a RETRY becomes DEAD with
             that reason, a REPLAY returns False, and a DEAD still takes effect, see `SortedStore.settle`.
-        keep: for RETRY of a member that did not start: the score that counts if its twin waits already. This member's
-            score is then the first and the twin's the last, as if the member had waited all the time. None for a
-            member that did start: the twin's score counts.
+        keep: for RETRY of a member that did not start: decides on the score if its twin waits already, as if this
+            member had been added first. None for a member that did start: the twin's score counts.
         rest_ms: for REST: the time when the member waits again. Its stamp in prepare is the second after that time and
-            names no claim, so other programs leave the member alone until their time-out after that.
+            names no claim, so other programs do not time it out before.
     """
 
     slot: Slot
@@ -196,17 +193,16 @@ class Recover(NamedTuple):
     Resting members whose time has come wait again. The other resting members stay, except those with a stamp before
     `older_than_ms`.
 
-    Members that another program has claimed may still run, so only `older_than_ms` rolls them back. If a store cannot
-    tell whose claims are in prepare, all of them count as another program's.
+    Members that another program has claimed may still run, so only `older_than_ms` rolls them back. A store that cannot
+    tell whose claims are in prepare treats all of them so.
 
     Attributes:
         epoch: the owner's epoch. If it is higher than any that the slot has seen, all claims of former owners are
             rolled back.
-        older_than_ms: if set, also roll back claims made before this time, by any claimer, except `held`.
+        older_than_ms: if set, also roll back anybody's claims made before this time, except `held`.
         held: members that the caller still runs or has buffered.
         reason: the reason to put into the members' histories.
-        lost: True to roll back all other claims of owners as well, except `held`, because the answer of a claim was
-            lost.
+        lost: True if the answer of a claim was lost: roll back all other claims of owners as well, except `held`.
     """
 
     slot: Slot
@@ -289,18 +285,17 @@ def check_scores(asked: Sequence[SlotAdd] | Sequence[SlotSettle]) -> None:
 class SortedStore(Protocol):
     """Slots of sorted topics. Every call is safe to repeat unless it says otherwise.
 
-    Order: members wait in the order of their scores. Members of equal scores are in any order, the same for `waiting`
-    and `claim`.
+    Order: members wait in the order of their scores; members of equal scores in any order, the same for `waiting` and
+        `claim`.
 
     Retries left: a member whose score is above 16 is claimed with 16 left. A member of score n up to 16 is claimed with
-    n - 1 left (at least 0). So a member that is put back each time with its `left` as score is delivered 17 times. This
-    also holds if the member is added again meanwhile: the number with which it was put back stays with it, whatever its
-    score, until it is gone or dead. If it merges with its waiting twin, the lower number counts.
+    n - 1 left (at least 0). So a member that is put back each time with its `left` as score is delivered 17 times. The
+    number of retries stays with the member until it is gone or dead, also if it is added again. If it merges with its
+    waiting twin, the lower number counts.
 
     Waking: a claim arms the slot with its `next_score`, atomically with finding it. A member that comes before that
-    score (by an add, RETRY, REPLAY or recovery, or a waiting twin whose prepared one is settled) disarms the slot and
-    wakes the instance that claimed: `Store.watch` yields `Slot.address` there. A member that another program adds wakes
-    nobody.
+        score (by an add, RETRY, REPLAY or recovery, or when its prepared twin is settled) disarms the slot and wakes
+        the claiming instance: `Store.watch` yields `Slot.address` there. A member of another program wakes nobody.
 
     Fencing: `claim`, `settle` and `recover` refuse an epoch below the highest that the slot has seen. `claim` and
     `recover` raise that highest epoch.
@@ -311,7 +306,7 @@ class SortedStore(Protocol):
     ) -> Sequence[bool | errors.QueueSealed | errors.TopicFull | errors.InvalidMessage | Failure]:
         """Add members.
 
-        Not idempotent for folds that add up and for the count; otherwise a repeat merges with itself.
+        Idempotent, except for the count and for folds that add up.
 
         Returns:
             For each add: True if the member was new, False if it was merged with a waiting one; `QueueSealed` if the
@@ -329,33 +324,30 @@ class SortedStore(Protocol):
         """Move members to prepare, stamped with `now_ms`, and return them.
 
         The store stops once it has gathered `max_bytes` of members, bodies and notes over all slots. It returns at
-        least one member if one may run and be taken. `next_score` tells of the members that are left.
-
-        A member whose twin is in prepare keeps waiting and does not hold up the members behind it. If the reply is
-        lost, `recover` brings the claimed members back. Works on a full server.
+        least one member if one may run and be taken. A member whose twin is in prepare keeps waiting and does not hold
+        up the members behind it. If the reply is lost, `recover` brings the claimed members back. Works on a full
+        server.
         """
 
     async def settle(self, settles: Sequence[SlotSettle]) -> Sequence[bool | errors.NotOwner | Failure]:
         """Carry out verdicts. Works on a full server.
 
-        If a member dies while an equal member is dead already, the two become one dead letter, in any slot. Time,
-        reason and note are those of the newer one; the attempts of the older one come first in the history. Bodies
-        apart are folded, and the counts of merged adds are added. If the fold fails, the store keeps the newer body
-        alone, and the reason says so. The same holds for a member that dies because its RETRY could not be folded, and
-        for one that dies in `recover`.
+        If a member dies while an equal member is dead already, the two become one dead letter, in any slot. It has the
+        time, reason and note of the newer one; the history begins with the attempts of the older one. Bodies apart are
+        folded, and the counts of merged adds are added. If the fold fails, the store keeps only the newer body, and the
+        reason says so. The same holds for a member that dies in `recover`, or because its RETRY could not be folded.
 
         Returns:
-            For each verdict: False if the member was not in the state, or not under the token, that the verdict starts
-            from.
+            For each verdict: False if the member did not have the state or token that the verdict needs.
         """
 
     async def recover(self, recovers: Sequence[Recover], now_ms: int) -> Sequence[int | errors.NotOwner | Failure]:
         """Roll back claims; see `Recover` for the choice of the members.
 
-        A member with retries left waits again, with their number as score; a member without is dead. A member that has
-        rested until `now_ms` waits again with the score that REST gave; one call brings back at least 1,000 of these.
-        If an equal member waits or is dead already, bodies apart merge by the fold of the slot's last add. `now_ms`
-        stamps histories and deaths.
+        A member with retries left waits again, with their number as score; else it is dead. A member that has rested
+        until `now_ms` waits again with the score that REST gave; one call brings back at least 1,000 of these. If an
+        equal member waits or is dead already, bodies apart merge by the fold of the slot's last add. `now_ms` stamps
+        histories and deaths.
 
         Returns:
             For each entry: the number of members rolled back.

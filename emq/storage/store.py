@@ -11,7 +11,7 @@ answer for each entry, in the order of the entries. If the store refuses an entr
 so that one full, sealed or lost queue does not fail its neighbours.
 
 A store may lie on several servers. If a server is out of reach, silent or full, each of its entries gets an error, an
-instance of `Failure`. The store serves the other entries, which wait for that server a few seconds at most:
+instance of `Failure`. The store serves the other entries, after at most a few seconds of waiting for that server:
 
     StoreUnavailable   nothing of the entry was applied
     KeyDamaged         nothing of the entry was applied, because one key of the store is damaged; the text names the key
@@ -74,7 +74,7 @@ class Store(Protocol):
         """Yield the names of queues, lanes and slots that have something new for this instance.
 
         `read` and `claim` *arm* a queue, lane or slot: they ask the store to wake this instance at the next change. The
-        store then wakes the instance that armed. Yielded are:
+        store then wakes the instance that armed. It yields:
 
         - the names of armed queues that received messages,
         - the names of armed lanes that received an entry with an earlier due time,

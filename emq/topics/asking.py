@@ -1,4 +1,4 @@
-"""Topics as programs ask for them: checks of their arguments, and how a topic that exists differs from them."""
+"""Topics as programs ask for them: checks the arguments, and compares them with a topic that exists."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def checked(topic: Topic) -> Topic:
 
 
 def differences(asked: Topic, there: Topic, names: Iterable[str] = SETTINGS) -> dict[str, str]:
-    """Return how the topic that is there differs from `asked`: for each setting's name, the two values as text.
+    """Return how the existing topic differs from `asked`, as text: each setting's name with the two values.
 
     Args:
         names: the settings to compare. `slots` 0 asks for no number, and sorted topics have no priorities.

@@ -5,12 +5,12 @@ topic at the top is the *root*. The root and all topics below it are one *unit*:
 so that this host's counters are exact (`emq.quota.budget`).
 
 **Why a budget holds from its first topic on.** Until a topic is named as a budget, its groups may be on several hosts,
-and each has a counter of its own. A host that does not know yet that the topic is a budget goes on with these counters.
-So `shared_s` of the root is `LEARN_S` seconds after the first topic named it: until then topics below it start nothing,
-and its own groups stay within its qps by their own counters. From then on every host knows, and only the owner of the
-root's first group starts anything of the unit. The mark stays for as long as the root exists. A host would else learn
-later than another one that the last topic below the root is gone. A host that cannot read the catalog for longer than
-`LEARN_S` goes on with the counters that it knows, as after any change of a topic; see `emq.topics.shares`.
+and each has a counter of its own. Hosts learn of the first such topic one by one. So `shared_s` of the root is
+`LEARN_S` seconds later: until then topics below it start nothing, and its own groups stay within its qps by their own
+counters. From then on every host knows, and only the owner of the root's first group starts messages of the unit. The
+mark stays for as long as the root exists, since hosts would also learn one by one that the last topic below it is gone.
+A host that cannot read the catalog for longer than `LEARN_S` goes on with the counters that it knows, as after any
+change of a topic; see `emq.topics.shares`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def units(topics: Mapping[str, Topic]) -> dict[str, str]:
 def loads(topic: Topic, groups: Iterable[int]) -> dict[str, float]:
     """Return the load of groups of a topic, in starts a second, by which the planner evens out the hosts.
 
-    A topic below a budget adds nothing to the load of its root, whose qps bounds what the whole unit starts.
+    A topic below a budget adds no load: the qps of its root bounds the starts of the whole unit.
     """
     if topic.options.budget is not None:
         return {topic.group(i): 0.0 for i in groups}
@@ -102,7 +102,7 @@ def begun(new: Sequence[Topic], there: Mapping[str, Topic], now_s: float) -> tup
 
 
 def _not_before(topic: Topic, since_s: int, now_s: float) -> Topic:
-    """Return a new topic that starts nothing before the second `since_s`, nor before a later time that it has."""
+    """Return a new topic that starts nothing before the second `since_s`, or before its own later time."""
     since_s = max(since_s, topic.timeline[-1].since_s)
     return msgspec.structs.replace(topic, divisions=shares.beginning(topic.division, since_s, now_s))
 

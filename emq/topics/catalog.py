@@ -19,7 +19,7 @@ from emq.topics.model import Topic
 T = TypeVar("T")
 
 Also = Callable[[sa.Connection], object]
-"""Writes something else in the transaction of a change; if it raises, nothing is changed."""
+"""Writes more in the transaction of a change; if it raises, nothing is changed."""
 
 
 class Catalog:
@@ -34,18 +34,18 @@ class Catalog:
     empty, its owner seals each of its queues. The store does not seal a queue that holds a message. It refuses every
     put to a sealed queue with `QueueSealed`, and the producer then reads the catalog again. Once all queues are sealed,
     `changing.retired` drops the groups from `groups`, provided that the topic has not changed meanwhile. When a topic
-    grows, whoever grows it opens the groups that come back, and so does the host that sealed them; until then the store
-    refuses a put to them, so no message is lost.
+    grows, the process that changes it opens the groups that come back, and so does the host that sealed them. Until
+    then the store refuses puts to them, so no message is lost.
 
-    **A change of qps or of the groups** takes effect some seconds later, when every host has read it, so that the
-    groups' sum keeps the topic's cap while hosts learn of the change one by one; see `emq.topics.shares`. A topic that
-    is created soon after one of its name was deleted takes effect as late.
+    **A change of qps or of the groups** takes effect some seconds later, when every host has read it, so that the sum
+    of the groups keeps the topic's cap; see `emq.topics.shares`. So does a topic that is created soon after one of its
+    name was deleted.
 
     Args:
         db: an open database with the catalog's tables.
         environment: "online" or "sandbox".
-        max_queue_qps: operations a second that one queue of the store can take, the bound on group_qps; None if the
-            store names no such limit.
+        max_queue_qps: operations a second that one queue of the store can take, which bounds group_qps; None for no
+            limit.
         place: names the store and the database in the error for an unknown topic; empty to name neither.
         lua_folds: True if topics may get a Lua chunk of their own as fold; topics that have one keep it either way.
         clock: the clock for the times of changes, instead of the environment's time; for tests and simulations.
@@ -186,8 +186,7 @@ class Catalog:
 
         Args:
             name: the topic's name.
-            draining: the retired groups that still hold messages and so share the quota; None for all retired groups
-                that had a share before.
+            draining: the retired groups that still hold messages and so share the quota; None for all that had a share.
             expected_attributes: change nothing unless the topic has exactly these; None for any.
             also: written in the same transaction; None for nothing.
             changes: `qps`, `group_qps`, `state`, `options` (all of them), or single options by their names.
@@ -239,12 +238,12 @@ class Catalog:
         changes: Callable[[Topic], Mapping[str, Any]],
         draining: Mapping[str, Collection[int] | None],
     ) -> Sequence[Topic]:
-        """Change settings of several topics, of all or of none, in one transaction; return the topics as they are now.
+        """Change settings of several topics, all or none, in one transaction; return the topics as they are now.
 
         Args:
             choose: called within the transaction, in which it may write, too; returns the names of the topics. Those
                 that do not exist, or that this version cannot read, are left as they are.
-            changes: returns what to change of a topic, as for `update`; nothing, to leave it alone.
+            changes: returns the changes of a topic, as for `update`; an empty result leaves the topic alone.
             draining: as for `update`, by topic.
 
         Raises:
@@ -273,7 +272,7 @@ class Catalog:
         draining: Collection[int] | None = None,
         also: Also | None = None,
     ) -> Topic:
-        """Write the topic that follows from one by a function, such as those of `changing`; return it as it is now.
+        """Replace a topic by the result of a function, such as those of `changing`; return the topic as it is now.
 
         Args:
             name: the topic's name.
@@ -329,9 +328,8 @@ class Catalog:
     async def changes_since(self, version: int) -> Changes:
         """Return the changes after `version` (0 for all topics), in time proportional to their number.
 
-        A database may come back without its last writes. A new version is at least the time of day in seconds, so that
-        a later change has another number than one that was lost in an earlier second. If nobody asks before a later
-        change, nobody sees that changes were lost.
+        A database may come back without its last writes. A version is at least the time of day in seconds, so a later
+        change has another number than a lost one. A caller that asks only after a later change does not see the loss.
 
         Raises:
             DatabaseUnavailable: try again later.

@@ -39,7 +39,7 @@ class CatalogChange:
         Also returns the budgets above them that change.
 
         The database may have lost a former topic whose messages and queues still have layouts. These are lower than any
-        new version, since a version is at least the time of day and grows with each layout.
+        new version, since a version is at least the time of day.
 
         Args:
             topics: to be created.

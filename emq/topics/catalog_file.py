@@ -78,7 +78,7 @@ def _topic(number: int, entry: Any, fmt: str) -> Topic:
 
 
 def _misplaced(key: str, table: tuple[str, ...], fmt: str) -> str:
-    """Say that a table has no such key, and where the key belongs; `table` is its path below the topic."""
+    """Return the text for a wrong key, with the key's right place; `table` is the path below the topic."""
     given = f"there is no key {inputs.shown('.'.join((*table, key)))}"
     home: tuple[str, ...] | None = None
     owner = next((e for e in extending.extensions() if e.prefix and f"{key}.".startswith(e.prefix)), None)

@@ -1,8 +1,8 @@
 """Reading and writing topics as rows of the catalog.
 
-EMQ writes no field or option that some host cannot read (`emq.database.levels`). If a row has a field, an option or a
-value that this version does not understand all the same, EMQ leaves the row alone, since what it does not understand
-may be a limit. It says so once, and goes on with the other topics.
+EMQ writes no field or option that some host cannot read (`emq.database.levels`). If a row nevertheless has an unknown
+field, option or value, which may be a limit, EMQ leaves the row alone. It logs this once, and goes on with the other
+topics.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Changes(NamedTuple):
     Attributes:
         version: the version to ask from next time.
         changed: topics created or updated since, as they are now, without those that this version of EMQ cannot read.
-        deleted: names of topics deleted since, or changed to what this version cannot read; a topic that was created
-            again is in `changed`, too.
+        deleted: names of topics deleted since, or changed so that this version cannot read them; a topic that was
+            created again is in `changed`, too.
         all: True if the database has lost changes up to the version asked from; `changed` then has all existing topics.
     """
 
@@ -157,7 +157,7 @@ class TopicRows:
         return found
 
     def check_unnamed(self, topic: Topic) -> None:
-        """Raise `StillNamed` if other topics name this one as their budget; reads many rows if any ever did."""
+        """Raise `StillNamed` if other topics name this one as their budget; reads many rows if a topic ever did."""
         if topic.shared_s and (named_by := self._naming(topic.name)):
             names = ", ".join(map(repr, named_by[:3])) + (" ..." if len(named_by) > 3 else "")
             raise errors.StillNamed(
@@ -169,8 +169,8 @@ class TopicRows:
         """Write topics.
 
         Raises:
-            InvalidTopic: a topic has what some hosts cannot read; see `encode`.
-            HostConflict: this version cannot read all that others write.
+            InvalidTopic: a topic has a field or option that some hosts cannot read; see `encode`.
+            HostConflict: this version cannot read the environment's feature level.
         """
         level = levels.current(self.connection, self._environment)
         rows = [(topic.name, encode(topic, level)) for topic in topics]

@@ -64,15 +64,15 @@ def divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s
 def again(topic: Topic, version: int, ended_s: float, now_s: float) -> Topic:
     """Return a new topic whose name belonged to a topic that was deleted at `ended_s`.
 
-    Its layout is above every layout of the former topic, since its queues may still refuse those. It starts nothing
-    until every host knows that the former topic is gone.
+    Its layout is above every layout of the former topic, since queues may still refuse those. It starts nothing until
+    every host knows that the former topic is gone.
     """
     divisions = shares.beginning(topic.division, shares.learned_s(ended_s), now_s)
     return msgspec.structs.replace(topic, layout=version, divisions=divisions)
 
 
 def created(topic: Topic, now_s: float) -> Topic:
-    """Return a topic that is created at `now_s`; with a qps below 1 its first start is due once all hosts know it."""
+    """Return a topic that is created at `now_s`; with a qps below 1 its first start is due when all hosts know it."""
     if topic.qps >= 1 or topic.divisions:
         return topic
     return msgspec.structs.replace(topic, divisions=(shares.first_due(topic.division, shares.learned_s(now_s)),))
@@ -123,7 +123,7 @@ def without_layouts(topic: Topic, numbers: Collection[int]) -> Topic:
 
 
 def expiring(topic: Topic) -> Topic:
-    """Return the topic noted as one whose messages may have a time to live of their own from now on."""
+    """Return the topic with the note that its messages may have a time to live of their own."""
     return msgspec.structs.replace(topic, expiring=True)
 
 

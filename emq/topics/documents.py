@@ -63,7 +63,7 @@ def converted(document: object, kind: type[T], source: str, error: type[errors.E
 
 
 def explained(exc: msgspec.ValidationError, document: object, kind: type[Any]) -> str:
-    """Say in one line which value of a document does not fit a struct, and which would."""
+    """Return one line: the value of a document that does not fit a struct, and the right values."""
     return _explained(exc, document, inspect.type_info(kind))
 
 
@@ -85,7 +85,7 @@ def _explained(exc: msgspec.ValidationError, document: object, kind: inspect.Typ
 
 
 def remedy(exc: msgspec.ValidationError, hint: Any) -> str:
-    """Return the end of an error about a value that somebody wrote as text: what to write, or else what is wrong.
+    """Return the end of an error about a value written as text: the right values, or else the fault.
 
     Args:
         hint: the type that the value must have.
@@ -95,7 +95,7 @@ def remedy(exc: msgspec.ValidationError, hint: Any) -> str:
 
 
 def _written(hint: Any) -> Iterable[str]:
-    """Yield how the plain types of a hint are written."""
+    """Yield words for the plain types of a hint."""
     if typing.get_origin(hint) is typing.Annotated:
         yield from _written(typing.get_args(hint)[0])
     elif isinstance(hint, type):
@@ -113,14 +113,14 @@ def plain(value: object) -> str:
 
 
 def _value(document: object, key: str) -> object:
-    """Return what lies under a key; for `[...]`, some key of a table, the table itself."""
+    """Return the value of a key; for `[...]` (some key of a table), the table itself."""
     if isinstance(document, dict):
         return document.get(key, document)
     return document[int(key)] if isinstance(document, list) else document
 
 
 def _kind(kind: inspect.Type, key: str) -> inspect.Type:
-    """Return the type of what lies under a key."""
+    """Return the type of a key's value."""
     for part in _parts(kind):
         if isinstance(part, inspect.StructType):
             return next((field.type for field in part.fields if field.name == key), inspect.AnyType())
@@ -146,7 +146,7 @@ def _parts(kind: inspect.Type) -> Iterable[inspect.Type]:
 
 
 def _right(kind: inspect.Type) -> str:
-    """Say which values a type of names or numbers takes; nothing for other types, and where all will do."""
+    """Return words for the values of a type of names or numbers; empty for other types, and if all values will do."""
     if isinstance(kind, inspect.LiteralType):
         return "one of " + ", ".join(map(str, kind.values))
     if isinstance(kind, inspect.EnumType):

@@ -62,7 +62,7 @@ def _unshown(given: object) -> str:
 
 
 def text(name: str, given: object) -> str:
-    """Return text as a plain `str`, also the value of a member of a `StrEnum`.
+    """Return text as a plain `str`; of a `StrEnum` member, its value.
 
     Raises:
         InvalidMessage: `given` is not text that UTF-8 can hold.
@@ -109,7 +109,7 @@ def headers(given: Mapping[str, str] | None) -> dict[str, str] | None:
 
 
 def encodable(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Make a coroutine function raise `InvalidMessage` where it meets text that UTF-8 cannot hold."""
+    """Make a coroutine function raise `InvalidMessage` for text that UTF-8 cannot hold."""
 
     @functools.wraps(function)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> T:

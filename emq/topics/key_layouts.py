@@ -4,17 +4,17 @@ A key belongs to the group with the number checksum modulo number of groups. Whe
 keys come to another group, often on another host, while their last messages are still in the old group. Promise K says
 that messages of one key run one at a time and in order. So:
 
-- Each change of the number of groups makes a *layout* with a number of its own. A producer writes into each keyed
-  message the layout by which it chose the group.
+- Each change of the number of groups makes a *layout* with a number of its own. Each keyed message carries the layout
+  by which its producer chose the group.
 - After the change, the queues of all groups are *raised* to the new layout: the store refuses messages that a producer
-  routed by an older one, and the producer reads the catalog and routes them again. So no message of an older layout can
-  come any more, and the queues' tails at that moment are noted. The process that changes the topic does both; the
-  owners of the groups do it if that process has died.
-- An old group has *passed* a layout when its owner has read up to those tails and no message of that layout, or of an
-  older one, runs or waits there any more. The owner notes that in the database.
+  routed by an older one, and the producer reads the catalog and routes them again. So no further message of an older
+  layout comes. The queues' tails at that moment are noted. The process that changes the topic does both, or the owners
+  of the groups if it has died.
+- An old group has *passed* a layout when its owner has read up to those tails, and no message of that layout or of an
+  older one runs or waits there. The owner notes this in the database.
 - Until all old groups of a key have passed, the key's new group holds back the key's messages, and no others
-  (`KeyGate`). A message that was held back counts as ready from then on (`Message.ready_us`), also in the trail: lower
-  priorities that started meanwhile have not overtaken it.
+  (`KeyGate`). A message that was held back counts as ready only from then on (`Message.ready_us`), also in the trail,
+  so lower priorities that started meanwhile have not overtaken it.
 - If a message is due in a lane and its key has moved, the host hands it on to the lane of the key's group
   (`emq.fetcher.forwarder`).
 
@@ -67,7 +67,7 @@ class KeyGate:
         return False
 
     def is_past(self, group: int, layout: int, beside: int = -1) -> bool:
-        """Return True if no message of that layout, or of an older one, is left in a group.
+        """Return True if a group has no message of that layout, or of an older one, left.
 
         Args:
             beside: the group that asks. Its own older messages come first anyway, since each queue is in order.

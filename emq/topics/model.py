@@ -84,8 +84,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         active_groups: producers write to groups [0, active_groups).
         groups: hosts consume groups [0, groups); above `active_groups` while retired groups still hold messages.
         options: see `TopicOptions`.
-        divisions: the ways in which the groups share qps, in order of time, if they were changed; see
-            `emq.topics.shares`.
+        divisions: how the groups share qps, in order of time, after changes; see `emq.topics.shares`.
         layout: number of the layout that assigns keys to groups now.
         earlier: layouts whose groups may still hold messages of keys that have moved since, oldest first; see
             `emq.topics.key_layouts`.
@@ -139,7 +138,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def timeline(self) -> tuple[Division, ...]:
         """The divisions of qps among the groups: the one in force, then those to come. The last one follows from the
-        topic's settings now."""
+        present settings."""
         return self.divisions or (_plain(self.qps, self.group_qps, self.active_groups, self.groups),)
 
     @property
@@ -226,7 +225,7 @@ def split(topic: Topic) -> Topic:
 
     If the number falls, hosts go on consuming the retired groups (`groups`) until `retire` drops them. If the number
     changes, the topic gets a new layout for its keys. A sorted topic gets the next power of two, which never changes.
-    `divisions` is left to the catalog, which knows the time.
+    The catalog, which knows the time, sets `divisions`.
 
     Raises:
         InvalidTopic: the number of groups has changed `MAX_EARLIER` times, and hosts have not yet worked off the
@@ -250,7 +249,7 @@ def split(topic: Topic) -> Topic:
 
 
 def settings_of(topic: Topic) -> Topic:
-    """Return the topic with its settings alone, without the fields that EMQ derives or keeps for it."""
+    """Return the topic with only its settings, without the fields that EMQ derives."""
     derived = {"active_groups": 0, "groups": 0, "divisions": (), "layout": 0, "earlier": ()}
     return msgspec.structs.replace(topic, **derived, expiring=False, shared_s=0)
 

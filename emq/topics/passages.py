@@ -1,4 +1,4 @@
-"""Passages: the database's record of how far a topic's groups have worked off earlier layouts.
+"""Passages: the database's record of the groups that have finished the messages of earlier layouts.
 
 `emq.topics.key_layouts` explains layouts.
 """

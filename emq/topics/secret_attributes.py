@@ -1,4 +1,4 @@
-"""The attributes of topics that hold secrets, which no list, export, error or log shows."""
+"""The attributes of topics that hold secrets: no list, export, error or log shows their values."""
 
 from __future__ import annotations
 

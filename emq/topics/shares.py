@@ -1,7 +1,5 @@
-"""Shares: the starts that each group of a topic brings to its host in each second; no counter is common to hosts.
-
-The groups of a topic on one host draw from one counter, which has the sum of their shares
-(`emq.quota.topic_counter`).
+"""Shares: the starts that each group of a topic brings to its host in each second, so that hosts share no counter. The
+groups of a topic on one host draw from one counter, which has the sum of their shares (`emq.quota.topic_counter`).
 
 **The rule.** A share is three integers, `num`, `den` and `phase`. In the aligned second s (since the epoch) it allows
 
@@ -22,10 +20,9 @@ ever; hence equal shares.
 
 **Why the sum keeps the cap after a change.** A *division* lists the groups that share, and the second from which on. A
 change of the catalog adds a division that begins `LEARN_S` seconds later; by then every host has read it. Until then a
-host goes by the old one. Only if the new one has a lower qps, a host that knows both grants the lower allowance of
-them. So in each second all hosts together start at most the allowance of the division in force. A host that
-cannot read the catalog for longer than `LEARN_S` goes on with the divisions that it knows; in that time the sum may
-reach the sum of each group's latest known share.
+host uses the old one, or, if the new one has a lower qps, the lower allowance of both. So in each second all hosts
+together start at most the allowance of the division in force. A host that cannot read the catalog for longer than
+`LEARN_S` goes on with the divisions that it knows. The sum may then reach that of each group's largest share.
 
 **Why the sum keeps the cap when a name is used again.** A topic may be deleted and another one of that name created at
 once. Until `LEARN_S` seconds after the deletion, some hosts may still start messages of the former topic, by its
@@ -88,7 +85,7 @@ class Share(NamedTuple):
 class Turns(NamedTuple):
     """The starts of several groups together, of a topic whose starts go to its groups in turn.
 
-    Their sum over the positions i of a second's running totals floor((x + i) / n), where x is the topic's own.
+    Their running total is the sum of floor((x + i) / n) over their positions i, where x is the topic's running total.
 
     Attributes:
         num, phase: the share of the topic as a whole, in millionths.
@@ -300,9 +297,8 @@ def in_force(since_s: Sequence[int], second: int) -> int:
 
 
 def allowance(course: ShareTimeline, second: int) -> int:
-    """Starts allowed in a second: those of the step in force, or the fewest of it and of coming steps of a lower qps.
-
-    A step of a higher qps counts only once it has begun: its groups may be more, and the part of some of them less.
+    """Starts allowed in a second: the fewest of the step in force and of coming steps with a lower qps. A step with a
+    higher qps counts only once it has begun, since it may have more groups, some with smaller parts.
     """
     if len(course) == 1:
         return course[0].part.allowance(second)
@@ -313,9 +309,8 @@ def allowance(course: ShareTimeline, second: int) -> int:
 def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tuple[Division, ...]:
     """Return the divisions after a change at `now_s` to `new`, with the `since_s` of `new` set.
 
-    Divisions that are no longer in force are left out. So are divisions that would begin with the new one or later,
-    since every host knows of the new one by then. So however often a topic is changed, few divisions are to come, and
-    the last one begins soon.
+    Past divisions are left out, and so are those that would begin with the new one or later, since every host knows of
+    the new one by then. So few divisions are to come, and the last one begins soon, however often a topic is changed.
     """
     kept = divisions[in_force([d.since_s for d in divisions], math.floor(now_s)) :]
     since_s = learned_s(now_s)
@@ -332,7 +327,7 @@ def successors(divisions: Sequence[Division], new: Division, now_s: float) -> tu
 def first_due(division: Division, second: int) -> Division:
     """Return the division, with its first start due in a second if the qps is below 1.
 
-    Else a new topic of a small qps might wait for a hundred seconds, with nothing started before.
+    Else a new topic with a small qps might wait a hundred seconds for its first start.
     """
     return msgspec.structs.replace(division, origin_s=second) if division.qps < 1 else division
 
@@ -396,7 +391,7 @@ LEAST_LIFETIME_S = 0.01
 """Shortest lifetime in seconds of a token that is minted at a fixed time, since no host can wake exactly then."""
 
 BUCKET_SLACK_S = 0.05
-"""Seconds that a group with a bucket of its own must be able to wake late without losing a start."""
+"""Seconds by which a group with a bucket of its own may wake late without losing a start."""
 
 
 class TokenSource(NamedTuple):
@@ -427,7 +422,7 @@ def burst_of(qps: float, burst: float | None) -> float:
 
 
 def smooth_burst(division: Division, burst: float | None) -> float:
-    """As `burst_of`; with many groups, at least the sum to which tokens of the shortest lifetime may pile up."""
+    """Return `burst_of`, or more with many groups: the number to which tokens of the shortest lifetime may pile up."""
     topic = burst_of(division.qps, burst)
     if division.members <= 1 or _has_buckets(division, topic):
         return topic
@@ -445,7 +440,7 @@ def pace(division: Division, groups: Iterable[int], burst: float | None) -> Toke
         positions, n = tuple(i for i, position in enumerate(turns) if position in mine), len(turns)
     if not positions:
         return TokenSource(NOTHING, 0.0)
-    if n == 1 or _has_buckets(division, topic):  # the same on all hosts, or a move would add a token of the other way
+    if n == 1 or _has_buckets(division, topic):  # the same on all hosts, or a move would add a token of the other kind
         part = division.part(groups)
         share = part if isinstance(part, Share) else Share(part.num * len(positions), MICRO * n, 0)
         return TokenSource(share, topic * float(share) / division.qps)
