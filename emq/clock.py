@@ -55,7 +55,7 @@ class Clock(Protocol):
         """Microseconds since some time of its own, which no correction changes."""
 
     def at_us(self, passed_us: int) -> int:
-        """Return the time at that past moment by the clock's present anchor, so with all corrections since."""
+        """Return the time of that past moment by the present anchor, with all corrections since."""
 
 
 class SystemClock:
@@ -76,7 +76,7 @@ class SystemClock:
         self._go_on(wall_ns() // 1000 - passed_ns() // 1000)
 
     def _go_on(self, anchor_us: int, floor_us: int = 0) -> None:
-        """Tell the time from now on by this anchor, but no time before the floor.
+        """Tell the time by this anchor from now on, but no time before the floor.
 
         Every message asks for the time, and closures cost a third less than methods that read attributes.
         """
@@ -108,11 +108,11 @@ class SystemClock:
         return self._anchor_us
 
     def adjust(self, by_us: int) -> None:
-        """Correct the clock by `by_us` microseconds; a negative number makes the clock stand still for as long."""
+        """Correct the clock by `by_us` microseconds; a negative number makes the clock stand still for that time."""
         self._go_on(self._anchor_us + by_us, self.now_us())
 
     def reset(self, anchor_us: int) -> None:
-        """Set the clock, even back. Call this only before anything is timed by the clock."""
+        """Set the clock, even back. Call this only before the clock is used."""
         self._go_on(anchor_us)
 
 

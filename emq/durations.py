@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _UNITS = ((1e-3, "us", 1e-6), (1.0, "ms", 1e-3), (120.0, "s", 1.0), (7200.0, "min", 60.0), (172_800.0, "h", 3600.0))
-"""Below how many seconds a unit is used, its name, and its seconds."""
+"""Each unit: the bound in seconds below which it is used, its name, and its seconds."""
 
 
 def brief(seconds: float = 0.0, *, ms: float = 0.0, us: float = 0.0) -> str:

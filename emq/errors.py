@@ -50,7 +50,7 @@ class NotOwner(EMQError):
 
 
 class MessagesLost(EMQError):
-    """The store came back from a crash without messages that the caller has read. Start again from what is left."""
+    """The store lost messages in a crash that the caller has read. Start again from the messages that are left."""
 
 
 class StoreFull(EMQError):
@@ -97,7 +97,7 @@ class StillConsumed(EMQError):
 
 
 class ChangedMeanwhile(EMQError):
-    """The topic or pool is no longer as the caller has read it. Read it again, and repeat the change."""
+    """Somebody has changed the topic or pool since the caller read it. Read it again, and repeat the change."""
 
 
 class StillNamed(EMQError):
@@ -113,7 +113,8 @@ class UnknownPool(EMQError, LookupError):
 
 
 class UnknownTask(EMQError, LookupError):
-    """Nothing is known of a task of that id: it waits, or its record is too old. Correct the id, or ask again later."""
+    """EMQ has no record of a task with that id: it waits, or its record is too old. Correct the id, or ask again
+    later."""
 
 
 class TasksWaiting(EMQError):
@@ -149,8 +150,9 @@ class Retry(Exception):
 
     Args:
         reason: kept with the message; shown if the message becomes a dead letter.
-        after_s: seconds to wait before the next attempt; None or NaN means the topic's backoff schedule. A value below
-            the schedule's counts as given. A negative value counts as 0; more than ten years count as ten years.
+        after_s: seconds to wait before the next attempt; None or NaN means the topic's backoff schedule. A value
+            shorter than the schedule's wait counts as well. A negative value counts as 0; more than ten years count as
+            ten years.
         at_least: True if the schedule's wait counts where it is longer than `after_s`.
     """
 
@@ -164,10 +166,8 @@ class Retry(Exception):
 
 
 def tell_attempt(failure: BaseException, attempt: int, most: int | None = None) -> None:
-    """Let the log of failed deliveries tell this number of the attempt instead of the delivery's.
-
-    For a layer between the host and the user's code that counts attempts itself. Call it before the failure leaves the
-    handler.
+    """Let the log of failed deliveries show this number of the attempt instead of the delivery's. For a layer between
+    the host and the user's code that counts attempts itself. Call this before the failure leaves the handler.
 
     Args:
         attempt: from 1; 0 if the delivery was no attempt.
@@ -178,7 +178,7 @@ def tell_attempt(failure: BaseException, attempt: int, most: int | None = None) 
 
 
 def told_attempt(failure: BaseException) -> tuple[int, int | None] | None:
-    """Return what `tell_attempt` was given; None if nothing."""
+    """Return the arguments of `tell_attempt`; None without a call."""
     told = getattr(failure, "_emq_attempt", None)
     return told if isinstance(told, tuple) else None
 
@@ -211,7 +211,7 @@ class GiveBack(Exception):
 class PartialFailure(Exception):
     """Raised by a batch handler: these messages failed, the others of the batch succeeded.
 
-    After a crash of the store, a batch may hold two copies of a message; their id tells about both.
+    After a crash of the store, a batch may hold two copies of a message; their id stands for both.
 
     Args:
         failures: the exception of each failed message, by message id (`Retry` and `Reject` are honoured).

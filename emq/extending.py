@@ -1,7 +1,6 @@
-"""What packages beside the engine add to it: meanings of topics' attributes, work on hosts, commands.
+"""Extensions: packages beside the engine add meanings of topics' attributes, work on hosts, and commands.
 
-A package names an `Extension` as an entry point of the group `emq.extensions`. The engine asks each installed one, and
-knows none by its name.
+A package names an `Extension` as an entry point of the group `emq.extensions`. The engine knows none of them by name.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ class Standstill(NamedTuple):
 class Extension:
     """Adds nothing; a package overrides what it adds.
 
-    The command line loads all extensions before it does anything, so their modules import what is large only in the
-    methods that need it.
+    The command line loads all extensions first, so their modules import large libraries only in the methods that need
+    them.
 
     Attributes:
         prefix: the beginning of the names of the attributes that it gives a meaning, such as `push.`; empty for none.
         address: the attribute by which it takes the messages of a topic that has no handler, such as `push.url`.
-        recipient: its word for what takes them, such as `endpoint`.
+        recipient: its word for the recipient of these messages, such as `endpoint`.
         help: its most important attributes, for the list of options.
-        notes: attributes in which it notes what hosts have seen; a change of one is no change of the recipient.
+        notes: attributes in which it notes the observations of hosts; such a change is not a change of the recipient.
     """
 
     prefix = ""
@@ -71,7 +70,7 @@ class Extension:
         """
 
     def standstill(self, topic: Topic) -> Standstill | None:
-        """Return why it takes no messages of a topic now; None if it does, or never does."""
+        """Return why it takes no messages of a topic now; None if it takes them, or never would."""
 
     def check(self, topic: Topic, settings: Settings, *, is_new: bool) -> None:
         """Refuse attributes of a topic that cannot work on a host with these settings.
@@ -84,11 +83,11 @@ class Extension:
         """
 
     def stored(self, topic: Topic, settings: Settings) -> Topic:
-        """Return the topic as the catalog is to keep it, such as with its secrets encrypted."""
+        """Return the topic as the catalog should keep it, with its secrets encrypted, for instance."""
         return topic
 
     async def agreed(self, topic: Topic, origin: str, settings: Settings) -> Topic:
-        """Ask the topic's recipient for permission in the name of `origin`; return the topic with what it allows.
+        """Ask the topic's recipient for permission in the name of `origin`; return the topic with the allowed rate.
 
         Raises:
             InvalidTopic: the topic has no recipient, or the recipient does not agree.
@@ -98,11 +97,11 @@ class Extension:
     async def noted(
         self, app: App, topic: Topic, settings: Mapping[str, Any], attributes: Mapping[str, str]
     ) -> Callable[[sa.Connection], None] | None:
-        """Return what notes an operator's change of a topic, to be called in the transaction of the change.
+        """Return a function that notes an operator's change of a topic; it is called in the transaction of the change.
 
         Args:
             topic: as it is before the change.
-            settings, attributes: the new values; an empty text for an attribute that is taken away.
+            settings, attributes: the new values; an empty text removes an attribute.
         """
 
     @contextlib.asynccontextmanager
@@ -121,13 +120,13 @@ class Extension:
 
 @functools.cache
 def extensions() -> tuple[Extension, ...]:
-    """Return the extensions of the packages that are there, in the order of their names."""
+    """Return the extensions of the installed packages, in the order of their names."""
     entries = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name)
     return tuple(entry.load()() for entry in entries if find_spec(package_of(entry)) is not None)
 
 
 def package_of(entry: EntryPoint) -> str:
-    """Return the package that brings an extension; an installation may leave it out."""
+    """Return the package of an extension."""
     return entry.module.partition(".")[0]
 
 
@@ -150,7 +149,7 @@ def addresses() -> str:
 
 
 def standstill(topic: Topic) -> Standstill | None:
-    """Return why no extension takes the messages of a topic now; None if it is a matter of the engine alone."""
+    """Return why no extension takes the messages of a topic now; None if only the engine is concerned."""
     if not topic.options.attributes:
         return None
     return next((found for e in takers() if (found := e.standstill(topic)) is not None), None)
@@ -158,7 +157,7 @@ def standstill(topic: Topic) -> Standstill | None:
 
 @functools.cache
 def notes() -> frozenset[str]:
-    """Return the attributes in which extensions note what hosts have seen."""
+    """Return the attributes in which extensions note the observations of hosts."""
     return frozenset().union(*(e.notes for e in extensions()))
 
 

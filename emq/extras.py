@@ -1,7 +1,8 @@
-"""The command that installs what an extra of EMQ needs.
+"""The command that installs the libraries of an extra.
 
-The command names the libraries, not EMQ: EMQ is on no public package index, so pip would not find `emq[redis]`, or it
-would install a stranger's package. The command works however EMQ was installed: from a checkout, a wheel or a git URL.
+The command names the libraries, not EMQ: EMQ is on no public package index, so pip would not find `emq[redis]`, or
+install another package of that name. The command works however EMQ was installed: from a checkout, a wheel or a git
+URL.
 """
 
 from __future__ import annotations

@@ -49,10 +49,9 @@ class Message(msgspec.Struct, array_like=True, gc=False):
         member: the member, for a message claimed from a slot; None for all others.
         token: names the claim, for a message claimed from a slot.
         layout: of a message with a key: the layout by which the message came to its group; see
-            `emq.topics.key_layouts`. A log queue stores the layout in the place of `group`, since the queue tells the
-            group.
+            `emq.topics.key_layouts`. A log queue stores the layout in the place of `group`.
         size: bytes that the message takes in a host's memory, see `note_size`. The host counts them as long as it has
-            the message, whatever a handler makes of payload and headers.
+            the message, even if a handler changes payload and headers.
     """
 
     uid: str
@@ -195,7 +194,7 @@ def encode(
 
 
 def with_layout(body: bytes, layout: int) -> bytes:
-    """Return the body of a first delivery with a key, changed to another layout for being routed again."""
+    """Return the body of a first delivery with a key, with another layout."""
     m = decode(body)
     m.group = layout
     return encode_retry(m)
@@ -323,9 +322,8 @@ def slot_id(slot: int, member: bytes) -> str:
 
 
 def random_name() -> str:
-    """Return 12 random characters (72 bits) for the begin of ids, of which the first is no hyphen.
-
-    A command line takes an argument that begins with a hyphen for an option.
+    """Return 12 random characters (72 bits) for the begin of ids. The first one is not a hyphen, since a command line
+    takes an argument that begins with a hyphen for an option.
     """
     name = secrets.token_urlsafe(9)
     return "A" + name[1:] if name.startswith("-") else name

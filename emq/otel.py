@@ -2,8 +2,8 @@
 
 Only the API of OpenTelemetry is needed (extra `otel`); a program that exports traces brings and sets up the SDK.
 
-A span only tells of a call. It never decides on one: an error that cannot be put into words, or strange headers, leave
-the outcome of a message as it is. What a span holds of an error is bounded, since exporters send many spans together.
+A span never changes the outcome of a message, even if an error has no text or headers are malformed. The size of an
+error in a span is bounded, since exporters send many spans together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_FAILURES = 8
 """Most failed messages of a batch whose errors are in its span."""
 
 _ANSWERS = (errors.Retry, errors.Reject)
-"""Errors by which a handler answers; nobody needs to see where they were raised."""
+"""Errors that a handler raises on purpose: their spans need no traceback."""
 
 
 class Tracing(Middleware):
@@ -73,7 +73,7 @@ class Tracing(Middleware):
             return ids
 
     async def handle(self, call: HandlerCall, call_next: HandleNext) -> object:
-        """Have the messages handled within a span that is linked to their publishes."""
+        """Call the handler within a span that is linked to the publishes of the messages."""
         attributes = _attributes("process", "process", call.topic)
         if call.pattern != call.topic:
             attributes["messaging.destination.template"] = call.pattern
@@ -135,7 +135,7 @@ def _published(message: Message) -> context.Context:
 
 
 def _tell(span: Span, failure: Exception) -> None:
-    """Make the span one of a call that failed."""
+    """Mark the span as that of a failed call."""
     span.set_attribute("error.type", _encodable(type(failure).__qualname__))
     span.set_status(StatusCode.ERROR, retry.describe(failure))
     if not isinstance(failure, errors.PartialFailure):
@@ -163,7 +163,7 @@ def _record(span: Span, failure: BaseException, more: Mapping[str, AttributeValu
 
 
 def _encodable(text: str) -> str:
-    """Return the text with halves of characters escaped: an exporter would drop all spans that it sends together."""
+    """Return the text with lone surrogates escaped: an exporter would drop the whole batch of spans."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 

@@ -12,16 +12,15 @@ DIRECTORY_MODE = 0o700
 
 
 def create(path: str | Path) -> None:
-    """Create an empty file that only its owner may read; leave one that exists as it is, with its permissions.
-
-    A failure is left to whoever opens the file next.
+    """Create an empty file that only its owner may read, unless it exists. Ignores a failure, which opening the file
+    will show.
     """
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, MODE))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, also where another one was. Raises `OSError`."""
+    """Write a file that only its owner may read; it may replace another one. Raises `OSError`."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, MODE)
     with open(descriptor, "w", encoding="utf-8") as file:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):  # not a terminal or a pipe

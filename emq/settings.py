@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 PREFIX = "EMQ_"
 
 _OTHERS = re.compile(r"(HOST_ARGS|REQUIRE_SERVERS)|(.*_)?(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP|SCTP).*)?)")
-"""Names after the prefix that others read: the systemd units, the tests, and the variables that Kubernetes sets in each
-container for a service whose name begins with "emq"."""
+"""Names after the prefix that are not settings: for systemd units, tests, and the variables that Kubernetes sets for a
+service whose name begins with "emq"."""
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 

@@ -1,4 +1,4 @@
-"""Standard output that writes everything, also where Python is told not to buffer it."""
+"""Standard output that writes everything, also without Python's buffer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class _Writer(io.BufferedWriter):
 def whole(stream: TextIO) -> TextIO:
     """Return a stream in place of `sys.stdout` that repeats a write until everything is written.
 
-    With PYTHONUNBUFFERED=1, as in many containers, Python hands each text to the file in one system call. If that call
-    writes a part only, because a signal came, Python drops the rest without an error. A buffered stream is returned as
-    it is. The stream that is replaced must live on, as `sys.__stdout__` does.
+    With PYTHONUNBUFFERED=1, as in many containers, Python hands each text to the file in one system call. If a signal
+    cuts that call short, Python drops the rest without an error. A buffered stream is returned as it is. The replaced
+    stream must stay open, as `sys.__stdout__` does.
     """
     raw = getattr(stream, "buffer", None)
     if not isinstance(raw, io.RawIOBase):

@@ -49,7 +49,7 @@ class App(HostingApp):
         patient: if True, entering waits for a store or database server that does not answer yet, and logs that, for
             hosts that are started with the machine. If False, entering raises `StoreUnavailable` or
             `DatabaseUnavailable`.
-        create: if False, entering raises `NoDatabase` where nothing was ever created, instead of setting up a database.
+        create: if False, entering raises `NoDatabase` instead of setting up a new database.
         content_type: how `publish` encodes objects, "application/json" or "application/msgpack". Handlers decode both.
         middleware: runs around each publish and each call of a handler; the first one is the outermost. See
             docs/middleware.md.
@@ -102,7 +102,7 @@ class App(HostingApp):
         self._patient = patient
 
     def add_middleware(self, middleware: Middleware) -> None:
-        """Run a middleware around each publish and each call of a handler, inside of those added before.
+        """Run a middleware around each publish and each call of a handler, within those added before.
 
         Raises:
             WrongState: the app is open already.
@@ -116,7 +116,7 @@ class App(HostingApp):
 
     @property
     def dependency_overrides(self) -> dict[Callable[..., Any], Callable[..., Any]]:
-        """For tests: functions to call instead of those that handlers name in `Depends`, by the latter."""
+        """For tests: replacements for the functions that handlers name in `Depends`, by these functions."""
         return self.handlers.overrides
 
     def _effective(self, file: str | None, overrides: Mapping[str, Any]) -> settings.Settings:

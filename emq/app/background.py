@@ -32,7 +32,7 @@ class _Call(Generic[T]):
 
     def __init__(self, function: Callable[[App], Awaitable[T]]) -> None:
         self.function = function
-        self.context = contextvars.copy_context()  # for what traces and logs bind to the calling code
+        self.context = contextvars.copy_context()  # for context variables of traces and logs
         self.future: concurrent.futures.Future[T] = concurrent.futures.Future()
         self.task: asyncio.Task[None] | None = None
 
@@ -109,7 +109,7 @@ class Background:
             self._loop.call_soon_threadsafe(self._begin_to_close)
 
     def forsake(self) -> None:
-        """In a child that was forked: let go of what belongs to the parent, whose thread is not here."""
+        """In a forked child: let go of the parent's objects, since its thread is not here."""
         # The two processes share one list of watched connections in the kernel. The child must never change that list.
         self._selector.close()
 
@@ -166,7 +166,7 @@ class Background:
             raise
 
     def _give_up(self, call: _Call[Any]) -> None:
-        """Cancel a call that nobody waits for any more."""
+        """Cancel a call whose caller has gone."""
         if call.future.cancel():
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed

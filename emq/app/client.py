@@ -81,7 +81,7 @@ class PerProcess:
     """
 
     _all: ClassVar[weakref.WeakSet[PerProcess]] = weakref.WeakSet()
-    """Those that the end of the process closes, and that a forked child resets."""
+    """The backgrounds that the end of the process closes and a forked child resets."""
 
     def __init__(self, make: Callable[[], App]) -> None:
         self._make = make
@@ -102,7 +102,7 @@ class PerProcess:
                 raise closed()
             if self._background is None:
                 self._background = Background(self._make())
-                # A client that nobody has any more is closed, as a file is.
+                # A client without references is closed, as a file is.
                 weakref.finalize(self, self._background.abandon).atexit = False
                 _close_with_worker()
             return self._background

@@ -25,7 +25,7 @@ class HookedApp(OpenedApp):
 
     Attributes:
         hooks: the functions that `on_startup` and `on_shutdown` have added.
-        state: a plain namespace for what handlers and hooks share. EMQ neither reads nor clears it.
+        state: a plain namespace that handlers and hooks share. EMQ neither reads nor clears it.
     """
 
     def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
@@ -82,9 +82,9 @@ class HookedApp(OpenedApp):
     def on_startup(self, function: OneHook | None = None, *, host_only: bool = False) -> Any:
         """Decorate a function without parameters, which the app calls when it opens: `@app.on_startup`.
 
-        The function may be plain (it runs in a thread), `async def`, or `async def` with one `yield`. After the
-        `yield` stands what is done at shutdown. The methods of the app work in hooks, and `app.state` is the place for
-        what handlers share. Hooks run in the order in which they are defined.
+        The function may be plain (it runs in a thread), `async def`, or `async def` with one `yield`. The part after
+        the `yield` runs at shutdown. The methods of the app work in hooks, and `app.state` holds objects for handlers.
+        Hooks run in the order in which they are defined.
 
         Args:
             host_only: call it only where the app consumes: after it is open, before the first message starts.
@@ -103,11 +103,11 @@ class HookedApp(OpenedApp):
     def on_shutdown(self, function: OneHook | None = None, *, host_only: bool = False) -> Any:
         """Decorate a function without parameters, which the app calls before it closes: `@app.on_shutdown`.
 
-        Shutdown hooks run in the reverse order of their definition. Each runs although another failed (the log has the
-        error), and also if a start-up hook failed.
+        Shutdown hooks run in the reverse order of their definition. Each runs even if another one failed (the log has
+        the error), or a start-up hook failed.
 
         Args:
-            host_only: call it when the app ends to consume: after the last message, before it closes.
+            host_only: call it when the app has stopped consuming: after the last message, before it closes.
 
         Raises:
             InvalidSettings: the function needs arguments, or has a `yield`.

@@ -1,4 +1,4 @@
-"""Hooks: an app calls these functions when it opens and closes, or when it begins and ends to be a host."""
+"""Hooks: functions that an app calls when it opens and closes, or starts and stops as a host."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Hooks:
         self._hooks.append(hook)
 
     async def start(self, *, host_only: bool) -> None:
-        """Run the start-up hooks of a kind. If one fails, or the call is cancelled, undo by `stop` what had begun.
+        """Run the start-up hooks of a kind. If one fails, or the call is cancelled, `stop` those that had begun.
 
         Raises:
             HookFailed: a hook raised an exception.
@@ -90,13 +90,13 @@ class Hooks:
             raise errors.HookFailed(f"{hook} failed: {_described(exc, hook.function)}") from exc
 
     async def stop(self, *, host_only: bool, failed: bool = False) -> None:
-        """Run the shutdown hooks of a kind, if its start was begun. Each runs although another failed.
+        """Run the shutdown hooks of a kind, if its start was begun. Each runs even if another one failed.
 
         An exception of a hook is logged and not raised. A cancellation, or Ctrl-C, ends the hook that runs; the others
         still run before this call raises it.
 
         Args:
-            failed: the start failed, so hooks may lack what others had to prepare; log their errors on one line.
+            failed: the start failed, so hooks may fail as well; log their errors on one line.
         """
         if host_only not in self._started:
             return

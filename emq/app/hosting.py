@@ -38,7 +38,7 @@ class HostingApp(HookedApp):
     """An app that can consume, with handlers and receivers; see `emq.app.app.App`.
 
     Attributes:
-        records: functions of products, which record finished messages before the host saves their progress.
+        records: functions of extensions, which record finished messages before the host saves their progress.
     """
 
     def __init__(self, settings: Settings, trail: TrailSink | None, *, patient: bool, create: bool) -> None:
@@ -83,10 +83,9 @@ class HostingApp(HookedApp):
         return self.host is not None and self.host.owns(topic)
 
     def epoch_of(self, topic: str) -> int | None:
-        """Return the number of this host's ownership of the topic's first group; None without one.
-
-        No other host had the group between two calls that return the same number. Unlike `owns`, this does not change
-        while the host may start nothing for a moment, since its cluster or the time is not known.
+        """Return the number of this host's ownership of the topic's first group; None without one. No other host had
+        the group between two calls that return the same number. Unlike `owns`, this does not change while the cluster
+        or the time is unknown for a moment.
         """
         return None if self.host is None else self.host.epoch_of(topic)
 
@@ -106,7 +105,7 @@ class HostingApp(HookedApp):
         The function may be `async def` or plain; a plain function runs in a bounded thread pool. Returning means
         success. An exception means a retry (raise `emq.Retry(after_s=...)` to choose the time), but `emq.Reject` sends
         the message to the dead letters at once. Within a handler `publish` and the other methods of the app work; a
-        plain function may return what the host is to await, such as `app.publish(...)`.
+        plain function may return an awaitable for the host, such as `app.publish(...)`.
 
         The annotation of the first parameter says what the function gets: the message (`Message`, or no annotation) or
         its payload, decoded to `bytes`, `str`, `dict`, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model.
@@ -118,8 +117,8 @@ class HostingApp(HookedApp):
             batch_size: most messages in one call. Above 1, the function takes lists of messages of one group. A sorted
                 topic with `ordering="slot"` runs one message at a time, so its lists have one message.
             on_expired: called with each message whose time to live was over before its next attempt, once the message
-                is a dead letter. A plain function, on the event loop: it must return at once. After a crash in between
-                nobody calls it.
+                is a dead letter. A plain function, on the event loop: it must return at once. After a crash at that
+                    moment it is not called.
 
         Raises:
             InvalidSettings: the pattern is missing or taken, the function cannot be called with one argument, EMQ
@@ -375,6 +374,6 @@ def _is_host_already() -> errors.WrongState:
 
 
 def _log_end(host: asyncio.Task[None]) -> None:
-    """Log that a host in the background has failed: nobody awaits it before the web app ends."""
+    """Log the failure of a host in the background, since nobody awaits it before the web app ends."""
     if not host.cancelled() and (failure := host.exception()) is not None:
         log.error("this web process consumes no more, because its host failed: %s", failure, exc_info=failure)

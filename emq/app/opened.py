@@ -1,4 +1,4 @@
-"""The parts of an app: opening and closing them, and the names by which others reach them."""
+"""Opens and closes the parts of an app, and gives others access to them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Part = TypeVar("Part")
 
 
 class OpenedApp:
-    """What an app is made of: settings, clock, database, store, catalog, producer, trail; see `emq.app.app.App`."""
+    """The parts of an app: settings, clock, database, store, catalog, producer, trail; see `emq.app.app.App`."""
 
     _open: ClassVar[set[int]] = set()
     """Numbers of the open apps of this process; they give each app a host name of its own."""
@@ -107,7 +107,7 @@ class OpenedApp:
         return f"store and database {store}" if store == database else f"store {store}, database {database}"
 
     async def _keep_time(self, stack: contextlib.AsyncExitStack) -> None:
-        """Set the clock by the database's before anything is timed; follow that clock while the app is open."""
+        """Set the clock by the database's before its first use; follow that clock while the app is open."""
         reference = EnvironmentTime(self.database, self.settings.environment)
         self.timekeeper = Timekeeper(self.clock, reference.ask, self.settings.clock_bound_s)
         await self.timekeeper.begin()

@@ -1,4 +1,4 @@
-"""The receivers of an app, through which consumers ask for messages instead of being called with them."""
+"""The receivers of an app, from which consumers ask for messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Receivers:
         self._deleted: set[str] = set()  # topics that were deleted while a call waited
 
     def serve(self, host: Host | None) -> None:
-        """Tell this host from now on; None if the app runs no host any more."""
+        """Report to this host from now on; None if the app runs no host."""
         self._host = host
         if host is not None:
             host.catalog.when_deleted(self._forget)

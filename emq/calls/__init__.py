@@ -1,1 +1,1 @@
-"""Calls of handlers and publishes: typed payloads, middleware, dependencies. Nothing here runs where none is used."""
+"""Calls of handlers and publishes: typed payloads, middleware, dependencies. Apps without these run none of this."""

@@ -1,4 +1,4 @@
-"""From the bytes of a payload to what a handler's annotation asks for."""
+"""Decodes payloads to the types that handlers' annotations name."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Structured:
         try:
             return decode(message.payload)
         except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as exc:
-            # The cause, if any, is what a check of the class raised; the decoder's own steps tell nothing.
+            # The cause, if any, is the error of a check of the class; the decoder's own frames are of no use.
             raise errors.Reject(f"the payload is no {self._name}: {exc}") from exc.__cause__
         except RecursionError:
             raise errors.Reject(f"the payload is no {self._name}: nested too deeply") from None

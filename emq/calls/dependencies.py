@@ -1,4 +1,4 @@
-"""What handlers ask for beside the message: the results of functions, made for each call and closed after it."""
+"""Dependencies: results of functions that a handler asks for, made for each call and closed after it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 Kind = Literal["async", "plain", "async generator", "generator"]
 
 Argument = Message | list[Message]
-"""What the call of a handler is about: a message, or the messages of a batch."""
+"""The argument of a handler's call: a message, or the messages of a batch."""
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Awaits a plain function without arguments."""
@@ -49,10 +49,10 @@ def Depends(function: Callable[..., Awaitable[T]]) -> T: ...
 @overload
 def Depends(function: Callable[..., T]) -> T: ...
 def Depends(function: Callable[..., Any]) -> Any:
-    """Say, as a parameter's default or in `Annotated`, that a handler gets what `function` returns or yields.
+    """Ask for the value that `function` returns or yields: as a parameter's default, or in `Annotated`.
 
-    EMQ calls the function for each call of the handler, once however often it is asked for. A generator goes on after
-    the handler, with the handler's error if there is one; those made last are closed first. The function may ask for
+    EMQ calls the function once for each call of the handler, however often it is asked for. A generator goes on after
+    the handler, with the handler's error if there is one; the last one made is closed first. The function may ask for
     dependencies itself, and for the message by the annotation `Message` (`list[Message]` for batches). Plain functions
     run in the threads of plain handlers. See docs/dependencies.md.
 
@@ -154,7 +154,7 @@ class Recipes:
         return known[place]
 
     def current(self, recipe: Recipe, batched: bool) -> Recipe:
-        """Return the recipe that counts now: that of the override, if there is one.
+        """Return the recipe in force: that of the override, if there is one.
 
         Raises:
             InvalidSettings: as `of`; also if the override asks for the function that it replaces.
@@ -246,7 +246,7 @@ async def call_with(
     """Await `call` with the values of its dependencies by name, then close these.
 
     An error of the call reaches each dependency that is a generator. None of them can turn the error into success: the
-    message would be lost. The error of one that fails as it is closed counts instead, as in `with` blocks.
+    message would be lost. If one fails while it is closed, its error counts instead, as in `with` blocks.
     """
     async with contextlib.AsyncExitStack() as closing:
         return await call(await Making(recipes, argument, run, closing).all(needs))
@@ -264,7 +264,8 @@ def run_to_end(coroutine: Any) -> Any:
 
 
 def filling(function: Callable[..., Any], parameter: inspect.Parameter, name: str, batched: bool) -> Any:
-    """Return what fills a parameter: a `Dependency`, `Message` for the message or messages, or None for its default.
+    """Return the content of a parameter: a `Dependency`, `Message` for the message or messages, or None for its
+    default.
 
     Raises:
         InvalidSettings: the annotation cannot be resolved, or asks for a message where there are lists, or vice versa.
@@ -286,7 +287,7 @@ def filling(function: Callable[..., Any], parameter: inspect.Parameter, name: st
 
 
 def mark_of(function: Callable[..., Any], parameter: inspect.Parameter, name: str) -> Dependency | None:
-    """Return what `Depends` has left on a parameter; None if there is no `Depends`. Raises as `filling` does."""
+    """Return the mark of `Depends` on a parameter, or None. Raises as `filling` does."""
     if isinstance(parameter.default, Dependency):
         return parameter.default
     try:
@@ -325,7 +326,7 @@ def _kind(function: Callable[..., Any]) -> Kind:
 
 
 def _without_verdict(close: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[bool]]:
-    """Close a dependency; if it swallows the error of the handler, the error goes on all the same."""
+    """Close a dependency; the error of the handler goes on even if the dependency swallows it."""
 
     async def closed(*failure: Any) -> bool:
         await close(*failure)

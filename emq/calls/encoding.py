@@ -1,4 +1,4 @@
-"""From a caller's objects to the bytes of a payload."""
+"""Encodes objects of publishers as payloads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Payload: TypeAlias = (
     | DataclassObject
     | PydanticModel
 )
-"""What can be published: bytes and text as they are, all others encoded as JSON or MessagePack."""
+"""The types of payloads: bytes and text stay as they are, all others are encoded as JSON or MessagePack."""
 
 
 def encoded(
@@ -129,7 +129,7 @@ def encode(payload: object, content_type: str) -> bytes:
 
 
 def is_single(payloads: object) -> bool:
-    """Return True for what is one payload, or no payload at all, in the place of many."""
+    """Return True for an object that is one payload, or none, where a list of payloads is expected."""
     return isinstance(payloads, (*_UNTYPED, Mapping)) or is_object(payloads) or not isinstance(payloads, Iterable)
 
 

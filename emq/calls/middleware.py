@@ -74,7 +74,7 @@ class Middleware:
     """
 
     async def publish(self, call: PublishCall, call_next: PublishNext) -> list[str]:
-        """Publish what `call` says, by `await call_next(call)`.
+        """Publish, by `await call_next(call)`.
 
         Returns:
             The ids, one for each payload (one for a schedule), as `call_next` returns them.
@@ -85,9 +85,8 @@ class Middleware:
         return await call_next(call)
 
     async def handle(self, call: HandlerCall, call_next: HandleNext) -> object:
-        """Have the messages handled, by `await call_next(call)`.
-
-        Returning means success, also without having called `call_next`; what is returned does not matter.
+        """Call the handler, by `await call_next(call)`. Returning means success, even without a call of `call_next`;
+        the value does not matter.
 
         Raises:
             What the handler raises. Any error means what it means in a handler: `Retry`, `Reject`, `PartialFailure`, or
@@ -218,7 +217,7 @@ def _call(
 
 
 async def _nothing() -> None:
-    """Stand for the call of a handler to which a middleware passes no message on."""
+    """Replaces the call of a handler if a middleware passes on no message."""
 
 
 def _handling(middleware: Middleware, call_next: HandleNext) -> HandleNext:

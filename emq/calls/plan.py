@@ -1,4 +1,4 @@
-"""What a handler is called with, worked out once from its parameters.
+"""The plan of a handler's calls, made once from its parameters.
 
 The first parameter gets the message if it has no annotation, or the annotation `Message`, `Any` or `object`. With any
 other annotation it gets the payload, decoded. Of the further parameters, those annotated `Message` get the message,

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _open_closed() -> None:
-    """Open what is closed of standard input, output and error, so that no file of ours gets its number."""
+    """Open standard input, output and error if they are closed, so that no file of ours gets their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDWR)

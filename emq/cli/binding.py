@@ -1,4 +1,4 @@
-"""The app of a host that is started from the command line: a module's or a bare one."""
+"""The app of a host on the command line: a module's app, or a bare one."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def one_line(text: str) -> str:
 
 
 def _explained(exc: Any) -> str:
-    """Say in one line what is wrong and where the right usage is."""
+    """Return one line: the error, and the command that shows the right usage."""
     # With some versions of Typer, the text contains pydantic's "Value error".
     text = one_line(exc.format_message()).rstrip(".").replace(": Value error, ", ": ", 1)
     context = getattr(exc, "ctx", None)

@@ -32,11 +32,11 @@ class HostRow(msgspec.Struct, frozen=True):
         ordered_weight: the weight that an operator ordered instead.
         groups: number of groups that the plan gives it.
         waiting: number of these groups that it does not have yet.
-        unconsumed: number of these groups that it does not consume, by its latest snapshot; None without a fresh one.
+        unconsumed: number of its groups that it does not consume, by its latest snapshot; None without a fresh one.
         quota: starts a second of its groups.
         load: its quota over its fair share; None if it has no share, or if quotas are not known.
         started_per_s: starts a second by its latest snapshot; None if there is no fresh one.
-        generation: number of the last plan of which it let go of everything but `draining`.
+        generation: number of the last plan that it has followed, except for `draining`.
         draining: number of groups that it lost and still holds.
         ahead_s: seconds, about, by which its clock is ahead of that of the servers in which hosts meet.
         joined_s: when it joined, in seconds since 1970, by its clock.

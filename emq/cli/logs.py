@@ -26,7 +26,7 @@ MAX_TRACEBACK = 16_000
 """Most characters of a traceback. The text of an error, which is part of its traceback, may be of any length."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-"""Control characters but tabs and new lines, and the separators that some programs take for new lines."""
+"""Control characters except tabs and new lines, and separators that some programs take for new lines."""
 
 MARGIN = "    "
 """The indent of each further line of a record, in the text format."""

@@ -1,4 +1,4 @@
-"""Do the same to each topic that matches a pattern, and report the failures."""
+"""Changes each topic that matches a pattern, and reports the failures."""
 
 from __future__ import annotations
 

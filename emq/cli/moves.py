@@ -77,7 +77,7 @@ class Moves:
         return dict(Counter(host for group, host in now.items() if before.get(group, host) != host).most_common())
 
     def in_words(self) -> str:
-        """Return the moves as the end of a sentence."""
+        """Return the moves as the end of a text."""
         counts = self.counts()
         if not counts:
             return "; nothing had to move"

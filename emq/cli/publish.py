@@ -286,7 +286,7 @@ def _follow(session: Session, patience: _Patience, publisher: Publisher) -> _Pro
 
 
 class _Patience:
-    """Makes Ctrl-C wait for a batch that is on its way, so that the count of published messages is right.
+    """Makes Ctrl-C wait for a batch under way, so that the count of published messages is right.
 
     A wait for input ends at once. A second Ctrl-C does not wait.
     """

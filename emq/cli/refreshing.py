@@ -1,4 +1,4 @@
-"""A view that is shown once, or again and again."""
+"""A view that is shown once or repeatedly."""
 
 from __future__ import annotations
 

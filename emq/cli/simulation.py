@@ -1,4 +1,4 @@
-"""`emq plan --simulate`: plan for hypothetical hosts and groups, and show the plan in numbers and a small picture."""
+"""`emq plan --simulate`: plans for hypothetical hosts and groups, and shows the plan in numbers and a picture."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Admin:
         self._deletion = deletion.Deletion(store, checkpoints, next_epoch, trail, self._clock)
 
     async def create(self, topics: Sequence[Topic], *, exist_ok: bool = False) -> list[Topic]:
-        """Create topics, all or none. Their queues are opened first, in case they were sealed by an earlier life."""
+        """Create topics, all or none. This first opens their queues, which a deleted topic may have left sealed."""
         created = await self.catalog.create_many(topics, exist_ok=exist_ok)
         await opening.open_all(self.store, created)
         return created
@@ -100,8 +100,8 @@ class Admin:
         """Delete a topic with its messages, retries, dead letters and checkpoints; returns how many messages went.
 
         The deletion first seals the topic, so that nothing is published between the count and the end, and removes the
-        topic from the catalog only after all else is empty. So a deletion that failed half-way leaves a topic that
-        takes no messages; a second deletion completes it.
+        topic from the catalog last. So a deletion that failed half-way leaves a topic that takes no messages; a second
+        deletion completes it.
 
         Raises:
             StillConsumed: the topic holds messages and `force` is not set; drain the topic first, or set `force`. The
@@ -133,14 +133,14 @@ class Admin:
         return held
 
     async def _forget(self, topics: Sequence[Topic]) -> None:
-        """Delete topics that are sealed, with what is left in their lanes and slots."""
+        """Delete sealed topics, with the rest of their lanes and slots."""
         await self._deletion.empty(topics)
         try:
             await self.catalog.delete(*[topic.name for topic in topics])
         except errors.StillNamed:  # a topic that names one of them was created meanwhile
             await opening.open_all(self.store, topics)
             raise
-        # Last, because hosts save progress until they know of the deletion. A leftover does a later topic no harm.
+        # Last, because hosts save progress until they know of the deletion. A leftover does not harm a later topic.
         await self._checkpoints.drop([queue for topic in topics for queue in topic.all_queues()])
 
     async def recall(self, name: str, ids: Collection[str], uids: Collection[str] = ()) -> set[str]:
@@ -194,10 +194,9 @@ class Admin:
         return held + sum(s.ready + s.delayed + s.claimed for s in await self.slot_lag(topics))
 
     async def _raise(self, topic: Topic) -> None:
-        """Have the queues refuse messages that producers route by an older layout.
-
-        The owners of the groups do the same when they see the change (see `emq.topics.key_layouts`). The sooner the
-        queues refuse, the fewer messages of moved keys come to lie before older ones.
+        """Make the queues refuse messages that producers route by an older layout. The owners of the groups do the same
+        when they see the change (see `emq.topics.key_layouts`). The sooner this happens, the fewer messages of moved
+        keys lie before older ones.
         """
         olds: list[Old] = [(topic, group, None) for group in range(topic.groups)]
         with contextlib.suppress(errors.DatabaseUnavailable):

@@ -1,4 +1,4 @@
-"""What an operator does with orphans: messages in the store that the catalog does not know."""
+"""Adopts or deletes orphans: messages in the store that the catalog does not know."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def adopt(
     Raises:
         UnknownTopic: the store holds no orphaned messages of this topic.
         TopicExists: the catalog has a topic of that name; the text says what to do.
-        InvalidTopic: the arguments do not fit the messages; see `orphans.topic_of`. Or the groups of the messages
-            cannot make so few or so many starts; the text says how many they can.
+        InvalidTopic: the arguments do not fit the messages; see `orphans.topic_of`. Or the qps does not fit the groups
+            of the messages; the text has the range.
     """
     found = await _orphans_of(admin, name)
     orphan = next((each for each in found if each.is_sorted is (kind is not None)), found[0])

@@ -17,7 +17,7 @@ class Backlog(msgspec.Struct, frozen=True):
         those in flight; for a sorted topic, as "slot": messages that wait in its slots and are due.
     delayed: entries that wait for their time: delayed messages, schedules, retries, and messages in slots before their
         due time.
-    claimed: messages that a host took out of a lane or slot: buffered, or in flight.
+    claimed: messages that a host claimed from a lane or slot: buffered, or in flight.
     dead: dead letters.
     """
 

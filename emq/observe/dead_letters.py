@@ -160,8 +160,8 @@ async def replay(
 async def _put_back(store: SortedStore, topic: Topic, dead: DeadMember, score: float, now_us: int) -> bool:
     """Let a dead member wait again, in one step. If it would expire again at once, add it as a new member first.
 
-    The new member begins a new life and counts as one message. (A fold that counts would take its body for another
-    message's, so with such a fold the member moves in one step.)
+    The new member counts as one message. (A fold that counts would count its body again, so with such a fold the member
+    moves in one step.)
     """
     told = message.decode_note(dead.note)
     ends = bool(told.expires_us) or (topic.kind is Kind.PRIORITY and topic.options.ttl_s is not None)

@@ -26,8 +26,8 @@ LANES = 100
 FAR_FUTURE_MS = 1 << 52
 
 TRIES = 20
-"""Most times that a deletion takes groups from hosts that do not know of the deletion yet. A host learns of it at its
-next look at the catalog, and takes a group back at most once between two looks."""
+"""Most times that a deletion takes groups from hosts that do not know of it yet. A host takes a group back at most once
+before its next look at the catalog."""
 AGAIN = "nothing more is published to it; delete it again"
 
 
@@ -50,7 +50,7 @@ def places_of(topics: Iterable[Topic]) -> list[Place]:
 async def settle_all(
     store: Store, places: Sequence[Place], of_lanes: LaneVerdict, of_slots: slot_store.SlotVerdict
 ) -> set[str]:
-    """Give each lane and slot a verdict; return the names of the topics of which one answered True."""
+    """Give each lane and slot a verdict; return the names of the topics for which one returned True."""
     found: set[str] = set()
     for start in range(0, len(places), CHUNK):
         part = places[start : start + CHUNK]
@@ -92,8 +92,8 @@ class Deletion:
         """
         before = [await self._bounds_of(topic) for topic in topics] if emptied else []
         queues = [queue for topic in topics for queue in topic.all_queues()]
-        # The lanes first: a group forgets the ids of publishes with the seal of its last queue, and must learn no id
-        # after that. Else a topic of this name that is created again would leave out a message of such an id.
+        # The lanes first: a group forgets the ids of publishes when its last queue is sealed, and must learn no id
+        # after that. Else a new topic of this name would leave out a message of such an id.
         await settle_all(self._store, places_of(topics), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
         done = True
         for start in range(0, len(queues), CHUNK):
@@ -123,9 +123,8 @@ class Deletion:
     async def _empty_lanes(self, places: Sequence[Place]) -> None:
         """Empty lanes under an epoch of our own, which fences off a host that still owns them.
 
-        A host that does not know of the deletion yet takes its group back, with a newer epoch. Then ours has to be
-        newer again: otherwise the host's claimed messages would be delivered if a topic of this name were created
-        again.
+        A host that does not know of the deletion yet takes its group back, with a newer epoch. Then ours must be newer
+            again: otherwise a new topic of this name would deliver the host's claimed messages.
         """
         lanes, left = self._store.lanes, list(places)
         for _ in range(TRIES):
@@ -168,12 +167,13 @@ class Deletion:
         return taken_back
 
     async def _empty_slots(self, topic: Topic) -> None:
-        """Empty slots as `_empty_lanes` empties lanes. Foreign producers may add later; such members are orphans."""
+        """Empty slots as `_empty_lanes` empties lanes. Later members of foreign producers become orphans."""
         store = self._store.sorted
         emptied, now_ms = [topic.slot(group) for group in range(topic.slots)], self._clock.now_us() // 1000
         for _ in range(TRIES):
             epoch = await self._next_epoch()
-            # Recover all members, whoever claimed them: another program cannot give members back to a deleted topic.
+            # Recover all members, also those that another program claimed: it cannot give members back to a deleted
+            # topic.
             served(await store.recover([slot_store.Recover(slot, epoch, FAR_FUTURE_MS) for slot in emptied], now_ms))
             for group, slot in enumerate(emptied):
                 while page := await store.waiting(slot, 0, CHUNK):

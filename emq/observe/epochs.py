@@ -1,4 +1,4 @@
-"""Epochs and plan numbers in a form that people can read and compare: as the time at which they were given out."""
+"""Shows epochs and plan numbers to people, as the time at which they were given out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens what an earlier life of a topic, or of a group, has sealed."""
+"""Opens queues, lanes and slots that were sealed for an earlier topic or group."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from emq.storage.store import Store
 from emq.topics.model import Topic
 
 STABLE_S = 2.0
-"""Seconds after which opened queues, lanes and slots are looked at again. A store that came back from a crash without
-its last second has forgotten that they were opened."""
+"""Seconds after which a second look checks that they are still open. A store that lost its last second in a crash has
+sealed them again."""
 LOOKS = 5
-"""Most looks, should something else seal them meanwhile."""
+"""Most looks, in case something else seals them."""
 
 
 async def open_all(store: Store, topics: Sequence[Topic]) -> None:
@@ -34,7 +34,7 @@ async def open_all(store: Store, topics: Sequence[Topic]) -> None:
 
 
 async def _opened(store: Store, topics: Sequence[Topic]) -> list[Topic]:
-    """Open what is sealed; return the topics that had something sealed."""
+    """Open sealed queues, lanes and slots; return the topics that had any."""
     queues = [q for t in topics for group in range(t.active_groups) for q in t.queues(group)]
     found: set[str] = set()
     for start in range(0, len(queues), CHUNK):

@@ -127,9 +127,8 @@ async def find(
 ) -> AsyncIterator[Planned]:
     """Yield the entries that wait in the lanes of all groups of the topics, by due time.
 
-    Lanes are read in pages and only as far as needed, and open pages are bounded in bytes, so memory does not grow with
-    the number of entries. Lanes may change during the reading: an entry that comes or goes meanwhile may be missing, or
-    move others by a place.
+    Lanes are read in pages, only as far as needed, and open pages are bounded in bytes, so memory does not grow with
+    the number of entries. An entry that comes or goes during the reading may be missing, or shift others by one place.
 
     Args:
         store: the store of lanes.
@@ -197,10 +196,9 @@ async def recall(
     """Take back messages and schedules that wait for their time; returns the ids and identities of those taken back.
 
     Each message is either taken back or delivered, never both. An id that is not returned was not waiting: the message
-    has started, is buffered on its host to start at any moment, is over, or never existed. A schedule that is just
-    being fired waits again a moment later. Taking back a schedule leaves the occurrences that it has already published.
-
-    An id that several waiting messages have names all of them.
+    has started, is about to start, is over, or never existed. A schedule that is just being fired waits again a moment
+    later. Taking back a schedule leaves the occurrences that it has already published. If several waiting messages have
+    the id, all of them are taken back.
 
     Args:
         store: the store of lanes.
@@ -245,7 +243,7 @@ class Named(NamedTuple):
 async def named(
     store: LaneStore, topic: Topic, ids: Collection[str], *states: EntryState, by_identity: bool = False
 ) -> AsyncIterator[list[Named]]:
-    """Find the entries of a topic's lanes that ids name, in these states; yield some thousand at a time.
+    """Find the entries of a topic's lanes by id, in these states; yield some thousand at a time.
 
     Args:
         by_identity: `ids` are identities; each names one entry.

@@ -29,8 +29,8 @@ async def recall(
     """Take back waiting messages; returns the ids and identities of those that were still there.
 
     Messages that a host has claimed already are not taken back: they have started, or are about to. Neither are
-    messages in the queues of a log topic. Atomic for each message. For a sorted topic, the function searches the slot
-    that an id names, so the time grows with the number of messages in the slot.
+    messages in the queues of a log topic. Atomic for each message. For a sorted topic, the time grows with the number
+    of messages in the slot of an id.
     """
     clock = clock or SystemClock()
     taken = await planned.recall(store.lanes, topic, ids, uids, trail=trail, clock=clock)

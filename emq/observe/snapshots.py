@@ -1,4 +1,4 @@
-"""The snapshots that hosts keep in the database, put together."""
+"""Combines the snapshots that hosts keep in the database."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TopicTotal(msgspec.Struct):
 
 
 async def load(app: Opened) -> list[AgedSnapshot]:
-    """All hosts heard of within the last hour, by name; one of another version is left out."""
+    """All hosts heard of within the last hour, by name, without those of another version."""
     return await load_from(app.database, app.settings.environment, app.clock.now())
 
 
@@ -96,7 +96,7 @@ def topics(seen: Iterable[AgedSnapshot]) -> list[TopicTotal]:
 
 
 def throttled(seen: Iterable[AgedSnapshot]) -> dict[str, ThrottledTopic]:
-    """Topics that are closed or limited on a live host, by name; of several hosts, the one that closes it counts."""
+    """Topics that are closed or limited on a live host, by name; a host that closes the topic goes first."""
     found: dict[str, ThrottledTopic] = {}
     for host in (s.host for s in seen if s.live):
         for topic in host.throttled:

@@ -16,13 +16,13 @@ from emq.storage.durability import Durability
 from emq.storage.slot_store import PAGE_BYTES
 
 TAKEN_S = 3600
-"""Least seconds for which a lane remembers an entry that was taken `for_good`, up to `TAKEN_MOST` of them."""
+"""Least seconds for which a lane remembers an entry that was taken `for_good`, up to `MOST_TAKEN` of them."""
 
 AHEAD_S = 86_400
-"""Most seconds by which one operator's clock may be ahead of the others' and shorten the memory of no lane."""
+"""Most seconds by which an operator's clock may be ahead of the others' without making lanes forget sooner."""
 
 MOST_TAKEN = 10_000
-"""Number of such entries that one lane remembers: those taken last, whatever the clocks of the operators say."""
+"""Number of such entries that one lane remembers: the last ones taken, whatever the operators' clocks say."""
 
 
 class LaneVerdict(enum.StrEnum):

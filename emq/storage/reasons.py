@@ -1,6 +1,6 @@
 """The reason of a failed attempt as stores keep it: the error, and the place in the code where it was raised.
 
-An example is `ConnectionError: no route (at shop.py:14 in deliver)`. Older versions of EMQ read the whole as the reason.
+An example: `ConnectionError: no route (at shop.py:14 in deliver)`. Older versions of EMQ read all of it as the reason.
 """
 
 from __future__ import annotations

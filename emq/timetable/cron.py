@@ -5,7 +5,7 @@ Five fields (minute, hour, day of month, month, day of week), or six with second
 - An expression with fixed times of day (five fields; neither the minute nor the hour begins with `*`) follows the wall
   clock. If an hour is skipped, it fires once, at the first minute that exists; if an hour comes twice, it fires only in
   the first of the two.
-- Every other expression goes by elapsed time: it fires in both of two like hours, and not in an hour that is skipped.
+- Every other expression goes by elapsed time: it fires in both of two equal hours, and not in an hour that is skipped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def firings(cron: str, tz: str, after_ms: int) -> Iterator[int]:
 def _ascending(times: CronSim, last_ms: int) -> Iterator[int]:
     for time in times:
         ms = int(time.timestamp() * 1000)
-        # If started in the second of two like hours, cronsim returns fixed times in the first one, which is over.
+        # If started in the second of two equal hours, cronsim returns fixed times in the first one, which is over.
         if ms > last_ms:
             last_ms = ms
             yield ms

@@ -40,8 +40,8 @@ class _Turn(NamedTuple):
         entry: the schedule's message, with the schedule's state after this turn.
         occurrences: (number, due time in ms) of each occurrence that is due now.
         due_ms: next due time of the schedule; None when it has ended.
-        proven: ids of the entry or of occurrences that were claimed after they were sent. So the store carried out
-            these calls. A repeat would act on the new claim, or deliver a handled occurrence again.
+        proven: ids of the entry or of occurrences that were claimed after they were sent: the store carried out these
+            calls, and a repeat would act on the new claim, or deliver a handled occurrence again.
         sent_ms: id of each occurrence whose add was sent -> when it was sent first.
         reason: why the schedule can never be fired; empty if it can.
     """
@@ -114,14 +114,14 @@ class Firing:
     An occurrence is a message of its own, `<schedule's id>.<number>`, so its failures are retried apart from the
     schedule and add nothing to it. The loop first adds the occurrences to the lane. Then it settles the schedule's
     entry: it puts the entry back with the next due time, or acknowledges the entry when the schedule has ended. A crash
-    in between repeats the adds. A repeated add changes nothing for an occurrence that is still there; an occurrence
-    that was handled meanwhile is delivered again. After a lost answer, the host does not repeat calls for entries that
-    it has claimed since (`claimed`).
+    in between repeats the adds. A repeated add changes nothing if the occurrence is still there, and delivers it again
+    if it was handled meanwhile. After a lost answer, the host does not repeat calls for entries that it has claimed
+    since (`claimed`).
 
     Both steps carry the group's epoch. If a group stops before the first step, the loop drops its schedules; if a group
-    is lost, the loop drops its schedules at any time. The store still holds dropped schedules as claimed, and the next
-    owner recovers them. After the first step, the loop settles the schedules of a stopping group, or the next owner
-    would publish the same occurrences again.
+    is lost, the loop drops its schedules at any time. Dropped schedules stay claimed in the store until the next owner
+    recovers them. After the first step, the loop still settles the schedules of a stopping group; otherwise the next
+    owner would publish the same occurrences again.
 
     A schedule that the store cannot serve now rests for a second and then goes on with its present step; schedules of
     other groups do not wait for it.
@@ -160,8 +160,7 @@ class Firing:
     def claimed(self, group: OwnedGroup, id_: str) -> None:
         """An entry of the group's lane was claimed.
 
-        If a call that put the entry there is under way, or its answer was lost, the claim proves that the store carried
-        the call out.
+        So the store has carried out the call that put the entry there, even if the answer is still missing.
         """
         if self._sent and (turn := self._sent.pop((group.name, id_), None)) is not None:
             turn.proven.add(id_)
@@ -308,7 +307,7 @@ class Firing:
         self._something.set()
 
     def _record_placed(self, turn: _Turn, answers: Sequence[object]) -> None:
-        """Record occurrences in slots. A repeated add merges with the first add, unless its message was started."""
+        """Record occurrences in slots. A repeated add merges with the first one, unless its message was started."""
         name, now_us = turn.group.owner.topic.name, self._clock.now_us()
         for each, answer in zip(turn.placed, answers, strict=True):
             published_us, due_ms = each.due_ms * 1000, [int(each.add.score)]

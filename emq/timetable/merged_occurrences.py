@@ -32,7 +32,7 @@ def merges(topic: Topic) -> bool:
 
 
 def check(topic: Topic, body: bytes) -> None:
-    """Raise `InvalidMessage` if the topic merges occurrences, and cannot take those with this body."""
+    """Raise `InvalidMessage` if the topic merges occurrences and cannot take this body."""
     if merges(topic):
         if topic.options.time_range_ms is None:
             raise errors.InvalidMessage(

@@ -32,8 +32,8 @@ class Fired(NamedTuple):
 def fire(schedule: Schedule, now_ms: int, limit: int = STEPS) -> Fired:
     """Return the occurrences that a schedule publishes at `now_ms`, and the schedule after them.
 
-    Only the choice of missed occurrences depends on `now_ms`. So if the outcome of a first call is unknown, a repeated
-    call gives the same numbers with the same due times.
+    `now_ms` decides only which occurrences count as missed. So a repeated call gives the same numbers with the same due
+    times.
 
     Args:
         schedule: the schedule.

@@ -33,8 +33,8 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
     ActiveMQ's delay, period, repeat and cron.) Due times are computed from the start of their run, so they do not
     drift.
 
-    Occurrences are numbered in order of their due times, from 1. A number always means the same due time, however often
-    and however late the time is computed. A missed occurrence that is skipped also has a number and counts as a repeat.
+    Occurrences are numbered in order of their due times, from 1. A number always means the same due time, whenever it
+    is computed. A missed occurrence that is skipped also has a number and counts as a repeat.
 
     Attributes:
         every_ms: milliseconds from one occurrence of a run to the next; 0 for runs of one occurrence.

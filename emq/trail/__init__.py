@@ -1,4 +1,4 @@
-"""The trail: the record of each message's life in Parquet files, and the proof of the promises from this record.
+"""The trail: the record of each message's life in Parquet files, and the proof of the promises from it.
 
 Each producer and host is a *source* and writes *segments*, files of events (`emq.trail.events`). The promises have
 letters: no loss (L), delivered once but for crashes (D), the cap holds (Q), priority (P), key order (K), one owner of a

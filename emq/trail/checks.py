@@ -136,7 +136,8 @@ def aligned_caps(
 def sliding_caps(
     starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: Mapping[str, float], slack_us: int = 0
 ) -> Violations:
-    """Return the stretches of one second, beginning anywhere, in which a smooth group started more than quota + burst.
+    """Return the stretches of one second, beginning at any time, in which a smooth group started more than quota +
+    burst.
 
     Args:
         starts: all starts, in order of time.
@@ -196,8 +197,7 @@ FETCH_S = 5.0
 """Seconds within which an owner reads a message in a queue of its groups, if its buffer has room."""
 
 BEHIND_S = 1.0
-"""Seconds for which an owner may start lower priorities before a higher one that it could read from the store; longer
-is a violation."""
+"""Seconds for which an owner may start lower priorities while it could read a higher one from the store."""
 
 OwnedUs = Callable[[str, str, int | None], int | None]
 """Function from a place, a source and an epoch to the time when the source took the place; None if not known."""
@@ -215,13 +215,12 @@ def inversions(
     Each group is judged at one host and by this host's clock: only one host owns a group at a time, see
     `emq.trail.owners`.
 
-    A message is ready once its owner has it in its buffer. A message without a key counts as ready also while it is in
-    the store: from `FETCH_S` after both its publish and the takeover of its group, until `BEHIND_S` before its owner
-    has it in the buffer.
+    A message is ready once its owner has it in its buffer. A message without a key also counts as ready in the store,
+    from `FETCH_S` after its publish and the takeover of its group, until `BEHIND_S` before its owner buffers it.
 
-    An unfinished message of the same key, started earlier, excuses a ready message with a key. A message excuses itself
-    while it runs: after a crash it may exist twice, in its queue and in its lane. At equal times the dispatcher gets
-    the benefit of the doubt.
+    A ready message with a key is excused while an earlier message of the key is unfinished. A message excuses itself
+    while it runs: after a crash it may exist twice, in its queue and in its lane. Equal times count in the dispatcher's
+    favour.
 
     Args:
         starts: all starts, in order of time.
@@ -277,12 +276,12 @@ def _never_started(group: Sequence[Start], left: Sequence[Waiting], owned_us: Ow
 
 
 _FINISHES, _LEAVES, _STARTS, _READY = range(4)
-"""The order of events at one time: a message that starts now waits no longer, and a message that gets ready now has not
-waited yet."""
+"""The order of events at one time: a message that starts now does not wait any more, and one that gets ready now has
+not waited yet."""
 
 
 def in_store(start: Start, owned_us: int | None) -> tuple[int, int] | None:
-    """Return from when until when a message was in the store although its owner should have read it.
+    """Return the time span in which a message was in the store although its owner should have read it.
 
     Returns None if the owner read the message in time.
 
@@ -344,7 +343,7 @@ def _group_inversions(
 
 
 class _Waiting:
-    """The ready messages of one priority, by key, so that a backlog behind one key costs one look."""
+    """The ready messages of one priority, by key: a backlog behind one key costs one look."""
 
     def __init__(self) -> None:
         self._by_key: dict[str | None, set[str]] = {}

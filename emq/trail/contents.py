@@ -2,8 +2,8 @@
 their retries before the backoff is over (T), and deaths with attempts left (X).
 
 Such an id may be published several times, and a delivery may be for any of these publishes, see `emq.trail.lives`. A
-delivery is too early if every publish since the delivery before is due later. A publish that began after the host had
-claimed a message is for a later delivery, even if the claimed message was not started yet.
+delivery is too early if every publish since the last delivery is due later. A publish that began after the host had
+claimed a message belongs to a later delivery.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def faults(table: Any, slack_us: int) -> Iterator[str]:
 
 
 def too_early_dead(table: Any, max_attempts: Mapping[str, int]) -> Iterator[str]:
-    """Yield one line for each death with attempts left that no lawful cause explains.
+    """Yield one line for each unexplained death with attempts left.
 
     Args:
         table: as for `faults`.

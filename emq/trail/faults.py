@@ -103,7 +103,7 @@ def ownerships(table: Any, cut_short: Collection[CutShort]) -> Owners:
         else:
             times.update(first_us=first_us, last_us=last_us)
     for who, (first_us, last_us) in releases.items():
-        # A host that starts after its release has let go of the group all the same, unless it has taken it again.
+        # A start after a release does not undo it.
         found[who]["released_us"] = last_us if again.get(who, 0) > first_us else first_us
     return Owners((Ownership(*who)._replace(**times) for who, times in found.items()), cut_short)
 

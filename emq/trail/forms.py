@@ -1,7 +1,7 @@
 """The form of each event: the columns that it must have, and their ranges.
 
-A checker ignores values that are not there. So a row that lacks a required value, such as a failure without the time of
-its next attempt, would count as correct without a check. Such rows make the proof void.
+A checker ignores missing values. So a row without a required value, such as a failure without the time of its next
+attempt, would pass without a check. Such rows make the proof void.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COLUMNS: Final = (
 """Columns that are checked."""
 
 LEAP_US: Final = 100_000
-"""Microseconds by which an event of a host may be dated before an event that the host recorded earlier."""
+"""Microseconds by which a host may date an event before one that it recorded earlier."""
 
 _ENDS: Final = (events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)
 _DELIVERIES: Final = (events.STARTED, *_ENDS)

@@ -5,9 +5,9 @@ attempt follows the failure of the one before, and is made once (X, D). A messag
 waits, never two of these (D, X). It is delivered from the place, with the priority and with the key of its publish (D,
 M, P, K). It starts neither before it is due nor after it expired (T).
 
-A host that was killed, or lost its group, may have acted without a saved progress or record. So a repeat of a message
-that was not over some seconds before is not a violation, nor is a repeat of a message that a store had lost. Events of
-two sources that are no further apart than their clocks may differ can be in either order.
+A host that was killed, or lost its group, may have acted without saving progress or a record. So it is no violation if
+a message is repeated that ended only seconds before, or that a store had lost. Events of two sources may be in either
+order if their clocks may differ by as much.
 
 This module reads no files and does not need pyarrow, so that an audit on many machines can use it too.
 """

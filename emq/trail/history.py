@@ -59,8 +59,7 @@ class History:
 
     @functools.cached_property
     def met_a_crash(self) -> bool:
-        """Whether an owner of its group ended without saving all, before the message was over, or whether its
-        store came back without it."""
+        """Whether an owner of its group ended without saving all before the message was over, or its store lost it."""
         if any(step.offset is not None and self._was_lost(step) for step in self.of(events.PUBLISHED)):
             return True
         begun_us = min(step.published_us or step.time_us for step in self.steps)

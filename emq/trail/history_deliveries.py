@@ -155,8 +155,8 @@ def _failures(history: History, start: Step, slack_us: int) -> int:
     """Return the highest attempt that failed before a start, since the last replay; 0 if none did.
 
     Args:
-        slack_us: above 0 to count failures of lower attempts that may have been before the start; below 0 to count
-            all failures that surely were.
+        slack_us: above 0 counts failures of lower attempts that may have been before the start; below 0 counts all
+            failures that surely were.
     """
     lower = start.attempt or 1 if slack_us >= 0 else math.inf
     replays = [replay for replay in history.of(events.REPLAYED) if history.before(replay, start)]

@@ -1,9 +1,9 @@
 """Find two owners of a group at one time by offsets alone (O), which no difference between two clocks can hide.
 
 An owner starts the messages of a queue in the order of their offsets, except those with a key. An owner that lets go of
-its group in order has started all messages below its last start, so the next owner begins above. If the next owner
-starts a message that the former one passed over, both took from the queue at the same time. If their times are further
-apart than clocks may differ, `emq.trail.owners` finds the two owners by their times.
+its group in order has started all messages below its last start. So if the next owner starts a lower one, both took
+from the queue at the same time. `emq.trail.owners` finds two owners by their times, if these are further apart than
+clocks may differ.
 """
 
 from __future__ import annotations

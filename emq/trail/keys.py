@@ -33,7 +33,7 @@ def overlaps(
         takeovers: takeovers of the groups of hosts whose trails were cut short; None for none.
         slack_us: largest difference between the clocks of two hosts.
         doubtful: groups (`<topic>/<group>`) of killed hosts, or of stores that have lost messages. A message that such
-            a group repeats may run beside messages of its key that has moved to another group meanwhile.
+            a group repeats may run beside messages of its key, which has moved to another group.
     """
     takeovers = takeovers or Takeovers()
     doubtful_places = frozenset(doubtful)
@@ -58,7 +58,7 @@ def overlaps(
 
     def lines() -> Iterable[str]:
         running: dict[tuple[str, str | None], tuple[float, Start]] = {}
-        # Of several at one time, those that ended at once come first: they may have been over when the others began.
+        # Of several at one time, those that ended at once come first: they may have ended before the others began.
         runs = sorted(
             ((start.time_us, runs_until(start), start) for start in starts if start.key is not None), key=_two
         )
@@ -92,7 +92,7 @@ def overtaken(
     """Return the first deliveries of a key that a later message of the key had overtaken in another group.
 
     A key comes to another group when its topic's number of groups changes. Offsets of two groups cannot be compared, so
-    this goes by publishes of one priority that followed each other: one was done before the other began.
+    this compares publishes of one priority, of which one was done before the other began.
 
     Args:
         starts: all starts, in order of time.

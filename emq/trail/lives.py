@@ -2,10 +2,10 @@
 
 A publish lets a message wait, or merges with a waiting one. A message ends when it is settled, dead or recalled. While
 one message is delivered, another of the same id may wait; if the delivery fails, the two become one. So an id may end
-fewer times than it was published, and counts alone prove nothing. Times do: a delivery that a host had buffered before
-a publish began cannot belong to this publish. The *reach* of an end is the latest time at which a publish may have
-begun for the end to belong to it. For this the clocks of publishers and hosts must agree, up to a known difference. Ids
-that are published once need no times. A publish that is recorded twice counts once.
+fewer times than it was published, and counts prove nothing. Times do: a delivery that a host had buffered before a
+publish began cannot belong to this publish. The *reach* of an end is the latest time at which its publish may have
+begun. For this the clocks of publishers and hosts must agree, up to a known difference. A publish that is recorded
+twice counts once.
 
 This module reads no files and does not need pyarrow, so that simulations can use it too.
 """
@@ -63,7 +63,7 @@ class Life:
         """Number of settles without a publish of their own: repeats within one publish and its settle or recall."""
         again = surplus(1 + self.doubted, self._later, self.settled)
         taken = surplus(1 + self.doubted + len(self.replayed), self._later, (*self.settled, *self.recalled))
-        # A host that had claimed the message before may go on: all of a topic is recalled when the topic is deleted.
+        # A host that had claimed the message before may go on: a deletion recalls all messages of a topic.
         gone_us = min(self.recalled, default=0) + LEARN_US + self.slack_us
         return max(again, min(taken, sum(reach > gone_us for reach in self.settled) if self.recalled else 0))
 
@@ -118,7 +118,7 @@ def of(steps: Iterable[Step], origins: Collection[str], slack_us: int = 0) -> di
         elif event == events.DOUBTED:
             life.doubted += 1
         elif event == events.STARTED:
-            # If the store names the publish of the message, the publish's time is surer than a comparison of clocks.
+            # If the store names the publish of the message, its time is surer than a comparison of clocks.
             started[name, source, attempt] = max(ready_us or time_us, published_us or 0)
         elif event in _ENDS:
             reach = started.pop((name, source, attempt), None)

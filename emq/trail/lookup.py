@@ -1,9 +1,9 @@
 """Looking up one message in a trail of any size.
 
-Ids are random, so no index or statistics of a file can tell where an id is. The lookup reads the column of ids of every
-row group, some 10 bytes a row, one row group after the other, so that memory stays bounded. It reads the other columns
-only of row groups with a hit. It skips damaged and foreign files; `emq trail verify` names them. It does not see the
-segment that a running host has not written yet: the last second of events.
+Ids are random, so no index of a file can tell where an id is. The lookup reads the column of ids (some 10 bytes a row)
+of one row group after the other, so memory stays bounded, and the other columns only of row groups with a hit. It skips
+damaged and foreign files; `emq trail verify` names them. It does not see the last second of events, which a running
+host has not written yet.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def of_messages(
     published, settled, dead, replayed = map(names, (events.PUBLISHED, events.SETTLED, events.DEAD, events.REPLAYED))
     early = _over_before(table, slack_us)
     more = names(events.MERGED) + names(events.DOUBTED)
-    # Of what was recalled and settled all the same, `histories` judges all but ids that follow from contents.
+    # `histories` judges messages that were recalled and nevertheless settled, except ids that follow from contents.
     taken = names(events.RECALLED)
     more += Counter(name for name in taken.keys() & settled.keys() if events.is_content(name.partition("/")[2]))
     repeated = _lives(table, [name for name, times in published.items() if times > 1 or name in more], slack_us)
@@ -92,7 +92,8 @@ def _settled(name: str, times: int, recalls: int) -> str:
 
 
 def _over_before(table: Any, slack_us: int) -> Counter[str]:
-    """Count, by name, recalls and deaths before the publish of their message: these end another one of its id."""
+    """Count, by name, recalls and deaths before the publish of their message: these end an earlier message with its
+    id."""
     ends = only(table, events.RECALLED, events.DEAD)
     mine = only(table, events.PUBLISHED)
     mine = mine.filter(pc.is_in(mine["name"], pc.unique(ends["name"])))
@@ -104,9 +105,8 @@ def _over_before(table: Any, slack_us: int) -> Counter[str]:
 
 
 def _seen(table: Any, told: AbstractSet[str]) -> set[str]:
-    """Return the messages that were started, put back or replayed, and that no publish or move in the trail tells of.
-
-    These were published before the trail began, or by a publisher without a trail.
+    """Return the messages that were started, put back or replayed, but not published or moved in the trail. These were
+    published before the trail began, or by a publisher without a trail.
     """
     rows = only(table, events.STARTED, events.RETRIED, events.REPLAYED)
     found = set(rows["name"].to_pylist()) - told
@@ -134,9 +134,8 @@ def _buried_again(table: Any, names: Collection[str]) -> set[str]:
 def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]:
     """Count, by name, deaths out of a queue that made no dead letter of their own, because a host was killed.
 
-    The last work of a killed host may not be saved. Then the next owner reads the message again. If the message dies
-    now, the lane already has it and stays as it is: the message is the same dead letter, or waits there for the attempt
-    at which it dies later.
+    A killed host may not have saved its last work. Then the next owner reads the message again. If it dies now, the
+    lane already has it, as a dead letter or for a later attempt, and stays as it is.
     """
     if not cut_short:
         return Counter()
@@ -153,7 +152,8 @@ def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]
         for name, offset, source, time_us in deaths
         if offset != -1 and (first_us <= time_us <= in_lane.get(name, -1) or is_unsaved(source, time_us))
     )
-    # If the killed host retried a message, the retry in the lane may die, once, before the message that was read again.
+    # If the killed host retried a message, the retry in the lane may die, once, before the second reading of the
+    # message.
     moved = only(table, events.RETRIED)
     columns = zip(*lists(moved, "name", "offset", "source", "time_us"), strict=True)
     retried = {name for name, offset, source, time_us in columns if offset != -1 and is_unsaved(source, time_us)}

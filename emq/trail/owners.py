@@ -72,8 +72,7 @@ class Owners:
     def crashes(self, place: str) -> Sequence[tuple[float, float]]:
         """Return the times in which an owner may have acted without a record: (from, until) in microseconds since 1970.
 
-        There is one for each owner whose trail was cut short, or that did not let go of the group in order and has a
-        successor.
+        There is one for each owner whose trail was cut short, or that has a successor and did not let go in order.
         """
         return self._crashes.get(place, ())
 

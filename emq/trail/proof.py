@@ -237,9 +237,9 @@ def _by_slot(
 ) -> tuple[list[checks.Start], list[checks.End]]:
     """Starts and ends of these topics, with their slot for a key.
 
-    A failure is recorded once the store knows of it, and the slot's next message starts as soon as the handler has
-    returned; so a delivery that failed counts as over at once. A delivery of a killed host that has no end may have
-    failed in the last second of the trail, while the host waited for the store.
+    A failed delivery counts as over at once, because the slot's next message starts when the handler returns, while the
+    failure is recorded once the store knows of it. A delivery of a killed host that has no end may have failed in the
+    last second of the trail, while the host waited for the store.
     """
     mine = [start._replace(key=start.place) for start in starts if start.topic in serial]
     begun: dict[tuple[str, int, str], list[int]] = defaultdict(list)
@@ -261,7 +261,7 @@ def _by_slot(
 def _untold(
     starts: Iterable[checks.Start], ends: Iterable[checks.End], cut_short: Collection[CutShort]
 ) -> Iterator[checks.End]:
-    """Yield the failures that a killed host may not have recorded any more, each at the earliest possible time."""
+    """Yield the failures that a killed host may not have recorded, each at the earliest possible time."""
     told = {(end.name, end.attempt, end.source) for end in ends}
     for start in starts:
         for run in cut_short:

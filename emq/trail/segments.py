@@ -98,7 +98,7 @@ def write(directory: Path, header: Header, table: Any) -> None:
     """Write one segment. The file appears under its name complete or not at all.
 
     This function does not wait for the disk. A crash of the process cannot tear a segment. A crash of the machine can,
-    and readers find such a segment by its checksums; this is too rare for a wait every second.
+    but this is too rare to wait every second; readers find such a segment by its checksums.
 
     Raises:
         OSError, pyarrow.ArrowException: nothing was written; count the events as dropped.

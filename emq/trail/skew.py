@@ -1,8 +1,8 @@
 """Find out whether a difference between clocks explains too many starts.
 
-Two hosts that start a group's messages one after the other seem to overlap by the difference of their clocks. The
-starts keep the cap if some correction of the clocks makes them do so. Two corrections may differ by no more than two
-clocks may. This module tries corrections in steps and keeps the best one, host by host, until none is better.
+If two hosts start a group's messages one after the other, their starts seem to overlap by the difference of their
+clocks. The starts keep the cap if they do so under some correction of the clocks, within the largest difference. This
+module tries corrections in steps and keeps the best one, host by host, until none is better.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The end of a run that no trail records, because its host was killed before it wrote the end down.
+"""Finds the end of a run that its host did not record, because it was killed.
 
-A dead host runs nothing. At its last event it was alive. When another host owns the group, the dead host's lease is
-over, and nothing that it began goes on. So such a run is over at the first takeover of its group after the dead host's
-last event. A host that recorded an event after the takeover was alive then, so its runs get no such end.
+When another host owns the group, the dead host's lease is over, and nothing that it began goes on. So such a run ends
+at the first takeover of its group after the dead host's last event. A host that recorded an event after the takeover
+was alive then, so its runs get no such end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CutShort(NamedTuple):
 
 
 class Takeovers:
-    """Knows until when a run without a recorded end may have gone on."""
+    """Knows how long a run without a recorded end may have gone on."""
 
     def __init__(self, cut_short: Collection[CutShort] = (), owned: Iterable[tuple[str, int]] = ()) -> None:
         """Args:

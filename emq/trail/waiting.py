@@ -1,6 +1,6 @@
 """Messages of queues that no host has started: a start in their place may break priorities and key order (P, K).
 
-A check of starts alone never sees a message that is passed over for ever.
+A check of starts alone never sees a message that is never started.
 """
 
 from __future__ import annotations

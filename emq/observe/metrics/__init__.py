@@ -1,4 +1,4 @@
-"""What a host tells those who watch it: metrics in the text format of Prometheus, and whether it lives and is ready.
+"""Monitoring of a host: metrics in the text format of Prometheus, and whether it lives and is ready.
 
 `docs/metrics.md` lists every metric.
 """

@@ -1,7 +1,7 @@
 """The text format of Prometheus, version 0.0.4.
 
-EMQ writes the format itself: the library prometheus_client needs 30 ms for the histograms of 200 handlers, in one
-piece, during which no message would start. `emq.observe.metrics.collector` serves those who want the library.
+EMQ writes the format itself: the library prometheus_client takes 30 ms for the histograms of 200 handlers, in which no
+message would start. `emq.observe.metrics.collector` is for programs that use the library.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _value(text: str) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return the text of a label without halves of characters, which would fail the whole page."""
+    """Return the text of a label without lone surrogates, which would fail the whole page."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

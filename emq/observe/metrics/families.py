@@ -25,7 +25,7 @@ class Histogram(NamedTuple):
     def buckets(self, sizes: range) -> Iterator[tuple[float, int]]:
         """Yield upper bounds in seconds, each with the number of times below; `sizes` are the bounds to yield.
 
-        A time of a whole number of microseconds that is exactly the bound counts above: it was rounded down.
+        A time that equals the bound in whole microseconds counts above it: it was rounded down.
         """
         below = sum(self.counts[: sizes.start])
         for size in sizes:

@@ -1,4 +1,4 @@
-"""Whether a process lives, and whether its host is ready: from what it knows already, so that answers come at once."""
+"""Whether a process lives, and whether its host is ready. Asks no server, so answers come at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from emq.host.host import Host
 from emq.observe.metrics.watched import Watched
 
 SILENT_S = 2.0
-"""Seconds without an answer to a call after which the database counts as out of reach, before the call itself fails."""
+"""Seconds without an answer after which the database counts as out of reach, before the call itself fails."""
 
 
 class Check(NamedTuple):
@@ -45,7 +45,7 @@ def ready(app: Watched) -> list[Check]:
 
 
 def trouble(database: Database) -> str | None:
-    """Return why the database cannot be reached, also while a call still waits for its answer; None if all is well."""
+    """Return why the database cannot be reached, or leaves a call without an answer; None if all is well."""
     if database.unreachable is None and database.silent_s > SILENT_S:
         return f"{database.shown} has not answered a call for {database.silent_s:.1f} s"
     return database.unreachable

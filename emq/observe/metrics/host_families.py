@@ -1,4 +1,4 @@
-"""Reads the metrics of a process from its own counters, when somebody asks; nothing is counted twice.
+"""Reads the metrics of a process from its counters, when somebody asks.
 
 No label holds a topic, a tenant or a queue, so the number of series does not grow with them. The label `handler` holds
 the pattern to which a handler is bound, and at most `MAX_HANDLERS` (200) patterns are told apart.
@@ -30,7 +30,7 @@ LAGS = range(10, 26)
 
 
 def of_process(app: Watched) -> Iterator[Family]:
-    """Yield all families of the process; those of the host only if the app consumes."""
+    """Yield all families of the process, with those of the host if the app consumes."""
     name = app.host_name() if app.host is None else app.host.parts.membership.host
     yield gauge(
         "emq_info",

@@ -1,4 +1,4 @@
-"""Serves what an app tells those who watch it: `/metrics`, `/livez`, `/readyz`."""
+"""Serves `/metrics`, `/livez` and `/readyz` of an app."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INDEX = """EMQ
 
 
 class Monitor:
-    """Serves one app while it consumes, or longer, as a command wants that waits for the servers of its app.
+    """Serves one app while it consumes, or longer, for a command that waits for the app's servers.
 
     Attributes:
         counts: True if hosts count their deliveries by handler: the setting `metrics` is given, or somebody reads them.
@@ -81,7 +81,7 @@ class Monitor:
         return Page(200, INDEX)
 
     async def _metrics(self, query: str) -> Page:
-        """Return the metrics. Requests at the same time share one page, so that many of them cost as little as one."""
+        """Return the metrics. Requests at the same time share one page."""
         if self._page is None:
             self._page = asyncio.get_running_loop().create_task(self._render(), name="emq metrics page")
             self._page.add_done_callback(self._rendered)

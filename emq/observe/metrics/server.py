@@ -1,9 +1,9 @@
 """A small HTTP server for a handful of paths, inside the host's event loop.
 
-It is written on asyncio's streams: GET of four paths needs no library, and every host can have it, also one without the
-extra `push`. It must never be in the way of deliveries, so everything is bounded: connections, the head of a request,
-the time of a connection, and the bytes that wait for a slow reader. Clients that connect and ask nothing must not keep
-an orchestrator from its answer either: they make room for newer connections.
+It uses only asyncio's streams, so that every host can have it, also without the extra `push`. It must never delay
+deliveries, so everything is bounded: connections, the head of a request, the time of a connection, and the bytes that
+wait for a slow reader. Clients that connect and ask nothing make room for newer connections, so that an orchestrator
+gets its answer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from emq.settings import Address
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
-"""Most connections at once. A further one takes the place of the oldest one, if that has asked nothing for `MUTE_S`;
-else it is told to come again."""
+"""Most connections at once. A further one replaces the oldest one, if that has asked nothing for `MUTE_S`; else it is
+refused."""
 
 MUTE_S = 1.0
-"""Seconds within which a client asks, if it means to ask anything."""
+"""Seconds within which a client should send its request."""
 
 MAX_HEAD_BYTES = 16 << 10
 """Most bytes of a request's line and headers."""
@@ -35,7 +35,7 @@ REQUEST_S = 10.0
 """Seconds after which a connection ends, whatever the other side does."""
 
 WRITE_BYTES = 64 << 10
-"""Bytes written at a time. A slow reader makes this much wait in memory, besides the page, which requests share."""
+"""Bytes written at a time. For each slow reader so many wait in memory, beside the page, which requests share."""
 
 BACKLOG = 256
 
@@ -47,7 +47,7 @@ PLAIN = "text/plain; charset=utf-8"
 METHODS = ("GET", "HEAD")
 
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
-"""Also as people type a request into a terminal."""
+"""Also takes a request that somebody types into a terminal."""
 
 _ORIGIN = re.compile(r"(?i)https?://[^/?]*")
 """What stands before the path in a request that comes through a proxy."""
@@ -119,7 +119,7 @@ class Server:
         task.add_done_callback(self._tasks.discard)
 
     def _make_room(self, mute_since: float) -> bool:
-        """Drop the oldest connection that has asked nothing since then; return False if there is none."""
+        """Drop the oldest connection that has asked nothing since that time; return False if there is none."""
         writer, since = next(iter(self._unasked.items()), (None, math.inf))
         if writer is None or since > mute_since:
             return False

@@ -1,4 +1,4 @@
-"""What the metrics and the health of a process are read from."""
+"""The source of a process's metrics and health."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from emq.settings import Settings
 
 
 class Watched(Protocol):
-    """An app, as far as those who watch it need it.
+    """The part of an app that metrics and health checks read.
 
     Attributes:
         settings: its settings.

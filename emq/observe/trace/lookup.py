@@ -26,7 +26,7 @@ from emq.trail import events
 from emq.trail.events import Event
 
 Progress = Callable[[str, int, int], None]
-"""Takes the name of what is searched, the part that is done, and the whole."""
+"""Takes the name of the searched thing, the part that is done, and the whole."""
 
 ENDED = frozenset((events.SETTLED, events.RECALLED, events.SKIPPED, events.DROPPED))
 
@@ -126,7 +126,7 @@ async def look_up(
 
 
 def _one_of(message_id: str, found: list[Event]) -> tuple[str, list[Event], Sequence[str]]:
-    """Of the messages that have an id, choose the last one that has not ended, else the last one.
+    """Of the messages with an id, choose the last one that has not ended, else the last one.
 
     Returns:
         Its identity, its events, and notes that name the others.

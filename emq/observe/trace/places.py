@@ -1,9 +1,9 @@
 """Finds one message in the store, page by page, and changes nothing.
 
-Where the trail tells a message's queue and offset nothing is searched. Else lanes and slots are paged through, which
-takes as long as what waits there; pages shift while hosts consume, so that a message on its way from one state to the
-next may be missed. Queues can only be read one offset after the other without disturbing their owner, so a search in
-them ends after `QUEUE_SEARCH` messages.
+If the trail has a message's queue and offset, there is no search. Otherwise this pages through lanes and slots, which
+takes longer the more they hold. Pages shift while hosts consume, so the search may miss a message between two states.
+Queues can only be read offset by offset without disturbing their owner, so a search in them ends after `QUEUE_SEARCH`
+messages.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Finder:
     # ------------------------------------------------------------------------------------------------------------ lanes
 
     async def in_lanes(self, groups: Iterable[int]) -> Place | None:
-        """Search the lanes of these groups: waiting entries, then dead letters; failing these, what is claimed."""
+        """Search the lanes of these groups: waiting entries, then dead letters, then claimed entries."""
         claimed = None
         for group in groups:
             name = self._topic.group(group)
@@ -193,9 +193,8 @@ class Finder:
     # ------------------------------------------------------------------------------------------------------------ slots
 
     async def in_slot(self) -> Place | None:
-        """Search the slot that the id names: waiting members, then dead ones; failing these, whether any is claimed.
-
-        None also where the id names no slot of the topic.
+        """Search the slot of the id: waiting members, then dead ones, then whether any is claimed. None also if the id
+        belongs to no slot of the topic.
         """
         index, _, digest = self._id.partition("-")
         if not (index.isascii() and index.isdigit() and digest) or int(index) >= self._topic.slots:

@@ -1,4 +1,4 @@
-"""A message's life by the trail: one line for each thing that happened."""
+"""A message's life by the trail: one line for each event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TimelineEntry(NamedTuple):
 
 
 CLAIMED = "claimed"
-"""Name of a line for which there is no event: a message that was started later came into its host's buffer."""
+"""Name of a line without an event of its own: a message came into its host's buffer, and was started later."""
 
 
 def lines(of_message: Sequence[Event], of_group: Sequence[Event], topic: Topic | None) -> list[TimelineEntry]:
