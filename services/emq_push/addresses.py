@@ -1,12 +1,11 @@
 """The addresses to which push connects: public ones, and those that the setting `push_allow` names.
 
-Whoever chooses an endpoint's URL chooses where this host connects to. Without a filter this could be the host itself, a
-database beside it, or the metadata service of a cloud, which hands out credentials. The filter looks at the address of
-each connection just before it is made. So a name that resolves to another address later, or to several, is no way
-around it.
+An endpoint's URL decides where this host connects to. Without a filter this could be the host itself, a database beside
+it, or the metadata service of a cloud, which hands out credentials. The filter checks the address of each connection
+just before it is made, so a name cannot get around it by resolving to another address later, or to several.
 
-With a forward proxy (`emq_push.proxy`) the proxy looks names up and connects. What is left to the filter are addresses
-that stand in a URL itself.
+A forward proxy (`emq_push.proxy`) looks names up and connects itself. The filter then checks only addresses that stand
+in a URL.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ _PUBLIC = (
     *("2400::/12", "2410::/12", "2600::/12", "2610::/23", "2620::/23", "2630::/12", "2800::/12", "2a00::/12"),
     *("2a10::/12", "2c00::/12"),
 )
-"""The networks of IPv6 that IANA has given out, by its registry "IPv6 Global Unicast Address Assignments". The rest is
-reserved or unassigned, apart from addresses that stand for an IPv4 address. To push to a network that was given out
-later, name it in `push_allow`."""
+"""The networks of IPv6 that IANA has assigned, by its registry "IPv6 Global Unicast Address Assignments". The rest is
+reserved or unassigned, except addresses that stand for an IPv4 address. To push to a newer network, name it in
+`push_allow`."""
 
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 """Bits 64 to 95 of an ISATAP address, in any network; its last 32 bits are an IPv4 address (RFC 5214)."""
@@ -83,7 +82,7 @@ class AddressFilter:
         ports: the only ports to connect to; none for all.
         proxy: through which all requests go; None for none.
         allowed: networks (`10.1.0.0/16`), addresses, or `*` for all, to which push may connect besides public ones.
-            Names of hosts are no use here: whoever owns a name decides on its address.
+            Names of hosts do not help: the owner of a name decides on its address.
 
     Raises:
         InvalidSettings: one of them is none of these.
@@ -154,14 +153,13 @@ class AddressFilter:
 
     def check_literal(self, host: str) -> None:
         """Raise `ForbiddenAddress` if the host of a URL is an address, in any notation, that push does not connect to.
-
-        For requests through a proxy, which looks at names, and of which not every one reads addresses as this host.
+        For requests through a proxy, which may read notations of addresses in another way than this host.
         """
         if (address := _address_in(host)) is not None:
             self.check(address)
 
     def check_host(self, host: str) -> None:
-        """Refuse the host of a URL that is an address, or a name of this machine; other names say nothing yet.
+        """Refuse the host of a URL if it is such an address, or a name of this machine; other names are checked later.
 
         Raises:
             ValueError: push would not connect to it.
@@ -180,8 +178,8 @@ class AddressFilter:
 def is_own(address: IPAddress) -> bool:
     """Return whether an address is one of this machine's interfaces, as they are now.
 
-    The system is asked for the source address of packets to the address: for its own addresses, and for them alone,
-    this is the address itself. Nothing is sent.
+    Asks the system for the source address of packets to the address: only for its own addresses this is the address
+        itself. Sends nothing.
     """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
@@ -233,7 +231,7 @@ def _carried(address: IPAddress) -> list[IPAddress]:
 
 
 def _address_in(host: str) -> str | None:
-    """Return the address that the host of a URL is, also in the old notations of IPv4; None for a name to look up."""
+    """Return the address in the host of a URL, also in the old notations of IPv4; None for a name to look up."""
     name = host.rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return "127.0.0.1"

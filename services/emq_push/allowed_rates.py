@@ -1,6 +1,6 @@
 """The rate that an endpoint has agreed to in its handshake (`push.allowed_rate`): the most qps that its topic may have.
 
-The rate binds whoever changes the topic later, until another handshake, or somebody who changes the attribute itself.
+The rate binds later changes of the topic, until another handshake, or a change of the attribute itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def most_qps(attributes: Mapping[str, str]) -> float:
     """Return the most starts a second by a topic's attributes; infinity if they allow any number."""
     try:
         rate_per_min = float(attributes.get(ATTRIBUTE, "inf"))
-    except ValueError:  # whoever reads the endpoint says so
+    except ValueError:  # reading the endpoint reports that
         return math.inf
     if not 0 < rate_per_min < math.inf:
         return math.inf
@@ -28,7 +28,7 @@ def most_qps(attributes: Mapping[str, str]) -> float:
 
 
 def check(topic: Topic, before: Topic | None) -> None:
-    """Refuse a qps above the allowed rate, and none that was there before.
+    """Refuse a new qps above the allowed rate.
 
     Raises:
         InvalidTopic: the change asks for more than the endpoint allows.

@@ -1,5 +1,4 @@
-"""Handshakes as messages: a host asks the endpoint, in the endpoint's queue and under its cap, and tells what it heard.
-
+"""Handshakes as messages: a host asks the endpoint, in the endpoint's queue and under its cap, and reports the answer.
 The message has the question in a header that no caller of the API can give.
 """
 
@@ -12,9 +11,9 @@ import msgspec
 from emq.message import Message
 
 HEADER = "emq:handshake"
-"""Has a colon, which the names of the headers of callers have not."""
+"""Has a colon, unlike the headers of callers."""
 TTL_S = 3_600.0
-"""Seconds after which a handshake is given up, if the endpoint gets nothing meanwhile."""
+"""Seconds after which a handshake expires, if the endpoint gets nothing before."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -22,8 +21,8 @@ class Question(msgspec.Struct, frozen=True):
 
     Attributes:
         origin: for which sender.
-        qps: deliveries a second that are wanted.
-        actor: who wants to know, for the audit log.
+        qps: wanted deliveries a second.
+        actor: who asks, for the audit log.
     """
 
     origin: str
@@ -32,12 +31,12 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What an endpoint said.
+    """An endpoint's answer.
 
     Attributes:
         topic: of the endpoint.
         url: that was asked.
-        attributes: of the topic, which keep what it agreed to; None if it refused.
+        attributes: of the topic, with the agreement; None if it refused.
         rate_per_min: see `emq_push.handshake.Allowed`.
         reason: why it refused.
     """
@@ -51,7 +50,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Told = Callable[[Answer], Awaitable[object]]
-"""Keeps what an endpoint said."""
+"""Keeps an endpoint's answer."""
 
 _decode = msgspec.json.Decoder(Question).decode
 

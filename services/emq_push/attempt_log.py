@@ -1,4 +1,4 @@
-"""Writes the records of attempts into the database, behind the deliveries."""
+"""Writes the records of attempts into the database, in the background."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLUSH_S = 0.5
 """Most seconds that a record waits to be written, while the database answers."""
 
 BATCH = 4_000
-"""Most records of one transaction, and their number from which on the log does not wait for more."""
+"""Most records of one transaction; if so many are there, the log waits for no more."""
 
 MOST = 100_000
 """Most records that wait while the database is away; later ones are lost, and counted."""
@@ -34,11 +34,10 @@ _ANY_DELIVERY = (
 
 
 class AttemptLog(BatchWriter[Attempt]):
-    """An `AttemptSink` whose records another task writes in batches. Never holds a delivery up.
+    """An `AttemptSink` whose records another task writes in batches, so that no delivery waits.
 
-    While the database is away, up to `most` records wait; the log counts those beyond as lost, and says so when it
-    begins to lose and when it has written again. A record whose write has an unknown outcome is written again, which
-    changes nothing.
+    While the database is away, up to `most` records wait. Further ones are lost, and counted in the log at the first
+    loss and after the next write. If the outcome of a write is unknown, it is repeated, which changes nothing.
 
     Args:
         database: returns the database, once the first record is there.

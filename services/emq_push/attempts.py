@@ -27,8 +27,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, array_like=True):
         took_us: microseconds from then to the end of the answer.
         status: HTTP status; 0 without an answer.
         outcome: `DELIVERED`; `RETRY`; `PARKED` (not tried, or the endpoint is gone: the message waits, uncounted);
-            `DEAD` (this was the last attempt); or `EXPIRED` (not tried any more: the message's time to live is over, so
-            it is dead. This is the end of a delivery and no attempt, and stands in no list of attempts).
+            `DEAD` (this was the last attempt); or `EXPIRED` (not tried: the message's time to live is over. This is the
+            end of a delivery, not an attempt, and in no list of attempts).
         reason: why it failed, in words; empty if delivered.
         answer: the beginning of the answer's body, with secrets masked.
         next_us: when the next attempt is due; 0 if there is none or its time is not known.
@@ -50,7 +50,7 @@ class AttemptSink(Protocol):
     """Takes the records of attempts."""
 
     def attempted(self, attempt: Attempt) -> None:
-        """Note an attempt. Returns at once, and raises nothing: the fate of the message is decided already."""
+        """Note an attempt. Returns at once and raises nothing."""
 
 
 class NoSink:

@@ -13,7 +13,7 @@ from emq_push.endpoint import Endpoint
 from emq_push.outcome import Outcome
 
 MOST_BYTES = 1 << 19
-"""A batch is sent once it has so many bytes. A larger payload goes alone."""
+"""Bytes at which a batch is sent. A larger payload goes alone."""
 
 Send = Callable[[Endpoint, Sequence[Message]], Awaitable[Outcome]]
 
@@ -40,8 +40,9 @@ class Batches:
     """Collects messages until a batch is full, or its first message has waited long enough, and sends them together.
 
     The messages of a batch have one outcome: the endpoint takes all of them, or all are tried again, each on its own
-    schedule. An endpoint that refuses one payload refuses its batch, so each attempt halves the batches that a message
-    joins, and its last attempt is alone: nobody dies of another's payload. Two messages of one key are never in one
+    schedule. An endpoint that refuses one payload refuses its batch. So each attempt halves the next batch of a
+        message, and its last attempt is alone: no message dies because of another's payload. Two messages of one key
+        are never in one
     batch, since the host starts the second when the first is done.
 
     Args:
@@ -54,7 +55,8 @@ class Batches:
         self._sent: set[asyncio.Task[None]] = set()
 
     async def join(self, endpoint: Endpoint, message: Message) -> Outcome:
-        """Send a message with others; return what came of the request. Cancelling takes the message out if it waits."""
+        """Send a message with others; return the outcome of the request. Cancelling takes out a message that still
+        waits."""
         assert endpoint.batching is not None
         most = most_of(endpoint, message)
         batch = self._open.get(endpoint.topic)

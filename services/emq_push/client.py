@@ -1,4 +1,4 @@
-"""The client of the push service's HTTP API, under the name by which code of the push service looks for it.
+"""The client of the push service's HTTP API, under its former name.
 
 `emq_clients` has it, beside that of pools. `PushError` is `emq_clients.ApiError`.
 """

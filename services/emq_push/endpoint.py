@@ -80,9 +80,9 @@ class Endpoint:
         tls: the endpoint's own settings of TLS; None for the usual ones.
         batching: how messages share a request; None if each has its own.
         disabled: why nothing is delivered, also while the tenant is paused; empty for an endpoint in use.
-        failing_since: since when it fails, as hosts have noted, in seconds since the epoch; 0 if it does not.
+        failing_since: when it began to fail, as noted by hosts, in seconds since the epoch; 0 if it does not.
         disable_after_s: seconds of failure after which it is disabled; infinity for never.
-        schedule: when what failed is tried again.
+        schedule: when failed messages are tried again.
         written_url: the URL as the attribute has it.
         masked: masks the endpoint's secrets in a text.
     """
@@ -145,7 +145,7 @@ def batching_of(attributes: Mapping[str, str]) -> Batching | None:
 
 
 class _Reader:
-    """Reads the attributes of one topic, and knows which secrets were among them."""
+    """Reads the attributes of one topic, and remembers the secrets among them."""
 
     def __init__(self, attributes: Mapping[str, str], secrets: Secrets) -> None:
         self._attributes = dict(attributes)

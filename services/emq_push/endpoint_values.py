@@ -36,7 +36,7 @@ def url(attribute: str, text: str) -> yarl.URL:
         raise ValueError(f"{attribute} is missing; give an http or https URL")
     if len(text) > MAX_URL_LENGTH:
         raise ValueError(f"{attribute} has {len(text)} characters; at most {MAX_URL_LENGTH}")
-    # A value with a password is not named: it would get into logs.
+    # A value with a password is not shown: it would get into logs.
     named = f"{attribute} with a user or password" if "@" in text else f"{attribute} {text!r}"
     if _SPACES_AND_CONTROLS.search(text):
         raise ValueError(f"{named} contains white space or control characters; percent-encode them")

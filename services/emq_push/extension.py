@@ -1,4 +1,4 @@
-"""What the push service adds to EMQ: endpoints of topics, their deliveries on hosts, its commands."""
+"""The extension of the push service: endpoints of topics, their deliveries on hosts, its commands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""How many of the files that a process may have open are for connections to endpoints.
-
-A quarter is left for everything else: the store, the database, the API.
+"""Shares the open files of a process between connections to endpoints and all else. A quarter is left for the store,
+the database and the API.
 """
 
 from __future__ import annotations

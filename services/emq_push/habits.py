@@ -1,8 +1,7 @@
-"""How long endpoints keep idle connections, as far as they do not say so.
-
-An endpoint that closes a connection without a word may do so in the moment in which the next request is sent. That
-request fails, and nobody knows whether the endpoint has read it, so it counts as an attempt. One such failure teaches
-how long the connections of a place may be used, so that not every second request fails the same way.
+"""Learns how long endpoints keep idle connections, if they do not say so. An endpoint may close a connection just when
+the next request is sent. That request fails, and counts as an attempt, since the endpoint may have read it. One such
+failure shows how long connections of an endpoint's address may be used, so that the same failure does not come again
+and again.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from emq_push.turns import Place
 KNOWN_S = 600.0
 """Seconds for which a failure is remembered; then the connections of the place are kept as those of others."""
 AT_ONCE_S = 0.1
-"""If an idle connection was gone before so many seconds, the place keeps none."""
+"""If an idle connection was gone sooner than this, in seconds, no connection of the place is kept."""
 NONE_S = -1.0
 MOST = 10_000
 """Most places that are remembered; the oldest failure is forgotten first."""
@@ -25,7 +24,7 @@ class Habits:
         self._known: dict[Place, tuple[float, float]] = {}
 
     def closed(self, place: Place, idle_s: float, now: float) -> None:
-        """Note that a connection was gone that had been idle for so long."""
+        """Note that a connection that had been idle for this time was gone."""
         self._known.pop(place, None)
         self._known[place] = (NONE_S if idle_s < AT_ONCE_S else idle_s / 2), now + KNOWN_S
         if len(self._known) > MOST:

@@ -35,7 +35,7 @@ class Allowed(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes of a topic that keep the agreement; an empty one takes that of an earlier agreement away."""
+        """The attributes of a topic that keep the agreement; an empty one removes that of an earlier agreement."""
         rate = "" if self.rate_per_min is None else str(self.rate_per_min)
         return {"push.origin": self.origin, allowed_rates.ATTRIBUTE: rate}
 
@@ -46,7 +46,7 @@ async def handshake(endpoint: Endpoint, origin: str, qps: float, addresses: Addr
     Args:
         endpoint: whose permission is asked for.
         origin: a DNS name for the sending system as a whole.
-        qps: deliveries a second that are wanted.
+        qps: wanted deliveries a second.
         addresses: to which addresses it may connect.
 
     Raises:
@@ -73,7 +73,7 @@ def capped(topic: Topic) -> float:
 
 
 def _agreed(allowed: str, rate: str, origin: str, status: int) -> Allowed:
-    # The status says nothing: many servers answer OPTIONS.
+    # The status means nothing: many servers answer OPTIONS.
     if allowed.strip() != ANY and allowed.strip().lower() != origin.lower():
         given = f"WebHook-Allowed-Origin {allowed.strip()[:100]!r}" if allowed else "no WebHook-Allowed-Origin"
         raise errors.InvalidTopic(

@@ -1,21 +1,21 @@
 """The health of endpoints: how much each one takes now, by its answers.
 
-An endpoint that asks for less (429, 503, `Retry-After`), that answers much more slowly than it can, or that fails again
-and again gets less than its topic's quota for a while (`emq.host.throttles`). What it does not get waits in its order
-and uses no attempt.
+An endpoint that asks for less (429, 503, `Retry-After`), that answers much more slowly than usual, or that fails
+repeatedly gets less than its topic's quota for a while (`emq.host.throttles`). The other messages wait in their order
+and use no attempt.
 
 - **Asked for less.** The rate is halved, and rises again by a twentieth of the quota in each second with a success:
   additive increase and multiplicative decrease, as TCP does (Chiu and Jain, 1989). After `Retry-After` nothing starts
   until that time.
 - **Slow answers.** Answers that take over a second on average, and four times as long as the endpoint's best, halve the
-  rate, too; but not below one delivery at a time, at which the rate is no reason for them.
+  rate, too, but not below one delivery at a time: then the rate is not their cause.
 - **Out of order.** If four fifths of the latest deliveries failed, and five at least, or twenty in a row, the topic is
   closed for 5 s; then one message probes the endpoint. If the probe fails, too, the time doubles, up to 5 minutes. If
-  it succeeds, the rate begins at a tenth of the quota. A few messages that an endpoint refuses for themselves (400, or
-  500 for a poisonous one) do not close it while others succeed.
+  it succeeds, the rate begins at a tenth of the quota. A few bad messages (400, or 500) do not close an endpoint while
+  others succeed.
 
-A message that began before the last change says nothing about the time since, and changes nothing.
-When the topic has another endpoint, its throttle is forgotten (`emq.host.topic_updates`).
+A message that began before the last change changes nothing. When the topic gets another endpoint, its throttle is
+forgotten (`emq.host.topic_updates`).
 """
 
 from __future__ import annotations
@@ -37,43 +37,42 @@ LEAST = 0.01
 """Part of the quota below which no rate falls."""
 
 AFTER_PROBE = 0.1
-"""Part of the quota with which an endpoint begins that answers again."""
+"""Part of the quota at which an endpoint begins when it answers again."""
 
 SLOW = 4
 LEAST_SLOW_S = 1.0
-"""Answers are slow if they take this many times as long as the endpoint's best ones, and so many seconds."""
+"""Answers are slow if they take this many times as long as the endpoint's best ones, and at least this many seconds."""
 
 WEIGHT = 0.25
 """Weight of the newest answer in the average time that answers take."""
 
 FORGET_BEST = 1 / 256
-"""Part of the way by which the best time goes towards each longer one, so that an endpoint that moved is not slow for
-ever."""
+"""Part by which the best time moves towards each longer one, so that an endpoint that moved is not slow for ever."""
 
 FAILURES = 5
 SHARE = 0.8
 """An endpoint is out of order from this many failures on, if they are this share of the latest deliveries."""
 
 IN_A_ROW = 20
-"""Failures without a success between them after which it is out of order, too, however good it was before."""
+"""Failures in a row after which it is out of order in any case."""
 
 HALVING_S = 10.0
 """Seconds in which half of the former deliveries are forgotten."""
 
 HALVING_STARTS = 10
-"""Half of the former deliveries of a slow topic are forgotten in the time in which its rate allows so many more; else
-their number would never reach `FAILURES`."""
+"""A slow topic forgets half of its former deliveries in the time of this many new ones; else it would never count
+`FAILURES`."""
 
 CLOSED_S = 5.0
 MOST_CLOSED_S = 300.0
 """Seconds for which an endpoint out of order gets nothing: at first, and at most."""
 
 JITTER = 0.2
-"""These times are longer by a random part of up to this fraction, so that endpoints that fell together are not probed
+"""These times are longer by a random part of up to this fraction, so that endpoints that failed together are not probed
 together."""
 
 FEW = 1_000
-"""Number of known endpoints up to which those of topics that left this host are not searched for."""
+"""Number of known endpoints from which on the host looks for those whose topics have left."""
 
 _ASK_FOR_LESS = (429, 503)
 _IN_ORDER = (410, 429)
@@ -180,8 +179,8 @@ class Health:
         """Lower the rate, once for all messages that were under way together, and at most once a second.
 
         Args:
-            least: starts a second below which the rate does not fall. An endpoint that has one message at a time and
-                is still slow is not slow because of the rate.
+            least: starts a second below which the rate does not fall. If an endpoint is slow with one message at a
+                time, the rate is not the cause.
         """
         if began < self._lowered_at or now < self._lowered_at + 1.0:
             return
@@ -189,7 +188,7 @@ class Health:
         if quota <= 0:
             return
         if throttle is None:
-            # A few messages tell nothing of the rate that the endpoint takes.
+            # A few messages do not show which rate the endpoint takes.
             rate = min(quota, max(self._sent, self._sent_before, quota * AFTER_PROBE / LESS))
         elif throttle.is_limited:
             rate = throttle.rate
@@ -246,7 +245,7 @@ class Healths:
             return
         if status not in _IN_ORDER:
             health.failed(began, now, throttles, reason)
-        if status in _ASK_FOR_LESS:  # changes nothing if the failure has just closed the topic, but for a longer pause
+        if status in _ASK_FOR_LESS:  # if the failure has just closed the topic, only a longer pause counts
             health.asked_for_less(began, now, throttles, reason, after_s)
 
     def silent(self, topic: str, began: float, reason: str) -> None:

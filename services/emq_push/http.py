@@ -1,4 +1,4 @@
-"""The HTTP connections of a pusher: which addresses they go to, how long they stay, what is read of an answer."""
+"""The HTTP connections of a pusher: their addresses, their lifetime, and the part of an answer that is read."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ _READ_BUFFER_BYTES = 4096
 
 
 class _Once(aiohttp.TCPConnector):
-    """Closes a connection for good, and at once, when its owner is through with it.
-
-    An endpoint that reads nothing, or does not end TLS as it should, would keep it open for 30 seconds. A connection
-    that is kept for later requests stays with its `Wire`; requests for tokens are too rare to keep one.
+    """Closes a connection at once when its owner is done with it. An endpoint that reads nothing, or does not end TLS
+    properly, would keep it open for 30 seconds. A connection that is kept for later requests stays with its `Wire`;
+    requests for tokens are too rare to keep one.
     """
 
     def _release(self, key: Any, protocol: Any, **_: Any) -> None:
@@ -42,11 +41,11 @@ class _Once(aiohttp.TCPConnector):
 def build_connector(
     addresses: AddressFilter, resolver: AbstractResolver | None = None, *, pools: bool = True
 ) -> aiohttp.TCPConnector:
-    """Return what makes connections. They are not limited here: a `Pusher` shares them among topics.
+    """Return the maker of connections. It sets no limit: a `Pusher` shares connections among topics.
 
     Args:
-        addresses: to which of them a connection may be made; asked for each one, also for a URL without a name. With a
-            proxy all connections go to it, so there is nothing to ask.
+        addresses: asked for each connection, also for a URL without a name. With a proxy all connections go to it, so
+            there is nothing to ask.
         resolver: looks names up; the caller closes it.
         pools: False to use no connection for two requests.
     """
@@ -130,10 +129,10 @@ class Connections:
 
         Raises:
             RuntimeError: after `close`.
-            ProxyFailed: nothing is known of the endpoint, see `emq_push.proxy`.
+            ProxyFailed: the fault is not the endpoint's, see `emq_push.proxy`.
             ForbiddenAddress: the filter refuses the scheme, the port or the address.
         """
-        self._addresses.check_url(url)  # also that of a token server, which a tenant chooses as well
+        self._addresses.check_url(url)  # also for token servers, which tenants choose as well
         session, proxy, for_proxy = self._session or self._open(), self._addresses.proxy, None
         if proxy is not None:
             self._addresses.check_literal(url.host or "")

@@ -1,4 +1,4 @@
-"""Masks secrets in what endpoints answer: an endpoint may repeat the request that it got."""
+"""Masks secrets in the answers of endpoints, which may repeat a request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def secrets_of(value: str) -> Sequence[str]:
 
 
 class Masking:
-    """Masks an endpoint's own secrets, and what looks like a secret.
+    """Masks an endpoint's own secrets, and texts that look like secrets.
 
     Args:
         secrets: the endpoint's.
@@ -54,7 +54,7 @@ class Masking:
 
 
 def _begun(text: str, secret: str) -> int:
-    """Return where a secret begins that goes on beyond the end of the text; the text's length if none does."""
+    """Return the begin of a secret that goes on beyond the end of the text; else the text's length."""
     at = text.find(secret[:LEAST_CHARACTERS], max(0, len(text) - len(secret)))
     while at >= 0:
         if secret.startswith(text[at:]):

@@ -18,24 +18,24 @@ from emq_push import endpoint_values, verdict
 TIMEOUT_S = 10.0
 """Most seconds for fetching a token."""
 DEFAULT_LIFE_S = 300.0
-"""Seconds for which a token is used whose server does not say how long it lives."""
+"""Lifetime of a token, in seconds, if its server names none."""
 MOST_LIFE_S = 86_400.0
 EARLY = 0.1
 MOST_EARLY_S = 60.0
-"""A token is fetched again this part of its life before its end, and at most so many seconds before. Deliveries use it
-meanwhile."""
+"""A token is fetched again this part of its life before its end, and at most this many seconds before. Deliveries use
+it meanwhile."""
 REFUSED_S = 5.0
 """Seconds after a failed fetch in which the token server is not asked again."""
 ANSWER_BYTES = 65_536
 FEW = 1_000
-"""Number of known tokens up to which those that have ended are not searched for."""
+"""Number of known tokens from which on ended ones are looked for."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OAuth2:
     """Attributes:
     url: of the token server.
-    scope: what the token is to allow; empty for the server's default.
+    scope: the permissions of the token; empty for the server's default.
     """
 
     url: yarl.URL
@@ -74,9 +74,9 @@ Post = Callable[[yarl.URL, bytes, dict[str, str], float], Awaitable[aiohttp.Clie
 class Tokens:
     """The tokens of all endpoints, by their credentials.
 
-    While one delivery fetches a token, others of the same credentials wait for it, unless they have one that is good
-    until its end. A token server that is down or refuses is left alone for `REFUSED_S`. Deliveries to endpoints that
-    need it fail once there is no good token left, and no others.
+    While one delivery fetches a token, others with the same credentials wait for it, unless they have a good one. A
+    token server that is down or refuses is left alone for `REFUSED_S`. Only deliveries that need it fail, once they
+    have no good token.
 
     Args:
         post: sends the request for a token.
@@ -95,7 +95,7 @@ class Tokens:
 
         Raises:
             Retry: the token server gave none; the text says why.
-            GiveBack: it was not asked, for a fault of this host.
+            GiveBack: the server was not asked, because of a fault of this host.
         """
         token = self._known.get(credentials)
         now = self._clock.now()
@@ -117,7 +117,7 @@ class Tokens:
             await asyncio.shield(self._fetched(credentials))
 
     def refused(self, credentials: OAuth2, authorization: str) -> bool:
-        """Note that the endpoint refused a token; return True if it is worthwhile to try with another one."""
+        """Note that the endpoint refused a token; return True if another one may help."""
         token = self._known.get(credentials)
         if token is None or token.authorization == authorization:
             self._known.pop(credentials, None)

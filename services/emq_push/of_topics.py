@@ -15,7 +15,7 @@ from emq_push.secrets import Secrets
 
 
 def check(topic: Topic, settings: Settings, *, is_new: bool) -> None:
-    """Refuse push attributes that make no endpoint, or one that the settings forbid.
+    """Refuse push attributes of a wrong endpoint, or of one that the settings forbid.
 
     Args:
         is_new: False if the URL has not changed.
@@ -34,7 +34,7 @@ def check(topic: Topic, settings: Settings, *, is_new: bool) -> None:
 
 
 async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
-    """Ask the topic's endpoint for permission; return the topic with what it allows, its qps no higher than that.
+    """Ask the topic's endpoint for permission; return the topic with the agreement, its qps within the allowed rate.
 
     Raises:
         InvalidTopic: the topic has no endpoint, or the endpoint does not agree.
@@ -53,7 +53,7 @@ async def agreed(topic: Topic, origin: str, settings: Settings) -> Topic:
 
 
 def encrypted(topic: Topic, settings: Settings) -> Topic:
-    """Return the topic with its secrets as they are to be kept."""
+    """Return the topic with its secrets encrypted, if there is a key."""
     secrets = Secrets.of_setting(settings)
     attributes = topic.options.attributes.items()
     return _with(topic, {n: secrets.encrypt(v) if v and secret_attributes.is_secret(n) else v for n, v in attributes})

@@ -1,7 +1,7 @@
-"""Endpoints that are gone or fail for days: they are disabled, in the catalog, so that every host knows.
+"""Disables endpoints that are gone or fail for days, in the catalog, so that every host knows.
 
 A disabled endpoint has the attribute `push.disabled` with the reason. Hosts do not consume its topic: the messages wait
-in the store, in order and uncounted, until the attribute is taken away. An endpoint that fails has the attribute
+in the store, in order and uncounted, until somebody removes the attribute. An endpoint that fails has the attribute
 `push.failing_since` from an hour after its first failure on, so that a restart does not forget the time.
 """
 
@@ -22,13 +22,14 @@ NOTE_AFTER_S = 3600.0
 """Seconds of failure after which hosts note its begin in the catalog."""
 
 FORGET_S = 36 * 3600.0
-"""Seconds without an attempt after which a failure begins anew. The longest usual wait for a retry is a day."""
+"""Seconds without an attempt after which the next failure counts as the first. The longest usual wait for a retry is a
+day."""
 
 FEWEST = 5
 """Failures in a row that this host must have seen before it disables an endpoint."""
 
 AGAIN_S = 5.0
-"""Seconds until a change that the catalog could not take is tried again."""
+"""Seconds until a failed change of the catalog is tried again."""
 
 FEW = 1_000
 

@@ -8,7 +8,7 @@ from emq_push import verdict
 
 
 class Outcome(NamedTuple):
-    """What came of one request, for all messages in it.
+    """The outcome of one request, for all messages in it.
 
     Attributes:
         status: HTTP status; 0 without an answer.

@@ -1,11 +1,11 @@
-"""A forward proxy through which all deliveries go out, and whose fault it is when one fails there.
+"""The forward proxy of all deliveries; decides who is at fault if one fails there.
 
-The proxy resolves the names of endpoints and decides which addresses it connects to. So this host connects to the proxy
-alone, whatever its address, and the filter of addresses sees only the addresses that stand in a URL itself.
+The proxy resolves the names of endpoints and decides which addresses it connects to. So this host connects only to the
+proxy, whatever its address, and the filter checks only addresses that stand in a URL.
 
 - **Of this host** (give back): the proxy is out of reach, wants other credentials, does not know CONNECT, or fails
   itself. Nothing is charged to an endpoint. A proxy that takes connections and says nothing looks like a silent
-  endpoint; once so many endpoints are silent at the same time, the proxy counts as silent.
+  endpoint; if several endpoints are silent at the same time, the proxy counts as silent.
 - **Of the endpoint** (retry): the proxy refuses the address (403; 407 of smokescreen, with its own header), or does
   not reach the endpoint (502, 503, 504).
 """
@@ -25,11 +25,11 @@ from emq.storage import opening
 
 SILENT_HOSTS = 3
 SILENT_S = 2.0
-"""The proxy counts as silent once requests to so many hosts found no answer, for so many seconds, and no other one did
+"""The proxy counts as silent once requests to this many hosts got no answer, for this many seconds, and none got one
 since."""
 
 SMOKESCREEN = "x-smokescreen-error"
-"""Header, in lower case, by which smokescreen says that an answer is its own."""
+"""Header, in lower case, of smokescreen's own answers."""
 
 _REFUSED = 403
 _WANTS_CREDENTIALS = 407
@@ -88,7 +88,7 @@ class Proxy:
         return cls(url.origin() if not url.user else url.with_path(""))
 
     async def through(self, request: Awaitable[Found], url: yarl.URL) -> Found:
-        """Await the answer to a request that goes through the proxy; say whose fault it is if there is none.
+        """Await the answer to a request through the proxy; without an answer, raise an error that says who is at fault.
 
         Args:
             url: of the endpoint.
@@ -122,7 +122,7 @@ class Proxy:
         return found
 
     def check(self, url: yarl.URL, status: int, *, is_smokescreen: bool) -> None:
-        """Say whose fault it is if an answer is that of the proxy itself; an http URL has no tunnel.
+        """Raise an error that says who is at fault, for an answer of the proxy itself; an http URL has no tunnel.
 
         Args:
             url: of the endpoint.

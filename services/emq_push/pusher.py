@@ -35,13 +35,13 @@ KEY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Where a pusher tells what it has seen.
+    """The receivers of a pusher's reports.
 
     Attributes:
         throttles: returns the throttles of the host, which follow the answers (`emq_push.health`).
         attempts: takes the record of each attempt.
-        change: writes to the catalog that an endpoint is disabled (`emq_push.outages`); None to disable nothing.
-        heard: keeps what endpoints answer to handshakes (`emq_push.asking`); None to drop it.
+        change: disables an endpoint in the catalog (`emq_push.outages`); None to disable nothing.
+        heard: keeps endpoints' answers to handshakes (`emq_push.asking`); None to drop them.
     """
 
     throttles: Callable[[], Throttles | None] = lambda: None
@@ -53,9 +53,8 @@ class Reports:
 class Pusher:
     """Delivers messages of any number of topics by HTTP POST; an async handler, and an async context manager.
 
-    Redirects are not followed, cookies not kept, proxy settings of the environment not used; the only proxy is that of
-    `addresses`. Topics share the connections (`emq.quota.places.places`), so that those whose endpoints hang leave some
-    to the others.
+    Follows no redirects, keeps no cookies, and uses no proxy but that of `addresses`. Topics share the connections
+    (`emq.quota.places.places`), so that hanging endpoints leave some to the others.
 
     Args:
         endpoint_of: the current endpoint of a topic's name, or None; called for each delivery, so that a change of
@@ -63,7 +62,7 @@ class Pusher:
         clock: for `webhook-timestamp` and `Retry-After` dates.
         addresses: to which addresses it may connect, and through which proxy; None for public ones, directly.
         connections: most requests at once; None for half of the files that the process may have open.
-        reports: where it tells what it has seen; None for nowhere.
+        reports: get its observations; None for nobody.
         resolver: looks names up, and is closed with the pusher; None for the system's name servers.
     """
 
@@ -148,7 +147,7 @@ class Pusher:
             self._places.free(endpoint.topic, taken_us)
 
     async def _ask(self, endpoint: Endpoint, question: asking.Question) -> None:
-        """Ask for permission to deliver, once a connection is free, and tell what the endpoint said."""
+        """Ask for permission to deliver, once a connection is free, and report the answer."""
         topic, url = endpoint.topic, endpoint.written_url
         taken_us = await self._places.take(topic)
         try:
@@ -163,7 +162,7 @@ class Pusher:
 
     async def _post(self, endpoint: Endpoint, messages: Sequence[Message]) -> Outcome:
         if endpoint.oauth2 is not None:
-            await self._tokens.prepare(endpoint.oauth2)  # a slow token server says nothing of the endpoint
+            await self._tokens.prepare(endpoint.oauth2)  # a slow token server is not the endpoint's fault
         began_us = self._clock.now_us()
         began = began_us / 1e6
         body, head = headers.of_request(endpoint, messages, int(began))
@@ -175,7 +174,7 @@ class Pusher:
         except (errors.Retry, errors.GiveBack) as exc:  # there is no token
             failure = exc
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            # TimeoutError is an OSError; ValueError is what the client makes of a URL it cannot use.
+            # TimeoutError is an OSError; the client raises ValueError for a URL that it cannot use.
             failure = verdict.of_error(exc, endpoint.timeout_s)
         else:
             status, retry_after = found.status, found.retry_after
@@ -208,13 +207,13 @@ class Pusher:
         return answer
 
     def _tell(self, endpoint: Endpoint, began: float, status: int, failure: verdict.Failure | None) -> None:
-        """Tell what an answer, or its absence, says of the endpoint: not if the topic has another one now."""
+        """Report an answer, or its absence, unless the topic has another endpoint now."""
         is_ours = isinstance(failure, errors.GiveBack) and status != verdict.GONE
         try:
             current = None if is_ours else self._endpoint_of(endpoint.topic)
         except errors.InvalidTopic:
             return
-        if current is not endpoint and current != endpoint:  # to compare them field by field is dear
+        if current is not endpoint and current != endpoint:  # comparing them field by field costs much
             return
         if endpoint.throttles:
             if status:

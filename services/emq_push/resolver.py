@@ -1,7 +1,7 @@
-"""Name look-ups such that silent name servers of some endpoints do not stall the others.
+"""Looks names up so that silent name servers of some endpoints do not stall the others.
 
-With the package `aiodns` (in the extra `push`), look-ups are sockets of the event loop: one that waits costs no thread,
-and any number of them may wait. Without it each look-up has a thread, of which few may wait (`FairResolver`).
+With the package `aiodns` (in the extra `push`), look-ups are sockets of the event loop, and any number may wait.
+Without it each look-up takes a thread, and few may wait (`FairResolver`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TIMEOUT_S = 4.0
 
 NAMES = 3
 AWAY_S = 2.0
-"""The name server of this host counts as out of reach once look-ups of so many names found none that answers, for so
-many seconds, and no look-up has succeeded since."""
+"""The name server of this host counts as out of reach once look-ups of this many names got no answer, for this many
+seconds, and none has succeeded since."""
 
 _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 _AS_NUMBERS = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
@@ -39,10 +39,10 @@ class NoNameServer(OSError):
 
 
 class WatchedResolver(AbstractResolver):
-    """Tells a name whose own name servers are silent from a name server of this host that is.
+    """Tells silent name servers of a name from a silent name server of this host.
 
     Args:
-        inner: looks names up. A failure of it whose number is `EAI_AGAIN` or `EAI_FAIL` says nothing of the name.
+        inner: looks names up. Its failures `EAI_AGAIN` and `EAI_FAIL` do not mean that the name is wrong.
     """
 
     def __init__(self, inner: AbstractResolver) -> None:
@@ -138,8 +138,8 @@ def _of_node(host: str, port: int, node: Any) -> ResolveResult:
 class FairResolver(AbstractResolver):
     """Resolves as the system does (`getaddrinfo`). Each name counts as a tenant of `emq.quota.places.threads`.
 
-    A look-up cannot be cancelled: one that waits for a silent name server holds its thread for up to a minute. In
-    the default thread pool of the event loop, with cores + 4 threads, six of these stall every other look-up.
+    A look-up cannot be cancelled: with a silent name server it holds its thread for up to a minute. In the default
+    thread pool of the event loop, with cores + 4 threads, six of these would stall every other look-up.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class FairResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """Let the threads end that have nothing to do."""
+        """Let idle threads end."""
         self._threads.close()
 
 

@@ -1,8 +1,7 @@
 """Deletes attempts and settled deliveries that are older than their tenant keeps them.
 
-Of a message that still waits for one of its endpoints, delayed or parked, everything stays. Hosts do this, also for
-topics without a tenant and where no process serves the API. The rest of what is old belongs to the service, which alone
-accepts messages: see `emq_push.service.upkeep`.
+Nothing of a message goes while one of its deliveries waits, delayed or parked. Hosts do this, also for topics without a
+tenant and without an API process. `emq_push.service.upkeep` deletes other old rows.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Retention:
         self._clock = clock
 
     async def run(self) -> None:
-        """Delete what is too old, again and again. Ends by cancellation."""
+        """Keep deleting old rows. Ends by cancellation."""
         while True:
             try:
                 if await self.has_turn():
@@ -114,7 +113,7 @@ class Retention:
         return deleted + await self._orphans(_us(now - max([DEFAULT_S, *kept_s.values()])))
 
     async def _orphans(self, cutoff_us: int) -> int:
-        """Delete attempts that are older than anybody keeps them, also of topics that are gone."""
+        """Delete attempts that are older than the longest retention, also of topics that are gone."""
         deleted, mine = 0, tables.attempts.c.environment == self._environment
         while True:
             one = await self._database().run(

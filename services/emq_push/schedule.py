@@ -1,6 +1,5 @@
-"""When a delivery that failed is tried again: as the topic's options say, decided here, so that its log knows the time.
-
-The settler of the host would decide alike (`emq.dispatch.retry`), but the record of an attempt is written before.
+"""Decides when a failed delivery is tried again, by the topic's options. The host's settler would decide the same
+(`emq.dispatch.retry`), but the record of an attempt needs the time before.
 """
 
 from __future__ import annotations

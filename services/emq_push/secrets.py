@@ -1,10 +1,9 @@
-"""Secrets of endpoints, encrypted where they are kept.
+"""Encrypts the stored secrets of endpoints.
 
 With the setting `secret_key`, the catalog holds the secrets of endpoints as `enc:v1:<key>:<text>`: AES-256-GCM under a
-random nonce, in base64. `<key>` is the begin of the key's SHA-256, which tells with which of several keys to decrypt.
-Whoever reads the database, or a backup of it, learns no secret without the key. To change the key, put the new one
-before the old one: EMQ encrypts with the first and decrypts with any. Once all secrets were written again, take the old
-one away.
+random nonce, in base64. `<key>` is the begin of the key's SHA-256, which tells several keys apart. So nobody can read a
+secret in the database, or in a backup, without the key. To change the key, put the new one before the old one: EMQ
+encrypts with the first and decrypts with any. Once all secrets were written again, remove the old one.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Secrets:
         return bool(self._ciphers)
 
     def encrypt(self, text: str) -> str:
-        """Return the text as it is to be kept; as it is without a key, or if it is encrypted already."""
+        """Return the encrypted text; the text itself without a key, or if it is encrypted already."""
         if not self._ciphers or is_encrypted(text):
             return text
         name, cipher = next(iter(self._ciphers.items()))

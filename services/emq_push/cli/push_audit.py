@@ -23,12 +23,12 @@ MOST = 200
 async def entry(
     opened: App, topic: Topic, settings: Mapping[str, Any], attributes: Mapping[str, str]
 ) -> Callable[[sa.Connection], None] | None:
-    """Return what writes the entry in the transaction of the change; None if the topic belongs to no endpoint.
+    """Return a function that writes the entry in the transaction of the change; None if the topic is not an endpoint's.
 
     Args:
         topic: as it is before the change.
         settings: the new values of options.
-        attributes: the new values of attributes; an empty text for one that is taken away.
+        attributes: the new values of attributes; an empty text removes one.
     """
     tenant = topic.options.attributes.get(TENANT, "")
     if not tenant or URL not in topic.options.attributes:

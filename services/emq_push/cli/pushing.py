@@ -1,4 +1,4 @@
-"""HTTP push on a host that is started from the command line: endpoints get what no handler takes."""
+"""HTTP push on a host on the command line: endpoints get the messages that no handler takes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class WithPush(Handlers):
         return found
 
     def told_of_expired(self, topic: str) -> OnExpired | None:
-        """Messages also expire while their endpoint is paused or disabled, and has no handler therefore."""
+        """Messages also expire while their endpoint is paused or disabled, and so has no handler."""
         return self._on_expired if self._own.find(topic) is None else self._own.told_of_expired(topic)
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ async def with_push(app: App) -> AsyncIterator[None]:
 
 
 def _kept_records(app: App, around: _Surroundings) -> AttemptSink:
-    """Return what keeps the records of attempts, which the app's host writes while it runs."""
+    """Return the keeper of records of attempts, which the app's host writes while it runs."""
     from emq_push.attempt_log import AttemptLog
     from emq_push.attempts import NoSink
     from emq_push.retention import Retention

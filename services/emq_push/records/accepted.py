@@ -1,4 +1,4 @@
-"""The rows that accepting messages writes: messages, deliveries, idempotency keys, and what is not sent yet.
+"""The rows of accepted messages: messages, deliveries, idempotency keys, and batches that are not sent yet.
 
 All statements take many rows at once, since a transaction gathers the messages of many requests.
 """
@@ -34,7 +34,7 @@ def headers_of(event_type: str, own: Mapping[str, str] | None) -> dict[str, str]
 
 
 class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a message's row has in its body.
+    """The body of a message's row.
 
     Attributes:
         priority: a name; None for the middle one of each endpoint.
@@ -70,7 +70,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """What a caller's Idempotency-Key stands for.
+    """The request behind a caller's Idempotency-Key.
 
     Attributes:
         digest: of the request.
@@ -100,7 +100,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _insert(table: sa.Table, columns: Sequence[str]) -> Mapping[str, str]:
-    """Return the text of an insert for each driver, which skips what SQLAlchemy does with each row."""
+    """Return the text of an insert for each driver, to skip SQLAlchemy's work on each row."""
     names = ", ".join(("environment", *columns))
     return {
         dialect: f"INSERT INTO {table.name} ({names}) VALUES ({', '.join([mark] * (len(columns) + 1))})"
@@ -196,7 +196,7 @@ class Accepted:
     # ---------------------------------------------------------------------------------------------------- idempotency
 
     def repeats(self, connection: sa.Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Repeat]:
-        """Return what Idempotency-Keys stand for, each a pair of tenant and key."""
+        """Return the requests behind Idempotency-Keys, each a pair of tenant and key."""
         found: dict[tuple[str, str], Repeat] = {}
         for start in range(0, len(keys), IDS_AT_ONCE):
             pairs = sa.tuple_(_idempotency.c.tenant, _idempotency.c.key).in_(keys[start : start + IDS_AT_ONCE])
@@ -208,7 +208,7 @@ class Accepted:
     def add_repeats(
         self, connection: sa.Connection, repeats: Mapping[tuple[str, str], Repeat], created_us: int
     ) -> None:
-        """Write what Idempotency-Keys stand for. Raises `IntegrityError` if one exists."""
+        """Write the requests behind Idempotency-Keys. Raises `IntegrityError` if one exists."""
         if repeats:
             rows = [
                 {"environment": self._environment, "tenant": tenant, "key": key, "created_us": created_us}
@@ -218,7 +218,7 @@ class Accepted:
             connection.execute(sa.insert(_idempotency), rows)
 
     def forget_repeats(self, connection: sa.Connection, before_us: int) -> int:
-        """Delete Idempotency-Keys that are older; return how many they were."""
+        """Delete older Idempotency-Keys; return their number."""
         where = (_idempotency.c.environment == self._environment, _idempotency.c.created_us < before_us)
         return connection.execute(sa.delete(_idempotency).where(*where)).rowcount
 
@@ -243,7 +243,7 @@ class Accepted:
         return connection.execute(change).rowcount == 1
 
     def give_up(self, connection: sa.Connection, batch: Batch) -> None:
-        """Leave these messages of a batch to whoever claims it next."""
+        """Leave these messages of a batch to the next claim."""
         where = (_unsent.c.environment == self._environment, _unsent.c.id == batch.id)
         values = {"claimed_us": 0, "body": _encode(batch.messages).decode()}
         connection.execute(sa.update(_unsent).where(*where).values(**values))

@@ -1,4 +1,4 @@
-"""Cursors: where the next page of a list begins, as a text that callers hand back unread."""
+"""Cursors: the begin of the next page of a list, as a text that callers return unread."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def decode(text: str, *types: type) -> Place:
 
 
 def after(columns: Sequence[sa.ColumnElement[int] | sa.ColumnElement[str]], place: Place) -> sa.ColumnElement[bool]:
-    """Return the condition for rows that come after a place, where all columns ascend."""
+    """Return the condition for rows after a place; all columns ascend."""
     return sa.tuple_(*columns) > sa.tuple_(*place)
 
 
 def before(columns: Sequence[sa.ColumnElement[int] | sa.ColumnElement[str]], place: Place) -> sa.ColumnElement[bool]:
-    """Return the condition for rows that come after a place, where all columns descend."""
+    """Return the condition for rows after a place; all columns descend."""
     return sa.tuple_(*columns) < sa.tuple_(*place)
 
 
 def page(rows: Sequence[T], limit: int, place: Callable[[T], Place]) -> Page[T]:
-    """Return a page of rows, of which one more than `limit` was asked for, if there were as many."""
+    """Return a page of rows; `rows` was read with limit + 1."""
     if len(rows) <= limit:
         return Page(rows, "")
     kept = rows[:limit]

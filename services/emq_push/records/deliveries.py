@@ -1,6 +1,6 @@
 """The deliveries: one row for each message and endpoint.
 
-Lists are read in pages along an index, so that a page costs what the page holds, whatever the size of the table.
+Lists are read in pages along an index, so the cost of a page does not depend on the size of the table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IDS_AT_ONCE = 500
 """Most ids in one statement."""
 
 DUE_LOOK = 500
-"""Most pending deliveries of an endpoint that are looked at in the search for those that are due."""
+"""Most pending deliveries of an endpoint to look at in the search for due ones."""
 
 _t = tables.deliveries
 _m = tables.messages
@@ -296,8 +296,7 @@ class Deliveries:
     def oldest_due_us(self, connection: sa.Connection, topics: Sequence[str], now_us: int) -> dict[str, int]:
         """Return for each topic when the oldest pending delivery that is due was created.
 
-        Looks at the oldest `DUE_LOOK` pending ones of each topic: a topic of which all these wait for their time is
-        left out, as is one without pending deliveries.
+        Looks at the oldest `DUE_LOOK` pending ones of each topic; leaves out a topic if none of these is due.
         """
         places = self.last_due(connection, dict.fromkeys(topics, 1), now_us)
         return {topic: place.created_us for topic, place in places.items()}

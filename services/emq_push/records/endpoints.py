@@ -33,7 +33,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a caller says of an endpoint, without secrets.
+    """A caller's settings of an endpoint, without secrets.
 
     Attributes:
         event_types: which messages it gets: names, `order.*` for all below `order`, or `*` for all.

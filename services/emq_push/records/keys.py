@@ -89,8 +89,8 @@ class Keys:
     def delete(self, connection: sa.Connection, id_: str, *, keep_made: bool = False) -> list[Key]:
         """Delete a key with all that it made, and these made, and so on; return them, itself first.
 
-        Each generation is deleted before the next one is read. So whoever makes a key meanwhile (`hold`) is either
-        waited for, and the new key is found, or finds that its maker is gone.
+        Each generation is deleted before the next one is read. So a key that is made meanwhile (`hold`) is either
+        found, or its maker is found to be gone.
 
         Args:
             keep_made: what the key made belongs to its own maker from now on.

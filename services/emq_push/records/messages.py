@@ -18,10 +18,10 @@ from emq_push.records.tables import attempts, deliveries
 from emq_push.records.tables import messages as table
 
 POSTPONED_US = 86_400_000_000
-"""Microseconds, a day: the records of a message whose time is over and that still waits are looked at again then."""
+"""Microseconds (a day) until the next look at a message that still waits although its time is over."""
 
 ERASING_US = 1
-"""The end of messages that are being erased: before any time, so that an index finds them."""
+"""The end of messages that are being erased: before any other time, so that an index finds them."""
 
 Place = tuple[str, str]
 """A message in the order of tenants and ids; a pair of empty texts comes before all."""
@@ -107,7 +107,7 @@ class Messages:
         return bool(self.older(connection, tenant, before_us, 1))
 
     def older(self, connection: sa.Connection, tenant: str, before_us: int, limit: int) -> Sequence[str]:
-        """Return some messages made before a time that have their payload, and of which no delivery waits."""
+        """Return some messages, made before a time, that have a payload and no delivery that waits."""
         of_it = (deliveries.c.message == table.c.message, deliveries.c.state == PENDING)
         mine = (deliveries.c.environment == self._environment, deliveries.c.tenant == tenant)
         waits = sa.exists(sa.select(deliveries.c.topic).where(*mine, *of_it))

@@ -59,7 +59,7 @@ class Body(msgspec.Struct, frozen=True, omit_defaults=True):
         replayed: deliveries put back so far.
         left_out: deliveries that could not be put back, such as those whose payload was erased.
         after: the place of the last delivery looked at: (created_us, topic, message); empty at the start.
-        units: deliveries marked as waiting again, which the runner may or may not have put into the store yet.
+        units: deliveries marked as waiting again, which may not be in the store yet.
         wanted: the state that a caller has asked for while a runner was at work; empty for none.
         runner: the process that carries the replay out; empty for none.
         lease_us: until then no other runner takes it over.

@@ -19,7 +19,7 @@ DAY_S = 86_400
 
 
 class TenantSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a caller says of a tenant.
+    """A caller's settings of a tenant.
 
     Attributes:
         qps: most deliveries started in a second, over all of the tenant's endpoints.
@@ -88,7 +88,7 @@ class Tenants:
         rows.upsert(connection, table, [values])
 
     def touch(self, connection: sa.Connection, tenant: str, now_us: int) -> None:
-        """Say that something of the tenant has changed, so that others read its endpoints again."""
+        """Note a change of the tenant or its endpoints, so that others read them again."""
         newer = sa.case((table.c.changed_us >= now_us, table.c.changed_us + 1), else_=now_us)
         connection.execute(sa.update(table).where(self._mine, table.c.tenant == tenant).values(changed_us=newer))
 

@@ -1,1 +1,2 @@
-"""What the HTTP API, the dashboard and the command line do with tenants, endpoints and messages. No HTTP in here."""
+"""The operations of the HTTP API, the dashboard and the command line on tenants, endpoints and messages. No HTTP
+here."""

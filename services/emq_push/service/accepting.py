@@ -1,4 +1,4 @@
-"""The transaction that accepts messages: it writes the messages of many requests, and says what to send."""
+"""The transaction that accepts messages: writes the messages of many requests, and returns those to send."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from emq_push.service.scope import unknown_endpoint
 from emq_push.service.tenancy import unknown
 
 LEASE_US = 15_000_000
-"""Microseconds after which somebody else may send what a process has accepted: it has crashed, or is stuck."""
+"""Microseconds after which another process may send the messages of a process that has crashed or is stuck."""
 
 IN_PROGRESS = "request_in_progress"
 """The code of a request that repeats one which is still under way."""
@@ -50,7 +50,7 @@ class Sending(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a transaction has accepted.
+    """The messages that a transaction has accepted.
 
     Attributes:
         answers: one for each request.
@@ -81,7 +81,7 @@ class Accepting:
         return _Transaction(self, connection, sent).run(requests)
 
     def sending(self, connection: sa.Connection, batch: Batch) -> Sending:
-        """Return what is left to send of a batch: pending deliveries that no host has tried."""
+        """Return the rest of a batch: pending deliveries that no host has tried."""
         sending = Sending(batch, [], [])
         plans = self.plans.of(connection, batch.messages)
         for tenant, ids in batch.messages.items():
@@ -198,7 +198,7 @@ class _Transaction:
         return found
 
     def _send_again(self, tenant: str, ids: Sequence[str], is_new: bool) -> None:
-        """Send messages of an earlier request, if that was not done.
+        """Send messages of an earlier request, if they were not sent.
 
         Raises:
             Conflict: somebody is about to send them.
@@ -252,9 +252,8 @@ def _outgoing(
 
 
 def _is_same(message: Incoming, known: Message) -> bool:
-    """Return whether a message is one that was accepted before. Its time is not compared: it counts from the request.
-
-    Of an erased payload nothing is known any more.
+    """Return whether a message equals one that was accepted before, apart from its time, which counts from the request.
+    An erased payload equals any other.
     """
     is_payload = known.payload is None or known.payload == bytes(message.payload)
     return is_payload and message.event_type == known.event_type and message.rest(known.rest.due_us) == known.rest

@@ -1,12 +1,12 @@
 """Puts messages into an endpoint's topic once more, under the ids that they have.
 
-A dead letter leaves the dead letters in the same step in which it waits again (`LaneVerdict.REPLAY`), so it does so
-exactly once, however often the call is repeated. A message that is not in a lane is added to one. A repeat of the call
-adds nothing while the message waits, and adds it once more after it was delivered. So a repeat after a crash loses
-nothing, and sends at most those messages again that were under way.
+A dead letter leaves the dead letters in the same step in which it waits again (`LaneVerdict.REPLAY`), so repeated calls
+replay it once. A message that is not in a lane is added to one. A repeat adds nothing while the message waits, and adds
+it again after it was delivered. So a repeat after a crash loses nothing, and sends at most the messages under way
+again.
 
 Messages go into lanes and not into queues. The `dedupe_s` of a topic is for publishes that are repeated by mistake, so
-it does not hold back what somebody wants to be sent again.
+it does not hold back these messages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRIES = 5
 
 
 class Put(enum.Enum):
-    """How a message came to wait again."""
+    """How a message was put."""
 
     REPLAYED = "replayed"
     """It was a dead letter."""
@@ -105,7 +105,8 @@ def _group(topic: Topic, m: Message) -> int:
 async def _in_lanes(parts: Parts, topic: Topic, made: Sequence[Message], now_us: int) -> dict[int, Put]:
     """Look for the messages in the lanes of all groups, and replay the dead letters among them.
 
-    Of a message that has several letters, since it was sent twice around a crash, one is replayed; the others go.
+    If a message has several letters, since it was sent twice around a crash, one is replayed and the others are
+    deleted.
     """
     app, places = parts.app, {m.id: i for i, m in enumerate(made)}
     letters: list[planned.Named] = []

@@ -1,4 +1,4 @@
-"""What operators see of the cluster: hosts, the plan, and the life of one message."""
+"""The operators' view of the cluster: hosts, the plan, and the life of one message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An endpoint's topic: what its settings are as options and attributes."""
+"""An endpoint's topic: turns settings into options and attributes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _POINTERS = {
 def attributes(
     endpoint: Endpoint, signing: str, fields: TopicFields, before: Mapping[str, str], secrets: Secrets
 ) -> dict[str, str]:
-    """Return the attributes of an endpoint's topic. Those that are not of the settings stay as they are.
+    """Return the attributes of an endpoint's topic. Attributes without a setting stay as they are.
 
     Args:
         signing: secrets of the signatures, the newest first, with spaces between them.
-        fields: what is given of that which only the topic knows.
+        fields: the given fields that only the topic keeps.
         before: the attributes that the topic has now.
 
     Raises:
@@ -60,7 +60,7 @@ def _check_apart(auth_name: str, endpoint: Endpoint) -> None:
 
 
 def live(endpoint: Endpoint, topic: model.Topic | None, secrets: Secrets) -> Endpoint:
-    """Return an endpoint with what its topic alone knows."""
+    """Return an endpoint with the fields that only its topic keeps."""
     if topic is None:
         return endpoint
     there = topic.options.attributes
@@ -81,7 +81,7 @@ def live(endpoint: Endpoint, topic: model.Topic | None, secrets: Secrets) -> End
 
 
 def qps_of(settings: EndpointSettings, tenant: Tenant, attributes: Mapping[str, str]) -> float:
-    """Return the endpoint's own cap, which is never above the tenant's, nor above what a handshake allowed."""
+    """Return the endpoint's own cap, never above the tenant's or the rate of a handshake."""
     return min(settings.qps or tenant.settings.qps, tenant.settings.qps, allowed_rates.most_qps(attributes))
 
 
@@ -91,7 +91,7 @@ def pause_of(*, is_paused: bool) -> dict[str, str]:
 
 
 def follows(topic: model.Topic, endpoint: Endpoint, tenant: Tenant) -> bool:
-    """Return True if an endpoint's topic has the cap and the pause that the rows of endpoint and tenant say."""
+    """Return True if an endpoint's topic has the cap and the pause of its rows."""
     there = topic.options.attributes
     is_held = all(there.get(name, "") == value for name, value in pause_of(is_paused=tenant.is_paused).items())
     return is_held and topic.qps == qps_of(endpoint.settings, tenant, there)

@@ -39,8 +39,8 @@ NOT_GIVEN = TopicFields()
 
 class Made(NamedTuple):
     """Attributes:
-    secret: verifies deliveries; nothing shows it again. Empty where none was made, and for ed25519, of which the
-        endpoint has the public key.
+    secret: verifies deliveries; it is never shown again. Empty if none was made, and for ed25519, whose public key is
+        in the endpoint.
     warnings: each a line for people.
     """
 
@@ -50,13 +50,13 @@ class Made(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A change of an endpoint, which may begin again on what others have changed meanwhile.
+    """A change of an endpoint, which begins again if others change the endpoint meanwhile.
 
     Attributes:
         action: as the audit log has it.
-        shown: what the audit log says of the change.
+        shown: the change for the audit log.
         row: changes the row.
-        fields: what is given of that which only the topic knows.
+        fields: the given fields that only the topic keeps.
         sign: changes the secrets of the signatures.
         expected: `changed_us` of the version that is changed; None for any.
     """
@@ -190,7 +190,7 @@ class EndpointService:
         return await self._changed(tenant, endpoint, actor, edit)
 
     async def drop_old_secret(self, tenant: str, endpoint: str) -> None:
-        """Take away the secret before the last rotation."""
+        """Remove the secret from before the last rotation."""
 
         def sign(now: str) -> Signing:
             return Signing(now.partition(" ")[0], 0)
@@ -264,7 +264,7 @@ class EndpointService:
         }
 
     async def fit(self, tenant: str, endpoint: str) -> None:
-        """Give an endpoint's topic the cap that the rows of tenant and endpoint say, and the tenant's pause."""
+        """Give an endpoint's topic the cap of the rows of tenant and endpoint, and the tenant's pause."""
         found: tuple[Tenant, Endpoint]
 
         def choose(connection: sa.Connection) -> list[str]:
@@ -303,13 +303,13 @@ class EndpointService:
             raise unknown(endpoint.id) from None
 
     async def _live(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-        """Return endpoints with what their topics alone know."""
+        """Return endpoints with the fields that only their topics keep."""
         topics = await self._parts.topics([endpoint.topic for endpoint in endpoints])
         secrets = self._parts.secrets
         return [endpoint_topics.live(endpoint, topics.get(endpoint.topic), secrets) for endpoint in endpoints]
 
     async def _changed(self, tenant: str, endpoint: str, actor: str, edit: Edit) -> Made:
-        """Change topic and row. If somebody else changes the row meanwhile, begin again with what is there then."""
+        """Change topic and row. If somebody else changes the row meanwhile, begin again with the new row."""
         app = self._parts.app
         for _ in range(TRIES):
             owner, before = await self._parts.read(lambda c: self.existing(c, tenant, endpoint))

@@ -1,12 +1,11 @@
-"""Erases messages: their payloads in the store and the database, and then all that the database knows of them.
+"""Erases messages: their payloads in the store and the database, and then their rows.
 
-To forget a person, `erase_key` deletes at once what can be reached: the payloads in the database, in lanes and among
-dead letters. A message in a queue cannot be taken out; it may fail there, and then waits in a lane or becomes a dead
-letter. So its row is marked, and `Upkeep` calls `go_on` again and again: it takes back what has come into reach, and
-deletes the message, its deliveries and its attempts once none of its deliveries waits.
+To forget a person, `erase_key` deletes at once the payloads in the database, in lanes and among dead letters. A message
+in a queue cannot be taken out; it may fail, and then waits in a lane or becomes a dead letter. So its row is marked,
+and `Upkeep` keeps calling `go_on`, which takes back such messages, and deletes the message, its deliveries and its
+attempts once none of its deliveries waits.
 
-Payloads that are older than their tenant keeps them go in the same way from the dead letters, before they go from the
-database.
+Old payloads go in the same way, first from the dead letters, then from the database.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class Erasing:
         return {name: sorted(await self._parts.app.admin.recall(name, by_topic[name])) for name in topics}
 
     async def _purge_dead(self, tenant: str, ids: Sequence[str]) -> None:
-        """Throw the dead letters of messages away, where there are any."""
+        """Throw away the dead letters of messages, if there are any."""
         by_topic = await self._parts.read(lambda c: self._rows.by_topic(c, tenant, ids, DEAD))
         topics = await self._parts.topics(by_topic)
         lanes = self._parts.app.store.lanes

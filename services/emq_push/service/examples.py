@@ -1,7 +1,7 @@
-"""A signed example of an event type for one endpoint: whoever sets an endpoint up sees that it works.
+"""A signed example of an event type, which shows that a new endpoint works.
 
-An example is a delivery as every other: it waits in the endpoint's queue, starts under the caps of endpoint and tenant,
-and has a record. So nobody makes the API wait for a slow endpoint, or gets past a limit.
+An example is a delivery like others: it waits in the endpoint's queue, starts under the caps of endpoint and tenant,
+and has a record. So examples neither make the API wait for a slow endpoint nor pass a limit.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class HandshakeService:
         self._tenants = Tenants(parts.environment)
 
     async def start(self, tenant: str, endpoint: str, origin: str, actor: str) -> Handshake:
-        """Have a host ask an endpoint whether it wants deliveries, and how many.
+        """Let a host ask an endpoint whether it wants deliveries, and how many.
 
         Args:
             origin: a DNS name for the sending system as a whole.
@@ -50,7 +50,7 @@ class HandshakeService:
         return asked
 
     async def heard(self, answer: asking.Answer) -> None:
-        """Keep what an endpoint answered; what it allows binds from now on.
+        """Keep an endpoint's answer; its allowed rate binds from now on.
 
         Nothing is kept if the endpoint has another URL by now, or is gone.
 

@@ -1,4 +1,4 @@
-"""What hosts change of endpoints by themselves: the audit log has it beside what people change."""
+"""Changes of endpoints by hosts, which the audit log records beside those of people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from emq_push.service.reach import Reach
 
 
 class HostChanges:
-    """Writes what a host finds out about endpoints to the catalog.
+    """Writes a host's findings about endpoints to the catalog.
 
     Args:
         app: open whenever something is changed.
@@ -55,7 +55,7 @@ class HostChanges:
         await self._app.catalog.set_attributes(topic, changes, given, also=note)
 
     async def heard(self, answer: Answer) -> None:
-        """Keep what an endpoint answered to a handshake.
+        """Keep an endpoint's answer to a handshake.
 
         Raises:
             DatabaseUnavailable: ask again.

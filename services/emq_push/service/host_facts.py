@@ -1,4 +1,4 @@
-"""What the hosts say of topics now, from the snapshots that they save each second."""
+"""The hosts' present reports about topics, from the snapshots that they save each second."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HostFacts(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """False if no host has saved a snapshot lately: what the hosts do is not known then."""
+        """False if no host has saved a snapshot lately."""
         return any(s.live for s in self.seen)
 
     def in_flight(self, topic: str) -> int | None:
@@ -66,7 +66,7 @@ class HostFacts(NamedTuple):
 
 
 class HostView:
-    """Reads the snapshots, at most once in `FRESH_US`, however many ask."""
+    """Reads the snapshots, at most once in `FRESH_US`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

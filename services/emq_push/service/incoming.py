@@ -1,4 +1,4 @@
-"""A message as a caller gives it, and what the service returns for it."""
+"""A message as a caller gives it, and the service's receipt."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Incoming(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return due_us if due_us > now_us else 0
 
     def rest(self, due_us: int) -> Rest:
-        """Return what the message's row keeps beside the columns."""
+        """Return the fields of the message's row beside its columns."""
         return Rest("", self.key, self.priority, self.headers or None, due_us, self.ttl_s)
 
 
@@ -86,7 +86,7 @@ class Many(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What a caller gets for a message.
+    """The receipt of a message.
 
     Attributes:
         deliveries: their ids, one for each endpoint that gets the message.
@@ -102,7 +102,7 @@ class Request(msgspec.Struct, frozen=True):
     Attributes:
         key: the caller's Idempotency-Key; empty for none.
         digest: of the call, to tell another one with the same key.
-        size: a measure of the work: bytes, and what each message costs besides.
+        size: a measure of the work: bytes, and a fixed cost of each message.
         only: the topic of the only endpoint that gets the messages; empty for those that want them.
     """
 
@@ -115,7 +115,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def check(messages: Sequence[Incoming], now_us: int, *, is_single: bool) -> None:
-    """Raise `Invalid` for what a schema cannot say: payloads that are too large, times too far ahead, equal ids."""
+    """Raise `Invalid` for errors beyond a schema: payloads that are too large, times too far ahead, equal ids."""
     ids: set[str] = set()
     for number, message in enumerate(messages):
         at = "" if is_single else f"/messages/{number}"

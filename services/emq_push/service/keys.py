@@ -1,8 +1,6 @@
-"""Bearer keys and the sessions of browsers: make them, tell whose a key is, take them back.
-
-A key knows which key made it. It ends at the latest with its maker: it expires no later, and whoever deletes a key
-deletes all that it made, and what these made. A session is made by a key in the same way, but is no key: the API does
-not take it, and it makes nothing.
+"""Bearer keys and the sessions of browsers: makes, checks and deletes them. Each key knows its maker, and ends with it:
+it expires no later, and deleting a key deletes all that it made, and that these made. A key makes sessions in the same
+way, but a session is not a key: the API does not take it, and it makes no keys.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from emq_push.service.tenancy import Tenancy
 PREFIX = "emqk_"
 SESSION_PREFIX = "emqs_"
 SESSION_S = 8 * 3600.0
-"""Most seconds for which somebody stays signed in."""
+"""Most seconds of a session."""
 MOST_SESSIONS = 50
 """Most sessions of one key at the same time; one more ends the oldest."""
 TRUST_US = 1_000_000
-"""Microseconds for which a process trusts what it read of a key: a deleted key works no longer than this."""
+"""Microseconds for which a process trusts what it has read of a key; a deleted key works for this time at most."""
 MOST_KNOWN = 10_000
 """Most keys, right and wrong ones, that a process keeps in memory."""
 
@@ -50,7 +48,7 @@ class KeyService:
         lifetime_s: float = 0,
         maker: Key | None = None,
     ) -> tuple[Key, str]:
-        """Make a key; return its record and the key itself, which nothing shows again.
+        """Make a key; return its record and the key itself, which is never shown again.
 
         Args:
             lifetime_s: seconds; 0 for ever.
@@ -149,7 +147,7 @@ class KeyService:
         return _working(known[1], "key", now_us)
 
     def is_known(self, text: str) -> bool:
-        """Return whether this process has seen somebody with this key, which may have ended since."""
+        """Return whether this process has seen this key, which may have ended since."""
         known = self._known.get(digest_of(text))
         return known is not None and known[1] is not None
 

@@ -1,7 +1,6 @@
-"""How far endpoints and tenants are behind, in parts that are never added up, and what limits their rates now.
-
-The store tells what is not done; hosts tell what is in flight, and what holds the rest. While no host has reported
-lately, the parts that hosts tell of are None: unknown.
+"""The lag of endpoints and tenants, in parts that are never added up, and the present limits of their rates. The store
+counts unfinished deliveries; hosts report those in flight, and what holds the rest. If no host has reported lately, the
+hosts' parts are None: unknown.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class EndpointLag(NamedTuple):
 
 
 class RateStatus(NamedTuple):
-    """What an endpoint, or a tenant as a whole, may use, uses, and is limited by.
+    """The cap, the use and the present limit of an endpoint, or of a tenant as a whole.
 
     Attributes:
         name: the endpoint's id; empty for the tenant.
@@ -75,7 +74,7 @@ class RateStatus(NamedTuple):
 
 
 class LaggingService:
-    """Counts what waits, and tells why. All methods raise `DatabaseUnavailable` and `StoreUnavailable`."""
+    """Counts waiting deliveries by the reason. All methods raise `DatabaseUnavailable` and `StoreUnavailable`."""
 
     def __init__(self, parts: Parts, hosts: HostView) -> None:
         self._parts = parts
@@ -106,7 +105,7 @@ class LaggingService:
         return Page(found, page.next)
 
     async def rates(self, tenant: str, limit: int, cursor: str = "", endpoint: str = "") -> Page[RateStatus]:
-        """Return what limits the tenant and its endpoints now; the tenant comes first, on the first page.
+        """Return the present limits of the tenant and its endpoints; the tenant comes first, on the first page.
 
         The first call lets hosts count the starts of each second, so that calls a few seconds later show these.
 

@@ -1,7 +1,6 @@
 """The dead letters of a tenant's endpoints, as the store has them: list, count, put back, throw away.
 
-The store is the truth here, not the rows: dead letters stay until somebody puts them back or throws them away, longer
-than rows are kept.
+The store decides, not the rows: dead letters stay until somebody puts them back or throws them away, longer than rows.
 """
 
 from __future__ import annotations
@@ -170,8 +169,8 @@ class LetterService:
         """Throw dead letters away for good, at most `MOST_PURGED`. Their deliveries stay dead.
 
         Args:
-            wanted: conditions; those that are purged must be selected on purpose, so that `ids` or an endpoint or a
-                time is needed.
+            wanted: conditions; `ids`, an endpoint, a reason or a time is needed, so that nobody purges all letters by
+                mistake.
             ids: of deliveries, at most `MOST_IDS`; empty for all that fit.
 
         Raises:

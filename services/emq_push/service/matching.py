@@ -1,4 +1,4 @@
-"""Which endpoints get a message: by its event type, then by filters on fields of its JSON payload."""
+"""Chooses the endpoints of a message: by its event type, then by filters on fields of its JSON payload."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from emq_push.records.endpoints import Endpoint, Filter
 EVERY = "*"
 _NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
 EVENT_TYPE = rf"^{_NAME}$"
-"""What an event type looks like, as a regular expression."""
+"""The form of an event type, as a regular expression."""
 EVENT_TYPES = rf"^({_NAME}(\.\*)?|\*)$"
-"""What an endpoint's event type looks like: names, `order.*` for all below `order`, or `*` for all."""
+"""The form of an endpoint's event type: names, `order.*` for all below `order`, or `*` for all."""
 MOST_KNOWN = 1_000
-"""Most event types whose endpoints a matcher keeps; it works out those of others each time."""
+"""Most event types whose endpoints a matcher keeps; it searches for others each time."""
 
 _MISSING = object()
 _FIELD = re.compile(r"[^.]+(\.[^.]+)*")

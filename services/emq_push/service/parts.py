@@ -1,4 +1,4 @@
-"""What every part of the push service works with."""
+"""The objects that all parts of the push service share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Parts:
         return self._ids.next(kind, self.now_us())
 
     def new_ids(self, kind: Kind) -> Callable[[int], str]:
-        """Return what makes ids of a kind, given the microseconds since the epoch."""
+        """Return a function that makes ids of a kind, given the microseconds since the epoch."""
         return functools.partial(self._ids.next, kind)
 
     async def read(self, fn: Callable[[sa.Connection], T]) -> T:

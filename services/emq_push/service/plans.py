@@ -1,4 +1,4 @@
-"""What publishing needs to know of a tenant, kept in memory for as long as it is true."""
+"""The facts about a tenant that publishing needs, kept in memory while they are true."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class Plans:
     """Tenants and their endpoints.
 
     A change of a tenant or of one of its endpoints gives the tenant's row a new `changed_us`. Each transaction compares
-    it, so that a change on another process is seen by the next message, at the cost of one look-up for all tenants of a
-    transaction.
+    it, by one look-up for all its tenants. So the next message sees a change on another process.
 
     Args:
         environment: "online" or "sandbox".

@@ -1,9 +1,8 @@
-"""Publishing: accepts messages in a transaction, sends them to the endpoints' topics, and only then says so.
-
-Requests that come while an earlier transaction is under way share the next one, since what a transaction costs hardly
-depends on the number of its messages. Between the transaction and the sending, a row of `emq_push_unsent` names the
-messages. If the process ends there, another one finds the row and sends them (`send_left`); if the caller repeats the
-request, the repeat does. So what was accepted is sent, at least once.
+"""Publishing: accepts messages in a transaction, sends them to the endpoints' topics, and only then returns. Requests
+that come during a transaction share the next one, since the cost of a transaction hardly depends on the number of its
+messages. Between the transaction and the sending, a row of `emq_push_unsent` names the messages. If the process ends
+there, another one finds the row and sends them (`send_left`); if the caller repeats the request, the repeat does. So
+accepted messages are sent, at least once.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MESSAGE_COST = 1_000
 TRIES = 4
 """Most times that a transaction begins again because another process has written the same rows."""
 FORGET_S = 0.05
-"""Seconds after which what was sent is forgotten, if no transaction has done so by the way."""
+"""Seconds after which the rows of sent batches are deleted, if no transaction has done so."""
 PATIENCE = 20
 """Most times that a request waits for `FORGET_S`, while an earlier one of the same messages is under way."""
 LOOK_S = 5.0
@@ -140,7 +139,7 @@ class Publishing:
     def _failures(
         self, sending: Sending, outcomes: Sequence[Outcome]
     ) -> tuple[set[tuple[str, str]], dict[tuple[str, str], list[str]]]:
-        """Return the messages to be sent again, and by topic and reason those whose endpoint does not take them."""
+        """Return the messages to send again; and, by topic and reason, those whose endpoint does not take them."""
         failed: set[tuple[str, str]] = set()
         gone: dict[tuple[str, str], list[str]] = {}
         for outgoing, place, outcome in zip(sending.outgoing, sending.whose, outcomes, strict=True):
@@ -165,7 +164,7 @@ class Publishing:
         await self._parts.write(cancel)
 
     async def _give_up(self, batch: Batch, failed: set[tuple[str, str]]) -> None:
-        """Leave what was not sent to the next request or look. If the database fails, too, the lease ends by itself."""
+        """Leave unsent messages to the next request or look. If the database fails, too, the lease ends by itself."""
         left: dict[str, list[str]] = {}
         for tenant, message in sorted(failed):
             left.setdefault(tenant, []).append(message)
@@ -188,7 +187,7 @@ class Publishing:
             task.add_done_callback(self._tasks.discard)
 
     async def forget_sent(self) -> None:
-        """Delete the rows of batches that were sent. If that fails, somebody sends again what no host has tried yet."""
+        """Delete the rows of sent batches. If that fails, messages that no host has tried are sent again."""
         sent = list(self._sent)
         if not sent:
             return
@@ -199,7 +198,7 @@ class Publishing:
             log.warning("batches that were sent are still noted as unsent: %s", exc)
 
     async def send_left(self) -> int:
-        """Send what another process, or a failure, has left unsent; return how many messages that was."""
+        """Send messages that another process, or a failure, has left unsent; return their number."""
         now_us = self._parts.now_us()
 
         def claim(connection: sa.Connection) -> list[Sending]:
@@ -220,7 +219,7 @@ class Publishing:
         return sum(len(set(sending.whose)) for sending in sendings)
 
     async def close(self) -> None:
-        """Write down what was sent. Safe to repeat."""
+        """Note the sent batches. Safe to repeat."""
         if self._forgetting is not None:
             self._forgetting.cancel()
             self._forgetting = None

@@ -25,7 +25,7 @@ CHUNK = 500
 """Most rows read at a time."""
 
 MOST_IN_FLIGHT = 500
-"""Most deliveries of one endpoint that a list takes for those in flight."""
+"""Most deliveries of one endpoint that a list shows as in flight."""
 
 
 class DeliveryFilter(msgspec.Struct, frozen=True):
@@ -165,7 +165,7 @@ class ReadingService:
         def shown(row: Delivery) -> ShownDelivery:
             hold = holds.get(row.topic, Hold("none"))
             place = last.get(row.topic)
-            # Hosts count the messages in flight, and name none. They start the oldest first.
+            # Hosts only count the messages in flight. They start the oldest first.
             in_flight = place is not None and row.next_us <= now_us and row.place <= place
             return ShownDelivery(row, states.state_of(row, hold, now_us, in_flight=in_flight), hold)
 

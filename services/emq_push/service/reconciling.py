@@ -1,20 +1,20 @@
-"""Finds deliveries that are shown as pending although the store has ended them, and says so in their rows.
-
-Hosts write what each attempt does to a delivery, and that a message has expired, before they save that the message is
-finished (`emq.groups.records`). Some ends come without a record: an operator recalls a message or purges its dead
-letter, its endpoint is deleted, or the store loses its last second. The sweep finds such deliveries slowly and cheaply:
-every `PERIOD_S`, it looks at the next `TOPICS_AT_ONCE` topics that have deliveries, and asks the store only about
-topics whose oldest pending delivery is older than `OLD_S`.
+"""Finds deliveries that are pending in their rows although the store has ended them, and ends the rows. Hosts write the
+outcome of each attempt, and of an expiry, before they save that the message is finished (`emq.groups.records`). Some
+ends come without a record: an operator recalls a message or purges its dead letter, its endpoint is deleted, or the
+store loses its last second. The sweep finds such deliveries slowly and cheaply: every `PERIOD_S`, it looks at the next
+`TOPICS_AT_ONCE` topics that have deliveries, and asks the store only about topics whose oldest pending delivery is
+older than `OLD_S`.
 
 A pending delivery that is not waiting for its time is, in this order,
 
 1. cancelled, if its endpoint is gone;
 2. dead, if the store has its dead letter;
-3. left alone, if it may be in a queue: some message that is not older than the delivery is not finished there;
-4. left alone, if it waits in a lane, or if any message of the lane is claimed, because claimed ones have no names;
+3. left alone, if it may be in a queue: a message that is no newer than the delivery is unfinished there;
+4. left alone, if it waits in a lane, or if any message of the lane is claimed, because the store does not name claimed
+   ones;
 5. cancelled, if a second look `CONFIRM_S` later finds the same. The delivery is in no part of the store.
 
-Every write names what the sweep has seen of the row, so that a row that changes meanwhile stays as it is.
+Every write is a compare-and-set, so that a row that changes meanwhile stays as it is.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ NO_ENDPOINT = "its endpoint was deleted"
 
 
 class Verdict(NamedTuple):
-    """What a row is to become."""
+    """The new state of a row."""
 
     row: Delivery
     state: str
@@ -168,7 +168,7 @@ class Sweep:
         return [row for row in rows if row.next_us < before_us and (row.tenant, row.message) not in unsent]
 
     async def _unsent(self) -> Collection[tuple[str, str]]:
-        """Return the messages that a process is still to send, as tenant and id."""
+        """Return the messages that a process has still to send, as tenant and id."""
         batches = await self._parts.read(lambda c: self._accepted.batches(c))
         return {(tenant, id_) for batch in batches for tenant, ids in batch.messages.items() for id_ in ids}
 
@@ -196,7 +196,7 @@ class Sweep:
         return found, saw_all
 
     async def _absent(self, topic: Topic, rows: Sequence[Delivery]) -> list[Delivery]:
-        """Return the deliveries that no queue and no lane of the topic can have.
+        """Return the deliveries that are in no queue and no lane of the topic.
 
         Queues come first: messages move from queues to lanes.
         """

@@ -1,4 +1,4 @@
-"""Why the push service refuses a call. Each refusal has a stable code, for programs."""
+"""Refusals of the push service. Each has a stable code, for programs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class NotFound(Refused):
 
 
 class Conflict(Refused):
-    """The call does not go with what is there. Read the state again."""
+    """The call does not fit the present state. Read the state again."""
 
 
 class OtherVersion(Refused):
-    """The caller wants to change a version that is not there any more. Read it again."""
+    """The caller wants to change an old version. Read it again."""
 
     def __init__(self, what: str) -> None:
         super().__init__("other_version", f"{what} was changed meanwhile, or is not there; read it again")

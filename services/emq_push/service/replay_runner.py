@@ -1,4 +1,4 @@
-"""Carries replays out, in every API process: exactly one of the processes carries out each.
+"""Runs replays in the API processes: each replay in exactly one of them.
 
 A runner takes a replay by writing its name and a lease into the replay's row, renews the lease with every step, and
 stops when another one has written there (compare-and-set, see `emq_push.records.replays`). A lease that has run out
@@ -9,8 +9,7 @@ A step has two halves, so that a crash between them loses nothing:
 1. In one transaction, mark the next deliveries as waiting, note them in the replay's row, and move its cursor on.
 2. Put them into the store (`emq_push.service.again`, safe to repeat). The next step's transaction takes the note back.
 
-Who takes a replay over puts the noted deliveries once more. So a crash repeats one step at most: `STEP_S` of the
-replay's rate.
+The next runner puts the noted deliveries once more. So a crash repeats one step at most: `STEP_S` of the replay's rate.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from emq_push.service.replaying import selection_of
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""Seconds between two looks for replays that nobody carries out: one statement on a short index."""
+"""Seconds between two looks for replays without a runner: one statement on a short index."""
 
 LEASE_S = 30.0
 """Seconds after which another runner takes over from one that has written nothing."""
@@ -57,7 +56,7 @@ MOST_OF_TENANT = 2
 The others of a tenant wait for their turn."""
 
 AWAY = "the store or the database does not respond; the replay goes on by itself"
-"""What callers see of such an error, whose own text may name servers."""
+"""The text of such an error for callers; its own text may name servers."""
 
 AT_ONCE = 100
 """Replays whose rows are read at once."""
@@ -96,7 +95,7 @@ class Lost(Exception):
 
 
 class ReplayRunner:
-    """Looks for replays that nobody carries out, and carries them out.
+    """Looks for replays without a runner, and runs them.
 
     Attributes:
         name: names this runner in the rows.
@@ -116,7 +115,7 @@ class ReplayRunner:
         self._ready.set()
 
     async def run(self) -> None:
-        """Look and carry out until cancelled; then give the leases back, so that others need not wait for their end."""
+        """Look and run until cancelled; then give the leases back, so that others need not wait."""
         try:
             while True:
                 self._ready.clear()
@@ -142,7 +141,7 @@ class ReplayRunner:
             task.add_done_callback(lambda _, id_=replay.id: self._ended(id_))  # type: ignore[misc]
 
     async def _free(self, now_us: int) -> list[Replay]:
-        """Return the replays that nobody carries out and for which this process has a place."""
+        """Return the replays without a runner for which this process has a place."""
         busy = Counter(self._tenants.values())
         left = MOST_REPLAYS - len(self._tasks)
         ids = [
@@ -166,7 +165,7 @@ class ReplayRunner:
         self._ready.set()  # another replay of its tenant may have waited
 
     async def _carry_out(self, seen: Replay) -> None:
-        """Carry one replay out until it ends, rests, or is somebody else's."""
+        """Run one replay until it ends, rests, or belongs to another runner."""
         replay, failures = seen, 0
         try:
             try:
@@ -301,7 +300,7 @@ class ReplayRunner:
         return await self._parts.write(lambda c: self._rows.save(c, seen, new, now_us, waiting))
 
     async def _write(self, seen: Replay, new: Replay, waiting: Sequence[Delivery] = ()) -> Replay:
-        """Write; raise `Lost` if anybody else has written since the replay was read."""
+        """Write; raise `Lost` if another process has written since the replay was read."""
         saved = await self._try(seen, new, waiting)
         if saved is None:
             raise Lost
@@ -320,7 +319,7 @@ class ReplayRunner:
         return await self._write(replay, self._mine(replay, replay.body))
 
     async def _troubled(self, replay: Replay) -> Replay:
-        """Read the replay after a step that failed, and note why for those who look at it."""
+        """Read the replay after a failed step, and note the reason for its readers."""
         while True:
             try:
                 now = await self._parts.read(lambda c: self._rows.get(c, replay.tenant, replay.id))
