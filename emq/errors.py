@@ -113,8 +113,10 @@ class UnknownPool(EMQError, LookupError):
 
 
 class UnknownTask(EMQError, LookupError):
-    """EMQ has no record of a task with that id: it waits, or its record is too old. Correct the id, or ask again
-    later."""
+    """EMQ has no record of a task with that id: it waits, or its record is too old.
+
+    Correct the id, or ask again later.
+    """
 
 
 class TasksWaiting(EMQError):
@@ -166,8 +168,10 @@ class Retry(Exception):
 
 
 def tell_attempt(failure: BaseException, attempt: int, most: int | None = None) -> None:
-    """Let the log of failed deliveries show this number of the attempt instead of the delivery's. For a layer between
-    the host and the user's code that counts attempts itself. Call this before the failure leaves the handler.
+    """Let the log of failed deliveries show this number of the attempt instead of the delivery's.
+
+    For a layer between the host and the user's code that counts attempts itself. Call this before the failure leaves
+    the handler.
 
     Args:
         attempt: from 1; 0 if the delivery was no attempt.

@@ -322,8 +322,9 @@ def slot_id(slot: int, member: bytes) -> str:
 
 
 def random_name() -> str:
-    """Return 12 random characters (72 bits) for the begin of ids. The first one is not a hyphen, since a command line
-    takes an argument that begins with a hyphen for an option.
+    """Return 12 random characters (72 bits) for the begin of ids.
+
+    The first one is not a hyphen, since a command line takes an argument that begins with a hyphen for an option.
     """
     name = secrets.token_urlsafe(9)
     return "A" + name[1:] if name.startswith("-") else name

@@ -12,8 +12,9 @@ DIRECTORY_MODE = 0o700
 
 
 def create(path: str | Path) -> None:
-    """Create an empty file that only its owner may read, unless it exists. Ignores a failure, which opening the file
-    will show.
+    """Create an empty file that only its owner may read, unless it exists.
+
+    Ignores a failure, which opening the file will show.
     """
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, MODE))

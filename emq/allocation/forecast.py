@@ -211,6 +211,7 @@ class Forecast:
 
     def _pause(self, plan_s: float, lost: bool) -> Pause:
         """Return the pause of a move; a live host serves its groups until it hears of the plan, a killed one does not.
+
         A killed host had renewed its session within the last third of a time-out. So the session ends two thirds of a
         time-out to a whole one after the kill.
         """

@@ -179,8 +179,9 @@ class Leader:
         return False
 
     def _is_unable(self) -> bool:
-        """Return whether the database has been away for so long that another host should lead. Such a leader hears of
-        no change of the catalog, so its plans need not fail.
+        """Return whether the database has been away for so long that another host should lead.
+
+        Such a leader hears of no change of the catalog, so its plans need not fail.
         """
         now = self._clock.now()
         if self._unable_since is not None and now > self._unable_since + RESIGN_S:

@@ -83,9 +83,10 @@ class HostingApp(HookedApp):
         return self.host is not None and self.host.owns(topic)
 
     def epoch_of(self, topic: str) -> int | None:
-        """Return the number of this host's ownership of the topic's first group; None without one. No other host had
-        the group between two calls that return the same number. Unlike `owns`, this does not change while the cluster
-        or the time is unknown for a moment.
+        """Return the number of this host's ownership of the topic's first group; None without one.
+
+        No other host had the group between two calls that return the same number. Unlike `owns`, this does not change
+        while the cluster or the time is unknown for a moment.
         """
         return None if self.host is None else self.host.epoch_of(topic)
 

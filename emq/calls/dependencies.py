@@ -264,8 +264,7 @@ def run_to_end(coroutine: Any) -> Any:
 
 
 def filling(function: Callable[..., Any], parameter: inspect.Parameter, name: str, batched: bool) -> Any:
-    """Return the content of a parameter: a `Dependency`, `Message` for the message or messages, or None for its
-    default.
+    """Return the content of a parameter: a `Dependency`, `Message` for the message(s), or None for its default.
 
     Raises:
         InvalidSettings: the annotation cannot be resolved, or asks for a message where there are lists, or vice versa.

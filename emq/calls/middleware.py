@@ -85,8 +85,9 @@ class Middleware:
         return await call_next(call)
 
     async def handle(self, call: HandlerCall, call_next: HandleNext) -> object:
-        """Call the handler, by `await call_next(call)`. Returning means success, even without a call of `call_next`;
-        the value does not matter.
+        """Call the handler, by `await call_next(call)`.
+
+        Returning means success, even without a call of `call_next`; the value does not matter.
 
         Raises:
             What the handler raises. Any error means what it means in a handler: `Retry`, `Reject`, `PartialFailure`, or

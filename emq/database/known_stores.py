@@ -95,8 +95,9 @@ class KnownStores:
             self._tell(former, is_new=is_new)
 
     async def keep(self) -> None:
-        """Give the store its identity again if it has lost it; take over another one if another host was quicker. A
-        host calls this when the store has lost messages. Does nothing if the store does not answer.
+        """Give the store its identity again if it has lost it; take over another one if another host was quicker.
+
+        A host calls this when the store has lost messages. Does nothing if the store does not answer.
         """
         if not self._identity:
             return
@@ -151,8 +152,7 @@ class KnownStores:
         return None if row is None else KnownStore(*row)
 
     def _scope_of(self, connection: sa.Connection, found: str) -> str:
-        """Return the scope of a store: the noted one; else the bare environment, if its progress belongs to no store
-        yet."""
+        """Return the scope of a store: the noted one; else the bare environment, if its progress has no store yet."""
         stores = sa.select(_table.c.identity, _table.c.scope).where(_table.c.environment == self._environment)
         noted = {str(row.identity): str(row.scope) for row in connection.execute(stores)}
         if found in noted:

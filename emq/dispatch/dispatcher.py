@@ -157,8 +157,7 @@ class Dispatcher(Rotation):
         asyncio.get_running_loop().call_soon(self._wake)
 
     async def _visit(self, group: OwnedGroup, driver: object, now: float) -> bool:
-        """Start messages of one group while the grant lasts; return False if another stint has taken over the
-        rotation."""
+        """Start messages of one group while the grant lasts; return False if another stint has the rotation now."""
         owner = group.owner
         self._started_before = self.started
         handler, endings = cast(Handler, owner.handler), self.endings

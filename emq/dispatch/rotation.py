@@ -121,8 +121,7 @@ class Rotation(abc.ABC):
                 self._claims.has_room(owner)
 
     def _has_rest(self, group: OwnedGroup, room: bool = False) -> bool:
-        """Give back the buffered members of the group's slot, which cannot start now; return True if messages
-        remain."""
+        """Give back the buffered members of the group's slot, which cannot start; return True if messages remain."""
         if group.slot is not None:
             self._claims.stuck(group, room)
             group.listed = group.listed and group.buffered > 0

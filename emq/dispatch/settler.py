@@ -130,8 +130,10 @@ class Settler:
         return calls
 
     async def _whole(self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]) -> None:
-        """Write the records of a batch, and then settle it. If one of the two breaks, send the unsettled messages
-        again."""
+        """Write the records of a batch, and then settle it.
+
+        If one of the two breaks, send the unsettled messages again.
+        """
         try:
             await self._records.written_at_last()
             await call(batch)

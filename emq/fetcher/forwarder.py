@@ -160,8 +160,7 @@ class Forwarder:
                     entry.added = await self._is_dead(entry)
 
     async def _is_dead(self, entry: _Entry) -> bool:
-        """Return True if the other lane has the entry as a dead letter: a copy from before a crash has used up its
-        attempts."""
+        """Return True if the other lane has the entry as a dead letter, from before a crash."""
         after = (0, "")
         with contextlib.suppress(*FAILURES):
             while page := await self._lanes.dead(entry.lane, after, DEAD_PAGE):

@@ -232,8 +232,7 @@ class Puller:
         self._trail.record(kind(self._clock.now_us(), topic.name, queue.group.index, queue.priority, start, end))
 
     def _within_shares(self, taken: list[tuple[OwnedQueue, int]]) -> list[tuple[OwnedQueue, int]]:
-        """Return the queues that may be read now, each with a number of messages; look at the others after
-        `HELD_BACK_S`."""
+        """Return the queues to read now, each with a number of messages; look at the others after `HELD_BACK_S`."""
         now, within, without = self._clock.now(), [], []
         for queue, want in taken:
             group = queue.group

@@ -105,10 +105,11 @@ class Readiness:
             asyncio.get_running_loop().call_soon(self._add_again, waiting[LOOKED_AT:])
 
     def take(self, max_queues: int, max_messages: int) -> list[tuple[OwnedQueue, int]]:
-        """Return up to `max_queues` queues, each with the number of messages that it wants, together about
-        `max_messages`. The queues stay listed. Each counts with the messages that it probably holds, so that one read
-        covers many nearly empty queues or a few full ones. The result may be empty although more queues are listed:
-        queues of a paused topic want nothing.
+        """Return up to `max_queues` queues with the number of messages that each wants, about `max_messages` in all.
+
+        The queues stay listed. Each counts with the messages that it probably holds, so that one read covers many
+        nearly empty queues or a few full ones. The result may be empty although more queues are listed: queues of a
+        paused topic want nothing.
         """
         taken: list[tuple[OwnedQueue, int]] = []
         messages, looked = 0.0, 0
@@ -133,8 +134,9 @@ class Readiness:
         return taken
 
     def found(self, queue: OwnedQueue, messages: int, exhausted: bool) -> None:
-        """Note how many messages a read of the queue found, as an estimate for the next read. The estimate for a queue
-        that was never read comes from other queues.
+        """Note how many messages a read of the queue found, as an estimate for the next read.
+
+        The estimate for a queue that was never read comes from other queues.
         """
         queue.expected = max(1, messages if exhausted else messages * 2)
         self._typical += (messages - self._typical) / 64
@@ -197,8 +199,7 @@ class Waker:
                     self._events.due(name, 0)
 
     async def _doubt(self) -> None:
-        """Look at all lanes, queues and slots of the host; first at a group's lane, which notes the time of this
-        look."""
+        """Look at all lanes, queues and slots of the host. The lane comes first: it notes the time of this look."""
         self.doubts += 1
         groups = list(self._groups.values())
         async for group in in_slices(groups, LOOKED_AT):
@@ -224,8 +225,7 @@ class Waker:
                     self._events.due(lane, 0)
 
     def look_at(self, queues: Iterable[OwnedQueue]) -> None:
-        """Read queues, once more if a read is under way: the store may have forgotten that this read armed the
-        queue."""
+        """Read queues, once more if a read is under way: the store may have forgotten that it armed the queue."""
         for queue in queues:
             self._readiness.woken(queue)
 
@@ -238,6 +238,7 @@ def _slice(names: Sequence[T], i: int) -> Sequence[T]:
 
 def wanted(queue: OwnedQueue) -> int:
     """Return the room in the queue's buffer; 0 while its group stops, pauses, or holds too many messages of busy keys.
+
     Held messages count by priority, because held messages of one priority must not keep a higher priority in the store.
     The room is smaller if a crash would repeat too many messages: see `OwnedGroup.allowance`.
     """
@@ -272,11 +273,12 @@ def is_ahead(queue: OwnedQueue) -> bool:
 
 
 def _left(queue: OwnedQueue) -> int:
-    """Return how many more messages the allowances of the topic's groups leave to the queue. A group may start what the
-    others leave, so it may also use what they leave of their allowances. The buffers of the group's other queues count
-    as full, so that the backlog of a low priority does not keep a higher one from being read. Buffers of lower
-    priorities never count as more than full: after a change to a lower quota they hold more than their capacity, but
-    must not keep a higher priority in the store.
+    """Return how many more messages the allowances of the topic's groups leave to the queue.
+
+    A group may start what the others leave, so it may also use what they leave of their allowances. The buffers of the
+    group's other queues count as full, so that the backlog of a low priority does not keep a higher one from being
+    read. Buffers of lower priorities never count as more than full: after a change to a lower quota they hold more than
+    their capacity, but must not keep a higher priority in the store.
     """
     group, left = queue.group, queue.group.allowance - queue.group.unsaved()
     for other in group.queues:

@@ -182,8 +182,7 @@ class SlotClaimer(Claims):
     # --------------------------------------------------------------------------------------------------------- claiming
 
     def _take(self) -> list[_Wanted]:
-        """Return due slots, each with the number of members to claim, together about `CLAIM_MESSAGES` and
-        `CLAIM_BYTES`.
+        """Return due slots with the number of members to claim, about `CLAIM_MESSAGES` and `CLAIM_BYTES` in all.
 
         Only one claim at a time takes from a slot. The sizes of a slot's last messages serve as estimates.
         """

@@ -52,8 +52,9 @@ def decoded(slot: OwnedSlot, claimed: SlotClaimed, now_us: int) -> list[message.
 def give_back(
     slot: OwnedSlot, member: bytes, token: int, score: float, verdict: SlotVerdict = SlotVerdict.RETRY
 ) -> SlotSettle:
-    """Return the verdict that puts a claimed member back as it was before. If a newer publish of the same member waits,
-    the two are folded.
+    """Return the verdict that puts a claimed member back as it was before.
+
+    If a newer publish of the same member waits, the two are folded.
     """
     group = slot.group
     topic = group.owner.topic

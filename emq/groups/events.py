@@ -63,8 +63,7 @@ class HostEvents:
         """The handler gave a message back; pause its topic, before the message can start again."""
 
     def refused(self, group: OwnedGroup, message: Message) -> None:
-        """The store refused a message's failure or expiry: the group has a newer owner, which delivers the message
-        again."""
+        """The store refused a message's failure or expiry: the group has a newer owner, which delivers again."""
 
     def due(self, name: str, due_ms: int) -> None:
         """An entry waits until `due_ms` in the lane of that name, or in the slot of that address.

@@ -243,9 +243,10 @@ class OwnedGroup(WaitingMessages):
         return self.slot is not None and self.slot.claiming
 
     def startable(self, now: float) -> int:
-        """Return how many buffered messages may start without breaking the order of priorities. A buffer of a higher
-        priority holds the group's share of a second. If a group starts more than its share, and the store has more
-        messages of that priority, the group waits until they are read.
+        """Return how many buffered messages may start without breaking the order of priorities.
+
+        A buffer of a higher priority holds the group's share of a second. If a group starts more than its share, and
+        the store has more messages of that priority, the group waits until they are read.
         """
         own = own_counter(self.counter)
         in_order = self.policy is STRICT and len(self.queues) > 1
@@ -272,9 +273,10 @@ class OwnedGroup(WaitingMessages):
         return min(messages, int(room_bytes // size))
 
     def scant_room(self, buffered: int, now: float) -> int:
-        """Return how many more messages to buffer for a queue, lane or slot if `memory_room` returns none. A topic with
-        nothing in flight may have one message, a quick topic as many as it starts before it can read again. Otherwise
-        tenants that hang with large messages would slow all others down.
+        """Return how many more messages to buffer for a queue, lane or slot if `memory_room` returns none.
+
+        A topic with nothing in flight may have one message, a quick topic as many as it starts before it can read
+        again. Otherwise tenants that hang with large messages would slow all others down.
 
         Args:
             buffered: messages that the host has buffered of this queue, lane or slot.

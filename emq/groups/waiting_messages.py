@@ -242,8 +242,9 @@ class WaitingMessages:
                         del self.blocked[priority, key]
 
     def let_through(self, former: KeyGate, now_us: int) -> None:
-        """Note that messages that `former`, the gate until now, held back became ready at `now_us`. Otherwise a lower
-        priority that was started meanwhile would seem to have overtaken them.
+        """Note that messages that `former`, the gate until now, held back became ready at `now_us`.
+
+        Otherwise a lower priority that was started meanwhile would seem to have overtaken them.
         """
         gate = self.owner.gate
         for waiting in (*self.blocked.values(), *([m] for m in self.released.values())):
@@ -254,8 +255,10 @@ class WaitingMessages:
                         m.ready_us = now_us
 
     def release_idle_keys(self) -> None:
-        """Make the next message of each key that does not run ready. Call this after a released message has expired,
-        since the messages behind it would wait for ever, and after a change of the topic's gate.
+        """Make the next message of each key that does not run ready.
+
+        Call this after a released message has expired, since the messages behind it would wait for ever, and after a
+        change of the topic's gate.
         """
         for _, key in list(self.blocked):
             if key not in self.running:

@@ -191,8 +191,10 @@ class Assignments:
         self._membership.fenced(group, epoch)
 
     def _is_settled(self) -> bool:
-        """Return True if the host consumes exactly the groups that it is given. Cheap: needs no loop over the
-        groups."""
+        """Return True if the host consumes exactly the groups that it is given.
+
+        Cheap: needs no loop over the groups.
+        """
         if self._carried_out is not self._target:
             return False
         owned = self._ownership

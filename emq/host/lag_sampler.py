@@ -1,5 +1,6 @@
-"""The lag loop of a host: counts the unfinished messages of its groups by the parts of the lag. The same look finds the
-topics in trouble (`emq.host.troubled_topics`).
+"""The lag loop of a host: counts the unfinished messages of its groups by the parts of the lag.
+
+The same look finds the topics in trouble (`emq.host.troubled_topics`).
 """
 
 from __future__ import annotations

@@ -60,8 +60,7 @@ class LettingGo:
             pass
 
     async def releasing(self, names: Iterable[str], drain_s: float = DRAIN_S) -> AsyncIterator[list[str]]:
-        """Do as `release` does, and yield each group's name when it is released, first those with no messages in
-        flight.
+        """Do as `release` does, and yield each released group's name, first those with no messages in flight.
 
         While the database does not answer, a group is released without its last second of progress.
         """

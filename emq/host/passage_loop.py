@@ -236,7 +236,8 @@ def _earlier(group: OwnedGroup) -> list[int]:
 
 
 def _upto(group: OwnedGroup, passage: Passage) -> Sequence[int]:
-    """Return the offsets up to which the queues must be read. A store that crashed after the tails were noted may have
-    taken further messages.
+    """Return the offsets up to which the queues must be read.
+
+    A store that crashed after the tails were noted may have taken further messages.
     """
     return [max(tails) for tails in zip(passage.tails, group.raised or passage.tails, strict=True)]

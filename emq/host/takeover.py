@@ -162,6 +162,7 @@ class Takeover:
 
     async def _raise_again(self, names: Iterable[str], topics: Mapping[str, Topic]) -> None:
         """Make the queues of topics refuse messages routed by former layouts; the store has forgotten to refuse them.
+
         This covers all queues of each topic, on any host: the owner of an empty queue notices no loss.
         """
         queues = [(q, t.layout) for t in map(topics.__getitem__, names) if t.layout for q in t.all_queues()]

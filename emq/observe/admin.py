@@ -194,9 +194,10 @@ class Admin:
         return held + sum(s.ready + s.delayed + s.claimed for s in await self.slot_lag(topics))
 
     async def _raise(self, topic: Topic) -> None:
-        """Make the queues refuse messages that producers route by an older layout. The owners of the groups do the same
-        when they see the change (see `emq.topics.key_layouts`). The sooner this happens, the fewer messages of moved
-        keys lie before older ones.
+        """Make the queues refuse messages that producers route by an older layout.
+
+        The owners of the groups do the same when they see the change (see `emq.topics.key_layouts`). The sooner this
+        happens, the fewer messages of moved keys lie before older ones.
         """
         olds: list[Old] = [(topic, group, None) for group in range(topic.groups)]
         with contextlib.suppress(errors.DatabaseUnavailable):

@@ -96,8 +96,7 @@ class Checkpointer:
         return 0.0 if since is None else max(0.0, self._clock.now() - since)
 
     def allowance(self, group: OwnedGroup) -> int:
-        """Return how many messages the group's queues may be ahead of their checkpoints, together and by the group's
-        share."""
+        """Return how many messages the group's queues may be ahead of their checkpoints, by the group's share."""
         topic = group.owner.topic
         rate = group.quota
         # Buffers of higher priorities may hold up to twice the capacity, as far as the allowance permits.
@@ -275,6 +274,7 @@ class Checkpointer:
 
     def save_again(self, groups: Iterable[OwnedGroup]) -> None:
         """Save all progress of these groups at the next checkpoint: the database has lost some of its last rows.
+
         Otherwise an idle queue would never get its checkpoint back. Its next owner would deliver all its messages
         again, and a retired group would stay for ever.
         """

@@ -50,8 +50,7 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class _Found:
-    """The orphans of one topic found so far, in its queues or in its slots; lanes count with the queues, if there are
-    any."""
+    """The orphans of one topic found so far, in queues or slots; lanes count with the queues, if there are any."""
 
     def __init__(self, known: Topic | None, is_sorted: bool) -> None:
         self.known = known

@@ -1,5 +1,6 @@
-"""Tails of queues after this process's last puts; they show that a store has lost messages that no host had read. An
-owner notices the loss of messages that it has read (`emq.storage.marks`), but only the producer knows unread ones.
+"""Tails of queues after this process's last puts; they show that a store has lost messages that no host had read.
+
+An owner notices the loss of messages that it has read (`emq.storage.marks`), but only the producer knows unread ones.
 Offsets of a queue only grow. So if a put gets a lower offset than an earlier put whose answer it has seen, the store
 has lost the messages in between.
 """

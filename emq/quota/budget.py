@@ -202,9 +202,9 @@ class Budget:
             member, at = at.member, at.parent
 
     def note_waiting(self, member: Member, now: float) -> None:
-        """Note a topic whose own counter is new and allows nothing, if the budgets have just begun to count on this
-        host. So all topics that wait share the next second by weight; otherwise the first to ask would get all its
-        starts.
+        """Note a topic whose own counter is new and allows nothing, if its budgets have just begun to count here.
+
+        So all topics that wait share the next second by weight; otherwise the first to ask would get all its starts.
         """
         at: Budget | None = self
         while at is not None:
@@ -260,8 +260,7 @@ class Budget:
             self._begin_second(second, now)
 
     def _begin_second(self, second: int, now: float) -> None:
-        """Begin a second in which the budget allows starts; with a qps below 1, the last such second may be long
-        ago."""
+        """Begin a second in which the budget allows starts; with a qps below 1, the last one may be long ago."""
         before, self._second = self._second, second
         for gone in [member for member in self._active if member.asked < before]:
             del self._active[gone]
@@ -308,9 +307,10 @@ def _fading(member: Member, now: float) -> int:
 
 
 def _at_its_pace(member: Member, now: float) -> int:
-    """Return the starts that a member makes in the rest of this second if it keeps its pace. A throttled topic has an
-    even pace, and cannot make up later for starts that others took. The budget keeps one start less than the pace, so
-    that a topic that stops leaves few starts unused.
+    """Return the starts that a member makes in the rest of this second if it keeps its pace.
+
+    A throttled topic has an even pace, and cannot make up later for starts that others took. The budget keeps one start
+    less than the pace, so that a topic that stops leaves few starts unused.
     """
     passed = now % 1.0
     return math.floor(member.used * (1.0 - passed) / passed) - 1 if passed else 0

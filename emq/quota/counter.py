@@ -161,6 +161,5 @@ class WindowCounter:
         self._bound = bound
 
     def set_groups(self, course: ShareTimeline) -> None:
-        """Count by the shares of other groups from the next second on; this second's shares of groups that left stay
-        usable."""
+        """Count by the shares of other groups from the next second on. Groups that left still count in this one."""
         self._course = course

@@ -51,8 +51,9 @@ async def find(lanes: LaneStore) -> str | None:
 
 
 async def keep(lanes: LaneStore, wanted: str | None = None) -> str:
-    """Return the store's identity; give the store one if it has none. Safe to repeat, and to call from several
-    processes.
+    """Return the store's identity; give the store one if it has none.
+
+    Safe to repeat, and to call from several processes.
 
     Args:
         wanted: the identity to give, such as the one that the store had before it was emptied; None for a random one.

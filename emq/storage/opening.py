@@ -56,9 +56,10 @@ async def open_store(url: str, environment: Environment, clock: Clock | None = N
 
 
 def hide_password(url: str) -> str:
-    """Return the URL with its password, and parameters that look like one, as `***`; for messages and logs. This also
-    hides a password with unescaped `@`, `/` or `?` (everything up to the last `@` counts as user and password), and the
-    password of a URL without a scheme.
+    """Return the URL with its password, and parameters that look like one, as `***`; for messages and logs.
+
+    This also hides a password with unescaped `@`, `/` or `?` (everything up to the last `@` counts as user and
+    password), and the password of a URL without a scheme.
     """
     before, mark, rest = url.partition("://")
     if not mark:

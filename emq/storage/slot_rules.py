@@ -1,4 +1,5 @@
 """The rules by which a store keeps a slot: the order of its members, and how two members merge.
+
 `emq.storage.slot_store` explains the terms, and exports these names, too.
 """
 
@@ -95,8 +96,7 @@ def told_score(stored: float) -> float:
 
 
 def resting_ms(rest_ms: int) -> int:
-    """Return the stamp in prepare, without retries, of a member that rests until `rest_ms`; it is later than any
-    claim."""
+    """Return the stamp in prepare, without retries, of a member that rests until `rest_ms`: after any claim's."""
     return (rest_ms // 1000 + 1) * 1000
 
 

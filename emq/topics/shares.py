@@ -1,5 +1,6 @@
-"""Shares: the starts that each group of a topic brings to its host in each second, so that hosts share no counter. The
-groups of a topic on one host draw from one counter, which has the sum of their shares (`emq.quota.topic_counter`).
+"""Shares: the starts that each group of a topic brings to its host in each second, so that hosts share no counter.
+
+The groups of a topic on one host draw from one counter, which has the sum of their shares (`emq.quota.topic_counter`).
 
 **The rule.** A share is three integers, `num`, `den` and `phase`. In the aligned second s (since the epoch) it allows
 
@@ -297,8 +298,9 @@ def in_force(since_s: Sequence[int], second: int) -> int:
 
 
 def allowance(course: ShareTimeline, second: int) -> int:
-    """Starts allowed in a second: the fewest of the step in force and of coming steps with a lower qps. A step with a
-    higher qps counts only once it has begun, since it may have more groups, some with smaller parts.
+    """Starts allowed in a second: the fewest of the step in force and of coming steps with a lower qps.
+
+    A step with a higher qps counts only once it has begun, since it may have more groups, some with smaller parts.
     """
     if len(course) == 1:
         return course[0].part.allowance(second)

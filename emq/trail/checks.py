@@ -136,8 +136,7 @@ def aligned_caps(
 def sliding_caps(
     starts: Sequence[Start], quotas: Mapping[str, Quota], bursts: Mapping[str, float], slack_us: int = 0
 ) -> Violations:
-    """Return the stretches of one second, beginning at any time, in which a smooth group started more than quota +
-    burst.
+    """Return the stretches of one second, from any time on, in which a smooth group exceeded quota + burst.
 
     Args:
         starts: all starts, in order of time.

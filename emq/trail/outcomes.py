@@ -92,8 +92,7 @@ def _settled(name: str, times: int, recalls: int) -> str:
 
 
 def _over_before(table: Any, slack_us: int) -> Counter[str]:
-    """Count, by name, recalls and deaths before the publish of their message: these end an earlier message with its
-    id."""
+    """Count, by name, recalls and deaths before the publish of their message: these end an earlier one."""
     ends = only(table, events.RECALLED, events.DEAD)
     mine = only(table, events.PUBLISHED)
     mine = mine.filter(pc.is_in(mine["name"], pc.unique(ends["name"])))
@@ -105,8 +104,9 @@ def _over_before(table: Any, slack_us: int) -> Counter[str]:
 
 
 def _seen(table: Any, told: AbstractSet[str]) -> set[str]:
-    """Return the messages that were started, put back or replayed, but not published or moved in the trail. These were
-    published before the trail began, or by a publisher without a trail.
+    """Return the messages that were started, put back or replayed, but not published or moved in the trail.
+
+    These were published before the trail began, or by a publisher without a trail.
     """
     rows = only(table, events.STARTED, events.RETRIED, events.REPLAYED)
     found = set(rows["name"].to_pylist()) - told

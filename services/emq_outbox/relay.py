@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine  # needs greenlet
 
 POLL_S = 1.0
-"""Seconds between looks at the table, where no commit of the same process wakes the relay."""
+"""Seconds between looks at the table if no commit of the same process wakes the relay."""
 
 PAGE = 500
 """Most rows that are published in one step."""

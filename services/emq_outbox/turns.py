@@ -1,4 +1,4 @@
-"""One relay at a time: while two published from one table, messages of one key could overtake each other."""
+"""One relay at a time: with two relays of one table, messages of one key could overtake each other."""
 
 from __future__ import annotations
 

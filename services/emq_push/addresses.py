@@ -153,6 +153,7 @@ class AddressFilter:
 
     def check_literal(self, host: str) -> None:
         """Raise `ForbiddenAddress` if the host of a URL is an address, in any notation, that push does not connect to.
+
         For requests through a proxy, which may read notations of addresses in another way than this host.
         """
         if (address := _address_in(host)) is not None:

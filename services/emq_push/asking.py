@@ -1,4 +1,5 @@
 """Handshakes as messages: a host asks the endpoint, in the endpoint's queue and under its cap, and reports the answer.
+
 The message has the question in a header that no caller of the API can give.
 """
 

@@ -55,8 +55,10 @@ class Batches:
         self._sent: set[asyncio.Task[None]] = set()
 
     async def join(self, endpoint: Endpoint, message: Message) -> Outcome:
-        """Send a message with others; return the outcome of the request. Cancelling takes out a message that still
-        waits."""
+        """Send a message with others; return the outcome of the request.
+
+        Cancelling takes out a message that still waits.
+        """
         assert endpoint.batching is not None
         most = most_of(endpoint, message)
         batch = self._open.get(endpoint.topic)

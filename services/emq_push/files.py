@@ -1,5 +1,6 @@
-"""Shares the open files of a process between connections to endpoints and all else. A quarter is left for the store,
-the database and the API.
+"""Shares the open files of a process between connections to endpoints and all else.
+
+A quarter is left for the store, the database and the API.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Learns how long endpoints keep idle connections, if they do not say so. An endpoint may close a connection just when
-the next request is sent. That request fails, and counts as an attempt, since the endpoint may have read it. One such
-failure shows how long connections of an endpoint's address may be used, so that the same failure does not come again
-and again.
+"""Learns how long endpoints keep idle connections, if they do not say so.
+
+An endpoint may close a connection just when the next request is sent. That request fails, and counts as an attempt,
+since the endpoint may have read it. One such failure shows how long connections of an endpoint's address may be used,
+so that the same failure does not come again and again.
 """
 
 from __future__ import annotations

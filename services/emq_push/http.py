@@ -26,9 +26,10 @@ _READ_BUFFER_BYTES = 4096
 
 
 class _Once(aiohttp.TCPConnector):
-    """Closes a connection at once when its owner is done with it. An endpoint that reads nothing, or does not end TLS
-    properly, would keep it open for 30 seconds. A connection that is kept for later requests stays with its `Wire`;
-    requests for tokens are too rare to keep one.
+    """Closes a connection at once when its owner is done with it.
+
+    An endpoint that reads nothing, or does not end TLS properly, would keep it open for 30 seconds. A connection that
+    is kept for later requests stays with its `Wire`; requests for tokens are too rare to keep one.
     """
 
     def _release(self, key: Any, protocol: Any, **_: Any) -> None:

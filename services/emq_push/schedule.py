@@ -1,5 +1,6 @@
-"""Decides when a failed delivery is tried again, by the topic's options. The host's settler would decide the same
-(`emq.dispatch.retry`), but the record of an attempt needs the time before.
+"""Decides when a failed delivery is tried again, by the topic's options.
+
+The host's settler would decide the same (`emq.dispatch.retry`), but the record of an attempt needs the time before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What operators do with whole pools: count what waits, delete."""
+"""Operators' work on whole pools: count waiting tasks, delete."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 async def waiting(app: App, pool: str) -> dict[str, int]:
-    """Return the number of tasks that are not done, by type, of types that have some.
+    """Return the number of unfinished tasks by type, without types that have none.
 
-    Tasks that run count, too, and those that wait for another attempt.
+    Running tasks count, too, and those that wait for another attempt.
     """
     found: Counter[str] = Counter()
     known = await _topics(app, pool)
@@ -58,7 +58,7 @@ async def delete(app: App, name: str, *, force: bool = False) -> int:
 
 
 async def forget(app: App, name: str) -> None:
-    """Forget what a deleted pool has used of its limits, and what its owner told last. Safe to repeat."""
+    """Forget the use of limits and the last snapshot of a deleted pool. Safe to repeat."""
     environment = app.settings.environment
     await UsageTable(app.database, environment).drop(name)
     await Snapshots(app.database, environment).drop(name)

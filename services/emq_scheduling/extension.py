@@ -1,4 +1,4 @@
-"""What resource scheduling adds to EMQ: its commands."""
+"""The extension of resource scheduling: its commands."""
 
 from __future__ import annotations
 

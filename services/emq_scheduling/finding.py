@@ -1,14 +1,14 @@
-"""Tells the state of a task, also of one that waits, of which the records know nothing until it starts.
+"""Finds the state of a task, also of one that waits, which has no record until it starts.
 
-Two looks at the store find such a task, in the topics where it may wait, at a cost that has a bound:
+Two looks at the store find such a task, in the topics where it may wait, at a bounded cost:
 
 - Groups remember the ids that were submitted in the last 10 minutes (`emq_scheduling.topics.DEDUPE_S`), however many
-  tasks wait. So a task that nothing is recorded of, and whose id its group remembers, waits. One call asks all groups.
-- A task that was submitted earlier is searched for: in the lanes, where tasks wait for the hours of their type, and in
-  the queues, those first that start next. The search ends after so many reads.
+  tasks wait. So a task without a record, whose id its group remembers, waits. One call asks all groups.
+- An older task is searched for in the lanes, where tasks wait for the hours of their type, and in the queues, from the
+  front. The search ends after `READS` reads.
 
-It does not see a task that was submitted earlier and waits behind more than that, or that its host has taken out of
-a lane; and it takes one that has run for less than a second for one that waits.
+It misses an older task that waits behind more than that, or that its host has taken out of a lane. A task that has run
+for less than a second may be shown as waiting.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from emq.topics.model import Topic
 
 MOST_TOPICS = 100
-"""Topics that are looked at for one task. Each tenant has one for each of its types."""
+"""Most topics to look at for one task. Each tenant has one for each of its types."""
 
 PAGE = 1_000
 PAGE_BYTES = 1 << 20
@@ -72,11 +72,11 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 async def status(app: App, pool: str, task: str, task_type: str = "", tenant: str = "") -> TaskStatus:
-    """Return what is known of a task.
+    """Return the status of a task.
 
     Args:
-        task_type, tenant: with which it was submitted, if the caller knows; empty for any. With both, one topic is
-            looked at, however many tenants the pool has.
+        task_type, tenant: those of its submit, if the caller knows; empty for any. With both, the search looks at one
+            topic, however many tenants the pool has.
 
     Raises:
         UnknownPool: nothing is recorded of the task, and there is no such pool.
@@ -106,7 +106,7 @@ async def status(app: App, pool: str, task: str, task_type: str = "", tenant: st
 async def candidates(app: App, pool: str, task_type: str = "", tenant: str = "") -> Candidates:
     """Return the topics in which a task may wait.
 
-    Of a pool with many tenants, these are only those without a tenant, if the caller does not know the tenant.
+    If the pool has many tenants and the caller names none, these are only the topics without a tenant.
 
     Raises:
         UnknownPool: the type is not given, and there is no such pool.
@@ -188,7 +188,7 @@ async def _in_queues(app: App, among: Sequence[Topic], task: str) -> Waits | Non
 
 
 async def _in_lanes(app: App, among: Sequence[Topic], task: str) -> Waits | None:
-    """Read the lanes one after the other, of each those entries first that are due next."""
+    """Read the lanes one after the other, each by due time."""
     lanes, left = app.store.lanes, LANE_READS
     topic_of_lane = {topic.group(group): topic.name for topic in among for group in range(topic.groups)}
     states = served(await lanes.inspect(list(topic_of_lane))) if topic_of_lane else ()

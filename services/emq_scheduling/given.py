@@ -1,4 +1,4 @@
-"""Checks what callers give for a task: one clear line for each wrong value, before anything is stored."""
+"""Checks the arguments of a task: one clear line for each wrong value, before anything is stored."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What a pool is made of: resources with limits, task types, calendars, tenants. Immutable;
-`emq_scheduling.pools.rules` says which values go together, `emq_scheduling.pools.catalog` keeps pools and changes
-them."""
+"""The model of a pool: resources with limits, task types, calendars, tenants. Immutable; `emq_scheduling.pools.rules`
+says which values go together, `emq_scheduling.pools.catalog` keeps pools and changes them."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Literal
 import msgspec
 
 Period = Literal["second", "minute", "hour", "day", "in_flight"]
-"""Over what a limit counts; "in_flight" limits what runs at the same time."""
+"""The period of a limit; "in_flight" limits tasks that run at the same time."""
 
 PERIODS_S: dict[str, float] = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86_400.0}
 
@@ -23,8 +22,8 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """One limit of a resource.
 
     Attributes:
-        name: what it counts, such as "requests" or "tokens"; costs refer to it. Limits of one name on a resource and on
-            its parents are charged together.
+        name: the counted units, such as "requests" or "tokens"; costs refer to it. Limits of one name on a resource and
+            on its parents are charged together.
         amount: most units in each period, 0 or more; 0 lets nothing start.
         per: the period. "second": aligned seconds. "minute" and "hour": any 60 consecutive aligned cells (of a second,
             of a minute). "day": from midnight to midnight in the zone of the resource's calendar, else UTC.
@@ -36,7 +35,7 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Hours(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Hours of the week, and what holds during them.
+    """Hours of the week, and amounts during them.
 
     Attributes:
         days: such as "mon-fri", "sat,sun"; empty for each day.
@@ -64,7 +63,7 @@ class Calendar(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What does tasks (a channel, a worker, an API), or a parent (an account, a provider) whose limits it shares.
+    """A channel, a worker or an API that does tasks; or a parent (an account, a provider) whose limits it shares.
 
     Attributes:
         parent: the name of the resource whose limits count, too; None for none. A task starts only if it has room under
@@ -75,9 +74,8 @@ class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         weight: among resources with room, tasks are shared out in proportion to the weights; above 0.
         price: of two resources with room, the cheaper one is chosen first; 0 or more, in any unit.
         calendar: the name of a calendar of the pool; None for none.
-        paused: True to start nothing on it, and on what is below it.
-        adapts: lower its limits for a while when it answers that it gets too much, or slowly
-            (`emq_scheduling.choice.health`).
+        paused: True to start nothing on it, and on resources below it.
+        adapts: lower its limits for a while when it asks for less, or is slow (`emq_scheduling.choice.health`).
         attributes: free texts for performers, such as a URL.
     """
 
@@ -99,11 +97,11 @@ class TaskType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         priority: 0 is the most urgent. A type starts on a resource before all types of a higher number there.
         near_priority: the priority at which a task competes once its deadline is near; None for its own. There it goes
             before the tasks whose deadline is not near, or farther away.
-        longest_wait_s: the deadline of each task that does not bring its own, in seconds from when it is submitted, and
-            the target that waits are compared with; None for no deadline.
-        ttl_s: a task that has not started after so many seconds ends as expired; None for never.
-        costs: units that each task is charged at its start; an estimate, if tasks report what they really used.
-        duration_s: expected time that a task takes, in seconds; corrected by what is measured.
+        longest_wait_s: the default deadline of tasks, in seconds from their submit, and the target for their waits;
+            None for no deadline.
+        ttl_s: seconds after which a task that has not started ends as expired; None for never.
+        costs: units that each task is charged at its start; an estimate, if tasks report their real use.
+        duration_s: expected time that a task takes, in seconds; corrected by measurements.
         share: of the starts of each resource that takes it, the part that the type gets even if more urgent types have
             a backlog; 0 to 1. The shares of all types add up to at most 1.
         hours: when tasks may start, in the task's own zone, else the pool's; none means always. `amounts` are not used.
@@ -165,7 +163,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return [self.resources[name] for name in (resource, *self.parents(resource))]
 
     def costs(self, task_type: str, resource: str) -> Costs:
-        """Return what a task of the type costs on the resource, by the names of all limits there and above it."""
+        """Return the costs of a task of the type on the resource, by the names of all limits there and above it."""
         kind, own = self.types[task_type], self.resources[resource].takes.get(task_type, {})
         names = {limit.name for each in self.chain(resource) for limit in each.limits}
         return {name: own.get(name, kind.costs.get(name, DEFAULT_COST)) for name in names}

@@ -1,6 +1,6 @@
-"""What performers raise to say how an attempt ended. Any other exception is a failed attempt, which is tried again.
+"""Exceptions of performers for special outcomes.
 
-`emq.Retry`, `emq.Reject` are honoured as in every handler.
+Any other exception is a failed attempt, which is tried again. `emq.Retry` and `emq.Reject` work as in every handler.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class Overloaded(Exception):
 
     Args:
         reason: in words for an operator.
-        after_s: seconds for which the resource asked to be left alone (`Retry-After`); None if it did not say.
+        after_s: seconds for which the resource asked to be left alone (`Retry-After`); None for no wish.
     """
 
     def __init__(self, reason: str = "the resource asks for less", *, after_s: float | None = None) -> None:

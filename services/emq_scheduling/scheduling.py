@@ -65,10 +65,10 @@ class Scheduling:
     def performer(self, pool: str, task_type: str = ANY) -> Callable[[F], F]:
         """Decorate a function that does the tasks of a pool: `async def send(task: Task, run: Run) -> object`.
 
-        The function does the task on the resource `run.resource`, and returns its result: bytes, or what JSON can
-        hold, of which the records keep the first 4 KiB. An exception is a failed attempt, which is tried again by the
-        type's `backoff_s`; see `emq_scheduling.outcomes` for those that say more. It may be called twice for a task,
-        after a crash.
+        The function does the task on the resource `run.resource`, and returns its result: bytes, or a value that JSON
+        can hold; the records keep its first 4 KiB. An exception is a failed attempt, which is tried again by the type's
+        `backoff_s`; see `emq_scheduling.outcomes` for those that say more. It may be called twice for a task, after a
+        crash.
 
         Args:
             task_type: one type of the pool, or "*" for all that have no performer of their own.
@@ -149,13 +149,13 @@ class Scheduling:
         keep: bool = False,
         reply_to: str | None = None,
     ) -> Receipt:
-        """Submit a task. When this returns, the task is stored.
+        """Submit a task; return once it is stored.
 
         Args:
             tenant: tenants with waiting tasks share the resources by their weights; empty for none.
             key: tasks of one type, tenant and key run one at a time, in order.
             task_id: an id of the caller's; None for a new one.
-            deadline_s: seconds within which the task must have been done, instead of the type's `longest_wait_s`.
+            deadline_s: seconds within which the task must be done, instead of the type's `longest_wait_s`.
             zone: the recipient's time zone, by which the hours of the type count.
             costs: units by limit name that it is charged at its start, instead of those of its type.
             keep: let tasks of the key keep to one resource while that has room within a second.
@@ -186,26 +186,26 @@ class Scheduling:
     async def cancel(self, pool: str, *ids: str) -> None:
         """Ask for tasks not to be started; `status` tells how they ended.
 
-        Those that wait in the window of the pool's host end as cancelled within about a second; those farther back,
-        those that wait for the hours of their type, and those that wait for their next attempt, when it is their turn.
-        A task that runs goes on.
+        Tasks in the window of the pool's host end as cancelled within about a second. Tasks farther back, and those
+        that wait for the hours of their type or for their next attempt, end when it is their turn. A running task goes
+        on.
         """
         given.check_ids(ids)
         await Cancels(self._app.database, self._app.settings.environment).ask(pool, ids)
 
     async def status(self, pool: str, task_id: str, *, task_type: str = "", tenant: str = "") -> TaskStatus:
-        """Return what is known of a task, also if it has not started.
+        """Return the status of a task, also if it has not started.
 
-        A task that waits is seen for 10 minutes after `submit`, however many others wait; then only if it is among
-        the first 10,000, by `emq_scheduling.finding`.
+        A waiting task is found for 10 minutes after `submit`; then only among the first 10,000
+        (`emq_scheduling.finding`).
 
         Args:
             task_type, tenant: with which it was submitted; empty if not known. Give both where a pool has many tenants:
                 each type and tenant has a topic of its own, and without both, at most 100 topics are looked at.
 
         Raises:
-            UnknownTask: nothing is recorded of it, and it is not seen to wait.
-            UnknownPool: nothing is recorded of it, and there is no such pool.
+            UnknownTask: it has no record, and was not found to wait.
+            UnknownPool: it has no record, and there is no such pool.
             InvalidMessage, InvalidPool: an id or a name cannot be that of a task, type or tenant.
         """
         given.check_ids((task_id,))
@@ -241,7 +241,7 @@ class Scheduling:
                 await asyncio.sleep(poll_s)
 
     async def snapshot(self, pool: str) -> Snapshot | None:
-        """Return what the owner of the pool saw within the last seconds; None if no host ever scheduled it."""
+        """Return the latest snapshot of the pool's owner; None if no host ever scheduled it."""
         return await Snapshots(self._app.database, self._app.settings.environment).load(pool)
 
     @property

@@ -1,8 +1,7 @@
-"""Submitting tasks: is there a resource for the task, can it be done in time, and where does it wait.
+"""Submits tasks: checks that a resource can do the task in time, and puts it into its topic.
 
-A task is not bound to a resource when it is submitted; see `emq_scheduling.hosting.scheduler`. What is predicted here
-is when the pool will come to it: the owner of the pool tells once a second how long a task of each type would wait, and
-tasks that this process has submitted since then are counted on top.
+A submit binds a task to no resource; see `emq_scheduling.hosting.scheduler`. It only predicts the wait: from the latest
+snapshot of the pool's owner, plus the tasks that this process has submitted since.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ if TYPE_CHECKING:
     from emq.app import App
 
 REFRESH_S = 1.0
-"""Seconds for which what is known of a pool is used; then it is read again, while tasks go on with the former."""
+"""Seconds until a known pool is read again, in the background."""
 
 ADDED_S = 0.1
-"""Seconds after which it is read again before a task is refused whose type nothing takes."""
+"""Seconds after which it is read again before a task without a resource is refused."""
 
 OLD_S = 5.0
-"""Seconds after which a submit waits until it is read again: a program may submit once an hour."""
+"""Seconds after which a submit waits for the reading: a program may submit once an hour."""
 
 MOST_REPLY_TOPICS = 10_000
-"""Topics for results that a process remembers; then it begins again."""
+"""Most topics for results that a process remembers; then it forgets all."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """What `submit` returns.
+    """The receipt that `submit` returns.
 
     Attributes:
         id: of the task, for `status` and `cancel`.
-        wait_s: predicted seconds until it starts; infinity if not within a day, as while all that takes it is paused;
-            None while no host schedules the pool.
+        wait_s: predicted seconds until it starts; infinity for over a day, as while all its resources are paused; None
+            while no host schedules the pool.
     """
 
     id: str
@@ -144,7 +143,7 @@ class Submitter:
         return self._stored.pool
 
     async def _with_types(self, pool: Pool, submissions: Sequence[Submission]) -> Pool:
-        """Return the pool; read it again first if nothing takes some type by what is known: it may just have come."""
+        """Return the pool; if it has no resource for some type, read it again first: one may just have come."""
         if time.monotonic() < self._read_at + ADDED_S or all(
             not isinstance(each.type, str) or self._rates.get(each.type, 0.0) > 0 for each in submissions
         ):
@@ -166,7 +165,7 @@ class Submitter:
         except errors.UnknownPool:
             self._stored = None
         except errors.EMQError:
-            self._read_at = time.monotonic()  # go on with what is known
+            self._read_at = time.monotonic()  # go on with the known pool
 
     async def _read(self) -> None:
         if self._stored is None or await self._catalog.version(self.name) != self._stored.version:
@@ -336,7 +335,7 @@ class Submitter:
         return Outgoing(topic, each.payload, each.id, key=each.key, headers=carried, at=at)
 
     async def _look_for_replies(self, submissions: Sequence[Submission]) -> None:
-        """Learn which of the topics exist that are to get results; wrong names are left for `_outgoing` to refuse."""
+        """Learn which of the topics for results exist; `_outgoing` refuses wrong names."""
         wanted = set[str]()
         for each in submissions:
             if each.reply_to and isinstance(each.reply_to, str) and each.reply_to not in self._reply_topics:
@@ -353,7 +352,7 @@ class Submitter:
     async def _sent(
         self, pool: Pool, admitted: Sequence[Submission], outgoing: Sequence[Outgoing]
     ) -> list[str | errors.EMQError]:
-        """Send tasks; those again, once, whose topics are not there any more: somebody made the pool anew."""
+        """Send tasks; send those whose topics are gone once more: somebody has created the pool again."""
         await self._ensure(pool, admitted)
         sent = list(await self._app.send(outgoing))
         if again := [i for i, outcome in enumerate(sent) if isinstance(outcome, errors.UnknownTopic)]:
@@ -364,7 +363,7 @@ class Submitter:
         return sent
 
     async def _read_anew(self) -> None:
-        """Read the pool though it was read lately. Raises `UnknownPool` if it was deleted."""
+        """Read the pool even if it was read lately. Raises `UnknownPool` if it was deleted."""
         self._stored = None
         await self._read()
 

@@ -1,4 +1,4 @@
-"""A task as performers see it, and how a message carries it."""
+"""A task for performers, and its form in a message."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from emq.message import Message
 from emq_scheduling.model import Costs
 
 HEADER = "emq-task"
-"""Header of a message with what a task has beside its payload; absent if it has nothing of the kind."""
+"""Header of a message with the fields of a task beside its payload; absent if there are none."""
 
 
 NOT_NOW = "not now: "
-"""Begin of the reasons for which a task goes back to the store for a while; that is no attempt."""
+"""Begin of the reasons for which a task goes back to the store for a while, without an attempt."""
 
 
 class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the header says, as JSON. Fields as those of `Task`."""
+    """The content of the header, as JSON. Fields as those of `Task`."""
 
     deadline: float | None = None
     zone: str | None = None
@@ -37,7 +37,7 @@ class Task(msgspec.Struct, frozen=True):
         submitted_us: when it was submitted, in microseconds since the epoch.
         deadline: when it should have started at the latest, in seconds since the epoch; None without a deadline.
         zone: the recipient's time zone, by which the hours of its type count; None for the pool's.
-        costs: what it is charged at its start, by limit, instead of its type's costs; None for those.
+        costs: its charges at the start, by limit; None for its type's costs.
         keep: tasks of its key keep to one resource while that has room soon.
         reply_to: the topic to which its result is published; None for none.
     """
@@ -101,9 +101,9 @@ def task_of(message: Message, longest_wait_s: float | None) -> Task:
 
 
 def _attempt(message: Message) -> int:
-    """Return which attempt this is, from 1, without the deliveries at which no resource took the task.
+    """Return the number of the attempt, from 1, without deliveries at which no resource took the task.
 
-    A message keeps the reasons of its last failures only. Of the former ones, as many count as of these.
+    A message keeps only the reasons of its last failures; of earlier ones the same share counts.
     """
     reasons = [reason for _, reason in message.history or ()]
     if not reasons:

@@ -41,7 +41,7 @@ class Together:
         future: asyncio.Future[Receipt] = loop.create_future()
         self._waiting.append((submission, future))
         if len(self._waiting) == 1:
-            loop.call_soon(self._begin)  # what else is submitted in this turn of the event loop comes along
+            loop.call_soon(self._begin)  # other submits of this turn of the event loop come along
         return await future
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """The topics of a pool: the pool's own, which makes all of them one unit on one host, and those in which tasks wait.
 
-EMQ's counters do not limit tasks: a topic's qps is far above what the pool's resources take. Its places in flight are
+EMQ's counters do not limit tasks: a topic's qps is far above the rate of the pool's resources. Its places in flight are
 the window from which the scheduler chooses.
 """
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from emq.app import App
 
 AMPLE = 2.0
-"""A topic's qps is this many times what the resources of its type take."""
+"""A topic's qps is this many times the rate of the resources of its type."""
 
 REFILL = 5.0
-"""The same of the pool's own topic, which bounds all of them together. The windows of many tenants fill up at what is
-above the rate of the resources, and until then tenants with little in their windows get less than their parts."""
+"""The same for the pool's own topic, which bounds all of them together. The windows of many tenants fill at the part
+above the resources' rate; until then tenants with little in their windows get less than their parts."""
 
 LEAST_QPS = 100.0
 MOST_QPS = 5_000.0
@@ -40,15 +40,15 @@ WINDOW_S = 1.0
 LEAST_WINDOW = 64
 MOST_WINDOW = 2_000
 TENANT_WINDOW = 48
-"""Tasks of a topic that may wait for a resource or run: those of `WINDOW_S`, in these bounds. Of a tenant fewer, since
-the windows of hundreds of tenants together must stay below what a host lets be in flight (20,000): beyond, those whose
-window has run empty would get nothing."""
+"""Tasks of a topic that may wait for a resource or run: those of `WINDOW_S`, in these bounds. Fewer for a tenant, since
+the windows of hundreds of tenants together must stay below a host's places in flight (20,000); otherwise tenants with
+an empty window would get nothing."""
 
 WAITS_FOR_HOURS = 1_000
 """Deliveries that a task may use up without an attempt: its type's hours were over, or no resource took it."""
 
 DEDUPE_S = 600.0
-"""Seconds for which a task that is submitted again with the same id is not stored again, as after `OutcomeUnknown`."""
+"""Seconds for which a repeated submit with the same id, as after `OutcomeUnknown`, stores nothing."""
 
 
 def rate(pool: Pool, task_type: str) -> float:

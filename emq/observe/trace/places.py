@@ -193,8 +193,9 @@ class Finder:
     # ------------------------------------------------------------------------------------------------------------ slots
 
     async def in_slot(self) -> Place | None:
-        """Search the slot of the id: waiting members, then dead ones, then whether any is claimed. None also if the id
-        belongs to no slot of the topic.
+        """Search the slot of the id: waiting members, then dead ones, then whether any is claimed.
+
+        None also if the id belongs to no slot of the topic.
         """
         index, _, digest = self._id.partition("-")
         if not (index.isascii() and index.isdigit() and digest) or int(index) >= self._topic.slots:

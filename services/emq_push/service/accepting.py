@@ -253,6 +253,7 @@ def _outgoing(
 
 def _is_same(message: Incoming, known: Message) -> bool:
     """Return whether a message equals one that was accepted before, apart from its time, which counts from the request.
+
     An erased payload equals any other.
     """
     is_payload = known.payload is None or known.payload == bytes(message.payload)

@@ -1,6 +1,8 @@
-"""Bearer keys and the sessions of browsers: makes, checks and deletes them. Each key knows its maker, and ends with it:
-it expires no later, and deleting a key deletes all that it made, and that these made. A key makes sessions in the same
-way, but a session is not a key: the API does not take it, and it makes no keys.
+"""Bearer keys and the sessions of browsers: makes, checks and deletes them.
+
+Each key knows its maker, and ends with it: it expires no later, and deleting a key deletes all that it made, and that
+these made. A key makes sessions in the same way, but a session is not a key: the API does not take it, and it makes no
+keys.
 """
 
 from __future__ import annotations

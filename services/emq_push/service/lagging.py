@@ -1,6 +1,7 @@
-"""The lag of endpoints and tenants, in parts that are never added up, and the present limits of their rates. The store
-counts unfinished deliveries; hosts report those in flight, and what holds the rest. If no host has reported lately, the
-hosts' parts are None: unknown.
+"""The lag of endpoints and tenants, in parts that are never added up, and the present limits of their rates.
+
+The store counts unfinished deliveries; hosts report those in flight, and what holds the rest. If no host has reported
+lately, the hosts' parts are None: unknown.
 """
 
 from __future__ import annotations

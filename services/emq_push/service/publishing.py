@@ -1,8 +1,9 @@
-"""Publishing: accepts messages in a transaction, sends them to the endpoints' topics, and only then returns. Requests
-that come during a transaction share the next one, since the cost of a transaction hardly depends on the number of its
-messages. Between the transaction and the sending, a row of `emq_push_unsent` names the messages. If the process ends
-there, another one finds the row and sends them (`send_left`); if the caller repeats the request, the repeat does. So
-accepted messages are sent, at least once.
+"""Publishing: accepts messages in a transaction, sends them to the endpoints' topics, and only then returns.
+
+Requests that come during a transaction share the next one, since the cost of a transaction hardly depends on the number
+of its messages. Between the transaction and the sending, a row of `emq_push_unsent` names the messages. If the process
+ends there, another one finds the row and sends them (`send_left`); if the caller repeats the request, the repeat does.
+So accepted messages are sent, at least once.
 """
 
 from __future__ import annotations

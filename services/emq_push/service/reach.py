@@ -1,5 +1,6 @@
-"""Checks whether push may connect to the URL of an endpoint, when the URL is set, so that a mistake shows at once. The
-answer is only advice: hosts check each connection again, since a name may lead elsewhere later.
+"""Checks whether push may connect to the URL of an endpoint, when the URL is set, so that a mistake shows at once.
+
+The answer is only advice: hosts check each connection again, since a name may lead elsewhere later.
 """
 
 from __future__ import annotations

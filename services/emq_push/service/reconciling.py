@@ -1,9 +1,10 @@
-"""Finds deliveries that are pending in their rows although the store has ended them, and ends the rows. Hosts write the
-outcome of each attempt, and of an expiry, before they save that the message is finished (`emq.groups.records`). Some
-ends come without a record: an operator recalls a message or purges its dead letter, its endpoint is deleted, or the
-store loses its last second. The sweep finds such deliveries slowly and cheaply: every `PERIOD_S`, it looks at the next
-`TOPICS_AT_ONCE` topics that have deliveries, and asks the store only about topics whose oldest pending delivery is
-older than `OLD_S`.
+"""Finds deliveries that are pending in their rows although the store has ended them, and ends the rows.
+
+Hosts write the outcome of each attempt, and of an expiry, before they save that the message is finished
+(`emq.groups.records`). Some ends come without a record: an operator recalls a message or purges its dead letter, its
+endpoint is deleted, or the store loses its last second. The sweep finds such deliveries slowly and cheaply: every
+`PERIOD_S`, it looks at the next `TOPICS_AT_ONCE` topics that have deliveries, and asks the store only about topics
+whose oldest pending delivery is older than `OLD_S`.
 
 A pending delivery that is not waiting for its time is, in this order,
 

@@ -1,1 +1,1 @@
-"""Which waiting task starts next, and on which resource."""
+"""Chooses the waiting task that starts next, and its resource."""

@@ -1,4 +1,4 @@
-"""What waiting tasks would be charged, and what their starts count for their tenants."""
+"""The costs of waiting tasks, and the units that their starts count for their tenants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from emq_scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Pool
 
 
 class Costing:
-    """The costs of one version of a pool; each answer for a type and a resource is worked out once.
+    """The costs of one version of a pool; computed once for each type and resource.
 
     Args:
         pool: has passed `emq_scheduling.pools.rules.check`.
@@ -19,23 +19,23 @@ class Costing:
         self._units: dict[tuple[str, str], float] = {}
 
     def of_type(self, kind: str, resource: str) -> Costs:
-        """Return what a task of a type costs on a resource unless it has costs of its own."""
+        """Return the costs of a task of a type on a resource, without costs of its own."""
         costs = self._costs.get((kind, resource))
         if costs is None:
             costs = self._costs[kind, resource] = self._pool.costs(kind, resource)
         return costs
 
     def of(self, waiting: Waiting, resource: str) -> Costs:
-        """Return what a task costs on a resource."""
+        """Return the costs of a task on a resource."""
         costs = self.of_type(waiting.task.type, resource)
         if waiting.costs is None:
             return costs
         return {name: waiting.costs.get(name, cost) for name, cost in costs.items()}
 
     def units(self, waiting: Waiting, resource: str, costs: Costs) -> float:
-        """Return what a start counts for its tenant: its dominant share of the limits of the resource and its parents.
+        """Return the units of a start for its tenant: its dominant share of the limits of the resource and its parents.
 
-        That is the largest part that it takes of any limit, in units of what the tightest limit gives one request.
+        This is the largest part that it takes of any limit, in units of one request under the tightest limit.
         """
         key = (waiting.task.type, resource)
         units = self._units.get(key) if waiting.costs is None else None

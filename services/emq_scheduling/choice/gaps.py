@@ -1,10 +1,10 @@
-"""Gaps: room that is too small for the task that is next, and that a smaller one may use meanwhile.
+"""Gaps: room that is too small for the next task, so that a smaller one may use it.
 
-A smaller task starts in a gap only if it delays no task that is next (backfill, as EASY of Lifka 1995 does): neither
-that of its own level, nor those of more urgent levels that have no room yet.
+A smaller task starts in a gap only if it delays no next task, of its own level or of a more urgent one (backfill, as in
+EASY of Lifka 1995).
 
-Tasks may take longer than expected. So a task that is next gets a *promise*: when it is first expected to have room in
-flight. Once that time is over, nothing that holds such room starts in its place.
+Tasks may take longer than expected. So a next task gets a *promise*: the time when it is first expected to have room in
+flight. After that time, nothing that holds such room starts in its place.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ GAP_TRIES = 8
 
 
 class Gaps:
-    """What may start on a resource before the task that is next there.
+    """Finds tasks that may start on a resource before the next one.
 
     Args:
-        window: what waits.
+        window: the waiting tasks.
     """
 
     def __init__(self, pool: Pool, keeping: Keeping, costing: Costing, window: Window) -> None:
@@ -36,11 +36,11 @@ class Gaps:
         self._window = window
 
     def smaller(self, seat: Seat, level: Level, head: Waiting, costs: Costs, now: float) -> tuple[Waiting | None, bool]:
-        """Find a smaller task that may start before the one that is next.
+        """Find a smaller task that may start before the next one.
 
         Args:
-            head: the task of the level that is next, without room now.
-            costs: what it costs on this resource.
+            head: the next task of the level, without room now.
+            costs: its costs on this resource.
 
         Returns:
             the smaller task, or None if none may start now; and whether there are smaller ones at all.
@@ -73,7 +73,7 @@ class Gaps:
         return found
 
     def delays_until(self, seat: Seat, number: int, waiting: Waiting, costs: Costs, now: float) -> float | None:
-        """Return until when this start would delay a more urgent task that has no room yet; None if it delays none.
+        """Return the time until which this start would delay a more urgent task without room; None if it delays none.
 
         Args:
             number: the level of the start.
@@ -90,14 +90,14 @@ class Gaps:
         return None
 
     def promise(self, seat: Seat, head: Waiting, costs: Costs, now: float) -> None:
-        """Note when a task that is next is expected to have room in flight, unless it was noted before."""
+        """Note when a next task is expected to have room in flight, unless it was noted before."""
         if seat.name not in head.promised and (at := self._accounts.in_flight_at(seat.name, costs, now)) > now:
             head.promised[seat.name] = at
 
     def _delays(
         self, seat: Seat, head: Waiting, wanted: Costs, now: float, waiting: Waiting, costs: Costs, earliest: float
     ) -> bool:
-        """Return whether a start delays a task that is next, and expected to have room at `earliest` without it."""
+        """Return whether a start delays a next task, which is expected to have room at `earliest` without it."""
         ends_at = now + self._pool.types[waiting.task.type].duration_s
         if self._accounts.expected_at(seat.name, wanted, now, costs, ends_at) > earliest:
             return True

@@ -1,17 +1,16 @@
-"""The health of a resource: how much of its limits it gets now, by how the tasks on it end.
+"""The health of a resource: the part of its limits that it gets now, by the outcomes of its tasks.
 
-- **Too much.** A resource that asks for less (429, `Retry-After`) gets half of what it had, and a twentieth of its
+- **Too much.** A resource that asks for less (429, `Retry-After`) gets half of its present rate, and a twentieth of its
   limits more in each second with a success: additive increase and multiplicative decrease, as TCP does (Chiu and Jain,
   1989). After `Retry-After` nothing starts until that time.
-- **Slow.** Tasks of a type that take over a second lately, and four times as long as they usually do, halve it, too,
-  but not below a tenth. The usual time follows slowly, so that a resource that has become slower for good is not slow
-  for ever.
+- **Slow.** Tasks of a type that lately take over a second, and four times their usual time, halve it, too, but not
+  below a tenth. The usual time follows slowly, so a resource that has become slower for good is not slow for ever.
 - **Out of order.** If a task says that the resource is broken, or if five tasks failed and these are four fifths of the
   latest, or ten in a row, it is closed for 5 s; then one task at a time probes it. If a probe fails, too, the time
-  doubles, up to 5 minutes; up to 1 minute if no task said that the resource is to blame, since the tasks may be. If
-  the probe succeeds, the resource begins at a tenth of its limits.
+  doubles, up to 5 minutes; up to 1 minute if no task blamed the resource, since the tasks may be bad. If the probe
+  succeeds, the resource begins at a tenth of its limits.
 
-A task that began before the last change says nothing about the time since, and changes nothing.
+A task that began before the last change changes nothing.
 
 Pure: times are seconds since the epoch, passed in. `emq_push.health` does the same for endpoints.
 """
@@ -34,29 +33,29 @@ LEAST_SLOW = 0.1
 """Factors below which none falls: because a resource asks for less, and because it is slow."""
 
 AFTER_PROBE = 0.1
-"""The factor with which a resource begins that is in order again."""
+"""The factor of a resource that has just come back into order."""
 
 SLOW = 4.0
 SLOW_S = 1.0
-"""Tasks are slow if they take this many times as long as usually, and so many seconds."""
+"""Tasks are slow if they take this many times as long as usual, and at least this many seconds."""
 
 WEIGHT = 1 / 8
 """Weight of the newest task in the time that tasks take lately."""
 
 USUAL_WEIGHT = 1 / 256
 USUAL_TASKS = 16
-"""Weight of the newest task in the time that tasks usually take, once so many are known; before, it is their mean."""
+"""Weight of the newest task in the usual time, once this many are known; before, the usual time is their mean."""
 
 FAILURES = 5
 SHARE = 0.8
 """A resource is out of order from this many failures on, if they are this share of the latest tasks."""
 
 IN_A_ROW = 10
-"""Failures without a success between them after which it is out of order, too, however good it was before."""
+"""Failures in a row after which it is out of order in any case."""
 
 HALVING_S = 10.0
 HALVING_TASKS = 10
-"""Half of the former tasks are forgotten in the longer of these: seconds, and the time that so many tasks take."""
+"""Half of the former tasks are forgotten after this many seconds, or this many tasks, whichever takes longer."""
 
 CLOSED_S = 5.0
 MOST_CLOSED_S = 300.0
@@ -67,7 +66,7 @@ MOST_PAUSE_S = 86_400.0
 """Longest `Retry-After` that is honoured."""
 
 JITTER = 0.2
-"""These times are longer by a random part of up to this fraction, so that resources that fell together are not probed
+"""These times are longer by a random part of up to this fraction, so that resources that failed together are not probed
 together."""
 
 
@@ -99,13 +98,13 @@ class Took:
 class Health:
     """The health of one resource.
 
-    States: in order; limited (`factor` below 1), because it asked for less, is slow, or was closed before; paused by
-    its own wish until `closed_until`, then limited; closed until `closed_until`, then probed, until a task that began
-    after that time ends.
+    States: in order; limited (`factor` below 1), because it asked for less, is slow, or was closed; paused at its own
+        request until `closed_until`, then limited; closed until `closed_until`, then probed, until a task that began
+        after that time ends.
 
     Attributes:
         closed_until: nothing starts before; a time in the past if it is not closed.
-        reason: why it gets less than its limits, in words for an operator; empty if it does not.
+        reason: why it gets less than its limits, in words for an operator; empty if it gets all.
         good, bad: the latest tasks that succeeded and failed, the older ones counting less.
         in_a_row: failures since the last success.
     """
@@ -170,10 +169,10 @@ class Health:
                 self._factor, self.reason = 1.0, ""
 
     def too_much(self, began: float, now: float, reason: str, after_s: float | None = None) -> None:
-        """A task got the answer that the resource gets too much.
+        """The resource told a task that it gets too much.
 
         Args:
-            after_s: seconds for which the resource asked to be left alone; None if it did not say.
+            after_s: seconds for which the resource asked to be left alone; None for no wish.
         """
         self._count(now)
         self.in_a_row = 0

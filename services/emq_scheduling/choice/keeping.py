@@ -1,21 +1,21 @@
-"""Room that less urgent tasks leave to more urgent ones which will probably come soon.
+"""Keeps room, which less urgent tasks leave to more urgent ones that will probably come soon.
 
 Without this, a backlog of marketing would use up a limit at the beginning of each second, and a verification code that
-comes a moment later would wait for the next second, although it goes first. So a limit that more urgent tasks have used
-lately, at `rate` units a second, is given to less urgent ones like this:
+comes a moment later would wait for the next second. So if more urgent tasks have lately used a limit, at `rate` units a
+second, less urgent ones get it like this:
 
 - **Spread.** Their starts are spread over time by a token bucket of the limit's amount, with a burst of a tenth of a
   second.
-- **Kept.** They leave room for what more urgent tasks will probably use in the rest of the second: the expected units,
-  twice their standard deviation (as for Poisson arrivals), and one task more. Of a day's quota they leave what more
-  urgent tasks will use in the rest of the day, but at most half of what belongs to that time.
-- **Released.** From `RELEASE` of a second on nothing is kept of a limit per second, since what is left would be lost.
+- **Kept.** They leave room for the units that more urgent tasks will probably use in the rest of the second: the
+  expected number, twice its standard deviation (as for Poisson arrivals), and one task more. Of a day's quota they
+  leave the expected number for the rest of the day, but at most half of that time's part.
+- **Released.** From `RELEASE` of a second on nothing of a limit per second is kept, since the rest would be lost.
 
 Among tasks of one level, those of tenants with a backlog count as half a level less urgent than the others.
 
-A limit per second is given to them like this whenever a more urgent type can use it at all, since nothing is lost by
-it. Of the others nothing is kept or spread if no more urgent task was charged within minutes. The most urgent level,
-and limits in flight, are never held back.
+This holds for a limit per second whenever a more urgent type can use it, since nothing is lost. It holds for the other
+limits only if a more urgent task was charged in the last minutes. The most urgent level, and limits in flight, are
+never held back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from emq_scheduling.limits.limits import DayMeter, Meter
 from emq_scheduling.model import DEFAULT_COST, PERIODS_S, Costs, Period, Pool
 
 RELEASE = 0.98
-"""Part of a second from which on nothing is kept: two hundredths are enough to start what was kept."""
+"""Part of a second from which on nothing is kept: two hundredths are enough to use the kept room."""
 
 BURST_S = 0.1
 """Seconds of a limit that less urgent tasks may use at once."""
@@ -38,19 +38,19 @@ HALF_LIFE_S = 30.0
 """Time after which a unit counts half in the rate of its level."""
 
 DAY_HALF_LIFE_S = 3600.0
-"""The same for quotas of a day, of which a short burst says little."""
+"""The same for quotas of a day, for which a short burst means little."""
 
 MOST_OF_DAY = 0.5
-"""Most of a day's quota that is kept for more urgent tasks: this part of what belongs to the rest of the day."""
+"""Largest part of the rest of a day's quota that is kept for more urgent tasks."""
 
 LEAST = 1e-3
 """Units a second below which more urgent tasks count as none."""
 
 CLAIM_S = 0.005
-"""Seconds beyond its wait for which a level that waits for room keeps less urgent ones from it."""
+"""Seconds, beyond its wait, for which a level that waits for room keeps less urgent ones from it."""
 
 LOOK_AGAIN_S = 0.02
-"""Time after which a task looks again for room that is kept now."""
+"""Time after which a task looks again for room that is kept."""
 
 
 DAY_AGAIN_S = 60.0
@@ -82,7 +82,7 @@ class Rate:
 
 
 class Spread:
-    """One limit of one account: what each level uses of it, and the token bucket of the less urgent."""
+    """One limit of one account: the use by each level, and the token bucket of the less urgent ones."""
 
     __slots__ = ("_at", "_began", "_claims", "_day_ends", "_meter", "_most_urgent", "_per", "_rates", "_tokens")
 
@@ -114,7 +114,7 @@ class Spread:
             self._tokens = max(self._tokens - units, min(self._tokens, 0.0) if is_rest else -self._per_s)
 
     def wait_s(self, level: float, units: float, now: float) -> float:
-        """Return 0 if a task of the level may use `units`, which fit; else the seconds after which to ask again."""
+        """Return 0 if a task of the level may use `units`, which fit; else the seconds until it should ask again."""
         if level <= self._most_urgent:
             return 0.0
         rate = size = 0.0
@@ -138,7 +138,7 @@ class Spread:
             if other < level and now < until:
                 return until - now  # else small tasks would take each unit before there are enough for it
         self._refill(now)
-        release_s = RELEASE - phase if self._per == "second" else math.inf  # then it may start whatever is kept
+        release_s = RELEASE - phase if self._per == "second" else math.inf  # then it may start in spite of kept room
         if self._tokens < min(units, self._burst):
             refill_s = (min(units, self._burst) - self._tokens) / max(self._per_s, 1e-9)
             return self._claimed(level, max(1e-3, min(refill_s, release_s)), now)
@@ -156,7 +156,7 @@ class Spread:
         return self._day_ends - now
 
     def _claimed(self, level: float, wait_s: float, now: float) -> float:
-        """Let less urgent tasks wait, too, until the level had the chance to ask again."""
+        """Let less urgent tasks wait, too, until the level has asked again."""
         self._claims[level] = now + wait_s + CLAIM_S
         return wait_s
 
@@ -188,7 +188,7 @@ class Keeping:
     """The accounts of a pool as tasks of each level see them: with less room for the less urgent.
 
     Args:
-        accounts: what holds for all levels.
+        accounts: the limits for all levels.
         now: seconds since the epoch.
     """
 
@@ -241,7 +241,7 @@ class Keeping:
         return charge
 
     def _most_urgent(self) -> dict[str, float]:
-        """Return the priority of the most urgent type that a resource, or what is below it, takes; by resource."""
+        """Return, by resource, the priority of the most urgent type that it, or a resource below it, takes."""
         found: dict[str, float] = {}
         for name, resource in self._pool.resources.items():
             level = min((self._pool.types[kind].priority for kind in resource.takes), default=math.inf)

@@ -1,16 +1,16 @@
-"""Which task starts on which resource: the policy, without clock and I/O.
+"""The policy of which task starts on which resource, without clock and I/O.
 
 `run` goes through the priorities, the most urgent first, over all resources that may have room. So a less urgent task
-never takes room that a more urgent one could use, also not the room of a parent that their resources share. Within a
-priority the resources take turns: the cheapest first, and those of equal price in proportion to their weights. The
-resource whose turn it is takes the task that is next among those of its types (`emq_scheduling.choice.waiting`).
+never takes room that a more urgent one could use, not even that of a shared parent. Within a priority the resources
+take turns: the cheapest first, and those of equal price in proportion to their weights. In its turn, a resource takes
+the next task among its types (`emq_scheduling.choice.waiting`).
 
 - **Asleep.** A resource without room for the next task of a priority sleeps until the limits allow that task, or until
   a running task ends. So with a backlog a new task costs nothing but its place in the window.
 - **Few choices.** A task that finds many resources idle looks at `CHOICES` of them, drawn at random.
-- **Gaps.** If the next task does not fit, a smaller one may start in its place, but only if it delays no task that is
-  next; see `emq_scheduling.choice.gaps`.
-- **Kept room.** A task does not take the room that more urgent ones will probably want soon; see
+- **Gaps.** If the next task does not fit, a smaller one may start in its place, but only if it delays no next task; see
+  `emq_scheduling.choice.gaps`.
+- **Kept room.** A task does not take the room that more urgent ones will probably need soon; see
   `emq_scheduling.choice.keeping`.
 - **Shares.** Each start on a resource credits its types that have a share and wait; a type with a credit of one start
   goes before the more urgent ones.
@@ -38,17 +38,17 @@ CHOICES = 16
 sixteen find the cheaper ones, too."""
 
 LOOK_S = 0.1
-"""A resource without room for the next task looks again so soon, if smaller ones wait, or if its room is only kept:
-that task may have started elsewhere, and the room may do for what is next then."""
+"""Seconds after which a resource without room for the next task looks again, if smaller tasks wait or its room is only
+kept: that task may have started elsewhere, and another one may fit."""
 
 LONG_S = 1.0
-"""A resource that sleeps for longer is looked at now and then."""
+"""A resource that sleeps for longer looks now and then."""
 
 LEAST_S = 0.001
-"""A resource without room sleeps for at least so many seconds."""
+"""Least seconds for which a resource without room sleeps."""
 
 GAPS = 4
-"""Resources that sleep until a larger task has room, and that a new smaller one looks at."""
+"""Number of resources, asleep until a larger task has room, that a new smaller task looks at."""
 
 PATIENCE_S = 1.0
 """Seconds for which a task keeps to the resource of its key while that has no room."""
@@ -212,7 +212,7 @@ class Matching:
         return starts
 
     def next_at(self, now: float) -> float:
-        """Return when to call `run` again if nothing happens before: infinity for never."""
+        """Return when to call `run` again if nothing happens meanwhile; infinity for never."""
         if not self.window.count:
             return math.inf
         times = [self._timers[0][0]] if self._timers else []
@@ -222,7 +222,7 @@ class Matching:
         return max(now, min(times, default=math.inf))
 
     def _wake_at(self, seat: Seat, at: float) -> None:
-        """Look at a resource again at a time; infinity for never."""
+        """Look at a resource again at this time; infinity for never."""
         if at < math.inf and at not in seat.timers:
             seat.timers.add(at)
             heapq.heappush(self._timers, (at, seat.name))
@@ -254,7 +254,7 @@ class Matching:
                 self._freshen(waiting)
 
     def _match(self, number: int, level: Level, now: float, starts: list[Start], most: int) -> bool:
-        """Start tasks of a level; return False if there were `most` starts before all was tried."""
+        """Start tasks of a level; return False if `most` starts were reached before the end."""
         turns = [self._turn(seat) for seat in {*self._candidates(number, level, now), *self._sleepers(number, now)}]
         heapq.heapify(turns)
         tried = {entry[2] for entry in turns}
@@ -288,7 +288,7 @@ class Matching:
         return [self._seats[name] for name in found]
 
     def _sleepers(self, number: int, now: float) -> list[Seat]:
-        """Return the resources that sleep, though a task of the level that came, or is next now, may have room."""
+        """Return the sleeping resources on which a new or next task of the level may have room."""
         found: dict[str, None] = {}
         for (of_level, kind), some in self._fresh.items():
             if of_level == number:
@@ -317,7 +317,7 @@ class Matching:
         return found
 
     def _has_room(self, seat: Seat, number: int, now: float) -> bool:
-        """Return whether the task of a level that is next on the resource has room there."""
+        """Return whether the next task of a level has room on the resource."""
         level = self.window.level(number)
         head = None if level is None else level.next_for(seat.types, seat.name)
         return head is not None and self._keeping.fits(

@@ -1,4 +1,4 @@
-"""What the matching knows of each resource, and which resources wait for each other's running tasks."""
+"""The state of each resource in the matching, and the resources that wait for each other's running tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Sleep(NamedTuple):
     Attributes:
         until: when the next task is expected to have room; infinity if nobody knows.
         costs: of the next task, which did not fit.
-        looks_at: when the resource looks again, if not at `until`, for what is smaller.
+        looks_at: when the resource looks for smaller tasks, if before `until`.
     """
 
     until: float
@@ -22,7 +22,7 @@ class Sleep(NamedTuple):
 
 
 class Seat:
-    """What the matching knows of a resource.
+    """The state of a resource in the matching.
 
     Attributes:
         types: the types that it takes.
@@ -30,7 +30,7 @@ class Seat:
         asleep: by level: why and until when it starts nothing of that level.
         credits: starts that its types with a share are owed.
         closed_until: it starts nothing before; seconds since the epoch.
-        timers: the times at which it is looked at again, each once however often it falls asleep until then.
+        timers: the times of its next looks, each once.
     """
 
     __slots__ = ("asleep", "closed_until", "credits", "name", "price", "timers", "turn", "types", "weight")

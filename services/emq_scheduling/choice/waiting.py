@@ -2,13 +2,13 @@
 
 A *level* holds the tasks of one priority. Within a level, tasks whose deadline is near go first, the nearest first.
 Then tenants take turns by weight, by stride scheduling (Waldspurger and Weihl, 1995): each start moves its tenant's
-*turn* on by its units divided by the tenant's weight of that moment, and the tenant with the lowest turn is next. As
-with deficit round robin, tenants with a backlog get their parts within one task at all times. Of one tenant, the task
-goes first that was submitted first.
+*turn* on by its units divided by the tenant's present weight, and the tenant with the lowest turn is next. As with
+deficit round robin, tenants with a backlog always get their parts within one task. Tasks of one tenant go in the order
+of their submits.
 
 A level has a *line* for each task type, and one more for each resource to which tasks of the type keep by their key.
-Tasks with costs of their own have lines apart, by *size*: powers of two of what their type costs. So small ones are
-found behind any number of large ones.
+Tasks with costs of their own have other lines, by *size*: powers of two of their type's costs. So small ones are found
+behind any number of large ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_SIZE = 32
 """Largest size: tasks that cost more than 2 ** MOST_SIZE times as much as their type wait in one line."""
 
 BACKLOG = 8
-"""A tenant with so many waiting tasks in the window has a backlog."""
+"""Number of waiting tasks in the window from which a tenant has a backlog."""
 
 REMEMBERED = 1_000
 """Tenants without a waiting task whose turns are remembered: those that are ahead of the others."""
@@ -50,8 +50,8 @@ class Waiting:
         is_gone: it has been started, or taken out of the window.
         order: tasks of a tenant and line go in this order, microseconds since the epoch.
         line: where it waits now; entries for it elsewhere are stale.
-        promised: when it was first expected to have room in flight, by resource on which it was next and had none.
-        holder: what the caller wants to find again, such as a future.
+        promised: when it was first expected to have room in flight, by resource on which it was next.
+        holder: an object of the caller's, such as a future.
     """
 
     __slots__ = (
@@ -120,7 +120,7 @@ class Line:
         heapq.heappush(tasks, (waiting.order, next(self._count), waiting))
 
     def head(self) -> tuple[tuple[float, float, int], Waiting] | None:
-        """Return the task that is next and its place in the order among the heads of all lines; None without tasks."""
+        """Return the next task and its place in the order among the heads of all lines; None without tasks."""
         near = self._near
         while near and self._is_stale(near[0][2]):
             heapq.heappop(near)
@@ -143,10 +143,10 @@ class Line:
         return None
 
     def behind(self, most: int) -> Iterator[Waiting]:
-        """Yield up to `most` tasks of those that are soon next, in no exact order: they are to fill a gap.
+        """Yield up to `most` tasks that are soon next, in no exact order, to fill a gap.
 
-        They are of as many tenants as possible, since room may be kept from some of these. Of tasks that cost the same,
-        one of each tenant is enough.
+        They are of as many tenants as possible, since room may be kept from some. Of tasks with equal costs, one of
+        each tenant is enough.
         """
         self.head()  # brings the tenant in front up to date
         each = 1 if self.size is None else most // min(most, max(1, len(self._turns)))
@@ -156,7 +156,7 @@ class Line:
                     yield waiting
 
     def _fresh(self, tenant: str) -> list[tuple[int, int, Waiting]]:
-        """Return the tasks of a tenant, a heap, without those in front that are not here any more."""
+        """Return the tasks of a tenant, a heap, without stale ones in front."""
         tasks = self._tasks[tenant]
         while tasks and (self._is_stale(tasks[0][2]) or tasks[0][2].is_near):
             heapq.heappop(tasks)
@@ -180,7 +180,7 @@ class Line:
                     yield waiting
 
     def _forget(self) -> None:
-        """Drop the entries of tasks that are not here any more; `head` drops only those that come to the front."""
+        """Drop stale entries; `head` drops only those that come to the front."""
         self._near = [entry for entry in self._near if not self._is_stale(entry[2])]
         heapq.heapify(self._near)
         kept: dict[str, list[tuple[int, int, Waiting]]] = {}
@@ -217,8 +217,8 @@ class Level:
         tenant = waiting.task.tenant
         held = self._tenants.get(tenant, 0)
         self._tenants[tenant] = held + 1
-        if not held:  # one that comes back gets no credit for the time in which it had nothing to do
-            at = math.nextafter(self._reached, -math.inf)  # but goes before those whose turn it is, too
+        if not held:  # one that comes back gets no credit for its idle time
+            at = math.nextafter(self._reached, -math.inf)  # but goes before those with an equal turn
             turn = self._turns.get(tenant)
             if turn is None:
                 self._turns[tenant] = Turn(at)
@@ -246,7 +246,7 @@ class Level:
                         yield line, kind
 
     def next_for(self, types: Set[str], resource: str | None) -> Waiting | None:
-        """Return the task of these types that is next on a resource; None if there is no such task."""
+        """Return the next task of these types on a resource; None if there is none."""
         best: tuple[tuple[float, float, int], Waiting] | None = None
         for line, _ in self.lines_for(types, resource):
             head = line.head()
@@ -283,10 +283,10 @@ class Level:
         return self._turns[tenant]
 
     def reweigh(self, grown: dict[str, float]) -> None:
-        """Let turns that are ahead come sooner or later, as if the tenants' weights had always been those of now.
+        """Move turns that are ahead, as if the tenants' present weights had always held.
 
         Args:
-            grown: by tenant, how many times its weight is what it was.
+            grown: by tenant, the factor of its weight's growth.
         """
         for tenant, times in grown.items():
             turn = self._turns.get(tenant)
@@ -390,8 +390,8 @@ class Window:
     def standing(self, waiting: Waiting) -> float:
         """Return the level at which room is kept from a task, or for it.
 
-        A tenant with a backlog leaves room to those of the same level that have none, as to more urgent tasks. So what
-        others wait for does not make a tenant wait that asks for little.
+        A tenant with a backlog leaves room to those of the same level without one, as to more urgent tasks. So a tenant
+        that asks for little does not wait behind the others' backlogs.
         """
         tenant = waiting.task.tenant
         if tenant and self._levels[waiting.level].backlog(tenant) >= BACKLOG:

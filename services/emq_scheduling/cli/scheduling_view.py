@@ -31,7 +31,7 @@ TIGHTEST = 30
 
 
 class PoolLine(NamedTuple):
-    """One pool in a list. What only its host knows is None while no host schedules it."""
+    """One pool in a list. The host's figures are None while no host schedules it."""
 
     pool: str
     version: int
@@ -249,7 +249,7 @@ def _part(limit: LimitProof) -> float:
 
 
 _AFTER = ("mean", "p50", "p99", "left")
-"""What the table of a forecast tells of each type with the changes."""
+"""The figures of each type in the table of a forecast with changes."""
 
 
 def start_in_words(wait_s: float | None) -> str:
@@ -305,7 +305,7 @@ def _waits_of(forecast: TypeForecast | None) -> tuple[str, str, str]:
 
 
 def _ends(before: Forecast, after: Forecast) -> str:
-    """Say when no task waits any more, before and after the change."""
+    """Return a text about the time until no task waits, before and after the change."""
     if before.drained_s is not None and after.drained_s is not None:
         first, then = durations.brief(before.drained_s), durations.brief(after.drained_s)
         return f"all tasks have started after {first} before the change, and {then} after it"

@@ -1,1 +1,1 @@
-"""What becomes of a pool: a fluid simulation on a virtual clock."""
+"""Forecasts of a pool: a fluid simulation on a virtual clock."""

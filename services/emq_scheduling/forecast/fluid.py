@@ -1,12 +1,12 @@
-"""A fluid simulation of a pool: it counts tasks instead of running each.
+"""A fluid simulation of a pool, which counts tasks instead of running each.
 
 A step of the simulation goes through the types in the order of the real matching (`emq_scheduling.choice.matching`):
-guaranteed shares first; then by priority, and within a priority tasks whose deadline is near first, then the task that
-was submitted first. Each type starts on the resources that have room (`emq_scheduling.forecast.fluid_dealing`), as far
-as all limits allow (`emq_scheduling.forecast.fluid_budgets`).
+guaranteed shares first; then by priority, and within a priority first tasks whose deadline is near, then by time of
+submit. Each type starts on the resources that have room (`emq_scheduling.forecast.fluid_dealing`), as far as all limits
+allow (`emq_scheduling.forecast.fluid_budgets`).
 
-Times are seconds from the beginning of the simulation, which is the time of the state that it begins with. Resources
-that are closed then stay closed, arrivals go on at their rates.
+Times are seconds from the beginning of the simulation, the time of its first state. Closed resources stay closed,
+arrivals go on at their rates.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from emq_scheduling.model import PERIODS_S, TaskType
 from emq_scheduling.records.snapshot import PoolState
 
 UNKNOWN_S = 1.0
-"""Seconds in which the first tasks of a type are taken to have come if no others come."""
+"""Assumed seconds in which the first tasks of a type came, if no others come."""
 
 
 class Backlog:
@@ -42,7 +42,7 @@ class Backlog:
         self.rate = rate
         self.duration_s = max(duration_s, 1e-6)
         self.gone = self.expired = 0.0
-        # Nobody knows how old the first tasks are: they are taken to have come at the rate at which others come now.
+        # The age of the first tasks is unknown: assume that they came at the present rate.
         self._age_s = waiting / rate if rate > 0 else UNKNOWN_S
 
     def submitted(self, number: float) -> float:
@@ -80,7 +80,7 @@ class Backlog:
 
 
 class Step:
-    """What a step did, by the index of the type.
+    """The result of a step, by the index of the type.
 
     Attributes:
         starts: tasks that started.
@@ -99,7 +99,7 @@ class Fluid:
     """A simulation of one pool.
 
     Args:
-        state: what waits, runs and was used at the beginning.
+        state: waiting and running tasks and used units at the beginning.
         now: the beginning; seconds since the epoch.
 
     Attributes:
@@ -164,7 +164,7 @@ class Fluid:
         return Step(dt, books)
 
     def trial(self, dt: float) -> Step:
-        """Tell what a step would start if the backlogs were endless; nothing changes."""
+        """Return the starts of a step with endless backlogs; changes nothing."""
         wants = [MOST if each.waiting > LITTLE else each.rate * dt for each in self.backlogs]
         return Step(dt, self._dealt(dt, wants, self._left(dt)))
 

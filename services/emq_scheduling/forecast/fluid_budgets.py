@@ -1,14 +1,14 @@
-"""What the limits of a pool leave for a step of a fluid simulation.
+"""The units that the limits of a pool leave for a step of a fluid simulation.
 
 A fluid simulation counts tasks instead of running each, so an amount may be a fraction. A budget belongs to one limit,
-or to the same limit of several equal resources together. Before a step of `dt` seconds it tells the units left for
-this step; after the step it is told the units that were used. Times are seconds from the beginning of the simulation.
+or to the same limit of several equal resources together. Before a step of `dt` seconds it returns the units left for
+this step; afterwards it counts the used ones. Times are seconds from the beginning of the simulation.
 
 - per second: the amount times dt;
-- per minute and hour: the amount, less what was used since one period before the end of the step. The past is kept as
-  a line of (time, units so far), so a burst comes back one period later, as it does with real limits;
-- per day: the amount less what was used since midnight; no step goes beyond a midnight;
-- in flight: the amount less what still runs at the end of the step.
+- per minute and hour: the amount, less the units used since one period before the end of the step. The past is kept as
+  a line of (time, units so far), so a burst comes back one period later, as with real limits;
+- per day: the amount less the units used since midnight; no step goes beyond a midnight;
+- in flight: the amount less the units that still run at the end of the step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""How a fluid simulation deals out what the limits leave: to which resources the tasks of a type go in a step.
+"""Deals the tasks of a type out to resources in a step of a fluid simulation.
 
-To the cheapest resources first; to those of equal price in proportion to their weights, as far as all limits allow.
+The cheapest resources go first; those of equal price get tasks in proportion to their weights, as far as all limits
+allow.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ MOST = 1e15
 """Tasks that a resource without limits starts in a step at most."""
 
 PASSES = 4
-"""How often what is left after a pass is dealt out again; the rest is less than a forecast can tell."""
+"""Passes in which the rest is dealt out again; what then remains is too little to matter."""
 
 
 class Books:
-    """What a step has dealt out until now.
+    """The tasks that a step has dealt out so far.
 
     Args:
         left: units by the index of the limit; dealing takes from them.
@@ -45,7 +46,7 @@ class Books:
 
 
 class Dealing:
-    """The rules by which a pool deals out.
+    """The rules of dealing of a pool.
 
     Args:
         parents: indices of the limits that several groups share, the lowest parents first.
@@ -136,7 +137,7 @@ class Dealing:
 
 
 def dealt(amount: float, most: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Deal an amount out in proportion to the weights, but to nobody more than his most."""
+    """Deal an amount out in proportion to the weights, within each one's maximum."""
     found = [0.0] * len(most)
     weight = sum(weights)
     for index in sorted(range(len(most)), key=lambda i: most[i] / weights[i]):

@@ -1,9 +1,9 @@
-"""A pool as a fluid simulation sees it: groups of alike resources, their limits, and the costs of each type there.
+"""A pool for a fluid simulation: groups of similar resources, their limits, and the costs of each type there.
 
-Resources of one group are simulated as one whose limits are the sum of theirs. Equal resources give the same result
-so. If more than `MOST_GROUPS` groups would be left, resources of one parent are put together that differ in amounts,
-weights and prices alone, and then also parents. That makes a forecast of a thousand resources cheap, and a little too
-good: what one of them cannot use, another one of the group seems to use.
+A group is simulated as one resource with the sum of the limits. For equal resources this changes nothing. If more than
+`MOST_GROUPS` groups would be left, resources of one parent are grouped that differ only in amounts, weights and prices,
+and then also parents. So a forecast of a thousand resources is cheap, and a little too good, since room of one resource
+seems to serve the others of its group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from emq_scheduling.model import DEFAULT_COST, Limit, Pool, Resource
 
 MOST_GROUPS = 60
-"""Groups above which resources are put together that are alike, but not equal."""
+"""Number of groups above which similar resources are grouped, too."""
 
 EQUAL, ALIKE, ALIKE_PARENTS = range(3)
 """How much the resources of a group have in common; see above."""
@@ -127,9 +127,9 @@ class Plan:
         return list(range(first, len(self.limits)))
 
     def _rounded(self, spec: Spec, cost: float) -> float:
-        """Return what each task takes of a limit that whole tasks cannot fill: 5 a second at a cost of 2 is 2 tasks.
+        """Return the part of a limit that a task takes if whole tasks cannot fill it.
 
-        Where smaller tasks may fill the rest, the cost stays.
+        5 a second at a cost of 2 is 2 tasks. If smaller tasks may fill the rest, the cost stays.
         """
         amount = min(limit.amount for _, limit in spec.members)
         if (

@@ -1,4 +1,4 @@
-"""When amounts and hours change, for a simulation that goes from change to change."""
+"""The times at which amounts and hours change, for a simulation that goes from change to change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARGIN_S = 1e-3
 class Changes:
     """The calendars, days and hours of a pool. Times are seconds since the epoch.
 
-    Tasks of a type with hours are taken to be of the pool's zone.
+    Assumes the pool's zone for tasks of a type with hours.
     """
 
     def __init__(self, pool: Pool) -> None:

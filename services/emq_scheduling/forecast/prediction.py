@@ -1,12 +1,11 @@
-"""How long tasks will wait: a forecast of a pool on a virtual clock, by counts instead of tasks.
+"""Predicts waits: a forecast of a pool on a virtual clock, by counts instead of tasks.
 
-Both functions run the same simulation (`emq_scheduling.forecast.fluid`) from a state of the pool on.
+Both functions simulate (`emq_scheduling.forecast.fluid`) from a given state of the pool.
 
-- `predicted_waits` asks how long a task of each type would wait that is submitted now. It goes from event to event:
-  until the next type has nothing left to wait for, or amounts change. It is run each second, so its steps may grow by
-  a quarter of the time that has passed.
-- `forecast` runs until nothing waits any more, with steps of a two-hundredth of the time that has passed, and tells
-  waits, starts and utilisation.
+- `predicted_waits` returns the wait of a new task of each type. It goes from event to event: until the backlog of a
+  type is gone, or amounts change. It runs each second, so its steps may grow by a quarter of the simulated time.
+- `forecast` runs until no task waits, with steps of a two-hundredth of the simulated time, and returns waits, starts
+  and utilisation.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ FIRST_S = 1.0
 """Shortest step, and the longest one at the beginning."""
 
 PROBE = 1e-3
-"""Tasks of each type that are added to find out how long the next one waits."""
+"""Tasks of each type that are added to measure the wait of the next one."""
 
 MOST_GROUPS = 200
-"""Groups of resources that a forecast tells apart."""
+"""Most groups of resources in a forecast."""
 
 DRAINED = 1e-3
-"""Tasks of a type that count as none when a forecast asks whether all is drained."""
+"""Tasks of a type that count as none at the end of a forecast."""
 
 
 class TypeForecast(msgspec.Struct, frozen=True):
-    """What becomes of the tasks of one type: of those that wait now, and of those that come until the forecast ends.
+    """The forecast of the tasks of one type: those that wait now, and those that come until its end.
 
     Attributes:
         mean_s, p50_s, p99_s: seconds from now, or from when a task is submitted, until it starts; of those that start.
@@ -61,7 +60,7 @@ class TypeForecast(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """What becomes of a pool if nothing but its calendars changes.
+    """The forecast of a pool in which only the calendars change.
 
     Attributes:
         over_s: seconds that the forecast covers.
@@ -101,18 +100,18 @@ class Predictor:
                 if index not in found and gone[index] + step.starts[index] >= need * (1 - 1e-9) - 1e-9:
                     part = (need - gone[index]) / max(step.possible[index], 1e-12)
                     found[index] = began + step.dt * min(1.0, max(0.0, part))
-                    rates = None  # what the type leaves goes to others, so the rates are new
+                    rates = None  # the type's room goes to others, so the rates are new
         return {name: found.get(index, math.inf) for index, name in enumerate(self._plan.types)}
 
 
 def predicted_waits(pool: Pool, state: PoolState, now: float) -> dict[str, float]:
-    """Return for each type how many seconds a task that is submitted now would wait until it starts.
+    """Return, for each type, the seconds that a new task would wait; infinity if more than `LOOK_AHEAD_S`.
 
-    Infinity if the task would not start within `LOOK_AHEAD_S`. A caller that asks again and again keeps a `Predictor`.
+    A caller that asks repeatedly keeps a `Predictor`.
 
     Args:
         pool: has passed `emq_scheduling.pools.rules.check`.
-        now: seconds since the epoch; what changed since `state.at` is unknown.
+        now: seconds since the epoch; changes since `state.at` are unknown.
     """
     return Predictor(pool).waits(state, now)
 
@@ -120,7 +119,7 @@ def predicted_waits(pool: Pool, state: PoolState, now: float) -> dict[str, float
 def wait_if_raised(pool: Pool, state: PoolState, now: float, task_type: str, allowed_s: float) -> float:
     """Return the predicted wait of a task whose own deadline raises it to the `near_priority` of its type.
 
-    What waits of the type is taken to have the same deadline. Arguments as for `predicted_waits`.
+    Assumes the same deadline for all waiting tasks of the type. Arguments as for `predicted_waits`.
 
     Args:
         allowed_s: seconds from its submit to its deadline.
@@ -131,7 +130,7 @@ def wait_if_raised(pool: Pool, state: PoolState, now: float, task_type: str, all
 
 
 def forecast(pool: Pool, state: PoolState, horizon_s: float = HORIZON_S) -> Forecast:
-    """Tell what becomes of the tasks that wait now, and of those that come until all have started.
+    """Return the forecast of the tasks that wait now, and of those that come until all have started.
 
     Args:
         pool: has passed `emq_scheduling.pools.rules.check`.
@@ -163,8 +162,8 @@ def forecast(pool: Pool, state: PoolState, horizon_s: float = HORIZON_S) -> Fore
 
 
 def _until_next(fluid: Fluid, last: Step | None, needs: list[float], part: float) -> float:
-    """Return the length of the next step: until a type has started what it needs, or amounts change, but not longer
-    than a part of the time since the beginning."""
+    """Return the length of the next step: until a type's tasks have started, or amounts change, at most a part of the
+    time since the beginning."""
     dt = max(FIRST_S, fluid.now * part)
     if last is not None:
         for backlog, starts in zip(fluid.backlogs, last.starts, strict=True):

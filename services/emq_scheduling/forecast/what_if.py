@@ -1,4 +1,4 @@
-"""What if: the present backlog and arrivals on a virtual clock, as the pool is and as it might be.
+"""What if: the present backlog and arrivals on a virtual clock, with and without changes of the pool.
 
 Changes can be written as text, such as
 
@@ -43,8 +43,8 @@ def what_if(pool: Pool, state: PoolState, changed_pool: Pool, horizon_s: float =
     """Forecast waits, starts and utilisation with and without a change.
 
     Args:
-        pool, changed_pool: have passed `rules.check`. What waits of a type that one of them does not have is left out
-            of its forecast. A resource that only `changed_pool` has begins unused.
+        pool, changed_pool: have passed `rules.check`. The forecast of a pool leaves out tasks of types that it does not
+            have. A resource that only `changed_pool` has begins unused.
         horizon_s: end of a forecast if tasks still wait then, in seconds.
     """
     return WhatIf(forecast(pool, state, horizon_s), forecast(changed_pool, state, horizon_s))
@@ -72,7 +72,7 @@ Resources = Mapping[str, Resource]
 
 
 def _without_lost(before: Pool, after: Pool) -> Pool:
-    """Return the pool without what it says of limits that a change has taken away: costs and amounts of calendars."""
+    """Return the pool without costs and calendar amounts of removed limits."""
     types = {
         name: msgspec.structs.replace(kind, costs=_left(kind.costs, before.resources, after.resources))
         for name, kind in after.types.items()
@@ -121,7 +121,7 @@ def _add(pool: Pool, text: str, rest: str) -> dict[str, Resource]:
 
 
 def _remove(pool: Pool, text: str, rest: str) -> dict[str, Resource]:
-    """Remove a resource and all that is below it."""
+    """Remove a resource and all resources below it."""
     _known(pool, text, rest)
     gone = {rest}
     while below := {n for n, each in pool.resources.items() if each.parent in gone and n not in gone}:

@@ -1,4 +1,4 @@
-"""One attempt of a task: where it runs, what its performer knows and tells, how it ends."""
+"""One attempt of a task: its resource, the facts for and from its performer, its end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dropped(Exception):
 
 
 class Placement(NamedTuple):
-    """Where and when a task started, in seconds since the epoch, and what it was charged, by limit.
+    """The start of a task: resource, time in seconds since the epoch, and charges by limit.
 
     Attributes:
         version: of the pool by which it was charged.
@@ -49,14 +49,14 @@ class Placement(NamedTuple):
 
 
 class Run:
-    """What a performer knows and tells of the attempt.
+    """The facts of an attempt for its performer, and the performer's reports.
 
     Attributes:
         resource: name of the resource on which the task runs.
         attributes: those of the resource.
         charged: units charged at the start, by limit.
-        at: when it started, in seconds since the epoch; limits count it in the second of this time.
-        actual: units that the attempt really used, as far as `used` has told.
+        at: when it started, in seconds since the epoch; limits count it in this second.
+        actual: units that the attempt really used, as reported by `used`.
     """
 
     __slots__ = ("actual", "at", "attributes", "charged", "resource")
@@ -69,9 +69,9 @@ class Run:
         self.actual: Costs = {}
 
     def used(self, **units: float) -> None:
-        """Tell what the attempt really used, by limit name, in all: `run.used(tokens=812)`.
+        """Report the units that the attempt really used, in all, by limit name: `run.used(tokens=812)`.
 
-        The difference to what was charged is settled when the attempt ends, also if it fails.
+        The difference to the charge is settled when the attempt ends, also if it fails.
 
         Raises:
             ValueError: a number is negative or not finite.
@@ -93,8 +93,8 @@ class Ended(NamedTuple):
         outcome: "done"; "failed" (it is tried again), "dead" (it is not), "moved" (it goes to another resource at
             once), "stopped" (the host stopped, and another one tries it again).
         error: of an attempt that is not done.
-        actual: units that it used, as far as it told.
-        result: what the performer returned.
+        actual: units that it used, as reported.
+        result: the performer's return value.
     """
 
     task: Task
@@ -131,7 +131,7 @@ def describe(failure: BaseException | None) -> str:
 
 
 def told_by(failure: BaseException) -> BaseException:
-    """Return what a performer raised; as a failed attempt, unless the host stops it or Python is interrupted."""
+    """Return a performer's error; as a failed attempt, unless the host stops it or Python is interrupted."""
     if isinstance(failure, Exception | KeyboardInterrupt):
         return failure
     task = asyncio.current_task()

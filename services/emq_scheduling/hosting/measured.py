@@ -1,4 +1,4 @@
-"""What a scheduler measures of its tasks: how long they wait and take, how many come, start and end."""
+"""The measurements of a scheduler: how long tasks wait and take, how many come, start and end."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from emq_scheduling.records.snapshot import Waits
 from emq_scheduling.tasks import Task
 
 WAITS_S = 300.0
-"""Seconds over which waits are told."""
+"""Seconds over which waits are reported."""
 
 CELL_S = 10
-"""Waits are kept in cells of so many seconds."""
+"""Length, in seconds, of the cells in which waits are kept."""
 
 MOST_WAITS = 1_000
-"""Waits kept of one type in one cell; of more, each has the same chance to be kept (a stride is doubled)."""
+"""Waits kept of one type in one cell; beyond, a stride is doubled, so that each has the same chance to be kept."""
 
 STARTED_S = 10
-"""Seconds over which starts of a resource are told."""
+"""Seconds over which starts of a resource are reported."""
 
 WEIGHT = 0.05
 """Weight of the newest task in the time that tasks of its type take."""
@@ -105,7 +105,7 @@ class Measured:
         self._left[task_type] += 1
 
     def left(self, task_type: str) -> int:
-        """Return how many tasks of a type waited no more, since the beginning."""
+        """Return how many tasks of a type have stopped waiting, since the beginning."""
         return self._left[task_type]
 
     def came(self, task_type: str) -> int:

@@ -1,4 +1,4 @@
-"""A pool on one host: takes the pool over and lets go of it, follows the catalog, tells once a second what it sees."""
+"""A pool on one host: takes the pool over and lets go of it, follows the catalog, saves a snapshot once a second."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ TAKING_OVER_S = 0.2
 """Pause of a topic whose tasks come before the pool is taken over."""
 
 LEAVE_S = 0.5
-"""What runs is cancelled so many seconds before the host must have let go, so that it is given back in time."""
+"""Seconds before the host must have let go at which running tasks are cancelled, so that they are given back in
+time."""
 
 LEAVE_STEP_S = 0.02
-"""Seconds between looks whether what runs has ended."""
+"""Seconds between looks whether running tasks have ended."""
 
 LONG_S = 1.0
 """Attempts that take longer are recorded as running."""
@@ -223,7 +224,7 @@ class PoolHost:
                 await asyncio.sleep(WATCH_S)
 
     def is_busy(self) -> bool:
-        """Return whether the pool must stay here, since its limits in flight count what runs here."""
+        """Return whether the pool must stay here, since its limits in flight count tasks that run here."""
         scheduler = self.scheduler or self._leaving
         return scheduler is not None and scheduler.holds_units
 
@@ -236,7 +237,7 @@ class PoolHost:
         try:
             pool = (await self._catalog.get(self.name)).pool
         except errors.UnknownPool:
-            if self._viewer is not None:  # it was deleted, and this host may have told of it since
+            if self._viewer is not None:  # it was deleted, and this host may have saved a snapshot since
                 await self._snapshots.drop(self.name)
                 self._viewer = None
             return
@@ -271,9 +272,9 @@ class PoolHost:
         log.info("pool %r is scheduled on this host", self.name)
 
     async def _let_go(self) -> None:
-        """Start nothing more; save what was used, once the tasks that run have told what they used.
+        """Start nothing more; save the use once running tasks have reported theirs.
 
-        What runs longer than `drain_s` is cancelled, and so is all of it if the pool has gone already.
+        Tasks that run longer than `drain_s` are cancelled, and all of them if the pool has gone already.
         """
         scheduler, self.scheduler = self.scheduler, None
         if scheduler is None:
@@ -323,14 +324,14 @@ class PoolHost:
         await self._snapshots.save(self._viewer.look(self._backlog, self._app.clock.now()))
 
     async def _deleted(self) -> None:
-        """Let go of a pool that was deleted. What runs may end, and what waits stays in its topics."""
+        """Let go of a pool that was deleted. Running tasks may end, and waiting ones stay in their topics."""
         log.info("pool %r was deleted; tasks of it wait until there is a pool of this name", self.name)
         self._is_missing = True
         await self._let_go()
         await self._snapshots.drop(self.name)  # one may have been saved since
 
     async def _adapt_topics(self, scheduler: Scheduler) -> None:
-        """Give the pool's topics what follows from its limits and types now."""
+        """Give the pool's topics the options that follow from its present limits and types."""
         pool = scheduler.pool
         with contextlib.suppress(errors.TopicExists):
             await topics.ensure(self._app, pool, [(kind, "") for kind in pool.types])
@@ -362,7 +363,7 @@ class PoolHost:
         self._count_every_s = max(TICK_S, (self._counted_at - began) / COUNT_PART)
 
     def _record_long(self, scheduler: Scheduler) -> None:
-        """Record attempts as running that have run for a while, so that their status can be seen."""
+        """Record attempts that have run for a while as running, so that their status can be seen."""
         now = self._app.clock.now()
         for task, placement in scheduler.long_running(now - LONG_S):
             if task.id not in self._running:

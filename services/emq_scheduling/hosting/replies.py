@@ -1,4 +1,4 @@
-"""Publishes how tasks have ended to the topics that their submitters named."""
+"""Publishes the ends of tasks to the topics that their submitters named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TELL_S = 10.0
 """Seconds between log lines about replies that wait."""
 
 _PASSING = (errors.StoreUnavailable, errors.StoreFull, errors.TopicFull, errors.DatabaseUnavailable)
-"""Why a reply is not sent now, though it may be later."""
+"""Errors after which a reply is sent later."""
 
 
 class Replies:
@@ -48,7 +48,7 @@ class Replies:
         self._sender: asyncio.Task[None] | None = None
 
     def send_later(self, task: Task, outcome: str, error: str) -> None:
-        """Publish how a task ended that nobody waits for here. If too many such replies wait, this one is not sent."""
+        """Publish the end of a task that nobody waits for here. If too many such replies wait, this one is not sent."""
         if task.reply_to is None:
             return
         if len(self._later) >= MOST_LATER:
@@ -59,7 +59,7 @@ class Replies:
             self._sender = asyncio.create_task(self._send_later())
 
     async def sent(self, within_s: float) -> None:
-        """Wait until the replies are sent that were to be sent later, or the time is over."""
+        """Wait until the postponed replies are sent, or the time is over."""
         if self._sender is not None:
             await asyncio.wait((self._sender,), timeout=within_s)
 
@@ -72,7 +72,7 @@ class Replies:
                     self._tell(found)
 
     async def send(self, task: Task, outcome: str, result: object = None, error: str = "") -> None:
-        """Publish how a task ended before it is settled, so that a crash repeats the reply rather than loses it."""
+        """Publish the end of a task before it is settled, so that a crash repeats the reply rather than loses it."""
         if task.reply_to is None:
             return
         body = {"task": task.id, "pool": task.pool, "type": task.type, "outcome": outcome, "result": _plain(result)}
@@ -81,13 +81,13 @@ class Replies:
         try:
             try:
                 await self._publish(task, outcome, body)
-            except errors.InvalidMessage as exc:  # the task is done, so what it returned must not repeat it
+            except errors.InvalidMessage as exc:  # the task is done, so a bad result must not repeat it
                 await self._publish(task, outcome, {**body, "result": None, "error": f"its result was not sent: {exc}"})
         except (errors.UnknownTopic, errors.TopicClosed, errors.InvalidTopic, errors.InvalidMessage) as exc:
             log.warning("task %s: nobody is told that it is %s: %s", task.id, outcome, exc)
 
     async def _publish(self, task: Task, outcome: str, body: dict[str, object]) -> None:
-        """Publish a reply; while there is no way or no room for it, again and again, since the task has ended.
+        """Publish a reply; repeat while the store is away or full, since the task has ended.
 
         Raises:
             GiveBack: the host lets go of the pool meanwhile, so that the next owner does the task again.

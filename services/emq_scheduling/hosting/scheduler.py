@@ -5,8 +5,8 @@ A task is a message in flight: EMQ's host delivers the first tasks of each topic
 a resource that fails leaves no tasks behind, and a host that stops gives all waiting ones back uncounted.
 
 All topics of a pool have the pool's topic as their budget, so one host owns them all. That host starts tasks only while
-it owns the first group of the pool's topic, and none in the second in which it first sees that: a former owner may have
-started tasks in this second.
+it owns the first group of the pool's topic, and none in its first second, in which a former owner may have started
+tasks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from emq_scheduling.tasks import Task
 log = logging.getLogger(__name__)
 
 AT_ONCE = 32
-"""Most tasks started before the event loop runs other things."""
+"""Most tasks started before the event loop does other work."""
 
 LOOK_S = 0.05
 """Seconds between looks whether the host still owns the pool, while tasks wait."""
@@ -55,17 +55,17 @@ EARLY_S = 0.0005
 """The event loop's timers may be early by about this, in seconds."""
 
 MOVES = 20
-"""Resources that one attempt of a task may find overloaded or failed, before the task is tried again later."""
+"""Overloaded or failed resources after which a task is tried again later."""
 
 AGAIN_S = 0.1
 """Pause of a topic whose tasks were given back."""
 
 
 MOST_CANCELLED = 200_000
-"""Ids of cancelled tasks that a host knows; beyond, the first asked for are forgotten."""
+"""Most ids of cancelled tasks that a host remembers; the oldest are forgotten first."""
 
 CLOCKS_US = 5_000_000
-"""Microseconds by which the clocks of those who submit and cancel may differ."""
+"""Microseconds by which the clocks of submitters and cancellers may differ."""
 
 NO_TYPE_S = 5.0
 """The same for tasks of a type that the pool does not have now, in seconds."""
@@ -145,7 +145,7 @@ class Scheduler:
         raise NotNow(f"{MOVES} resources were overloaded or out of order one after another", MOVED_S)
 
     def follow(self, pool: Pool, version: int) -> None:
-        """Take over a changed pool; what waits and runs goes on."""
+        """Take over a changed pool; waiting and running tasks go on."""
         now = self._clock.now()
         self.pool, self.version = pool, version
         self.accounts.follow(pool, now)
@@ -164,8 +164,8 @@ class Scheduler:
         """Take these tasks out of the window, and refuse them when they come. Those that run go on.
 
         Args:
-            asked: when somebody asked for it, by id, in microseconds; a task of the id that is submitted later is
-                another one, and starts.
+            asked: when somebody asked for it, by id, in microseconds; a task with the id that is submitted later
+                starts.
         """
         if not asked:
             return
@@ -198,7 +198,7 @@ class Scheduler:
         return self.matching.window.by_type.get(task_type, 0)
 
     def closed(self, now: float) -> dict[str, str]:
-        """Return why resources start nothing now, by resource; also those whose parent starts nothing."""
+        """Return the reasons of resources that start nothing now, also because of a parent."""
         found = {}
         for name in self.pool.resources:
             for above in [name, *self.pool.parents(name)]:
@@ -210,7 +210,7 @@ class Scheduler:
         return found
 
     def slowed(self, now: float) -> dict[str, str]:
-        """Return why resources that are open get less than their limits, by resource."""
+        """Return the reasons of open resources that get less than their limits."""
         found = ((name, health) for name, health in self.healths.items() if health.closed_until <= now)
         return {name: health.reason for name, health in found if health.factor(now) < 1}
 
@@ -224,7 +224,7 @@ class Scheduler:
         return found
 
     def close(self) -> None:
-        """Give all waiting tasks back, and start nothing any more."""
+        """Give all waiting tasks back, and start nothing more."""
         self._is_closed = True
         for handle in (self._timer, self._look):
             if handle is not None:
@@ -232,7 +232,7 @@ class Scheduler:
         self._give_back()
 
     def stop(self) -> None:
-        """Cancel what runs, for another host to run it again; after `close`."""
+        """Cancel running tasks, so that another host runs them again; after `close`."""
         self.stops = True
         for timeout in self._timeouts.values():
             if not timeout.expired():
@@ -324,7 +324,7 @@ class Scheduler:
         now = self._clock.now()
         self._left(placement.resource)
         self._placed_tasks.pop(placement.charge, None)
-        actual = dict(run.actual)  # what the performer tells from now on comes too late
+        actual = dict(run.actual)  # further reports of the performer come too late
         placement.charge.end(now, actual)
         outcome, error = outcome_of(failure, task.attempt, None if kind is None else kind.max_attempts)
         self.measured.ended(task.type, placement.resource, now - placement.at, outcome)
@@ -342,7 +342,7 @@ class Scheduler:
             del self.running[resource]
 
     def _note_health(self, kind: str, placement: Placement, failure: BaseException | None, now: float) -> None:
-        """Let the resource have less, or close it, by how the attempt ended."""
+        """Give the resource less, or close it, by the outcome of the attempt."""
         name = placement.resource
         resource = self.pool.resources.get(name)
         if resource is None or not resource.adapts or isinstance(failure, asyncio.CancelledError | Stopped):
@@ -361,11 +361,11 @@ class Scheduler:
         self.apply(name, health, now)
 
     def apply(self, name: str, health: Health, now: float) -> None:
-        """Let accounts and matching have what the health of a resource says now."""
+        """Pass a resource's present health on to accounts and matching."""
         factor = health.factor(now)
         if factor != self.accounts.factor(name):
             self.accounts.set_factor(name, factor, now)
-            self.matching.freed(name, is_refund=True)  # what sleeps until never may have room now
+            self.matching.freed(name, is_refund=True)  # resources that sleep for ever may have room now
             self._soon()
         if health.closed_until != self.matching.closed_until(name):
             self.matching.close(name, health.closed_until)

@@ -1,4 +1,4 @@
-"""The ends of tasks that never start: who hears of them, and what records say."""
+"""The ends of tasks that never start: their records and replies."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Unstarted:
         Args:
             outcome: "expired"; or "cancelled" if somebody had asked for that.
 
-        A flood of such tasks must not grow without bound in memory. So where records wait for the database, or replies
-        for the store, in their thousands, the dead letter alone tells of the task.
+        A flood of such tasks must not fill the memory. So if thousands of records wait for the database, or of replies
+        for the store, the task has only its dead letter.
         """
         why = "expired: its type's ttl_s was over before its turn came"
         if not self._ends.is_full:

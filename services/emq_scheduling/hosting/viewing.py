@@ -22,7 +22,7 @@ TENANTS = 10
 
 
 class Viewer:
-    """Looks at one scheduler again and again, so that it can tell how much changed between two looks.
+    """Looks at one scheduler repeatedly, to measure changes between looks.
 
     Args:
         since: when the host took the pool over, in seconds since the epoch.
@@ -87,7 +87,7 @@ class Viewer:
         )
 
     def _note_arrivals(self, waiting: dict[str, int], now: float) -> None:
-        """Estimate the tasks that come in a second: those that started or ended, and what the backlog grew by."""
+        """Estimate the tasks that come in a second: those that started or ended, and the growth of the backlog."""
         left = {kind: self._scheduler.measured.left(kind) for kind in waiting}
         if self._before is not None and now > self._before[0]:
             at, waited, gone = self._before
@@ -131,7 +131,7 @@ class Viewer:
         return found
 
     def _binds(self, name: str, used: Uses, amounts: Uses) -> str:
-        """Return the limit, of the resource or of a parent, of which the least is left, if that is next to nothing."""
+        """Return the limit, of the resource or of a parent, with the least room, if it has next to none."""
         pool, found, most = self._scheduler.pool, "", BINDS
         for each in (name, *pool.parents(name)):
             for key, amount in amounts[each].items():

@@ -1,1 +1,1 @@
-"""Limits of resources: what counts as used, what fits, what is kept through a crash."""
+"""Limits of resources: counts their use, finds room, and keeps the use through a crash."""

@@ -1,4 +1,4 @@
-"""The meters of one resource, and all that a task on it is charged to; see `emq_scheduling.limits.accounts`."""
+"""The meters of one resource, and all meters that charge a task on it; see `emq_scheduling.limits.accounts`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAVED: tuple[Period, ...] = ("minute", "hour", "day")
 """Periods that outlast the change of a pool's owner, which takes seconds."""
 
 PROBE_FACTOR = 1e-3
-"""The factor of a resource that is tried out again: it gets one task at a time."""
+"""The factor of a resource that is probed: it gets one task at a time."""
 
 Key = tuple[str, Period]
 """The name of a limit and its period; a resource has each once."""
@@ -34,7 +34,7 @@ class Account:
         paces: of its health, by the name of the limit that they keep below.
         gate: of its health: how many tasks run at a time; None for any number.
         factor: the part of its limits that it gets.
-        reserves: of its limits per minute, hour and day, if what they use is saved (`emq_scheduling.limits.usage`).
+        reserves: of its limits per minute, hour and day, if their use is saved (`emq_scheduling.limits.usage`).
         changes_at: when its calendar changes its limits next.
     """
 
@@ -68,7 +68,7 @@ class Account:
         self._table: Timetable | None = None
 
     def follow(self, resource: Resource, calendar: Calendar | None, now: float) -> None:
-        """Take over the limits of the resource; what was used under those that remain is kept."""
+        """Take over the limits of the resource; those that remain keep their use."""
         self.turn(now)
         self.paused = resource.paused
         zone = "UTC" if calendar is None else calendar.zone
@@ -88,7 +88,7 @@ class Account:
         self.set_factor(self.factor, now)
 
     def save(self) -> None:
-        """Let no more start under limits per minute, hour and day than what the database counts as used already."""
+        """Start only tasks that the database counts as used already, under limits per minute, hour and day."""
         saved = [key for key in self.meters if key[1] in SAVED]
         self.reserves = {key: self.reserves.get(key) or Reserve() for key in saved}
 
@@ -170,7 +170,7 @@ class Account:
 
 
 class Path:
-    """A resource and its parents: all meters that a task on it is charged to.
+    """A resource and its parents: all meters that charge a task on it.
 
     Attributes:
         accounts: of the resource and its parents, the nearest first.

@@ -1,7 +1,7 @@
-"""The accounts of a pool: what each resource has used, and what fits under all limits of it and of its parents.
+"""The accounts of a pool: the use of each resource, and the room under all limits of it and of its parents.
 
-A task is charged to every limit of its resource and of all parents above, or to none. Health lowers what a resource
-gets below its limits (`set_factor`): the task is then charged to a pace as well, which only slows starts down.
+A task is charged to every limit of its resource and of all parents above, or to none. Bad health lowers a resource
+below its limits (`set_factor`): the task is then charged to a pace as well, which only slows starts down.
 
 Pure and synchronous; times are seconds since the epoch, passed in.
 """
@@ -36,7 +36,7 @@ class Binding(NamedTuple):
 
 
 class Charge:
-    """What a task was charged. End it, once; until then its units in flight are held.
+    """The charges of a task. End it, once; until then its units in flight are held.
 
     Attributes:
         resource: where it runs.
@@ -57,19 +57,19 @@ class Charge:
             meter.holders[self] = None
 
     def units_of(self, meter: Meter) -> float:
-        """Return what was charged to a meter."""
+        """Return the charge to a meter."""
         found = (units for (each, _), units in zip(self._entries, self._units, strict=True) if each is meter)
         return next(found, 0.0)
 
     def settle(self, actual: Costs, now: float) -> None:
-        """Charge what the task really used instead of its estimate.
+        """Charge the real use of the task instead of its estimate.
 
         A difference above the estimate is charged now, even above the limits, as debt; one below is given back to the
         period in which the task started. May be called again with later figures.
 
         Args:
-            actual: units by limit name, in all; limits that it does not name keep what was charged. A negative figure
-                counts as 0; one that is not finite is ignored.
+            actual: units by limit name, in all; limits without a name keep their charge. A negative figure counts as 0;
+                one that is not finite is ignored.
         """
         for index, (meter, name) in enumerate(self._entries):
             if name not in actual or not math.isfinite(actual[name]):
@@ -83,7 +83,7 @@ class Charge:
                 meter.refund(-more, self._charged_at, now)
 
     def end(self, now: float, actual: Costs | None = None) -> None:
-        """Give back what the task held in flight, and settle it if `actual` is given. A second call does nothing."""
+        """Give back the task's units in flight, and settle it if `actual` is given. A second call does nothing."""
         if not self._accounts._forget(self):
             return
         if actual:
@@ -130,12 +130,12 @@ class Charge:
 
 
 class Accounts:
-    """What all resources of a pool have used. It starts empty.
+    """The use of all resources of a pool. It starts empty.
 
     Args:
         pool: has passed `emq_scheduling.pools.rules.check`.
-        saves: True if `emq_scheduling.limits.usage` saves what it counts: under limits per minute, hour and day no more
-            starts than what is saved.
+        saves: True if `emq_scheduling.limits.usage` saves the counts: limits per minute, hour and day then allow only
+            saved starts.
     """
 
     def __init__(self, pool: Pool, now: float, *, saves: bool = False) -> None:
@@ -153,7 +153,7 @@ class Accounts:
         self._begins_at = math.floor(now) + 1.0
 
     def follow(self, pool: Pool, now: float) -> None:
-        """Take over a changed pool. Lower amounts count at once; what was used is kept, and so is what is in flight."""
+        """Take over a changed pool. Lower amounts count at once; units used and in flight are kept."""
         accounts: dict[str, Account] = {}
         for name, resource in pool.resources.items():
             account = accounts[name] = self._accounts.get(name) or self._former.pop(name, None) or Account(name)
@@ -247,7 +247,7 @@ class Accounts:
         So if this is not later than `next_at`, the other task does not delay this one.
 
         Args:
-            after: what the other task costs; None for no other.
+            after: the other task's costs; None for no other.
             on: the other task's resource, if not the same.
         """
         path = self._path(resource, now)
@@ -325,7 +325,7 @@ class Accounts:
         return path
 
     def account(self, resource: str) -> Account:
-        """Return what the resource itself has used."""
+        """Return the resource's own account."""
         return self._accounts[resource]
 
     def names(self) -> list[str]:
@@ -333,7 +333,7 @@ class Accounts:
         return list(self._accounts)
 
     def meters(self, resource: str) -> list[tuple[str, tuple[str, Period], Meter]]:
-        """Return whose limit, its name and period, and its meter, for all limits of the resource and its parents.
+        """Return the owner, name, period and meter of all limits of the resource and its parents.
 
         The meters of limits that remain stay the same when the pool changes; ask again then for new ones.
         """
@@ -373,7 +373,7 @@ class Accounts:
         return found
 
     def set_factor(self, resource: str, factor: float, now: float) -> None:
-        """Let a resource, and what is below it, have only a part of its limits, for as long as its health asks for it.
+        """Let a resource, and those below it, have only a part of its limits, while its health asks for it.
 
         Limits in flight are lowered to that part, but not below one task. Of limits with periods, the one with the
         shortest period of each name gets a pace: that part of its amount, spread evenly over the seconds. Quotas of a

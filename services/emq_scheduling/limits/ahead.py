@@ -1,4 +1,4 @@
-"""When a task fits that has to wait beyond the next change of limits by a calendar. Copies of the meters try it out."""
+"""Finds, with copies of the meters, when a task fits that must wait beyond the next change of a calendar."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def earliest(path: Path, entries: tuple[Entry, ...], costs: Costs, now: float, a
         others: ids of the meters that it is charged to.
 
     Returns:
-        the exact time if it is within a week; later ones may be too early, and are to be asked again then. Infinity if
-        the limits of no hour of the week have room, or if only the end of a task in flight makes room.
+        the exact time if it is within a week; a later one may be too early: ask again then. Infinity if no hour of the
+        week has room, or if only the end of a task in flight makes room.
     """
     copies: dict[int, Meter] = {}
     for meter, name in entries:

@@ -1,4 +1,4 @@
-"""Times of day: what holds when, in the zone of a calendar or of a task, and when that changes next.
+"""Times of day, in the zone of a calendar or of a task: the hours that hold, and their next change.
 
 Hours hold by the clock on the wall. Where the clocks go forward, hours that would begin in the missing time begin at
 the change. Where the clocks go back, hours in the repeated time hold twice.
@@ -19,7 +19,7 @@ LAST_DAY = datetime.date.max.toordinal() - 1
 """The number of the last day with a known beginning."""
 
 LOOK_AHEAD_DAYS = 8
-"""Hours repeat each week; so what does not change within this many days does not change."""
+"""Hours repeat each week; if nothing changes within this many days, it never does."""
 
 DAY_MIN = weekly.DAY_MIN
 
@@ -127,7 +127,7 @@ def allowed_at(hours: tuple[Hours, ...], zone: str, now: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _timetable(zone: str, hours: tuple[tuple[str, str, str], ...]) -> Timetable:
-    """Return the same timetable each time, which remembers what holds now."""
+    """Return the same timetable each time, which remembers the present hours."""
     return Timetable(zone, tuple(Hours(*each) for each in hours))
 
 

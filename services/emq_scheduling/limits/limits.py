@@ -1,4 +1,4 @@
-"""Meters: each counts what is used of one limit, and tells what still fits.
+"""Meters: each counts the use of one limit, and its room.
 
 - **Windows** (`WindowMeter`, `DayMeter`). Time is cut into aligned cells: of a second for limits per second and per
   minute, of a minute for limits per hour, of a local day for limits per day. The units that any `cells` consecutive
@@ -6,12 +6,12 @@
   the limit, wherever it begins.
 - **In flight** (`InFlightMeter`). Units that are held now.
 
-**Debt.** A task that used more than its estimate is charged the difference when it is known (`owe`). What does not fit
-into the present window is debt: it is charged to the next cells as soon as they have room, before anything starts. So
-debt delays later starts by as much as if it had been estimated rightly, and it is never forgotten.
+**Debt.** If a task used more than its estimate, the difference is charged when it is known (`owe`). Units that do not
+fit into the present window are debt: they are charged to the next cells as soon as these have room, before anything
+starts. So debt delays later starts by as much as a right estimate would have.
 
 **Clocks that go back.** Before the beginning of its present cell a meter has no room, so that no cell is used twice. If
-the clock went back by more than `windows.MOST_BACK_S`, the meter goes back, too, with all that it counts.
+the clock went back by more than `windows.MOST_BACK_S`, the meter goes back, too, with its counts.
 
 Sums of fractions are compared with a tolerance of a billionth. Integers are exact. All times are seconds since the
 epoch and passed in. Nothing here waits or knows of other limits; `emq_scheduling.limits.accounts` charges several at
@@ -59,7 +59,7 @@ class InFlightMeter(Meter):
         self.holders: dict[Holder, None] = {}
 
     def set_factor(self, factor: float) -> None:
-        """Let less than the amount in flight: this part of it, 0 to 1; but one task, whatever it costs, unless 0."""
+        """Allow only this part of the amount in flight, 0 to 1; one task in any case, unless 0."""
         self._factor = factor
 
     def fits(self, units: float, now: float) -> bool:
@@ -124,10 +124,10 @@ class InFlightMeter(Meter):
 
 
 class Pace(Meter):
-    """Spreads starts over time below a limit: at most so many units a second, however much a single task costs.
+    """Spreads starts over time below a limit: at most `amount` units a second on average.
 
-    A task starts in a second in which the pace has room left, and what it costs beyond is debt of the next seconds. So
-    a task that costs more than a second's units starts all the same, and then nothing for a while.
+    A task starts in a second in which the pace has room left, and the rest of its costs is debt of the next seconds. So
+    a task that costs more than a second's units starts, too, and then nothing for a while.
     """
 
     __slots__ = ("_meter",)

@@ -1,4 +1,4 @@
-"""What all meters of limits have in common; see `emq_scheduling.limits.limits`."""
+"""The base of all meters of limits; see `emq_scheduling.limits.limits`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNLIMITED = sys.maxsize
 
 
 class Meter(abc.ABC):
-    """Counts what is used of one limit. Units are 0 or more, and may be fractions."""
+    """Counts the use of one limit. Units are 0 or more, and may be fractions."""
 
     __slots__ = ("amount", "slack")
 
@@ -32,7 +32,7 @@ class Meter(abc.ABC):
 
     @abc.abstractmethod
     def owe(self, units: float, now: float) -> None:
-        """Count units that have been used already, even if they do not fit; what does not is debt."""
+        """Count units that have been used already; those that do not fit are debt."""
 
     @abc.abstractmethod
     def refund(self, units: float, charged_at: float, now: float) -> None:
@@ -69,6 +69,6 @@ class Meter(abc.ABC):
         return int((self.room(now) + self.slack) / units) if self.fits(units, now) else 0
 
     def set_amount(self, amount: float, now: float) -> None:
-        """Change the amount. A lower one counts at once; what is used stays used."""
+        """Change the amount. A lower one counts at once; the use stays."""
         self.amount = amount
         self.slack = TOLERANCE * max(1.0, amount)

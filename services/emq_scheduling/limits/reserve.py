@@ -12,7 +12,7 @@ AGAIN_S = 0.1
 
 
 class Reserve(Meter):
-    """Lets no more start than what was saved as used. It is charged beside the meter of its limit.
+    """Allows only units that were saved as used. It is charged beside the meter of its limit.
 
     Attributes:
         left: units that may still be charged before the next save; below 0 after debt.
@@ -32,15 +32,15 @@ class Reserve(Meter):
         self.largest = 0.0
 
     def planned(self) -> None:
-        """The next save is being written: count what is charged from here on."""
+        """The next save is being written: count charges from here on."""
         self.charged = self.asked = 0.0
 
     def saved(self, reserve: float) -> None:
-        """The save is in the database, with a reserve beyond what was used when it was planned."""
+        """The save is in the database, with a reserve beyond the use at its plan."""
         self.left = reserve - self.charged
 
     def doubtful(self, reserve: float) -> None:
-        """Nobody knows whether the save is in the database: what both allow is left."""
+        """The save may or may not be in the database: allow what both would."""
         self.left = min(self.left, reserve - self.charged)
 
     def fits(self, units: float, now: float) -> bool:
@@ -60,7 +60,7 @@ class Reserve(Meter):
         self.charged += units
 
     def refund(self, units: float, charged_at: float, now: float) -> None:
-        """Nothing: what was saved as used then is not the same as what is used now."""
+        """Nothing: the saved use differs from the present one."""
 
     def used(self, now: float) -> float:
         return 0.0

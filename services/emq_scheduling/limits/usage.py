@@ -1,17 +1,16 @@
-"""What limits per minute, hour and day have used, kept through a crash or a change of the pool's owner.
+"""Keeps the use of limits per minute, hour and day through a crash or a change of the pool's owner.
 
-**Reserve ahead.** A save holds what a limit has used and a reserve, a few seconds' use beyond. Only the reserve may be
-used until the next save. So whatever the owner uses before it crashes, the database counts as used already: the next
-owner charges the saved use, and the reserve as if it had been used just now, and no period is over its limit.
-In exchange, the rest of the reserve is lost at a crash, and a task that the reserve has no room for waits for the next
-save. Saves are made beside the starts, about once a second, and at once if a task waits for one.
+**Reserve ahead.** A save holds the use of a limit and a reserve of a few seconds' use beyond. Until the next save only
+the reserve may be used. So the database counts all use before a crash already: the next owner charges the saved use,
+and the reserve as if just used, and no period is over its limit. In exchange, a crash loses the rest of the reserve,
+and a task without room in the reserve waits for the next save. Saves run in the background, about once a second, and at
+once if a task waits for one.
 
 The reserve follows the use: `RESERVE_S` seconds of the latest rate or of the limit's average rate, two of the largest
 tasks, and twice as much as before if it was not enough.
 
-Of limits per second only debt is saved: a new owner starts nothing in the second of its beginning anyway.
-
-This is the pure part; `emq_scheduling.limits.usage_keeper` reads and writes the database.
+Of limits per second only debt is saved, since a new owner starts nothing in its first second. This is the pure part;
+`emq_scheduling.limits.usage_keeper` reads and writes the database.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ RESERVE_S = 3.0
 """Seconds of use that a reserve lasts."""
 
 LARGEST = 2.0
-"""Of the largest tasks, so many fit into a reserve."""
+"""Number of the largest tasks that fit into a reserve."""
 
 FADE_S = 10.0
 """Time in which a former rate counts half."""
 
 REFRESH_S = 15.0
-"""Time after which a limit is saved whose reserve is large enough still, so that less of it is lost."""
+"""Time after which a limit is saved even if its reserve is large enough, so that less of it is lost."""
 
 AT_ONCE = 100
 """Resources that one save holds at most, so that planning it takes milliseconds."""
 
 DEBT_S = 1.0
-"""Debt of a limit per second is saved if it will be paid by so many seconds later than what was saved last."""
+"""Debt of a limit per second is saved if it will be paid this many seconds later than the saved debt."""
 
 BUCKET = 5
 """Cells that are saved as one, which leaves the window with the last of them."""
@@ -63,14 +62,14 @@ class SavedLimit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedUse(msgspec.Struct, frozen=True):
-    """What a resource had used at a time, in seconds since the epoch; limits by name and period ("tokens/minute")."""
+    """The use of a resource at a time, in seconds since the epoch; limits by name and period ("tokens/minute")."""
 
     at: float
     limits: dict[str, SavedLimit]
 
 
 class _Course:
-    """How one limit is used, and when it was saved."""
+    """The use of one limit, and the time of its save."""
 
     __slots__ = ("chunk", "planned", "planned_at", "rate", "saved_at")
 
@@ -94,7 +93,7 @@ class Usage:
         self._paid_at: dict[tuple[str, str], float] = {}  # when the saved debt of a limit per second is paid
 
     def restore(self, saved: dict[str, SavedUse], now: float) -> None:
-        """Charge what a former owner has saved, by resource, and its reserves; before anything starts."""
+        """Charge a former owner's saved use, by resource, and its reserves, before anything starts."""
         for name in self._accounts.names():
             if name not in saved:
                 continue
@@ -109,9 +108,9 @@ class Usage:
         return any(reserve.asked for reserve in self._watched)
 
     def plan(self, now: float) -> dict[str, SavedUse]:
-        """Return what to save now, by resource; only those of which a limit needs it.
+        """Return the resources to save now, because a limit of them needs it.
 
-        At most `AT_ONCE`, those first for which tasks wait; if there are so many, save again soon. Call `saved` or
+        At most `AT_ONCE`, first those for which tasks wait; if there are so many, save again soon. Call `saved` or
         `doubtful` with it before the next `plan`.
         """
         due: dict[str, bool] = {}
@@ -132,7 +131,7 @@ class Usage:
         return found
 
     def final(self, now: float) -> dict[str, SavedUse]:
-        """Return what to save when nothing starts any more: all of it, without reserves."""
+        """Return the use of all resources, without reserves, to save once nothing starts any more."""
         found = {}
         for name in self._accounts.names():
             limits = {_written(key): self._saved_limit(name, key, 0.0, now) for key in self._reserves(name)}
@@ -154,7 +153,7 @@ class Usage:
                 self._paid_at[name, written] = self._paid(name, written, use.limits[written].debt, use.at)
 
     def doubtful(self, plan: dict[str, SavedUse]) -> None:
-        """Nobody knows whether the plan is in the database."""
+        """The plan may or may not be in the database."""
         for name, use in plan.items():
             for key, reserve in self._reserves(name).items():
                 if _written(key) in use.limits:

@@ -1,4 +1,4 @@
-"""Keeps what a pool's limits have used in the database, for as long as this host owns the pool."""
+"""Keeps the use of a pool's limits in the database, while this host owns the pool."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _decode = msgspec.json.Decoder(SavedUse).decode
 
 
 class UsageTable:
-    """What the limits of pools have used. Each method is one transaction.
+    """The saved use of pools' limits. Each method is one transaction.
 
     Args:
         environment: "online" or "sandbox".
@@ -47,7 +47,7 @@ class UsageTable:
         self._tables = schema.Tables(database, environment)
 
     async def claim(self, pool: str, owner: str) -> dict[str, SavedUse]:
-        """Let only this owner save from now on; return what was saved last, by resource."""
+        """Let only this owner save from now on; return the last saved use, by resource."""
 
         def claim(connection: sa.Connection) -> dict[str, SavedUse]:
             self._write(connection, pool, {_OWNER: owner})  # waits for a save that is under way
@@ -57,7 +57,7 @@ class UsageTable:
         return await self._tables.run(claim, deadline_s=ANSWER_S)
 
     async def save(self, pool: str, owner: str, number: int, uses: dict[str, SavedUse]) -> bool:
-        """Save what resources have used; return False, and save nothing, if another owner has claimed the pool.
+        """Save the use of resources; return False, and save nothing, if another owner has claimed the pool.
 
         Args:
             number: of the owner's saves, from 1. One that comes late, after one with a higher number, changes nothing.
@@ -73,7 +73,7 @@ class UsageTable:
         return await self._tables.run(save, deadline_s=QUICK_S)
 
     async def drop(self, pool: str) -> None:
-        """Forget what a pool has used. Safe to repeat."""
+        """Forget the use of a pool. Safe to repeat."""
         await self._tables.run(lambda c: c.execute(sa.delete(_usage).where(*self._of(pool))), deadline_s=QUICK_S)
 
     def _of(self, pool: str) -> tuple[sa.ColumnElement[bool], ...]:
@@ -92,7 +92,7 @@ class UsageKeeper:
     """Saves the use of one pool's limits, for one owner.
 
     States: begun by `begin`; then `run` saves until it is cancelled; `end` saves the last time. Once another owner has
-    claimed the pool, nothing more is saved, and what was reserved is all that may still start here.
+        claimed the pool, nothing more is saved, and only the reserve may still start here.
 
     Args:
         accounts: made with `saves=True`.
@@ -109,11 +109,11 @@ class UsageKeeper:
 
     @property
     def is_lost(self) -> bool:
-        """Whether another owner has claimed the pool, or what was saved is gone."""
+        """Whether another owner has claimed the pool, or the saved use is gone."""
         return not self._is_owner
 
     async def begin(self) -> None:
-        """Charge what the former owner has used, and make the first reserves.
+        """Charge the former owner's use, and make the first reserves.
 
         Raises:
             DatabaseUnavailable: nothing may start; make another keeper, and try again.
@@ -150,7 +150,7 @@ class UsageKeeper:
             log.debug("pool %r: its reserves count as used: %s", self._pool, exc)
 
     async def _save(self) -> int:
-        """Save what is due; return the number of resources."""
+        """Save the resources that are due; return their number."""
         plan = self._usage.plan(self._clock.now())
         if not plan:
             return 0
@@ -185,7 +185,7 @@ class Saving:
         return self._keeper is not None and self._keeper.is_lost
 
     async def begin(self, accounts: Accounts) -> None:
-        """Charge what the former owner has used, and save from now on what these accounts use.
+        """Charge the former owner's use, and save the use of these accounts from now on.
 
         Raises:
             DatabaseUnavailable: nothing may start; try again with other accounts.

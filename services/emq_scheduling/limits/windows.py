@@ -13,7 +13,7 @@ MOST_AHEAD_S = 5.0
 """Most seconds that the clock of a former owner is believed to be ahead."""
 
 MOST_BACK_S = 5.0
-"""Most seconds that a meter waits for a clock that went back. If it went back farther, what is counted counts as used
+"""Most seconds that a meter waits for a clock that went back. If it went back farther, the counted use counts as of
 now."""
 
 _NEVER = 1 << 62
@@ -148,7 +148,7 @@ class WindowMeter(Meter):
         return max(0.0, left)
 
     def restore(self, held: list[tuple[float, float]], debt: float, at: float, now: float) -> None:
-        """Count, beside what is counted already, what `held` returned at the time `at` to somebody else.
+        """Count also the units that `held` of another meter returned at the time `at`.
 
         Nothing fits before the latest of its cells, if the clock of the other was ahead by a little.
         """
@@ -222,7 +222,7 @@ class WindowMeter(Meter):
         self.total = math.fsum(units for _, units in self._held) if self._held else 0.0
 
     def _pay(self) -> None:
-        """Charge debt to the present cell, as far as there is room."""
+        """Charge debt to the present cell, within its room."""
         if self.debt > 0 and self.amount > self.total:
             paid = min(self.debt, self.amount - self.total)
             self.debt -= paid
@@ -274,7 +274,7 @@ class DayMeter(WindowMeter):
         self.zone = zone
 
     def set_zone(self, zone: str, now: float) -> None:
-        """Change the zone. What was used in the present day counts in the day that it is in the new zone."""
+        """Change the zone. The use of the present day counts in the new zone's present day."""
         used = self.used(now) - self.debt
         self.zone = zone
         self._held.clear()

@@ -1,1 +1,1 @@
-"""What a pool may be, its file, its changes, and where pools are kept."""
+"""Pools: their rules, files, changes and catalog."""

@@ -22,7 +22,7 @@ TRIES = 20
 """Attempts of `change` before it gives up because others change the pool as well."""
 
 Also = Callable[[sa.Connection], None]
-"""What to write in the transaction of a change, such as an entry of an audit log."""
+"""Writes more in the transaction of a change, such as an entry of an audit log."""
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Pool, strict=False)

@@ -49,7 +49,7 @@ def load(text: str, fmt: str = "toml", source: str = "the pool") -> Pool:
     """Return the pool in a text, which has passed `rules.check`.
 
     Args:
-        source: what errors call the text where it has no name of a pool, such as the name of its file.
+        source: the text's name in errors if it has no name of a pool, such as its file's name.
 
     Raises:
         InvalidPool: the text cannot be read, or a key or value in it is wrong; the error names the place.
@@ -98,7 +98,7 @@ def _find_wrong_entry(document: object, source: str) -> None:
 
 
 def _expanded(document: object) -> object:
-    """Return a document with what files write shorter as the model has it; whatever is wrong stays as it is."""
+    """Return a document with its short forms written out as in the model; wrong values stay as they are."""
     if not isinstance(document, dict):
         return document
     made: dict[str, Any] = dict(document)
@@ -109,7 +109,7 @@ def _expanded(document: object) -> object:
 
 
 def expanded_entry(table: str, each: object) -> object:
-    """Return an entry of a table, such as "resources", with what files write shorter as the model has it."""
+    """Return an entry of a table, such as "resources", with its short forms written out as in the model."""
     if not isinstance(each, dict):
         return each
     optional = _OPTIONAL.get(table, ())

@@ -42,8 +42,8 @@ def changed(pool: Pool, what: What, name: str, pairs: Iterable[str]) -> Pool:
     """Return the pool with an entry changed. A tenant that the pool does not name is added.
 
     Raises:
-        InvalidPool: there is no such entry or field, or a value does not fit. Whether all values go together,
-            `rules.check` says.
+        InvalidPool: there is no such entry or field, or a value does not fit. `rules.check` checks whether all values
+            go together.
     """
     table, kind = _TABLES[what]
     entries = getattr(pool, table)

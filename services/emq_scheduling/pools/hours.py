@@ -1,4 +1,4 @@
-"""Hours of the week: what is written in a pool, as minutes from the beginning of Monday."""
+"""Hours of the week as minutes from the beginning of Monday."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 MAX_PRIORITY = MAX_ATTEMPTS = 1_000_000
 
 _UNFIT = re.compile(r"[\s{}/.*?\[\]!:\x00-\x1f\x7f]")
-"""In names of pools and types: what topics cannot have, what has a meaning in patterns, and the dot between them."""
+"""Not in names of pools and types: characters that topics cannot have or that mean something in patterns, and the dot
+between the names."""
 _UNFIT_IN_TENANTS = re.compile(r"[\s{}/*?\[\]!\x00-\x1f\x7f]")
 _SLACK = 1e-9
 
@@ -329,7 +330,7 @@ def _ancestry(pool: Pool, name: str) -> Iterator[str]:
 
 
 def warnings(pool: Pool, waiting: Mapping[str, int] | None = None) -> list[str]:
-    """Return what is legal, but odd, one line each. The pool must have passed `check`.
+    """Return legal but odd settings, one line each. The pool must have passed `check`.
 
     Args:
         waiting: number of waiting tasks by type; None if unknown.

@@ -1,1 +1,1 @@
-"""What is written down of tasks and pools, and the proof from it."""
+"""Records of tasks and pools, and the proof from them."""

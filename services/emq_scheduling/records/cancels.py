@@ -1,4 +1,4 @@
-"""Tasks that somebody asked to cancel, by id; the owner of the pool reads them again and again."""
+"""Tasks that somebody asked to cancel, by id; the owner of the pool keeps reading them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Cancels:
             await self._tables.run(save)
 
     def reader(self, pool: str) -> CancelReader:
-        """Return what reads the cancels of a pool for its owner."""
+        """Return a reader of the cancels of a pool for its owner."""
         return CancelReader(self, pool)
 
     async def since(self, pool: str, asked_us: int) -> list[tuple[int, str]]:

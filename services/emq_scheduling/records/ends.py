@@ -1,4 +1,4 @@
-"""Records of attempts and of the ends of tasks, written into the database behind them.
+"""Records of attempts and of the ends of tasks, written into the database in the background.
 
 Each attempt that starts on a resource has one row, so that starts and charges can be counted again (`proof`). The row
 of the last attempt says how its task ended. A task that ends without a start has one row without a resource.
@@ -32,7 +32,7 @@ CANCELLED: Final = "cancelled"
 FAILED: Final = "failed"
 """The attempt failed, and the task waits for another one."""
 LOST: Final = "lost"
-"""The host of the attempt is gone, so nobody knows how far the attempt got; the task is tried again."""
+"""The host of the attempt is gone, and with it the outcome; the task is tried again."""
 
 FINAL: Final = frozenset((DONE, DEAD, EXPIRED, CANCELLED))
 """Outcomes after which a task is not tried again."""
@@ -44,7 +44,7 @@ ERROR_CHARS = 1000
 FLUSH_S = 0.25
 """Most seconds that a record waits to be written, while the database answers."""
 BATCH = 2_000
-"""Most records of one transaction, and their number from which on the log does not wait for more."""
+"""Most records of one transaction; if so many are there, the log waits for no more."""
 MOST = 50_000
 """Records that wait while the database is away; with so many, `room` lets nothing start."""
 
@@ -56,7 +56,7 @@ _LATER = ("ended_us", "outcome", "actual", "error", "result")
 _SAVE = """INSERT INTO emq_scheduling_tasks ({}) VALUES ({})
 ON CONFLICT (environment, pool, started_us, task, attempt, resource)
 DO UPDATE SET {} WHERE excluded.outcome <> 'running'"""
-"""A repeated write changes nothing, and a record that an attempt runs never replaces the record of its end."""
+"""A repeated write changes nothing, and the record of a running attempt never replaces that of its end."""
 
 
 class End(msgspec.Struct, gc=False):
@@ -66,12 +66,12 @@ class End(msgspec.Struct, gc=False):
         started_us: of the attempt, in microseconds since the epoch, as it was charged; 0 if the task never started.
         resource: where it ran; empty if the task never started.
         version: of the pool by which the attempt was charged.
-        costs: units that it was charged, by limit name; a limit that is not named was charged 1.
+        costs: units that it was charged, by limit name; 1 for other limits.
         outcome: one of the names above.
         ended_us: 0 while it runs.
         attempt: from 1; 0 if the task never started.
         actual: units that it really used, by limit name; None if as charged. Limits that are not named: as charged.
-        result: the first `RESULT_BYTES` of what the task gave back.
+        result: the first `RESULT_BYTES` of the task's result.
         deadline_us: 0 for none.
     """
 
@@ -102,8 +102,8 @@ def us(now: float) -> int:
 class EndLog(BatchWriter[End]):
     """Takes records at once; another task writes them in batches.
 
-    Records are evidence, so none is dropped: while the database is away they wait, and from `most` on `is_full` tells
-    the scheduler to start nothing more. Each record that is added later still waits with the others.
+    Records are evidence, so none is dropped: while the database is away they wait, and from `most` on `is_full` keeps
+        the scheduler from starting tasks. Later records wait as well.
 
     Args:
         database: returns the database.
@@ -190,5 +190,5 @@ class _Encoded:
 
 
 def _clean(text: str) -> str:
-    """Return the text without what PostgreSQL's texts cannot hold."""
+    """Return the text without characters that PostgreSQL cannot hold."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd") if text else text

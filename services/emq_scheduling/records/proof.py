@@ -4,13 +4,13 @@ This shares no code with `limits` and `accounts`, which decided about the starts
 each limit of its resource and of all parents, by the version of the pool under which it was charged, at the amount of
 its calendar at that moment:
 
-- *Periods.* Aligned seconds; any 60 consecutive aligned seconds or minutes; days in the calendar's zone. Counted are
-  the units that the task really used, as far as it was charged for them at its start.
+- *Periods.* Aligned seconds; any 60 consecutive aligned seconds or minutes; days in the calendar's zone. Counts the
+  units that the task really used, up to its charge at the start.
 - *Debt.* Units beyond the charge count from the end of the attempt on: in the present period as far as there is room,
   then in the next ones. While some are left, nothing may start.
 - *In flight.* Units of the attempts that have started and not ended.
 
-Where the records do not tell when exactly an amount changed, the larger one counts for the debt.
+If the records do not show when exactly an amount changed, the larger one counts for the debt.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Key = tuple[str, str, str]
 
 
 class LimitProof(msgspec.Struct):
-    """What the records tell of one limit.
+    """The result for one limit.
 
     Attributes:
         starts: that were charged to it.
@@ -65,7 +65,7 @@ class LimitProof(msgspec.Struct):
 
 
 class _Count:
-    """What counts of one limit: in cells of a period, or in flight."""
+    """Counts one limit: in cells of a period, or in flight."""
 
     def __init__(self, key: Key, zone: str) -> None:
         self.told = LimitProof(*key)
@@ -129,7 +129,7 @@ class _Count:
         self.told.most_debt = max(self.told.most_debt, self.debt)
 
     def move_to(self, zone: str, now_us: int) -> None:
-        """Count days in another zone; what was used in the present day counts in the day that it is there."""
+        """Count days in another zone; the use of the present day counts in that zone's present day."""
         used, self.zone = self._total, zone
         self._cells.clear()
         self._total = 0.0
@@ -229,7 +229,7 @@ class Recount:
         self._at_us = row.started_us
 
     def result(self) -> list[LimitProof]:
-        """Return what the rows tell, limit by limit, those of one resource together."""
+        """Return the results, limit by limit, those of one resource together."""
         self._end_until(1 << 62)
         found: dict[Key, LimitProof] = {}
         for count in (*self._gone, *self._counts.values()):
@@ -268,7 +268,7 @@ class Recount:
                     count.owe(ended_us, more)
 
     def _follow(self, version: int, pool: Pool, now_us: int) -> None:
-        """Take over a changed pool as its owner did: what was used under limits that remain is kept."""
+        """Take over a changed pool as its owner did: limits that remain keep their use."""
         self._version = version
         self._chains, self._amounts = {}, {}
         there: dict[Key, Limit] = {
@@ -356,7 +356,7 @@ def _amounts_at(pool: Pool, calendar: str, now_us: int) -> Mapping[str, float]:
 
 
 def _joined(one: LimitProof, other: LimitProof) -> LimitProof:
-    """Return what is told of a limit that was taken away and came back."""
+    """Return the result of a limit that was removed and came back."""
     high = max(one, other, key=lambda told: told.peak / told.amount if told.amount else told.peak)
     return LimitProof(
         *(one.resource, one.limit, one.per, one.starts + other.starts, one.units + other.units, high.peak, high.amount),

@@ -56,7 +56,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class TaskStatus(msgspec.Struct, frozen=True):
-    """What is known of a task.
+    """The status of a task.
 
     Attributes:
         state: "running"; how it ended ("done", "dead", "expired", "cancelled"); "waiting" for its first attempt, or for
@@ -85,10 +85,10 @@ class Records:
         self._environment = self._tables.environment
 
     async def status(self, pool: str, task: str) -> TaskStatus:
-        """Return what is recorded of a task.
+        """Return the records of a task.
 
         Raises:
-            UnknownTask: nothing is: it has not started yet, was never submitted, or its records are too old.
+            UnknownTask: there are none: the task has not started, was never submitted, or its records are too old.
         """
         found = await self.find(pool, task)
         if found is None:
@@ -99,7 +99,7 @@ class Records:
         return found
 
     async def find(self, pool: str, task: str, task_type: str = "", tenant: str = "") -> TaskStatus | None:
-        """Return what is recorded of a task; None if nothing is.
+        """Return the records of a task; None if there are none.
 
         Args:
             task_type, tenant: of the task, where tasks of others may have the same id; empty for any.
@@ -178,7 +178,7 @@ class Records:
         return {outcome: int(n) for outcome, n in sorted(tuple(row) for row in rows)}
 
     async def give_up_running(self, pool: str, now_us: int) -> int:
-        """Note that the attempts which run by the records were lost with their host; return their number.
+        """Note that attempts that are recorded as running were lost with their host; return their number.
 
         For a new owner of the pool, before it starts anything.
         """

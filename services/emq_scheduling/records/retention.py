@@ -21,7 +21,7 @@ KEPT_S = 7 * 86_400.0
 """Seven days, in seconds."""
 
 CANCELS_KEPT = 8
-"""Requests to cancel are kept this many times as long: what they are about may wait for that long."""
+"""Requests to cancel are kept this many times as long, since their tasks may wait for that long."""
 
 EVERY_S = 300.0
 """Seconds between two looks of all hosts together."""
@@ -51,7 +51,7 @@ class Retention:
         self._kept_s = kept_s
 
     async def run(self) -> None:
-        """Delete what is too old, again and again. Ends by cancellation."""
+        """Keep deleting old rows. Ends by cancellation."""
         while True:
             try:
                 if await self.has_turn():
@@ -91,7 +91,7 @@ class Retention:
         return deleted
 
     def _pools(self, connection: sa.Connection) -> list[str]:
-        """Return the names of all pools that are there, or were and have left a version."""
+        """Return the names of all pools, also of deleted ones with versions."""
         v = tables.versions.c
         query = sa.select(v.pool).where(v.environment == self._environment).distinct().order_by(v.pool)
         return list(connection.execute(query).scalars())

@@ -1,4 +1,4 @@
-"""What the owner of a pool tells once a second; the API, the command line, the dashboard and `submit` read it.
+"""The snapshot that the owner of a pool saves once a second, for the API, the commands, the dashboard and `submit`.
 
 A new field needs a default, so that a process of another version reads the snapshot, too.
 """
@@ -10,7 +10,7 @@ import msgspec
 from emq_scheduling.model import Limit
 
 STALE_S = 10.0
-"""A snapshot that is older, in seconds, says that no host schedules the pool now."""
+"""Age, in seconds, of a snapshot from which on no host counts as scheduling the pool."""
 
 LOOK_AHEAD_S = 86_400.0
 """Longest wait that is predicted, in seconds; a longer one counts as infinite."""
@@ -22,7 +22,7 @@ def limit_key(limit: Limit) -> str:
 
 
 class PoolState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a prediction begins with.
+    """The first state of a prediction.
 
     Attributes:
         at: seconds since the epoch.
@@ -87,8 +87,8 @@ class ResourceView(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         running: tasks that run on it, or below it.
         started_per_s: tasks started there, a second, over the last ten seconds.
-        binds: the limit that holds the resource back now, and whose it is, such as "requests/second of acme"; empty if
-            none does.
+        binds: the limit that holds the resource back now, with its owner, such as "requests/second of acme"; empty for
+            none.
         closed: why it starts nothing: paused, or its health; empty if it is open.
         closed_until: seconds since the epoch; 0 if unknown or open.
         factor: the part of its limits that its health leaves; 1 for all.

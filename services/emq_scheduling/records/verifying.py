@@ -13,7 +13,7 @@ from emq_scheduling.records.records import Records
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """What the records of a pool prove.
+    """The proof from the records of a pool.
 
     Attributes:
         attempts: starts that were counted.
