@@ -26,8 +26,8 @@ MUTANTS = (
         "                continue\n"
         "            if any(not topic.is_sorted for topic in topics.values()):\n"
         "                # Behind the fence: a former owner that knew more of the catalog may have "
-        "said that keys have moved away\n"
-        "                # from its group. Whoever says so later is refused. One look for all groups of a call.\n"
+        "noted that keys have moved\n"
+        "                # away from its group. Later notes of it are refused. One look for all groups of a call.\n"
         "                await look()\n"
         "            served = {g: e for g, e in wanted.items() if g not in waiting}\n"
         "            saved = await self.takeover.prepare(served, queues, topics, waiting)\n",
@@ -39,8 +39,8 @@ MUTANTS = (
         "                continue\n"
         "            if any(not topic.is_sorted for topic in topics.values()):\n"
         "                # Behind the fence: a former owner that knew more of the catalog may have "
-        "said that keys have moved away\n"
-        "                # from its group. Whoever says so later is refused. One look for all groups of a call.\n"
+        "noted that keys have moved\n"
+        "                # away from its group. Later notes of it are refused. One look for all groups of a call.\n"
         "                await look()\n",
         "tests/integration/test_taking_over.py::"
         "test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_checkpoints",

@@ -165,8 +165,7 @@ class Levelling:
         return to if to is not None and loads.ratio_with(to, demand) <= limit else None
 
     def _exchange(self, host: str) -> list[tuple[str, str]]:
-        """Return the best exchange of two groups with one of the emptiest hosts, which leaves the fuller one least
-        full."""
+        """Return the best exchange of two groups with one of the emptiest hosts: the fuller one ends least full."""
         loads = self._loads
         best, moves = loads.ratio(host), list[tuple[str, str]]()
         mine = loads.by_demand(host)
