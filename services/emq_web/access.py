@@ -1,4 +1,4 @@
-"""Who may do what: bearer keys and their roles."""
+"""Bearer keys, their roles, and the rights of each role."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Caller(NamedTuple):
         """Raise unless the caller may do this to a tenant.
 
         Args:
-            tenant: None for what belongs to no tenant.
+            tenant: None for things without a tenant.
 
         Raises:
             NotFound: the key is of another tenant, whose existence it must not learn.
@@ -68,14 +68,14 @@ Service = Annotated[PushService, fastapi.Depends(service_of)]
 
 
 def no_key(token: str) -> Problem:
-    """Return the problem of a request without a valid key; `token` is what it has instead, perhaps nothing."""
+    """Return the problem of a request without a valid key; `token` is its wrong key, perhaps empty."""
     text = "the key is unknown, was deleted or has expired" if token else "send a key: Authorization: Bearer emqk_..."
     code = "invalid_key" if token else "no_key"
     return Problem(401, code, text, headers={"WWW-Authenticate": 'Bearer realm="emq"'})
 
 
 def address_of(scope: Scope) -> str:
-    """Return the address that a request comes from: of IPv6 the network, since a machine has a whole one."""
+    """Return the address that a request comes from; of IPv6 the network, since one machine may have all of it."""
     client = scope.get("client")
     try:
         address = ipaddress.ip_address(client[0] if client else "")

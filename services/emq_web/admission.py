@@ -1,7 +1,7 @@
 """Lets requests in: first the key, then a turn, then the body. So nobody without a key makes the API wait or keep much.
 
 A request is refused before its body is read if it has no valid key, if its account has too many requests, or if no turn
-comes for it. The forms of the pages are the exception: to sign in, one has no key yet. They are small.
+comes for it. Only the forms of the pages, which are small, need no key: a visitor who signs in has none yet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from emq_web.pages.rendering import PREFIX
 from emq_web.problems import Problem
 
 ADMITTED = "emq.admitted"
-"""Extension of the scope: what a connection wants to be told once a request of it had a valid key, with the account."""
+"""Extension of the scope: called with the account once a request of the connection had a valid key."""
 
 DROPPED = 64 << 20
 """Bytes up to which a body beyond the limit is read and dropped. A client that still sends would not see the answer."""
@@ -34,12 +34,12 @@ STRANGERS_DROPPED_S = 1.0
 
 
 class Head(NamedTuple):
-    """What the head of a request says of its body.
+    """The facts about a body in the head of its request.
 
     Attributes:
         is_there: the request has a body.
         length: bytes that the head announces; 0 for a body in chunks.
-        waits: the sender waits for a sign before it sends, so that it sees a refusal without sending anything.
+        waits: the sender waits for permission before it sends the body.
     """
 
     is_there: bool
@@ -96,7 +96,7 @@ class Admission:
             await answer(scope, receive, send)
 
     async def _account(self, scope: Scope, headers: Mapping[bytes, bytes]) -> str:
-        """Return whose request this is; note the caller in the scope.
+        """Return the account of a request; note the caller in the scope.
 
         Raises:
             Problem: there are too many requests of the account, or with unknown keys from the address.
@@ -165,7 +165,7 @@ class Admission:
             raise Problem(408, "too_slow", text) from None
 
     async def _refusal(self, problem: Problem, head: Head, account: str, incoming: _Incoming) -> fastapi.Response:
-        """Return the answer for a problem, after what is left of the body; it ends the connection if there is more."""
+        """Return the answer for a problem, after the rest of the body; it ends the connection if there is more."""
         if head.is_there and not incoming.has_ended:
             is_at_end = not head.waits and problem.status != 408 and await self._drop(head, account, incoming)
             if not is_at_end:
@@ -191,7 +191,7 @@ class Admission:
 
 
 class _Incoming:
-    """Hands on what comes, and knows whether the body has come to its end, or its sender has gone."""
+    """Passes on the events, and knows whether the body has ended, or its sender has gone."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive

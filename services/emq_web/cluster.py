@@ -1,4 +1,4 @@
-"""`/v1/hosts`, `/v1/plan`, `/v1/trace/{id}`: what operators look at."""
+"""`/v1/hosts`, `/v1/plan`, `/v1/trace/{id}`: the operators' views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that do not wait for ever, neither for a request nor for a reader, and how callers share them."""
+"""Connections that wait for neither a request nor a reader for ever, shared by callers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ READ_S = 30.0
 ONCE = frozenset(
     (b"host", b"content-length", b"content-type", b"authorization", b"cookie", b"idempotency-key", b"if-match")
 )
-"""Headers that a request has once at most. A proxy in front and the API could take different ones of two."""
+"""Headers that a request has once at most. Of two, a proxy in front and the API could take different ones."""
 
 
 class Doors:
-    """The open connections by account. A connection is one of strangers until a request on it had a valid key.
+    """The open connections by account. A connection is a stranger's until a request on it had a valid key.
 
-    When there are too many, the account with the most loses its oldest one. So whoever opens thousands of connections
-    closes connections of his own.
+    When there are too many, the account with the most loses its oldest one.
 
     Args:
         most: open connections.
@@ -158,7 +157,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer what never reaches the application, unless an earlier answer on the connection is under way."""
+        """Answer a request that never reaches the application, unless an earlier answer is under way there."""
         self._end()
         if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
             found = problems.answer(problem.with_headers({"Connection": "close"}))

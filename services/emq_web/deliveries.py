@@ -1,4 +1,4 @@
-"""`/v1/tenants/{tenant}/deliveries`: what becomes of each message at each endpoint."""
+"""`/v1/tenants/{tenant}/deliveries`: each message at each endpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What endpoints are in bodies of requests and in answers."""
+"""The forms of endpoints in requests and answers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class BatchBody(forms.Body):
 
 
 class EndpointBody(forms.Body):
-    """What a caller says of an endpoint."""
+    """A caller's settings of an endpoint."""
 
     url: Url
     description: str = pydantic.Field("", max_length=500, description="for people")
@@ -218,7 +218,7 @@ def changed_shown(made: Made) -> EndpointChanged:
 
 
 def topic_fields(body: EndpointBody, given: Container[str]) -> TopicFields:
-    """Return what only the topic knows.
+    """Return the fields that only the topic keeps.
 
     Args:
         given: the names of the fields that count; others stay as they are.

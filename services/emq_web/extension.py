@@ -1,4 +1,4 @@
-"""What the API adds to EMQ: it is served beside a host, and has commands."""
+"""The extension of the API: it is served beside a host, and has commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short way of a POST of messages: past FastAPI, which costs several times what publishing costs.
+"""The short way of a POST of messages, past FastAPI, which costs several times as much as publishing.
 
 The operation in `emq_web.messages` describes the same request for the OpenAPI document; both end in `answer`.
 """
@@ -73,7 +73,7 @@ async def publish(service: PushService, caller: Caller, tenant: str, headers: Ma
 
 
 def _idempotency_key(text: str) -> str:
-    """Return the key; the draft of the IETF has it in quotes, and many send it without."""
+    """Return the key; the draft of the IETF has it in quotes, but many clients send it without."""
     key = text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
     if text and not _KEY.fullmatch(key):
         raise Problem(422, "invalid_request", "Idempotency-Key must be 1 to 255 printable ASCII characters, no spaces")

@@ -1,4 +1,4 @@
-"""What the API itself puts up with, and how callers share it: requests a second, requests at once, bytes of bodies.
+"""The API's own limits, and their shares for callers: requests a second, requests at once, bytes of bodies.
 
 A caller's *account* is the tenant of the key, so that a tenant gets no more by making more keys. A key without a tenant
 is an account of its own. All requests without a valid key are one account, `STRANGERS`.
@@ -30,7 +30,7 @@ class Limits(NamedTuple):
     waiting: most requests of one account that wait for their turn.
     wait_s: seconds for which a request waits for its turn.
     requests_per_s: most requests of one account a second, on the average; as many more may come at once.
-    unknown_per_s: most requests a second of one address with a key that nobody has.
+    unknown_per_s: most requests a second of one address with an unknown key.
     strangers_per_s: most requests a second of one address without a valid key.
     sign_ins_per_s, sign_ins_at_once: most tries of one address to sign in to the pages, on the average and at once.
     form_bytes: most bytes of a body without a key, which only the forms of the pages have.
@@ -53,7 +53,7 @@ class Limits(NamedTuple):
 
 
 class Rates:
-    """Counts what happens by names: a token bucket for each.
+    """Counts events by name: a token bucket for each.
 
     Args:
         per_s: tokens a second.
@@ -74,7 +74,7 @@ class Rates:
         """Count once.
 
         Raises:
-            Problem: there is too much of it.
+            Problem: the bucket is empty.
         """
         left, now_s = self._check(name)
         if len(self._left) >= self.MOST and name not in self._left:
@@ -97,7 +97,7 @@ class Rates:
 
 
 class Turns:
-    """Requests at once, shared by accounts as places in flight are: who holds them longest is held back first."""
+    """Requests at once, shared by accounts like places in flight: the longest holder is held back first."""
 
     def __init__(self, limits: Limits) -> None:
         self._places = Places(limits.at_once)
@@ -134,7 +134,7 @@ class Turns:
 
 
 class Room:
-    """Bytes of bodies in memory, shared by accounts: one may have four times as many as are free.
+    """Bytes of bodies in memory, shared by accounts: an account may have four times the free ones.
 
     Attributes:
         used: bytes taken.
@@ -146,7 +146,7 @@ class Room:
         self.used = 0
 
     def take(self, account: str, size: int) -> None:
-        """Take bytes; give them back with `free`. Raises `Problem` if the account has its share."""
+        """Take bytes; give them back with `free`. Raises `Problem` if the account has used up its share."""
         if sharing.room(self._most, self.used, self._held[account]) < size:
             raise busy("the bodies of all your requests together are too large")
         self.used += size

@@ -1,4 +1,4 @@
-"""Bodies with one thing, or with a list of things: how they are read, and how the OpenAPI document describes them."""
+"""Reads bodies with one thing or a list of things, and describes them for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class OneOrMany(Generic[T]):
 
 
 def problem_of(exc: msgspec.ValidationError) -> Problem:
-    """Return the problem for a body that does not fit, with the pointer to what is wrong."""
+    """Return the problem for a body that does not fit, with the pointer to the wrong value."""
     text = str(exc)
     found = _AT.search(text)
     path = "" if found is None else found["path"].partition("[...]")[0]
@@ -90,7 +90,7 @@ def problem_of(exc: msgspec.ValidationError) -> Problem:
 
 
 def _in_words(text: str) -> str:
-    """Say in the words of JSON what msgspec found wrong."""
+    """Return msgspec's error in the words of JSON."""
     if text.startswith("Object missing required field"):
         return "is missing; give it a value"
     if text.startswith("Object contains unknown field"):

@@ -1,4 +1,4 @@
-"""Errors as the API shows them: RFC 9457 problems, each with a stable code."""
+"""The errors of the API: RFC 9457 problems, each with a stable code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CODES = {
 }
 _TYPE = "urn:emq:problem:"
 _NEVER = ("unknown_type", "cost_above_limit")
-"""Refusals of tasks that a repeat meets again, whatever happens meanwhile."""
+"""Refusals of tasks that a repeat cannot change."""
 _TITLES = {
     400: "The request cannot be read",
     401: "A valid key is missing",
@@ -146,7 +146,7 @@ def title_of(status: int) -> str:
 
 
 def of_error(exc: Exception) -> Problem:
-    """Return the problem for an error of the service or of EMQ; logs what nobody expected."""
+    """Return the problem for an error of the service or of EMQ; logs an unexpected one."""
     match exc:
         case Problem():
             return exc
@@ -201,7 +201,7 @@ def of_validation(exc: exceptions.RequestValidationError) -> fastapi.Response:
 
 
 def _of_path(request: fastapi.Request, exc: HTTPException) -> str:
-    """Return the detail of an error that the router found, which knows no more than the status."""
+    """Return the detail of an error of the router, which has only a status."""
     path, remedy = request.url.path[:100], "/v1/openapi.json describes all operations"
     if exc.status_code == 404:
         return f"there is no path {path}; {remedy}"

@@ -1,4 +1,4 @@
-"""The body of a POST of messages: how it is read, and how the OpenAPI document describes it."""
+"""Reads the body of a POST of messages, and describes it for the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The operations of pools: as requests, what they return, and the clients that have them."""
+"""The operations of pools: their requests, their results, and the clients."""

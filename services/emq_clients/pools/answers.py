@@ -1,4 +1,4 @@
-"""What the operations of pools return. A field that a newer service adds is left out."""
+"""The results of the operations of pools. Fields of a newer service are left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class PoolSummary(msgspec.Struct, frozen=True):
-    """A pool of a list, and how it does.
+    """A pool of a list, and its state.
 
     Attributes:
         state: "flowing"; "trouble": it flows, and somebody should look; "stopped"; "unknown" while no host schedules
@@ -34,8 +34,8 @@ class StoredPool(msgspec.Struct, frozen=True):
 
     Attributes:
         version: grows with each change.
-        warnings: what is legal, but odd.
-        pool: what `put_pool` takes, without values at their defaults. `msgspec.convert(pool, emq_scheduling.Pool)`
+        warnings: legal but odd settings.
+        pool: the argument of `put_pool`, without values at their defaults. `msgspec.convert(pool, emq_scheduling.Pool)`
             makes a typed one of it.
     """
 
@@ -51,8 +51,8 @@ class Entry(msgspec.Struct, frozen=True):
 
     Attributes:
         version: of the pool.
-        value: what `put_entry` takes, without values at their defaults.
-        warnings: after a change, what is legal, but odd, of the pool.
+        value: the argument of `put_entry`, without values at their defaults.
+        warnings: after a change, legal but odd settings of the pool.
     """
 
     name: str
@@ -88,7 +88,7 @@ class TaskReceipt(msgspec.Struct, frozen=True):
 
 
 class TaskOutcome(msgspec.Struct, frozen=True):
-    """What became of one of several tasks.
+    """The outcome of one of several tasks.
 
     Attributes:
         id: None if it was refused.
@@ -116,7 +116,7 @@ class Attempt(msgspec.Struct, frozen=True):
         outcome: "running", "done", "dead", "expired", "cancelled", "failed" or "lost".
         costs: units charged at the start, by limit.
         actual: units really used; None if as charged.
-        result: the first 4 KiB of what the performer gave back.
+        result: the first 4 KiB of the performer's result.
     """
 
     task: str
@@ -140,7 +140,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class TaskStatus(msgspec.Struct, frozen=True):
-    """What is known of a task.
+    """The status of a task.
 
     Attributes:
         state: "waiting", also for another attempt; "running", "done", "dead", "expired", "cancelled"; "unknown" if
@@ -185,10 +185,10 @@ class LimitNow(msgspec.Struct, frozen=True):
 
 
 class ResourceNow(msgspec.Struct, frozen=True):
-    """A resource, or a parent with what is below it.
+    """A resource, or a parent with the resources below it.
 
     Attributes:
-        binds: the limit that holds it back now, and whose; None for none.
+        binds: the limit that holds it back now, with its owner; None for none.
         closed: why it starts nothing; None if it is open.
         factor: the part of its limits that its health leaves; 1 for all.
         slowed: why its factor is below 1; None if it is not, or if it is closed.
@@ -244,8 +244,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """A pool as its owner sees it; `state` and `verdict` as in `PoolSummary`.
 
     Attributes:
-        live: False if no host has told anything for 10 seconds.
-        at: when it told this; None if no host ever scheduled the pool.
+        live: False if no host has reported for 10 seconds.
+        at: time of the report; None if no host ever scheduled the pool.
         since: when the host took the pool over.
         version: of the pool that the host follows.
     """
@@ -263,7 +263,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class TypeForecast(msgspec.Struct, frozen=True):
-    """What becomes of the tasks of one type; `left` ones still wait when the forecast ends."""
+    """The forecast of the tasks of one type; `left` ones still wait at its end."""
 
     started: float
     left: float
@@ -274,7 +274,7 @@ class TypeForecast(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """What becomes of a pool.
+    """The forecast of a pool.
 
     Attributes:
         drained_s: seconds until nothing waits; None if something is left.
@@ -293,7 +293,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     """Two forecasts from the same state.
 
     Attributes:
-        live: False if no host has told for 10 seconds what waits.
+        live: False if no host has reported the backlog for 10 seconds.
     """
 
     live: bool

@@ -46,7 +46,7 @@ def pool(pool: str) -> Request[answers.StoredPool]:
 
 
 def pools(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.PoolSummary]]:
-    """Return a page of pools by name, each with one line that says how it does."""
+    """Return a page of pools by name, each with its state in one line."""
     return Request("GET", path("pools", limit=limit, cursor=cursor), Page[answers.PoolSummary])
 
 
@@ -57,7 +57,7 @@ def delete_pool(pool: str, *, force: bool | None = None, version: int | None = N
 
 
 def snapshot(pool: str) -> Request[answers.Snapshot]:
-    """Return what the owner of a pool told last, once a second: limits, use, waits, predictions, health."""
+    """Return the latest snapshot of a pool's owner: limits, use, waits, predictions, health."""
     return Request("GET", path("pools", pool, "snapshot"), answers.Snapshot)
 
 
@@ -128,7 +128,7 @@ def set_limits(
 
 
 def pause_resource(pool: str, resource: str, *, version: int | None = None) -> Request[answers.Entry]:
-    """Start nothing more on a resource and what is below it; what waits goes to others."""
+    """Start nothing more on a resource and those below it; waiting tasks go to others."""
     return _do(pool, resource, "pause", version)
 
 
@@ -146,13 +146,13 @@ def _do(pool: str, resource: str, action: str, version: int | None) -> Request[a
 
 
 class TaskFields(TypedDict, total=False):
-    """What a task may have besides its type and its payload.
+    """The fields of a task besides its type and its payload.
 
     Attributes:
         id: your own; left out, the client makes one, by which its repeats are recognised for 10 minutes.
         tenant: tenants with waiting tasks share the resources by their weights.
         key: tasks of one type, tenant and key run one at a time, in order.
-        deadline_s: seconds within which the task must have been done, instead of the type's `longest_wait_s`.
+        deadline_s: seconds within which the task must be done, instead of the type's `longest_wait_s`.
         zone: the recipient's time zone, by which the hours of the type count.
         costs: units by limit name that it is charged at its start, instead of those of its type.
         keep: let tasks of the key keep to one resource while that has room soon.
@@ -182,7 +182,7 @@ def submit(pool: str, task_type: str, payload: Any, **fields: Unpack[TaskFields]
     request stored the task; `status` tells.
 
     Args:
-        payload: anything that JSON has; `msgspec.Raw` for JSON that you have as bytes.
+        payload: any value of JSON; `msgspec.Raw` for JSON as bytes.
         fields: see `TaskFields`.
     """
     content = msgspec.json.encode(task(task_type, payload, **fields))
@@ -198,11 +198,11 @@ def submit_many(pool: str, tasks: Sequence[Mapping[str, Any]]) -> Request[answer
 def status(
     pool: str, task: str, *, task_type: str | None = None, tenant: str | None = None
 ) -> Request[answers.TaskStatus]:
-    """Return what is known of a task.
+    """Return the status of a task.
 
     Args:
-        task_type, tenant: with which it was submitted. Give both in a pool with more than 100 types and tenants: else
-            only tasks without a tenant are seen to wait.
+        task_type, tenant: those of its submit. Give both in a pool with more than 100 types and tenants: else only
+            waiting tasks without a tenant are found.
     """
     where = path("pools", pool, "tasks", task, type=task_type, tenant=tenant)
     return Request("GET", where, answers.TaskStatus)

@@ -1,1 +1,1 @@
-"""The operations of the push service: as requests, what they return, and the clients that have them."""
+"""The operations of the push service: their requests, their results, and the clients."""

@@ -1,4 +1,4 @@
-"""What the operations of the client return. A field that a newer service adds is left out."""
+"""The results of the client's operations. Fields of a newer service are left out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tenant(msgspec.Struct, frozen=True):
 
 
 class Handshake(msgspec.Struct, frozen=True):
-    """What an endpoint said of deliveries.
+    """An endpoint's answer to a handshake.
 
     Attributes:
         state: "none", "agreed", "refused" or "outdated".
@@ -60,7 +60,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         signature: "hmac" or "ed25519"; None if the service cannot tell.
         public_key: checks signatures of ed25519; None for others.
         disabled: why it is disabled; None if it is not.
-        warnings: what the service noticed while it created or changed the endpoint.
+        warnings: of the service, when it created or changed the endpoint.
         secret: only in the answer that makes it, and never for ed25519.
     """
 
@@ -240,7 +240,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 class EndpointLag(msgspec.Struct, frozen=True):
-    """What waits for one endpoint; None where no host has told of late."""
+    """The lag of one endpoint; None if no host has reported lately."""
 
     endpoint: str
     ready: int
@@ -297,11 +297,11 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """A host, by what it told last.
+    """A host, by its latest report.
 
     Attributes:
-        live: False if it has said nothing for 10 seconds.
-        age_s: seconds since it told this.
+        live: False if it has been silent for 10 seconds.
+        age_s: seconds since the report.
         trouble: why it cannot reach its store or database; None if it can.
     """
 
@@ -379,7 +379,7 @@ class Trace(msgspec.Struct, frozen=True):
     """The life of a message.
 
     Attributes:
-        place: where the store has it; None if it has it no more.
+        place: where the store has it, or None.
         why: the reasons why it waits.
         notes: what could not be looked at.
     """

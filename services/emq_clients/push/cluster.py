@@ -1,4 +1,4 @@
-"""What operators look at, as plain functions that build requests: hosts, the plan, lives of messages.
+"""The operators' views, as plain functions that build requests: hosts, the plan, lives of messages.
 
 They need a key of the role `admin`. Both clients of the push service have them as methods.
 """

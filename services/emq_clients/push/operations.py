@@ -176,7 +176,7 @@ def endpoints(tenant: str, *, limit: int | None = None, cursor: str | None = Non
 
 
 def delete_endpoint(tenant: str, endpoint: str) -> Request[None]:
-    """Delete an endpoint with what waits for it. Safe to repeat."""
+    """Delete an endpoint with its waiting deliveries. Safe to repeat."""
     return Request("DELETE", path("tenants", tenant, "endpoints", endpoint), type(None))
 
 
@@ -196,7 +196,7 @@ def disable_endpoint(tenant: str, endpoint: str, *, reason: str | None = None) -
 
 
 def enable_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
-    """Enable an endpoint again, and deliver what was kept."""
+    """Enable an endpoint again, and deliver the kept messages."""
     return _do(tenant, endpoint, "enable")
 
 
@@ -211,7 +211,7 @@ def resume_endpoint(tenant: str, endpoint: str) -> Request[answers.Endpoint]:
 
 
 def start_handshake(tenant: str, endpoint: str, origin: str) -> Request[answers.Handshake]:
-    """Have a host ask an endpoint whether it wants deliveries from this origin; `handshake` has the answer."""
+    """Let a host ask an endpoint whether it wants deliveries from this origin; `handshake` returns the answer."""
     where = path("tenants", tenant, "endpoints", f"{endpoint}:handshake")
     return Request("POST", where, answers.Handshake, body(origin=origin))
 
@@ -234,7 +234,7 @@ def send_example(
 
 
 class MessageFields(TypedDict, total=False):
-    """What a message may have besides its type and its payload.
+    """The fields of a message besides its type and its payload.
 
     Attributes:
         id: your own; left out, the service makes one.
@@ -271,7 +271,7 @@ def publish(
     """Publish a message to the tenant's endpoints that take its type. It is queued when the answer comes.
 
     Args:
-        payload: anything that JSON has.
+        payload: any value of JSON.
         idempotency_key: of a publish that you may repeat for 24 hours; left out, the client makes one for its own
             repeats.
         fields: see `MessageFields`.
@@ -393,7 +393,7 @@ def cancel(tenant: str, delivery: str) -> Request[answers.Delivery]:
 
 
 def count_replay(tenant: str, filter: Mapping[str, Any]) -> Request[answers.Counted]:
-    """Count what a replay would deliver; deliver nothing."""
+    """Count the deliveries of a replay; deliver nothing."""
     content = body(filter=filter, dry_run=True)
     return Request("POST", path("tenants", tenant, "replays"), answers.Counted, content)
 
@@ -508,7 +508,7 @@ def audit_log(
 def lag(
     tenant: str, *, endpoint: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> Request[Page[answers.EndpointLag]]:
-    """Return a page of endpoints with what waits for each."""
+    """Return a page of endpoints with the lag of each."""
     where = path("tenants", tenant, "lag", endpoint=endpoint, limit=limit, cursor=cursor)
     return Request("GET", where, Page[answers.EndpointLag])
 

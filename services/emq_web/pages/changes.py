@@ -1,7 +1,7 @@
-"""What somebody may change from the pages, in two steps.
+"""Changes from the pages, in two steps.
 
-The first step is a page that says what is, and asks for what is missing. The second says what the change would do; its
-form carries the proof that the page was ours, and changes it.
+The first step is a page that shows the present value, and asks for the new one. The second shows the effect; its form
+carries the proof that the page was ours, and makes the change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DONE = {
     "resource_paused": "Paused. What runs there ends; nothing more starts there.",
     "resource_resumed": "Resumed: it starts tasks again within about a second.",
 }
-"""What a page says after a change."""
+"""The texts of pages after changes."""
 
 
 class Field(NamedTuple):
@@ -45,7 +45,7 @@ class Change(NamedTuple):
 
     Attributes:
         action: the path below that of the tenant or pool.
-        lines: what is, or what would be.
+        lines: the present state, or the effect.
         confirms: True for the second step, whose button does it.
     """
 
@@ -61,5 +61,5 @@ class Change(NamedTuple):
 
 
 def back(screen: Screen, tenant: str, done: str) -> Response:
-    """Send the browser to the tenant's page, which says what was done: a key of `DONE`."""
+    """Send the browser to the tenant's page, which shows the text of a key of `DONE`."""
     return screen.go(f"/tenants/{segment(tenant)}?done={done}")

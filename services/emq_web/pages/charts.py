@@ -11,12 +11,12 @@ SECONDS = 60
 
 
 def starts(second: int, counts: Sequence[int], cap_per_s: float) -> dict[str, Any]:
-    """Return the chart of starts in each second, against the most that there may be.
+    """Return the chart of starts in each second against the cap.
 
     Args:
         second: the last second of `counts`, since the epoch.
         counts: starts in each second up to then.
-        cap_per_s: the most that there may be in one.
+        cap_per_s: most starts in a second.
     """
     counts = list(counts)[-SECONDS:]
     bars: list[int | None] = [None] * (SECONDS - len(counts))

@@ -22,7 +22,7 @@ router = new_router()
 
 
 class Target(NamedTuple):
-    """What a rate or a pause is of: an endpoint of a tenant; with an empty `endpoint` the tenant or topic itself.
+    """The target of a rate or a pause: an endpoint of a tenant; with an empty `endpoint` the tenant or topic itself.
 
     Attributes:
         endpoint: its id.
@@ -38,7 +38,7 @@ class Target(NamedTuple):
 async def _target(
     service: PushService, visitor: Visitor, tenant: str, endpoint: str, *, only_admin: bool = True
 ) -> Target:
-    """Return what somebody wants to change. Raises unless he may.
+    """Return the target of a change. Raises unless the visitor may change it.
 
     Args:
         only_admin: an admin alone may do this to a whole tenant.

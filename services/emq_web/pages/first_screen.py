@@ -1,7 +1,7 @@
 """The first screen: does everything flow, where are the messages, and which tenants need somebody?
 
-All of it comes from the snapshots that hosts keep in the database, so its cost grows with the number of hosts, and not
-with the number of tenants.
+All data comes from the snapshots that hosts keep in the database, so the cost grows with the number of hosts, not of
+tenants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHOWN = 50
 """Most tenants on the first screen."""
 
 STALE_LAG_S = 150.0
-"""Age from which the counts of a host are not shown as the backlog of now: more than two looks of a quiet host."""
+"""Age from which the counts of a host are not shown as the present backlog: more than two looks of a quiet host."""
 
 State = Literal["flowing", "trouble", "stopped", "unknown"]
 
@@ -33,7 +33,7 @@ CAUSES = {
     "paused": "paused",
     "dead": "dead letters",
 }
-"""Causes of `TroubledTopic` as people read them, the most urgent first."""
+"""Causes of `TroubledTopic` in words, the most urgent first."""
 
 OF_POOLS = ("full", "limited", "backlog")
 """Causes that are no trouble of a pool's topic: its tasks wait for the limits of the pool, whose page judges them."""
@@ -52,7 +52,7 @@ class Verdict(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A number of messages by what they wait for; `n` is None where no host has told."""
+    """A number of messages in one part of the lag; `n` is None if no host has reported."""
 
     name: str
     title: str
@@ -67,7 +67,7 @@ class Needy(NamedTuple):
         cause: the most urgent one of its topics.
         reason: in the words of its handler or of push; may be empty.
         others: number of its other topics in trouble.
-        drain_s: seconds until nothing waits, at the present course; None: never.
+        drain_s: seconds until no message waits, at the present rates; None for never.
     """
 
     tenant: str
@@ -135,7 +135,7 @@ def of(seen: Sequence[AgedSnapshot], of_pools: Collection[str] = ()) -> Overview
 
 
 def _lag(live: Iterable[AgedSnapshot]) -> tuple[dict[str, int] | None, float | None]:
-    """Return the messages by part, and the age of the oldest count; None where a live host has not counted lately."""
+    """Return the messages by part, and the age of the oldest count; None if a live host has not counted lately."""
     sums: dict[str, int] = {}
     oldest_s: float | None = None
     for s in live:
@@ -203,7 +203,7 @@ def named(seen: Iterable[AgedSnapshot]) -> set[str]:
 
 
 def _cannot_keep_up(live: Sequence[AgedSnapshot], troubled: Iterable[TroubledTopic]) -> str:
-    """Return the number of tenants whose messages wait longer than they should, in words; empty for none."""
+    """Return, in words, the number of tenants whose messages wait too long; empty for none."""
     urgent = {tenant_of(t.name) for t in troubled if t.cause not in ("paused", "dead")}
     if not urgent:
         return ""

@@ -1,11 +1,11 @@
-"""Who looks at a page: sessions, what their role may do, and the proof that a form comes from a page of ours.
+"""The visitors of pages: sessions, rights of their roles, and the proof that a form comes from a page of ours.
 
 Signing in with a key makes a session of the same role and tenant that lives for `SESSION_S` at most, in a cookie that
 scripts cannot read. Like a key it is random and hashed at rest, so any worker can check it and nobody who reads the
 database can make one. A session ends with the key that it came from, and the API does not take it for a key.
 
-Nobody signs in over a session that lasts: a link to the page to sign in, which may bring a key of its maker's, does not
-put a visitor into another tenant. He signs out first.
+A visitor must sign out before signing in again: otherwise a link with somebody's key could move the visitor into
+another tenant.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Visitor(NamedTuple):
 
 
 async def sign_in(service: PushService, text: str) -> str:
-    """Return the session of who has this key.
+    """Return a session for the holder of this key.
 
     Raises:
         Problem: nobody has it, or its role sees nothing.
@@ -113,7 +113,7 @@ async def sign_in(service: PushService, text: str) -> str:
 
 
 async def check_signed_out(request: fastapi.Request, service: PushService) -> None:
-    """Raise `Problem` if somebody is signed in: another key must not take his session's place unseen."""
+    """Raise `Problem` if somebody is signed in: another key must not replace the session unseen."""
     try:
         visitor = await visitor_of(request, service)
     except NotSignedIn:
@@ -135,7 +135,7 @@ async def form_of(request: fastapi.Request, visitor: Visitor | None) -> dict[str
     """Return the fields of a posted form; of a repeated field the last value.
 
     Args:
-        visitor: who must have got the form from us; None for the form to sign in.
+        visitor: must have got the form from us; None for the form to sign in.
 
     Raises:
         Problem: the form comes from elsewhere, or is none.

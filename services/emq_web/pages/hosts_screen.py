@@ -1,4 +1,4 @@
-"""The hosts: how the load is shared, how each one does, and which groups have moved."""
+"""The hosts: their shares of the load, their state, and the latest moves of groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Row(NamedTuple):
         share: its part of all starts a second that live hosts may make, 0 to 1; None if it is not known.
         load: its share over an equal share; 1.0 is exactly that. None as `share`.
         behind: True if it follows an older plan than another host.
-        troubles: what is wrong with it, in words.
+        troubles: in words.
     """
 
     host: str

@@ -133,7 +133,7 @@ def _above(pool: Pool, resource: str, limit: str) -> str:
 
 
 def _left_without(pool: Pool, resource: str) -> list[str]:
-    """Return a line for what nothing would do any more while the resource is paused."""
+    """Return a line with the types that no resource would take while this one is paused."""
     entry = msgspec.structs.replace(pool.resources[resource], paused=True)
     paused = msgspec.structs.replace(pool, resources={**pool.resources, resource: entry})
     before = set(rules.warnings(pool))

@@ -1,4 +1,4 @@
-"""Which topics belong to pools of resources: their tasks wait in them, and their limits are the pool's."""
+"""Finds the topics that belong to pools of resources: tasks wait in them, under the limits of the pool."""
 
 from __future__ import annotations
 

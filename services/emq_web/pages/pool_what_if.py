@@ -31,7 +31,7 @@ CHOICES = 500
 
 ALIKE = 0.05
 ALIKE_S = 0.05
-"""Waits that differ by less than this part, or by so few seconds, count as the same."""
+"""Waits that differ by less than this part, or by fewer seconds, count as equal."""
 
 SHOWN = 100
 """Most resources whose utilisation is compared."""

@@ -1,7 +1,7 @@
-"""A pool of resources: what each resource may, uses and does, and how long the tasks of each type wait.
+"""A pool of resources: the limits, use and work of each resource, and the waits of each task type.
 
-All of it comes from the pool and from the snapshot that its owner writes once a second, so the page costs the same
-whatever the number of tasks. No figure of a snapshot that is too old is shown as that of now.
+All data comes from the pool and from the snapshot that its owner writes once a second, so the cost does not depend on
+the number of tasks. Figures of an old snapshot are not shown.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ PERIODS = {
     "day": "a day",
     "in_flight": "at the same time",
 }
-"""Over what a limit counts, as people read it."""
+"""The period of a limit, in words."""
 
 
 class LimitRow(NamedTuple):
     """Attributes:
     key: of the limit, such as "requests/second".
-    amount: units that hold now; of the pool, if nobody tells.
+    amount: units that hold now; without a report, those of the pool.
     configured: units as the pool has them.
-    used: units in the present period; None if nobody tells.
+    used: units in the present period; None without a report.
     """
 
     key: str
@@ -63,7 +63,7 @@ class LimitRow(NamedTuple):
 class ResourceRow(NamedTuple):
     """Attributes:
     depth: number of its parents, at most `DEEPEST`.
-    running, started_per_s: None if nobody tells.
+    running, started_per_s: None without a report.
     closed: why it starts nothing; empty if it is open.
     until: when it may be open again, in seconds since the epoch; 0 if unknown.
     paused: by its own setting, so that somebody can resume it.
@@ -86,10 +86,10 @@ class ResourceRow(NamedTuple):
 
 class TypeRow(NamedTuple):
     """Attributes:
-    view: None if nobody tells.
-    arrivals: tasks submitted in a second; None if nobody tells.
+    view: None without a report.
+    arrivals: tasks submitted in a second; None without a report.
     target_s: its longest wait; None without one.
-    is_late: its tasks wait for longer than they should.
+    is_late: its tasks wait for too long.
     """
 
     name: str
@@ -110,7 +110,7 @@ class PoolNow(NamedTuple):
     """The data of a pool's page.
 
     Attributes:
-        told: the snapshot if it is of now, else None.
+        told: the snapshot if it is fresh, else None.
         last_at: seconds since the epoch of a snapshot that is too old to be shown; 0 for none.
         behind: the owner follows an older version of the pool.
         start, next: number of the first resource on the page, and of the one after its last; 0 if there is none.
@@ -129,7 +129,7 @@ class PoolNow(NamedTuple):
 
 
 def of(stored: Stored, snapshot: Snapshot | None, now: float, start: int = 0) -> PoolNow:
-    """Put a pool and what its owner tells together.
+    """Combine a pool and its owner's snapshot.
 
     Args:
         now: seconds since the epoch.
@@ -168,7 +168,7 @@ def tree(pool: Pool) -> Iterator[tuple[str, int]]:
 
 
 def limits_of(resource: Resource, view: ResourceView | None) -> list[LimitRow]:
-    """Return the limits of a resource with what is used of them."""
+    """Return the limits of a resource with their use."""
     seen = {} if view is None else {(each.name, each.per): each for each in view.limits}
     return [_limit(each, seen.get((each.name, each.per))) for each in resource.limits]
 
@@ -200,7 +200,7 @@ def _resource(resource: Resource, name: str, depth: int, view: ResourceView | No
 
 
 def _binding(text: str) -> str:
-    """Return what binds as people read it: of "requests/second of acme", "requests a second of acme"."""
+    """Return the binding limit in words: for "requests/second of acme", "requests a second of acme"."""
     for per, words in PERIODS.items():
         name, mark, rest = text.partition(f"/{per}")
         if mark:

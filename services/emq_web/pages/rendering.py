@@ -22,7 +22,7 @@ PREFIX = "/ui"
 """Path below which all pages are."""
 
 UNKNOWN = "\u2013"
-"""A dash, for what is not known."""
+"""A dash, for unknown values."""
 
 _HERE = pathlib.Path(__file__).parent
 
@@ -98,7 +98,7 @@ def redirect(request: fastapi.Request, path: str, headers: Mapping[str, str] | N
 
 
 def number(value: float | None) -> str:
-    """Return 12,345, or 3.5 where the fraction matters; a dash for what is not known."""
+    """Return 12,345, or 3.5 where the fraction matters; a dash if unknown."""
     if value is None:
         return UNKNOWN
     if float(value).is_integer():
@@ -116,7 +116,7 @@ def span(seconds: float | None) -> str:
 
 
 def wait(seconds: float | None) -> str:
-    """Return a wait to the millisecond; a dash for what is not known."""
+    """Return a wait to the millisecond; a dash if unknown."""
     return UNKNOWN if seconds is None else durations.brief(round(seconds, 3))
 
 

@@ -1,4 +1,4 @@
-"""The paths of the pages. Each renders what a module named for its screen has put together."""
+"""The paths of the pages. Each renders the data of the module of its screen."""
 
 from __future__ import annotations
 

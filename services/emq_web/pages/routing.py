@@ -1,4 +1,4 @@
-"""What all paths of the pages share: who is signed in, how pages are rendered, and pages for errors."""
+"""The base of all paths of the pages: the signed-in visitor, rendering, and pages for errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from emq_web.scheduling.desk import PoolDesk
 
 
 class PageRoute(APIRoute):
-    """Answers errors with pages, and sends who is not signed in to the page for that."""
+    """Answers errors with pages, and sends visitors who are not signed in to the page for it."""
 
     def get_route_handler(self) -> Callable[[fastapi.Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
@@ -46,7 +46,7 @@ def pages_of(request: fastapi.Request) -> Pages:
 
 
 class Screen(NamedTuple):
-    """A request of somebody who is signed in, and what answers it."""
+    """A request of a signed-in visitor, with the objects to answer it."""
 
     request: fastapi.Request
     pages: Pages
@@ -55,7 +55,7 @@ class Screen(NamedTuple):
 
     @property
     def desk(self) -> PoolDesk:
-        """What the pages of pools work with."""
+        """The objects of the pages of pools."""
         return cast("PoolDesk", self.request.app.state.desk)
 
     def answer(self, template: str, **context: Any) -> Response:

@@ -39,7 +39,7 @@ router = new_router()
 
 class DeliveryList(NamedTuple):
     """Attributes:
-    names: what people call the tenant's endpoints, by id.
+    names: of the tenant's endpoints for people, by id.
     state: the chosen one; empty for all.
     cursor: of this page; empty for the first one.
     next: of the next page; empty on the last one.
@@ -53,7 +53,7 @@ class DeliveryList(NamedTuple):
 
 
 class ReplayRow(NamedTuple):
-    """A replay as the page shows it; `actions` are what somebody may ask of it now."""
+    """A replay for the page; `actions` are those that the visitor may take now."""
 
     id: str
     state: str
@@ -152,7 +152,7 @@ async def _plain_topics(screen: Screen, begin: str) -> list[Topic]:
 
 
 async def subject(service: PushService, visitor: Visitor, name: str) -> Subject:
-    """Return whom a page is about. Raises `NotFound` for what the visitor may not see."""
+    """Return the subject of a page. Raises `NotFound` if the visitor may not see it."""
     visitor.check_sees(name)
     return await tenant_screen.subject(service, name, any_topic=visitor.sees_all)
 

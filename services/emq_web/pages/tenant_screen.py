@@ -38,13 +38,13 @@ HOLDS = {
     "gone": "deleted",
     "unknown": "not known",
 }
-"""What holds an endpoint, as people read it."""
+"""The hold of an endpoint, in words."""
 
 _BAD = ("disabled", "circuit_open", "gone")
 
 
 class Subject(NamedTuple):
-    """Whom a page is about.
+    """The subject of a page.
 
     Attributes:
         name: the tenant's id, or the topic's name.
@@ -65,7 +65,7 @@ class RateNow(NamedTuple):
     """Attributes:
     used: starts in the last second that all hosts have counted; None if not known.
     chart: options of the chart; None while no host reports.
-    limit: what sets the limit now, in one sentence.
+    limit: the present limit, in one sentence.
     is_bad: True if the sentence names a trouble.
     """
 
@@ -101,7 +101,7 @@ class EndpointRow(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """Deliveries that could start, but for what holds them."""
+        """Deliveries that only a hold keeps from starting."""
         return self.lag.ready + (self.lag.held_by_rate or 0) + (self.lag.parked or 0)
 
 
@@ -120,7 +120,7 @@ class BacklogNow(NamedTuple):
 
 
 async def subject(service: PushService, name: str, *, any_topic: bool) -> Subject:
-    """Return whom a page is about.
+    """Return the subject of a page.
 
     Args:
         any_topic: also show a topic that belongs to no tenant.
@@ -171,13 +171,13 @@ def _limit(of: Subject, facts: HostFacts) -> tuple[str, bool]:
 
 
 async def endpoint_names(service: PushService, of: Subject) -> dict[str, str]:
-    """Return what people call the tenant's endpoints, by id."""
+    """Return the names of the tenant's endpoints for people, by id."""
     page = await service.endpoints.page(of.name, SHOWN)
     return {endpoint.id: endpoint.settings.description or endpoint.id for endpoint in page.rows}
 
 
 async def backlog_now(service: PushService, of: Subject) -> BacklogNow:
-    """Return what waits, by its parts, by priority and by endpoint."""
+    """Return the backlog by its parts, by priority and by endpoint."""
     if not of.is_tenant:
         return await _of_topic(service, of)
     endpoints = {endpoint.id: endpoint for endpoint in (await service.endpoints.page(of.name, SHOWN)).rows}

@@ -1,4 +1,4 @@
-"""Who may do what with pools, which belong to no tenant of the push service, and where the requests find the desk."""
+"""The rights on pools, which belong to no tenant of the push service, and the requests' access to the desk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API and the pages do with pools: read and change them, submit tasks, look at what their owners tell.
+"""The operations of API and pages on pools: read and change them, submit tasks, read their owners' snapshots.
 
 No host runs here. Each change is written to the audit log in its own transaction.
 """
@@ -159,7 +159,7 @@ class PoolDesk:
         return sum(sum(each.ready.values()) + each.delayed for each in counts)
 
     async def warnings(self, pool: Pool) -> list[str]:
-        """Return what is legal, but odd, of a pool and of the tasks that wait in it."""
+        """Return legal but odd settings of a pool, with the tasks that wait in it."""
         snapshot = await self.snapshots.load(pool.name)
         return rules.warnings(pool, None if snapshot is None else snapshot.state.waiting)
 
@@ -180,7 +180,7 @@ class PoolDesk:
         return await submitter.submit(tasks)
 
     async def status(self, pool: str, task: str, task_type: str, tenant: str) -> TaskStatus:
-        """Return what is known of a task; see `emq_scheduling.finding.status`. Raises `UnknownPool`, `UnknownTask`."""
+        """Return the status of a task; see `emq_scheduling.finding.status`. Raises `UnknownPool`, `UnknownTask`."""
         await self.check_known(pool)
         return await finding.status(self._parts.app, pool, task, task_type, tenant)
 
@@ -221,12 +221,12 @@ class PoolDesk:
             self._forecasts -= 1
 
     def state_of(self, snapshot: Snapshot | None) -> PoolState:
-        """Return what a forecast begins with; nothing waits in a pool that nobody has scheduled yet."""
+        """Return the first state of a forecast; nothing waits in a pool that nobody has scheduled yet."""
         return PoolState(self.now()) if snapshot is None else snapshot.state
 
 
 def differences(before: Pool, after: Pool) -> dict[str, Any]:
-    """Return what differs, by table and name: the new values, None for an entry that is gone."""
+    """Return the differences by table and name: the new values, None for a removed entry."""
     found: dict[str, Any] = {} if before.zone == after.zone else {"zone": after.zone}
     for table in ("resources", "types", "calendars", "tenants"):
         old, new = getattr(before, table), getattr(after, table)

@@ -1,4 +1,4 @@
-"""`/v1/pools/{pool}/snapshot` and `/v1/pools/{pool}/what-if`: how a pool does now, and how it might."""
+"""`/v1/pools/{pool}/snapshot` and `/v1/pools/{pool}/what-if`: the state of a pool, and forecasts."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _forecast(of: Forecast) -> ForecastShown:
 
 
 def _assumed(pool: Pool, state: PoolState, body: WhatIfBody) -> PoolState:
-    """Return the state with what the caller assumes. Raises `InvalidPool` for a type that the pool does not have."""
+    """Return the state with the caller's assumptions. Raises `InvalidPool` for a type that the pool does not have."""
     for name in {**(body.waiting or {}), **(body.arrivals or {})}:
         if name not in pool.types:
             known = ", ".join(list(pool.types)[:8]) or "none"
@@ -218,7 +218,7 @@ def _assumed(pool: Pool, state: PoolState, body: WhatIfBody) -> PoolState:
 
 
 async def state_now(desk: PoolDesk, pool: str) -> tuple[PoolState, bool]:
-    """Return what a forecast of a pool begins with, and whether a host tells it now."""
+    """Return the first state of a forecast, and whether it comes from a fresh snapshot."""
     snapshot = await desk.snapshots.load(pool)
     return desk.state_of(snapshot), snapshot is not None and not snapshot.is_stale(desk.now())
 

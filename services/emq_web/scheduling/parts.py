@@ -73,7 +73,7 @@ class Table:
         return found
 
     def source(self, pool: str, name: str) -> str:
-        """Return how errors begin that are about an entry."""
+        """Return the begin of errors about an entry."""
         return f"pool {in_text(pool)}: {self.what} {in_text(name)}"
 
     def read(self, values: object, pool: str, name: str) -> msgspec.Struct:
@@ -121,7 +121,7 @@ def _answer(table: Table, name: str, changed: Changed, response: fastapi.Respons
 async def set_paused(
     desk: PoolDesk, pool: str, resource: str, paused: bool, actor: str, version: int | None = None
 ) -> Changed:
-    """Pause or resume a resource, and what is below it."""
+    """Pause or resume a resource, and those below it."""
 
     def change(found: Pool) -> Pool:
         entry = RESOURCES.entry(found, resource)

@@ -1,4 +1,4 @@
-"""What bodies and answers hold of `emq_scheduling.model`, for the OpenAPI document, and how bodies are read."""
+"""The structs of `emq_scheduling.model` in bodies and answers: schemas for the OpenAPI document, and reading."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def of(kind: type[msgspec.Struct], *, without: tuple[str, ...] = (), partial: bool = False) -> dict[str, Any]:
-    """Return the JSON schema of a struct, with what it refers to written out.
+    """Return the JSON schema of a struct, with its references written out.
 
     Args:
         without: fields that the body does not have.
@@ -48,7 +48,7 @@ def _written_out(value: Any, parts: Mapping[str, Any]) -> Any:
 
 
 def body(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an operation adds to the OpenAPI document for its body."""
+    """Return an operation's part of the OpenAPI document for its body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

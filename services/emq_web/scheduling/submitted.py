@@ -1,4 +1,4 @@
-"""The body of a POST of tasks: how it is read, what is checked, and how the OpenAPI document describes it."""
+"""Reads and checks the body of a POST of tasks, and describes it for the OpenAPI document."""
 
 from __future__ import annotations
 

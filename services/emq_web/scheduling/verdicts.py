@@ -1,4 +1,4 @@
-"""One line that says how a pool does."""
+"""The state of a pool in one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Verdict(NamedTuple):
 
 
 def of(pool: Pool, snapshot: Snapshot | None, now: float) -> Verdict:
-    """Return how a pool does.
+    """Return the state of a pool.
 
     Args:
         now: seconds since the epoch.
@@ -57,7 +57,7 @@ def _working(pool: Pool) -> int:
 
 
 def _may_start(pool: Pool, snapshot: Snapshot) -> bool:
-    """Return whether something waits that hours of its type do not hold back."""
+    """Return whether tasks wait that the hours of their type do not hold back."""
     return any(n and not (name in pool.types and pool.types[name].hours) for name, n in snapshot.state.waiting.items())
 
 
@@ -73,7 +73,7 @@ def _late(pool: Pool, snapshot: Snapshot) -> str:
 
 
 def is_late(kind: TaskType, view: TypeView) -> bool:
-    """Return whether tasks of a type wait for longer than they should, or would if they were submitted now."""
+    """Return whether tasks of a type wait for too long, or new ones would."""
     if view.waiting and view.predicted_wait_s is None and not kind.hours:
         return True
     target = kind.longest_wait_s

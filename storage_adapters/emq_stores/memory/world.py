@@ -77,7 +77,7 @@ class Queue:
         self.trim(offset)
 
     def lacks(self, mark: Mark) -> bool:
-        """Return True if the mark's message was lost: it is beyond the tail, or another body is there; a hole proves
+        """Return True if the mark's message was lost: its offset is beyond the tail, or has another body; a hole proves
         nothing."""
         if mark.offset >= self.tail:
             return True

@@ -1,7 +1,7 @@
 """A base for adapters of stores that offer only PUT and GET(i), such as the storage of the original EMQ.
 
 Write a `PutGetClient` (two methods) for your storage, open another store for retries and dead letters, and give both to
-`PutGetStore`. The base makes up for a part of what such a storage lacks:
+`PutGetStore`. The base makes up for some of the gaps of such a storage:
 
 - *The tail*: the base finds it by probing. It polls an armed queue at growing intervals (from `Options.poll_first_s`,
   doubled up to `poll_longest_s`), with one timer structure for all queues. A put through the same instance wakes at
@@ -14,7 +14,7 @@ Write a `PutGetClient` (two methods) for your storage, open another store for re
   `OutcomeUnknown`.
 - *max_length* is refused, since a writer does not know the length.
 - *dedupe_s* is refused, since the storage cannot remember an id together with a PUT.
-- *Durability* is whatever a PUT of your storage means, whichever durability the publisher asks for.
+- *Durability* is that of a PUT of your storage, whichever durability the publisher asks for.
 """
 
 from emq_stores.put_get.client import Options, PutGetClient

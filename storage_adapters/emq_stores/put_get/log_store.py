@@ -140,7 +140,7 @@ class PutGetLogStore:
         return None
 
     async def _lacks(self, queue: str, mark: Mark) -> bool:
-        """Return True if the mark's message is gone; then forget all that is known of the queue."""
+        """Return True if the mark's message is gone; then forget all about the queue."""
         known = self._state(queue)
         if mark.offset < known.head:
             return False
@@ -172,7 +172,7 @@ class PutGetLogStore:
             position += size
             chunk *= 2
         if missing and not known.surveyed and known.reach <= min(missing):
-            # Nothing is known of this queue yet. Later, polls look at the window bit by bit.
+            # This queue is new here. Later, polls look at the window bit by bit.
             known.surveyed = True
             lowest = min(missing)
             window = range(lowest, lowest + self._options.hole_window + 1)

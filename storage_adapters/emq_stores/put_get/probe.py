@@ -40,7 +40,7 @@ class QueueProbe:
         self.reach = self.head
 
     def start_again(self, first_offset: int) -> None:
-        """Forget all that was seen in the queue, since the storage has lost messages."""
+        """Forget all about the queue, since the storage has lost messages."""
         self.reach = max(first_offset, self.head)
         self.ahead.clear()
         self.missing_since.clear()

@@ -60,7 +60,7 @@ def parsed(url: str) -> Address:
     parts = urllib.parse.urlsplit(url)
     unnamed = [piece for piece in parts.query.split("&") if "=" not in piece]
     if "@" in "".join([parts.path, parts.fragment, *unnamed]):
-        # What stands before the /, ? or # is the beginning of a password, and no error may show it as a host's name.
+        # The text before the /, ? or # is the beginning of a password, which no error may show as a host's name.
         raise errors.InvalidSettings(
             f"store URL {opening.hide_password(url)!r} has an @ behind a /, ? or #; write those of a password as %2F, "
             "%3F and %23"

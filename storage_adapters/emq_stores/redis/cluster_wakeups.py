@@ -40,7 +40,7 @@ News = list[str] | None
 
 
 class ClusterWakeUps:
-    """Hears of all shards, on whichever nodes they are."""
+    """Hears the wake-ups of all shards, on any nodes."""
 
     def __init__(self, topology: Topology, server: Scripts, shards: Sequence[Shard], instance: str) -> None:
         self._topology = topology
@@ -147,7 +147,7 @@ class Ears:
             except (*TRANSPORT, errors.StoreUnavailable):
                 await self._drop(address)
                 well = False
-            except Exception:  # without its ears, a host would hear nothing of its groups: whatever it is, go on
+            except Exception:  # without its ears, a host would hear nothing of its groups: go on after any error
                 log.exception("the subscriptions at %s broke; they are made again", address)
                 await self._drop(address)
                 well = False

@@ -23,8 +23,8 @@ _NUMBERED = re.compile(r"^\(\d+, '(.*)'\)$")
 
 
 TRANSPORT = (redis.exceptions.RedisError, OSError, RuntimeError, EOFError)
-"""What a broken connection raises. uvloop answers a write to a closed connection with a bare RuntimeError, and the
-driver lets that pass."""
+"""The errors of a broken connection. uvloop raises a bare RuntimeError for a write to a closed connection, and the
+driver lets it pass."""
 
 
 class MetWrongType(errors.OutcomeUnknown):

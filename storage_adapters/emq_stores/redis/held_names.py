@@ -1,4 +1,4 @@
-"""Finds the names of all that holds messages, by the keys of the server."""
+"""Finds the names of the queues, lanes and slots that hold messages, by the keys of the server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LANES = ("waiting", "prepared", "dead")
 
 
 async def held(server: Scripts, environment: str) -> Holding:
-    """Return the names. A key is there only while it holds something, but for the notes that EMQ keeps of slots.
+    """Return the names. A key exists only while it holds something, except EMQ's notes about slots.
 
     A slot that no host has ever had is left out: without EMQ's notes, its keys may be those of another program.
     """

@@ -2,9 +2,9 @@
 
 Each call has a deadline: twenty times the slowest of a hundred answers of this server, at least one second and at most
 ten. A large call also gets the time that its bytes take (`sending_s`). A server that answers no call for a whole
-deadline is *silent*. Then all calls that wait for it fail, further calls to it fail at once, unsent, and a PING goes to
-it twice a second until it answers anything. So a server that hangs costs each caller one deadline, once, and costs the
-callers of other servers nothing.
+deadline is *silent*. Then all calls that wait for it fail, further calls fail at once, unsent, and a PING goes to it
+twice a second until it answers. So a server that hangs costs each caller one deadline, once, and callers of other
+servers nothing.
 
 Only time in which this process ran counts. One timer counts down the deadlines of all calls; a process that was held up
 runs the timer once, not as often as it should have.
