@@ -1,6 +1,6 @@
-"""A run goes on after its proof, for people to look at: what it left is delivered, and its page is served.
+"""A run goes on after its proof, for visitors: the remaining messages are delivered, and its page is served.
 
-The endpoints stay as in the troubled half. Nothing of this joins the trail, which was read for the proof.
+The endpoints stay as in the troubled half. No event of this part joins the trail, which was read for the proof.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from emq_demo.scenario import HEALTHY, TROUBLES
 
 
 def go_on(place: Place, before: Page | None, tell: Callable[[Page], None], most_s: float | None = None) -> None:
-    """Deliver what a run left, and serve its page, until Enter, Ctrl-C or SIGTERM.
+    """Deliver the messages that a run left, and serve its page, until Enter, Ctrl-C or SIGTERM.
 
     Args:
         place: of the run; no host uses it now.
         before: the page of the run; None if it is not known.
         tell: called once the page is served.
-        most_s: end by itself after so many seconds; None not to.
+        most_s: end after so many seconds; None for no limit.
 
     Raises:
-        EMQError, alone or in a group: this cannot be done; the text says why.
+        EMQError, alone or in a group: the run cannot go on; the text says why.
     """
     uvloop.run(_go_on(place, before, tell, most_s))
 
@@ -68,7 +68,7 @@ async def _receivers(carriers: Iterable[str]) -> AsyncIterator[Receivers]:
 
 @contextlib.contextmanager
 def _asking(asked: asyncio.Event) -> Iterator[None]:
-    """Set the event when somebody asks for the end: by a signal, or by Enter in a terminal."""
+    """Set the event when somebody asks for the end, by a signal or by Enter in a terminal."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
     for number in numbers:
         loop.add_signal_handler(number, asked.set)

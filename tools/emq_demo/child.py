@@ -1,4 +1,4 @@
-"""A child process that is told its task in one line, says one line when it is ready, and at its end prints its log."""
+"""A child process: it reads its task from one line, prints one line when it is ready, and prints its log at the end."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 
 class Child:
-    """Runs a module of ours as a child process. The child ends when its standard input is closed.
+    """Runs a module as a child process. The child ends when its standard input is closed.
 
     Args:
         module: its name, for `python -m`.
-        task: what the child reads first, in one line.
+        task: the first line that the child reads.
         own_session: keep a terminal's Ctrl-C away from the child: the parent wants the log first.
 
     Attributes:

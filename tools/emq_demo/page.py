@@ -13,13 +13,13 @@ from emq_push.service.service import PushService
 from emq_web import serving
 
 ADDRESS = Address("127.0.0.1", 8090)
-"""Where the page is, unless another program has the port."""
+"""The address of the page, unless another program has the port."""
 
 
 class Page(NamedTuple):
     """Attributes:
     address: where the page is served.
-    key: signs in at it, and at no other run's.
+    key: signs in at this run's page only.
     """
 
     address: Address
@@ -27,7 +27,7 @@ class Page(NamedTuple):
 
     @property
     def link(self) -> str:
-        """The URL at which a browser is asked to sign in with the key; the part behind # stays in the browser."""
+        """The URL that signs a browser in with the key; the part behind # stays in the browser."""
         return f"http://{self.address}/ui/sign-in#{self.key}"
 
 
@@ -36,7 +36,7 @@ async def served(app: App, before: Page | None = None) -> AsyncIterator[Page]:
     """Serve the dashboard of an open app for the length of a block.
 
     Args:
-        before: the page that the same run had before, whose address and key stay if nobody took the port.
+        before: the earlier page of the same run; the new one has its address and key, unless somebody took the port.
     """
     wanted = ADDRESS if before is None else before.address
     service = await PushService.open(app)

@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
     @property
     def outlives_app(self) -> bool:
-        """True if an app that is opened after the run finds what the run left."""
+        """True if an app that is opened after the run finds the run's data."""
         return self.store != "memory:"
 
 

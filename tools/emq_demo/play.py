@@ -42,16 +42,17 @@ DRAIN_S = 5.0
 _LOOK_S = 0.02
 
 AROUND_S = WARM_UP_S + DRAIN_S + 1.0
-"""Seconds that the steps before, between and after the two halves take, about."""
+"""Roughly, the seconds of all steps before, between and after the two halves."""
 
 
 class Play:
-    """One run of the demonstration. Await `run` once; then the attributes hold what happened.
+    """One run of the demonstration. Await `run` once; then the attributes hold the results.
 
     Attributes:
         topics: one for each airline.
         ids: id to carrier, of every message whose publish returned.
-        spans: when flights were published, in the calm and in the troubled half, without the first second of each.
+        spans: times in which flights were published, in the calm and in the troubled half, without the first second of
+            each.
         others: part of the processors that other programs took, in each half, 0 to 1.
         left: messages in the store after the host has stopped.
     """

@@ -35,7 +35,7 @@ _NO_CONTENT = 204
 _FAILURE = 500
 _STOP_TIMEOUT_S = 30.0
 _PAUSE_BYTES = 1 << 16
-"""Bytes of a connection's requests not yet answered, above which the receiver stops reading the connection."""
+"""A receiver stops reading from a connection with more bytes of unanswered requests than this."""
 _MAX_BYTES = 64 << 20
 """Bytes of the largest request; a receiver closes the connection of a larger one."""
 

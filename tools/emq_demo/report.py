@@ -18,7 +18,7 @@ from emq_demo.verdict import Evidence, Verdict
 
 
 class Report(NamedTuple):
-    """All that the end of the demonstration shows.
+    """The contents of the demonstration's report.
 
     Attributes:
         seconds: duration of the whole run, in seconds.

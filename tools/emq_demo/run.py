@@ -62,10 +62,9 @@ def main(
         days: number of days of flights that each half replays, 1 to 365; None for one day a second. With more days
             a second, the figures would describe the machine, not EMQ.
         keep: a new or empty directory that keeps store and trail; None for a temporary one.
-        stay: True to go on with what the run left and to serve its dashboard, after the outcome is printed, until
-            Enter or Ctrl-C; False not to; None to do so in a terminal, for at most `STAY_S`.
-        log_level: least level that EMQ logs meanwhile. Below "error", the log tells of each delivery that fails on
-            purpose.
+        stay: True to go on after the outcome is printed, until Enter or Ctrl-C: the remaining messages are delivered,
+            and the dashboard is served. False to end; None to go on in a terminal only, for at most `STAY_S`.
+        log_level: least level that EMQ logs meanwhile. Below "error", the log has each delivery that fails on purpose.
 
     Returns:
         The exit status: 0 if every promise held, 1 if one broke or the demonstration could not run (the reason is
@@ -108,7 +107,7 @@ def resume(directory: Path, *, log_level: str = "error") -> int:
 
 
 def _guarded(play: Callable[[], int], log_level: str) -> int:
-    """Run a part of the demonstration; return its exit status, or that of its failure, which is told in one line."""
+    """Run a part of the demonstration; return its exit status. A failure is printed in one line."""
     failure: Exception | None = None
     status = 0
     try:
@@ -133,7 +132,7 @@ def _tell(console: Console, most_s: float | None, page: Page) -> None:
 
 
 def _tell_how(console: Console, place: Place, page: Page) -> None:
-    """Say how a run can be watched whose page has ended with it."""
+    """Print how to watch a run; the page has ended with the run."""
     if place.kept is not None and place.outlives_app:
         command = f"{_program()} demo --resume {shlex.quote(os.path.relpath(place.kept))}"
         console.print(f"Watch this run: {command} goes on with what it left, and serves it at", soft_wrap=True)
@@ -154,7 +153,7 @@ def _program() -> str:
 
 
 def _module(name: str) -> ModuleType:
-    """Return a module that does the work. Its import takes a second, so it runs where `_guarded` handles Ctrl-C."""
+    """Import a module that does the work. This takes a second, so call it where `_guarded` handles Ctrl-C."""
     try:
         return importlib.import_module(f"emq_demo.{name}")
     except ModuleNotFoundError as exc:

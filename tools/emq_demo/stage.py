@@ -30,18 +30,18 @@ _PROOF_S = 4.0
 
 
 def perform(console: Console, place: Place, store: str, seconds: float, days: int | None, *, live: bool) -> Report:
-    """Run the demonstration; see `emq_demo.run.main` for the arguments.
+    """Run the demonstration; `emq_demo.run.main` has the other arguments.
 
     Args:
         console: shows progress: the live table on a terminal, else one line for each step.
-        place: where the data of the run lies, new and empty.
+        place: the new and empty place for the run's data.
         live: True to show progress, and to serve the page of the run.
 
     Raises:
         EMQError, alone or in a group: the demonstration could not run; the text says why.
     """
     started = time.monotonic()
-    scenario.halves(seconds, days)  # reading the year takes a second: tell a mistake before
+    scenario.halves(seconds, days)  # reading the year takes a second: report a mistake before
     with contextlib.ExitStack() as stack:
         plan = scenario.build(flights.load(), flights.airlines(), seconds, days)
         receivers = stack.enter_context(Receivers(plan.receivers))
@@ -69,7 +69,7 @@ def perform(console: Console, place: Place, store: str, seconds: float, days: in
 async def _play(
     plan: Scenario, place: Place, receivers: Receivers, show: Callable[[Page | None], Screen], *, paged: bool
 ) -> tuple[Play, Page | None]:
-    """Play the run and return what happened; with the page that it had, if it was to have one."""
+    """Play the run; return its results, and the page that it had, if any."""
     trail = Trail.open(place.trail, "demo", SystemClock())
     try:
         options = Settings(store=place.store, database=place.database or "")  # not the visitor's own

@@ -49,7 +49,7 @@ class TenantTally:
             self.delayed -= 1
 
     def turn(self, second: int) -> None:
-        """Begin a new second. `Play.draw` calls this too, for tenants that start nothing."""
+        """Begin a new second. `Play.draw` calls this too, because a tenant may start no message in a second."""
         if second == self._second:
             return
         full = second == self._second + 1
@@ -62,7 +62,7 @@ class TenantTally:
 
 
 class Tally:
-    """Counts of all tenants: a handler that counts each message and calls the pusher.
+    """Counts of all tenants, and the handler that counts each message before it calls the pusher.
 
     Args:
         carriers: the topics.

@@ -13,13 +13,14 @@ from emq_demo.measures import Wait
 from emq_demo.receivers import Receipt
 
 MAX_RATIO = 1.2
-"""Most that the others' p99 wait may grow, as a factor. Promise I: not by more than 20 %."""
+"""Largest factor by which the p99 wait of the others may grow (promise I: by 20 % at most)."""
 NOISE_US = 10_000
-"""Microseconds that a p99 wait may grow in any case: a few milliseconds come and go with the machine's other work.
-Without isolation the wait would grow to the age of the flood, which is seconds."""
+"""Microseconds by which a p99 wait may always grow: the machine's other work causes a few milliseconds. Without
+isolation the wait would grow to the age of the flood, which is seconds."""
 
 MAX_OTHERS = 0.15
-"""Part of the processors above which other programs, in either half, may be the cause of a higher p99 wait."""
+"""If other programs used more than this part of the processors in either half, they may have caused a higher p99
+wait."""
 
 _SHOWN = 3
 

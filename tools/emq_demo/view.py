@@ -1,6 +1,6 @@
 """The live table. `Screen` is the demonstration's side; `python -m emq_demo.view` is the process that draws.
 
-To draw one table takes ten times as long as a message waits. So a process of its own draws, and the drawing does not
+Drawing one table takes ten times as long as a message waits. So a process of its own draws, and the drawing does not
 lengthen the waits that it shows. The process gets one line of JSON four times a second. If it is too slow, the
 demonstration drops lines. The process ends at the end of its input, which comes also when the parent dies.
 """
@@ -64,7 +64,7 @@ class Scene(msgspec.Struct, frozen=True):
 
     Attributes:
         subtitle: one line with the flights and the store.
-        total_s: duration of the whole run, about, in seconds.
+        total_s: rough duration of the whole run, in seconds.
         tenants: the airlines, one row for each.
     """
 

@@ -95,7 +95,7 @@ def start_ensemble(size: int = 3, *, directory: Path | None = None, config: Mapp
     """Start a ZooKeeper ensemble and wait until it serves.
 
     Args:
-        size: number of servers, at least 2. Best an odd number: one more server would not survive one more loss.
+        size: number of servers, at least 2, best odd: with one server more, the ensemble survives no further loss.
         directory: gets one subdirectory for each member (`1`, `2`, ...). None: temporary ones, removed at the end.
         config: more lines of zoo.cfg, the same for all members.
 

@@ -38,14 +38,14 @@ DRAIN_S = 366 * 86_400.0
 """Virtual seconds for which `drained` waits."""
 
 DRAIN_STARTS, ATTEMPTS = 10_000, 16
-"""Most starts for which `drained` waits, and most for each message that was there at first beyond them. So a test ends
-whose handler publishes or fails for ever."""
+"""Most starts for which `drained` waits, and further starts for each message that was there at first. So a test ends
+although its handler publishes or fails for ever."""
 
 LOOK_S = 0.5
-"""Virtual seconds between two looks at what is left, while the engine reports nothing."""
+"""Virtual seconds between two looks at the work left, while the engine reports nothing."""
 
 ROUNDS = 100
-"""Most rounds of the event loop that a look at what is left waits for."""
+"""Most rounds of the event loop for which a look at the work left waits."""
 
 LEAD_S = 2.0
 """Virtual seconds before the next due time at which a leap ends, so that the loops of the host are on time again."""
@@ -76,7 +76,7 @@ class Harness:
             test depends on the calendar, as cron schedules do. In both cases the first second is a quarter over.
         patience_s: real seconds for which time stands still at most while a thread works or another process does not
             answer; see `emq_testing.outside`.
-        overrides: functions to call instead of those that handlers name in `Depends`, by the latter.
+        overrides: functions to call in place of those that handlers name in `Depends`: the named function is the key.
         create_topics: False to have publishing to an unknown topic raise `UnknownTopic`, as in production.
 
     Attributes:
@@ -138,8 +138,8 @@ class Harness:
     async def settled(self, within_s: float = SETTLE_S) -> None:
         """Wait until nothing runs, and nothing that may start waits.
 
-        Time passes as far as quotas and handlers need it. Delayed messages, retries and schedules keep waiting for
-        their time: see `advance` and `drained`. Messages in paused topics and in topics without a handler stay there.
+        Time passes only as quotas and handlers need it, so delayed messages, retries and schedules stay: see `advance`
+        and `drained`. Messages in paused topics and in topics without a handler stay, too.
 
         Args:
             within_s: virtual seconds to wait at most.
@@ -150,7 +150,7 @@ class Harness:
         await self._wait(within_s, later=False)
 
     async def drained(self, within_s: float = DRAIN_S) -> None:
-        """Wait as `settled` does, and until delayed messages and retries are over, too. Schedules go on for ever.
+        """Wait as `settled` does, and for delayed messages and retries, too, but not for schedules, which never end.
 
         Hours between two attempts pass at once.
 
@@ -158,17 +158,17 @@ class Harness:
             within_s: virtual seconds to wait at most.
 
         Raises:
-            NotSettled: something is still left after that time, or after `DRAIN_STARTS` starts and `ATTEMPTS` more for
-                each message that was there at first; the text names what is left.
+            NotSettled: work is left after that time, or after `DRAIN_STARTS` starts and `ATTEMPTS` more for each
+                message that was there at first; the text names the work.
         """
         await self._wait(within_s, later=True)
 
     async def advance(self, seconds: float = 0.0, **span: float) -> None:
-        """Let time pass, and let what has come due until then start.
+        """Let time pass, and let the messages start that come due in it.
 
         Args:
             seconds: virtual seconds.
-            span: or in other units, as `datetime.timedelta` takes them: `advance(hours=2)`.
+            span: further time in other units, as `datetime.timedelta` takes them: `advance(hours=2)`.
 
         Raises:
             ValueError: the time is negative or not finite.
@@ -187,7 +187,7 @@ class Harness:
                 await self._next_change(loop.time() + 0.001)
 
     async def left(self) -> list[Left]:
-        """Return what is left of each topic that has anything left, for instance in a paused one."""
+        """Return the work left in each topic with any, such as a paused one."""
         self._check_open()
         return await rest.look(self.app, self._record)
 
@@ -203,12 +203,12 @@ class Harness:
 
     @property
     def failures(self) -> list[Failure]:
-        """The attempts whose handler raised, with what it raised, in order."""
+        """The attempts whose handler raised, with the exception, in order."""
         return self._record.failures
 
     @property
     def dead_letters(self) -> list[Failure]:
-        """The messages that went to the dead letters, in order; also those that have left them since."""
+        """The messages that became dead letters, in order, with those that were replayed or purged since."""
         return self._record.dead_letters
 
     @property
@@ -246,7 +246,7 @@ class Harness:
                 await self._next_change(min(began + within_s, loop.time() + LOOK_S))
 
     async def _look(self) -> list[Left]:
-        """Return what is left once the host knows all topics, and the callbacks that are ready have run."""
+        """Return the work left, once the host knows all topics and the ready callbacks have run."""
         loop: Any = asyncio.get_running_loop()
         await self._host.catalog.look()  # a leap would delay the host's own look
         for _ in range(ROUNDS):
@@ -257,15 +257,15 @@ class Harness:
         return await self.left()
 
     async def _next_change(self, until: float) -> None:
-        """Wait until the engine reports something, or until that time of the loop."""
+        """Wait until the engine reports something, at most until this time of the loop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self._changed.wait()
 
     def _leap(self, left: Sequence[Left], until: float) -> None:
-        """Go to shortly before the next thing that can happen, so that the idle rounds of the engine are left out.
+        """Skip the idle rounds of the engine: leap to shortly before the next event.
 
-        The next thing is the next due time, or a timer of the test, of a handler, or of a task that a handler started.
+        The next event is a due time, or a timer of the test, of a handler, or of a task that a handler started.
         """
         loop: Any = asyncio.get_running_loop()
         timers = [

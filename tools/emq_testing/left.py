@@ -90,7 +90,7 @@ async def _left(app: App, host: Host, topic: Topic, record: Record, now_ms: int)
 
 
 async def _unfinished(app: App, host: Host, topic: Topic) -> int:
-    """Count the messages in the topic's queues that are not finished. What a host owns, it knows best."""
+    """Count the messages in the topic's queues that are not finished. A host knows its own groups best."""
     names = topic.all_queues()
     count = 0
     for name, bounds in zip(names, served(await app.store.log.bounds(names)), strict=True):
@@ -106,7 +106,7 @@ def _why(app: App, topic: Topic) -> str:
 
 
 async def has_later(app: App, found: Iterable[Left]) -> bool:
-    """Return whether delayed messages or retries wait that can start one day. Schedules go on for ever."""
+    """Return whether delayed messages or retries wait that can start one day. Schedules do not count."""
     for left in found:
         if left.later and not left.why:
             topic = await app.catalog.get(left.topic)

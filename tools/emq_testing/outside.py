@@ -16,12 +16,12 @@ Address = Any
 class RealWork:
     """Holds virtual time while a thread works, and while a handler or the test may wait for another process.
 
-    Virtual time stands still until something happens outside, but for `patience_s` real seconds at most. After that
-    silence, time jumps as usual until the next thing happens outside, or the next thread or handler starts. So
-    time-outs still fire if a thread or a server hangs.
+    Virtual time stands still until something happens outside, for at most `patience_s` real seconds. After that
+    silence, time jumps as usual until something happens outside, or a thread or handler starts. So time-outs still fire
+    if a thread or a server hangs.
 
-    A connection whose two ends are both in this event loop needs no patience: what one end sends is at the other end at
-    once. So a server that a test starts in its own loop answers without any time passing.
+    A connection with both ends in this event loop needs no patience, because it carries bytes at once. So a server that
+    a test starts in its own loop answers without any time passing.
 
     Attributes:
         threads: functions that run in threads for this loop.
@@ -48,7 +48,7 @@ class RealWork:
         return bool(self.threads or (self.expecting() and self._has_strange_connection()))
 
     def stirred(self) -> None:
-        """Something has begun or ended that may take real time: be patient again."""
+        """Be patient again, because something that may take real time has begun or ended."""
         self._is_patient = True
 
     @contextlib.contextmanager
@@ -70,12 +70,12 @@ class RealWork:
             del loop.run_in_executor
 
     def began(self) -> None:
-        """A function has begun in a thread."""
+        """Note that a function has begun in a thread."""
         self.threads += 1
         self.stirred()
 
     def ended(self, _: object = None) -> None:
-        """A function in a thread has ended, or nobody waits for it any more."""
+        """Note that a function in a thread has ended, or that nobody waits for it any more."""
         self.threads -= 1
         self.stirred()
 
@@ -98,7 +98,7 @@ class RealWork:
 
 
 def _ends(fd: int) -> tuple[Address, ...] | None:
-    """Return the addresses of a connection's two ends, of a listening socket its own; None for anything else."""
+    """Return the addresses of a connection's two ends, or a listening socket's own; None for anything else."""
     try:
         watched = socket.socket(fileno=fd)
     except OSError:

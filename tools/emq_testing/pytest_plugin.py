@@ -27,7 +27,7 @@ _opened = pytest.StashKey["list[Harness]"]()
 def emq_harness(request: pytest.FixtureRequest) -> Callable[..., Harness]:
     """Open an app in virtual time: `async with emq_harness(app) as t: ...`; see `emq_testing.Harness`.
 
-    Takes what `Harness` takes. If the test fails, its report tells what the handlers raised.
+    Has the arguments of `Harness`. If the test fails, its report shows the errors of the handlers.
     """
     from emq_testing.harness import Harness
 
@@ -54,7 +54,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a failed test what the handlers raised."""
+    """Add the errors of the handlers to the report of a failed test."""
     report = yield
     if report.when == "call" and report.failed:
         for harness in item.stash.get(_opened, []):

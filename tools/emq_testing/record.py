@@ -16,7 +16,7 @@ class Published(NamedTuple):
 
     Attributes:
         id, topic, payload: those of the message.
-        options: what else was said: key, priority, delay, headers ...
+        options: the other arguments: key, priority, delay, headers ...
     """
 
     id: str
@@ -31,7 +31,7 @@ class Failure(NamedTuple):
     Attributes:
         message: the message, with its attempt count at the time.
         reason: one line, as operators see it.
-        error: what the handler raised, with its traceback; None if no handler was asked (an expired message).
+        error: the handler's exception, with its traceback; None if no handler was called (an expired message).
         again_at: when the message is tried again, in UTC; None for a dead letter.
     """
 
@@ -47,7 +47,7 @@ class Failure(NamedTuple):
 
 
 class Record:
-    """A `TrailSink` that keeps what a test wants to see.
+    """A `TrailSink` that keeps the events of interest to a test.
 
     Attributes:
         delivered: messages whose handler returned, in that order.
@@ -68,7 +68,7 @@ class Record:
         self._raised: dict[int, tuple[Message, BaseException]] = {}
 
     def raised(self, m: Message, error: BaseException) -> None:
-        """The handler failed with `error`; an event follows as soon as the store has recorded the outcome."""
+        """Note that the handler failed with `error`; an event follows as soon as the store has recorded the outcome."""
         self._raised[id(m)] = (m, error)
 
     def record(self, event: events.Record) -> None:

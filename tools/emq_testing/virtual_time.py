@@ -15,12 +15,12 @@ class Outside(Protocol):
     """The part of the world that takes real time: threads and connections."""
 
     def wait(self, select: Select) -> list[Any]:
-        """Wait for what may come from outside while virtual time stands still; return the events, or an empty list."""
+        """Wait for events from outside while virtual time stands still; return them, or an empty list."""
 
 
 ROUNDS, ROUND_S = 10_000, 0.001
-"""After so many rounds of a loop in which no time passed, each round takes so many seconds, so that code which asks
-again and again whether a time has come gets there."""
+"""Some code asks again and again whether a time has come. So after `ROUNDS` rounds of the loop without a passing of
+time, each further round takes `ROUND_S` seconds."""
 
 
 class VirtualTime:
@@ -31,8 +31,8 @@ class VirtualTime:
 
     Args:
         begin_s: the time at first.
-        least_s: how far time goes on at least in each round of the loop without events.
-        outside: what may take real time; None for nothing.
+        least_s: seconds by which time goes on at least in each round of the loop without events.
+        outside: the part that takes real time; None for nothing.
     """
 
     def __init__(self, begin_s: float = 0.0, least_s: float = 0.0, outside: Outside | None = None) -> None:
@@ -58,7 +58,7 @@ class VirtualTime:
         if not found:
             if timeout is None:
                 if self._outside is not None:
-                    return select(None)  # somebody else's loop: what it waits for is not known
+                    return select(None)  # another library's loop: nobody knows what it waits for
                 raise RuntimeError("everything waits and no timer is set: this would hang for ever")
             self.now += max(timeout, self._least_s)
             if timeout:
@@ -86,10 +86,10 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time from the start. Without threads: the loop would jump past its timers meanwhile.
+    """An event loop in virtual time from the start. Use no threads in it: time would not wait for them.
 
     Args:
-        least_s: how far time goes on at least in each round.
+        least_s: seconds by which time goes on at least in each round.
     """
 
     def __init__(self, least_s: float = 0.0) -> None:

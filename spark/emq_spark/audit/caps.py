@@ -80,7 +80,7 @@ def charges(catalogs: Sequence[Catalog]) -> list[tuple[str, str]]:
 
 
 def with_budgets(spark: SparkSession, rows: DataFrame, charged: Sequence[tuple[str, str]]) -> DataFrame:
-    """Return the rows, and a copy of each for each budget of its topic, as of that topic and the group `BUDGET`."""
+    """Return the rows, and copies for each budget of their topic, under the budget's topic and the group `BUDGET`."""
     if not charged:
         return rows
     pairs = F.broadcast(local_rows.frame(spark, charged, "topic string, budget string"))
@@ -150,7 +150,7 @@ def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
 
 
 def _place() -> Column:
-    """Return the place of whose cap a row counts: its topic, or the budget."""
+    """Return the place whose cap a row counts for: its topic, or the budget."""
     return F.when(F.col("group") == BUDGET, F.col("group")).otherwise(F.lit(-1)).alias("group")
 
 

@@ -19,7 +19,7 @@ from emq_spark.audit.seconds import OWNED
 
 BUCKETS = 120
 TENANTS = 40
-"""Most tenants (topics) in the charts; those with the most starts."""
+"""Most tenants (topics) in the charts: the charts have those with the most starts."""
 PAUSES = 2_000
 
 _FINISHED = (events.SETTLED, events.DEAD, events.RECALLED)

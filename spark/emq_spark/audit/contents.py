@@ -1,4 +1,4 @@
-"""Judge the times and deaths of messages whose ids come back (T, X), by the rules of `emq.trail.contents`."""
+"""Judge times and deaths of messages whose ids may be published again (T, X), by the rules of `emq.trail.contents`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _COLUMNS = ("topic", "group", "priority", "id", "source")
 
 
 def failures(rows: DataFrame) -> DataFrame:
-    """Return deaths, starts after expiry, and failures and starts of copies, for ids that may come back.
+    """Return deaths, starts after expiry, and failures and starts of copies, for ids that may be published again.
 
     Args:
         rows: events.
     """
-    return rows.where(is_failure()).where(is_slot_id())  # the costlier check comes second, for few rows
+    return rows.where(is_failure()).where(is_slot_id())  # the costly check comes last and sees few rows
 
 
 def is_failure() -> Column:
@@ -94,7 +94,7 @@ def is_due() -> Column:
 
 
 def too_early(rows: DataFrame, slack_us: int) -> DataFrame:
-    """Report starts before the due time of every message published since the delivery before was claimed.
+    """Report starts before the due time of each message that was published since the previous delivery was claimed.
 
     Args:
         rows: events of ids that may come back.

@@ -3,8 +3,7 @@
 An owner that did not release its group in order may have been killed or cut off. A delivery may come once more if the
 owner had begun and not ended it, or had ended it at most `crash_s` before the owner's own end. The repeat comes from
 the log if the offset was not checkpointed, from a lane if the verdict did not arrive, or from both if the message had
-failed and moved. A trail that was cut short may lack the failure; a later attempt without a failure before it in the
-trail then proves the failure.
+failed and moved. A trail that was cut short may lack the failure; then a later attempt proves it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from emq_spark.audit.events import ENDINGS, count, only, origin
 CRASHED: Final = (
     "topic string, `group` int, source string, epoch long, ended_us long, is_cut_short boolean, until_us long"
 )
-"""The columns for ownerships that ended abruptly.
+"""The columns of ownerships that ended abruptly.
 
 `ended_us` is the last known time of the ownership, `is_cut_short` is true if the end of the owner's trail is missing,
 `until_us` is the time when the next ownership began; both times in microseconds since the epoch.

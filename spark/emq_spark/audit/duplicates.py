@@ -28,7 +28,7 @@ def explained(rows: DataFrame, repeated: DataFrame, crashed: DataFrame, unknown:
 
 
 def _again(repeated: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
-    """Report ids that come back by the number of surplus settles, because nothing tells which settle is surplus.
+    """Report repeated ids by the number of their surplus settles, because no record shows which one is surplus.
 
     Settles that no crash explains may belong to publishes of unknown outcome, whose topic alone is known.
     """

@@ -1,4 +1,4 @@
-"""Find two owners of a group at one time by offsets alone (O), by the rule of `emq.trail.interleaved`."""
+"""Find, by offsets alone, two owners of a group at one time (O), by the rule of `emq.trail.interleaved`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOLD: Final = ("source", "epoch", "low", "high", "first_us", "last_us")
 
 
 def spans(starts: DataFrame) -> DataFrame:
-    """Return for each queue and owner the range of offsets and times of its first starts of messages without a key."""
+    """For each queue and owner, return the range of offsets and times of first starts of messages without a key."""
     return (
         _first(starts)
         .groupBy(*_QUEUE, "source", "epoch")

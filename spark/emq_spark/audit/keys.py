@@ -37,7 +37,7 @@ def deliveries(rows: DataFrame, cut_short: Iterable[tuple[str, int, int]], *, fa
         is_start.alias("is_start"),
         (F.col("event") == events.SETTLED).alias("succeeds"),
     )
-    # Partitioned by key already here: the next steps go by key as well, and need no exchange of their own then.
+    # Partitioned by key here already, so that the next steps, which go by key too, need no exchange.
     chosen = chosen.repartition("topic", "key")
     order = Window.partitionBy("topic", "key", "id").orderBy("time_us", F.desc("is_start"))
     following = F.struct("time_us", "is_start", "source", "attempt", "succeeds")
@@ -70,13 +70,13 @@ def followed(deliveries: DataFrame, slack_us: int) -> DataFrame:
     Args:
         slack_us: microseconds by which the clocks of two hosts may differ.
     """
-    # Of several at one time, those that ended at once come first: they may have been over when the others began.
+    # Of several that began at one time, those that ended at once come first: the others may have begun after them.
     order = Window.partitionBy("topic", "key").orderBy("time_us", "until_us")
     running = F.max(F.struct("until_us", "id", "source", "group")).over(
         order.rowsBetween(Window.unboundedPreceding, -1)
     )
     is_first = (F.col("rank") == 1) & (F.col("attempt") == 1) & (F.col("offset") >= 0)
-    # Of several, the one that was published last is enough: if it came from this very group, its offset is higher.
+    # Of several, the one that was published last is enough: if it came from this group, its offset is higher.
     any_group = Window.partitionBy("topic", "key", "priority").orderBy("time_us", "offset")
     ahead = F.max(F.when(is_first & (F.col("published_us") > 0), F.struct("published_us", "id", *_AHEAD)))
     ahead = ahead.over(any_group.rowsBetween(Window.unboundedPreceding, -1))
@@ -165,7 +165,7 @@ def overtaken(followed: DataFrame, rows: DataFrame, doubtful: DataFrame, slack_u
     publishes = told.groupBy("topic", "id").agg(
         F.min(F.coalesce("published_us", "time_us")).alias("begun_us"),
         F.max("time_us").alias("done_us"),
-        # A ledger does not say which of many tasks published.
+        # A ledger does not tell which task published.
         F.max(F.when(~is_sent, F.col("source"))).alias("publisher"),
         count(is_sent).alias("sent"),
         count(F.col("event") == events.PUBLISHED).alias("published"),
@@ -191,7 +191,7 @@ def overtaken(followed: DataFrame, rows: DataFrame, doubtful: DataFrame, slack_u
 
 
 def passed_over(waiting: DataFrame, starts: DataFrame) -> DataFrame:
-    """Report messages that were never started, although one of their key and queue with a higher offset was.
+    """Report messages that were never started, although a message of their key and queue with a higher offset was.
 
     Args:
         waiting: waiting messages with a key, see `emq_spark.audit.waiting`.

@@ -3,8 +3,8 @@
 The *reach* of a settle is the time at which its delivery was ready; the settle belongs to a publish that began before
 its reach. The audit goes through publishes and reaches in order of time with a running sum: a settle is one too many
 if more messages were settled than published by then. A merged publish went into a waiting message, so this publish
-needs an end that reaches it, too; one end serves all merged publishes. Publishers and hosts have clocks of their own,
-so a reach also covers publishes that began later by at most the greatest difference of two clocks.
+needs an end whose reach is later, too; one end serves all merged publishes. Publishers and hosts have clocks of their
+own, so a reach also covers publishes that began later by at most the greatest difference of two clocks.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def _summed(rows: DataFrame, settles: Column, dies: Column, slack_us: int) -> Da
     reached = F.coalesce(F.col("last_end") + slack_us, F.lit(-1))
     is_open = F.col("last_publish").isNotNull() & (reached < F.col("last_begin"))
     extra = F.col("last_publish").isNull() & (F.col("settled") > 0)
-    # A recall takes a message away as a settle does, so that both together need as many publishes and replays.
-    # Excused are settles of what a host may have claimed before.
+    # A recall takes a message away as a settle does, so recalls and settles together need as many publishes and
+    # replays. Settles of messages that a host may have claimed before are excused.
     taken = F.least(F.col("settled_later"), -F.col("taken_low") - 1 - F.col("doubted") - F.col("replayed"))
     return found.withColumns(
         {

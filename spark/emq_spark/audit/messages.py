@@ -54,8 +54,8 @@ JUDGED: Final = (
 """The columns that `judged` and `emq_spark.audit.lives.judged` return for each message.
 
 publishes: number of publishes; delivered: settled at least once; is_open: published and not ended yet; in_lane: if the
-message waits anywhere, it waits in a lane or slot; surplus: number of settles too many; died_again: number of deaths
-too many; extra: delivered and not published here; is_odd: the message has other events than one publish, one start and
+message waits anywhere, it waits in a lane or slot; surplus: number of surplus settles; died_again: number of surplus
+deaths; extra: delivered and not published here; is_odd: the message has other events than one publish, one start and
 one settle that fit together, see `emq.trail.histories`; steps: number of events.
 """
 
@@ -162,7 +162,7 @@ def judged(messages: DataFrame, slack_us: int) -> DataFrame:
         slack_us: microseconds by which the clocks of publishers and hosts may differ.
     """
     copy = is_copy()
-    # A message that left its slot has an id of its own (a copy's id) and was published under another id.
+    # A message that left its slot has a new id (a copy's id) and was published under another.
     publishes = F.greatest(F.col("sent"), F.col("published"), copy.cast("long"))
     # A publish that is recorded twice counts once; one that began a second time or lies in two places counts twice.
     is_twice = (F.col("first_place") < F.col("last_place")) | (F.col("first_begun_us") < F.col("last_begun_us"))
@@ -186,7 +186,7 @@ def judged(messages: DataFrame, slack_us: int) -> DataFrame:
     # number of its deaths proves nothing, and times decide.
     again = ~told & (F.col("last_dead_us") > F.col("last_replay_us"))
     begun = F.col("first_begun_us") - slack_us
-    # An end before its publish is that of another message of its id.
+    # An end before the publish belongs to another message of this id.
     buried = ((F.col("dead") > F.col("replayed")) & ~_true(F.col("last_dead_us") < begun)) | _true(again)
     others = F.col("started") + F.col("settled") + F.col("dead")
     recalled = (F.col("recalled") > _true(F.col("first_us") < begun).cast("long")) | (

@@ -1,4 +1,4 @@
-"""Hand on to the next audit the data that new segments do not contain."""
+"""Hand on the data that the next audit needs and does not find in new segments."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def audit(
 
 
 def check(options: AuditOptions, findings: Path | None = None) -> None:
-    """Check what can be checked without Spark, so that a mistake is told before Java starts.
+    """Check the options that need no Spark, so that a mistake is reported before Java starts.
 
     Raises:
         InvalidSettings: as `audit`.

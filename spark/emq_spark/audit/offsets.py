@@ -26,10 +26,10 @@ QUEUES: Final = (
     "finished array<struct<begin: long, end: long>>"
 )
 BLIND_GROUPS: Final = "topic string, `group` int, most long, until_us long"
-"""The columns for groups whose owner's trail was cut short.
+"""The columns of groups whose owner's trail was cut short.
 
-`most` is the most messages that such owners may have finished unseen, among the messages published by `until_us`
-(microseconds since the epoch).
+Of the messages published by `until_us` (microseconds since the epoch), such owners may have finished at most `most`
+without a record.
 """
 
 _IDS = "topic string, id string"
@@ -155,7 +155,7 @@ def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str, in_time: Column)
 
 
 def _forgotten(frame: DataFrame, losses: DataFrame) -> DataFrame:
-    """Set `place` for messages that a store lost because it came back from a crash without its last messages.
+    """Set `place` for messages that a store lost in a crash: it came back without its last messages.
 
     The store gives out the lost offsets again, so only messages from before a host noticed the loss get this place.
     """
@@ -200,9 +200,9 @@ def _by_store(drops: Collection[str]) -> Column:
 def _excused(found: DataFrame, store: StoreView, blind: DataFrame, reached: DataFrame) -> DataFrame:
     """Excuse as many missing messages of each group as may be claimed or may have been finished unseen.
 
-    A killed host cannot have finished messages published after the next host had taken its group. Hosts start queues
-    in order, so a message finished after the trail's end was either started in the trail or lies above all offsets
-    that the host had started.
+    A killed host cannot have finished messages that were published after the next host took its group. Hosts start
+    queues in order, so a message finished after the trail's end was either started in the trail or lies above all
+    offsets that the host had started.
     """
     spark = found.sparkSession
     claimed = local_rows.frame(spark, store.lanes, "topic string, `group` int, claimed int")
@@ -282,7 +282,7 @@ def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame, slack_us
         losses: lost rows.
     """
     starts = starts.where((F.col("attempt") == 1) & (F.col("offset") >= 0))
-    # What was started after the loss was noticed is not concerned.
+    # Starts after the loss was noticed do not count.
     lost = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("time_us") <= F.col("lost_us") + slack_us)
     starts = starts.join(F.broadcast(spans(losses)), lost, "left_anti")
     mine = starts.join(restarted.select("topic", "id"), ["topic", "id"], "left_semi")
@@ -299,7 +299,7 @@ def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame, slack_us
 
 
 def dropped(drops: DataFrame, refusing: Sequence[str]) -> DataFrame:
-    """Report messages that were dropped for want of room, although their topic refuses new messages instead (L).
+    """Report messages that were dropped to make room in topics that refuse new messages instead (L).
 
     Args:
         drops: dropped rows.

@@ -25,8 +25,8 @@ class AuditOptions:
         ledgers: directories with the ledgers of load runs; empty if the producers kept a trail.
         runs: ids of the load runs to audit; empty if the directories hold one run only, ("*",) for all runs.
         topics: the topics of the catalog; None if unknown: then caps are not judged, and all topics count as strict.
-        earlier: earlier versions of the catalog, where somebody changed quotas or other settings. Each topic is judged
-            by its highest cap and its most attempts, and by priority only if it was strict throughout.
+        earlier: earlier versions of the catalog, where somebody changed quotas or other settings. A topic is judged by
+            its highest cap and its most attempts; its priorities are judged only if it was strict throughout.
         store: the contents of store and database now; None if nobody read them.
         state: directory in which an audit leaves its state for the next one; None for a single audit.
         crashed: sources that were killed and therefore did not close their trails.
@@ -37,7 +37,7 @@ class AuditOptions:
             plus the time that writing them took.
         unwritten_s: seconds before a host's death that are missing from its trail: the interval of its segments plus
             the time that writing one took. The audit believes a checkpoint about messages finished in this time.
-        carried_s: seconds of the newest events that an audit with a state hands on, for events that come late.
+        carried_s: an audit with a state hands on the events of the last so many seconds, because others come late.
     """
 
     trails: Sequence[Path]

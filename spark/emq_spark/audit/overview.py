@@ -25,13 +25,13 @@ class Overview:
     lowest: the number of the lowest priority with a start; 0 if there is at most one.
     comes_back: there are events of ids that may come back (ids of sorted topics, which can be published again).
     is_due: a message was published with a due time under an id that may come back.
-    ranges: there are offsets that were dropped, skipped or lost.
+    ranges: some offsets were dropped, skipped or lost.
     fails: there are events of failures of ids that may come back, see `emq_spark.audit.contents.failures`.
     needs_owner: there are events that need an owner and no start, see `emq_spark.audit.owners.by_strangers`.
 
     `n` counts messages that came through a queue, because a message with a due time waits for that time and not for
-    other messages. Bucket b holds waits from 2 ** (b / STEPS) microseconds up to the next bucket. `behind_us` is the
-    least number of microseconds by which the host's clock must be behind a publisher's; 0 or less means no difference.
+    other messages. Bucket b holds waits from 2 ** (b / STEPS) microseconds up to the next bucket. The host's clock is
+    behind a publisher's by at least `behind_us` microseconds; 0 or less means no difference.
     """
 
     waits: Sequence[Row]

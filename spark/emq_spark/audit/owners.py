@@ -153,7 +153,7 @@ def _judge(slack_us: int, is_whole: bool) -> Callable[[Any], Any]:
 
 
 def _summed(frame: DataFrame) -> DataFrame:
-    # A host that starts after its release has let go of the group all the same, unless it has taken it again.
+    # A host that starts messages after its release has released the group all the same, unless it took the group again.
     has_again = F.max("owned_us") > F.min("released_us")
     return frame.groupBy("topic", "group", "source", "epoch").agg(
         F.min("owned_us").alias("owned_us"),
@@ -164,7 +164,7 @@ def _summed(frame: DataFrame) -> DataFrame:
 
 
 def by_strangers(rows: DataFrame, owned: DataFrame) -> DataFrame:
-    """Report deaths and holes that a source recorded in a group that it never had (O); other ends need a start.
+    """Report deaths and holes that a source recorded in a group that it never had (O).
 
     Args:
         rows: events.

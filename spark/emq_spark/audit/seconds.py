@@ -21,7 +21,7 @@ _COUNTED = (SENT, events.PUBLISHED, events.STARTED, events.SETTLED, events.RETRI
 
 
 def counted(rows: DataFrame) -> DataFrame:
-    """Count events by second; count starts and events of owners also by group, host and epoch."""
+    """Count events by second, and starts and owners' events by group, host and epoch, too."""
     of_owner = F.col("event").isin(events.STARTED, *OWNED)
     return (
         rows.where(F.col("event").isin(*_COUNTED, *OWNED))

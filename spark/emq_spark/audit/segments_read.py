@@ -28,7 +28,7 @@ class SourceRun(msgspec.Struct):
         closed: True if its last segment says that it ended in order.
         dropped: number of events that the source lost.
         first_us, last_us: times of its first and last event, microseconds since the epoch.
-        last_seq: number of the first segment that says that the run ended; -1 if there is no such segment.
+        last_seq: number of the first segment that says that the run ended; -1 without one.
     """
 
     spans: list[tuple[int, int]] = msgspec.field(default_factory=list)

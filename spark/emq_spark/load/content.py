@@ -79,7 +79,7 @@ class Contents:
             sizes = np.maximum(0, self._least - NAME_BYTES + drawn)
         names = _names(places, contents)
         if isinstance(sizes, int) and sizes <= _SMALL:
-            # To cut payloads of one size out of one block is quicker than to make one after the other.
+            # Cutting payloads of one size out of one block is quicker than making each.
             block = np.concatenate([names, self._cuts(sizes)[starts]], axis=1)
             return _rows(block)
         cuts = zip(_rows(names), starts.tolist(), (starts + sizes).tolist(), strict=True)

@@ -55,7 +55,7 @@ class Earlier(NamedTuple):
         return found
 
     def _has(self, seqs: Array) -> Array:
-        """Return which of these messages are in the ledger; one by one, since a ledger is long and a batch short."""
+        """Return which of these messages are in the ledger; each is looked up: a ledger is long, and a batch short."""
         if not len(self.seqs):
             return np.zeros(len(seqs), dtype=bool)
         at = np.minimum(np.searchsorted(self.seqs, seqs), len(self.seqs) - 1)

@@ -124,7 +124,7 @@ def run(
 
 
 def check(options: LoadOptions, cores: int, *, local: bool = True) -> Plan:
-    """Check the options that need no Spark, so that the user hears of a mistake before Java starts.
+    """Check the options that need no Spark, so that a mistake is reported before Java starts.
 
     Args:
         cores: tasks that Spark runs at once.

@@ -159,12 +159,12 @@ class Recorder(NullTrail):
         if e.offsets:
             self.ends[place] = e.offsets[-1] + 1
         if message.label(ids[0]) in self._open:
-            # Without the nonce, as `message.label` returns it; all of them were chosen by the load.
+            # Without the nonce, as `message.label` returns them: the load chose all ids.
             seqs = [self._open.pop(uid.rpartition(message.MARK)[0] or uid) for uid in ids]
             self._take(stretch, seqs, ids, e.offsets, e.keys or [None] * len(ids), e.due_ms)
             return
         if (e.topic, ids[0]) not in self._twins:
-            return  # recorded already: its group was retired meanwhile, and the message waits in another group's lane
+            return  # recorded already: its group was retired, and the message moved to another group's lane
         twins = [self._twins[e.topic, id_].popleft() for id_ in ids]
         self._take(stretch, [seq for seq, _ in twins], ids, e.offsets, [key for _, key in twins], e.due_ms)
 

@@ -42,8 +42,8 @@ class Report(msgspec.Struct, frozen=True):
         left: messages that the load did not try, because somebody stopped it.
         seconds: seconds from the first publish to the last, over all partitions.
         asked_per_s, achieved_per_s: messages a second, on average over the load.
-        late_s: seconds by which the latest messages were late. Above some tenths of a second, the load is more than the
-            store or this machine can take.
+        late_s: seconds by which the latest messages were late. With more than some tenths of a second, the load was too
+            high for the store or this machine.
         stopped: True if somebody ended the load before its time.
         errors: number of messages by error text.
         tenants: the most notable ones of `topics`.

@@ -36,16 +36,15 @@ WAIT_S = 0.1
 """Seconds before the first repeat; each further wait is twice as long."""
 
 LOOK_AFTER_S = (0.3, 1.0, 3.0)
-"""Seconds of waiting before the sender looks for messages of a lost connection, which have arrived by then.
-
-The later waits follow if the store cannot be reached yet.
+"""Seconds before each look for messages of a lost connection: they have arrived by the first look; the others follow if
+the store cannot be reached.
 """
 
 AHEAD_MS = 50
 """Milliseconds from now to the due time of a message that is already due; the store takes only future times."""
 
 SAFE_S = 2.0
-"""Least seconds to the due time for adding a message to its lane again: it must still wait there."""
+"""A message is added to its lane again only if it waits there for at least so many seconds."""
 
 
 async def learn(app: App) -> dict[str, Topic]:
@@ -97,7 +96,7 @@ class Sender:
             parts, doubtful = [], []
             for part, failure in failed:
                 text = f"{type(failure).__name__}: {failure}"
-                # A refused repeat does not tell the outcome of the try before.
+                # A refused repeat does not tell the outcome of the earlier try.
                 if isinstance(failure, errors.OutcomeUnknown):
                     part = part._replace(doubt=text)
                 if part.doubt is not None and not self._may_repeat(part.batch):
@@ -118,7 +117,7 @@ class Sender:
             raise errors.UnknownTopic(f"topic {min(gone)!r} is gone; create it, or let the load create what is missing")
 
     async def _publish(self, parts: Sequence[_Part]) -> list[tuple[_Part, errors.EMQError]]:
-        """Publish; return the messages that the producer did not record, those with the same error together."""
+        """Publish; return the messages that the producer did not record, grouped by error."""
         each = [self._outgoing(part) for part in parts]
         outcomes = await self._app.producer.send([*itertools.chain.from_iterable(each)])
         failed: list[tuple[_Part, errors.EMQError]] = []
@@ -209,7 +208,7 @@ class Sender:
             )
 
     def unclear(self, batch: Batch, doubtful: Collection[tuple[str, int]]) -> bool:
-        """Return whether messages of the batch that were not found may have been published all the same.
+        """Return whether messages of the batch may have been published although they were not found.
 
         Args:
             doubtful: the second result of `look`.

@@ -23,7 +23,7 @@ _STOP = "_stop"
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """The intent of a run.
+    """The intent of a run: the plan and options that a restart must repeat.
 
     Attributes:
         plan: the plan as TOML or JSON text, with all options given beside it.

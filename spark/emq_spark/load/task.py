@@ -39,7 +39,7 @@ from emq_spark.load.replay import Replayed, Survey
 from emq_spark.load.synthetic import Synthetic
 
 CATCH_UP = 2
-"""Most times its planned pace at which a late load catches up."""
+"""Highest pace at which a late load catches up, as a multiple of its planned pace."""
 
 SEGMENT_S = 5.0
 """Seconds, roughly, of a partition's messages in one segment; when a task dies, these messages may be in doubt."""
@@ -48,11 +48,11 @@ SEGMENT_ROWS = (500, 200_000)
 """Least and most messages in a segment."""
 
 COLLECTED = (50_000, 20, 50)
-"""Thresholds of Python's garbage collector in a task. A slice is some hundred thousand objects without cycles, which
-the collector looks through again and again: with its own thresholds a message took 8.3 us of CPU, with these 6.4."""
+"""Thresholds of Python's garbage collector in a task: a slice has some hundred thousand objects without cycles, and the
+default thresholds examine them often. A message takes 6.4 us of CPU instead of 8.3."""
 
 FOUND_TAKES_S = 0.5
-"""Seconds after which the calls that a dead task had under way have arrived at the store."""
+"""Seconds after which the last calls of a dead task have arrived at the store."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """Runs coroutines on an event loop of its own, which goes on while the caller does something else."""
+    """Runs coroutines on an event loop of its own, beside the caller's work."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -54,11 +54,11 @@ async def look(
 
     Args:
         starts: by queue, the offset at which to begin; without one, the look begins at the queue's head.
-        ids: ids of the messages; an id that is given twice is looked for twice.
+        ids: ids of the messages; for an id that is given twice, two messages are looked for.
         incarnations: those of queues; 0 stands for one that is not known.
 
     Raises:
-        EMQError: a queue has another incarnation, so nobody can tell what had been published to it.
+        EMQError: a queue has another incarnation, so nobody can tell which messages had been published to it.
     """
     bounds = await bounds_of(log, queues)
     for queue, incarnation in (incarnations or {}).items():

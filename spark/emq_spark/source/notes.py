@@ -23,7 +23,7 @@ KEPT_DAYS = 30
 """Days for which notes of named writes and of streams are kept after their last change."""
 
 NOBODY = ""
-"""The attempt in a note that belongs to no attempt."""
+"""The name of the attempt in a note that no attempt holds."""
 
 _metadata = sa.MetaData()
 

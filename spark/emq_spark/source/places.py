@@ -69,7 +69,7 @@ async def offsets_at(
     """Return the offset of the place in each queue.
 
     Args:
-        left_out: queues that the place may name, and whose messages no filter of the read admits.
+        left_out: queues whose messages the filters of the read leave out; the place may name them.
 
     Raises:
         EMQError: the place names a queue that the topics do not have, or an offset beyond the queue's tail.
@@ -89,10 +89,10 @@ async def offsets_at(
 
 
 async def _at_time(log: LogStore, at_us: int, bounds: Mapping[str, Bounds]) -> dict[str, int]:
-    """Return the offset of the first message published at a time or later, by halving, all queues at once.
+    """Return the offset of the first message published at a time or later; all queues are searched at once, by halving.
 
-    A queue has its messages in about the order of their times. Where producers' clocks differ, the offset is one where
-    the times pass `at_us`.
+    Messages are in about the order of their times. Where producers' clocks differ, the times pass `at_us` at the
+    offset.
     """
     low = {queue: b.head for queue, b in bounds.items()}
     high = {queue: b.tail for queue, b in bounds.items()}

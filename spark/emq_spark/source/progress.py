@@ -2,7 +2,8 @@
 
 For each queue the progress holds the next offset to read, the queue's incarnation, and a digest of the message before
 this offset. An offset alone would mean other messages once the store was emptied, replaced or restored and has
-grown past it. The incarnation tells a queue that was made again, the digest a store that came back as it was before.
+grown past it. The incarnation shows that a queue was made again; the digest shows that a store was restored to an older
+state.
 
 Spark shows the progress with every failure of the query, so the queues are packed: a topic of 1,500 queues must not
 bury the failure's cause.
@@ -28,7 +29,7 @@ from emq_spark.source.spans import CALL_BYTES, Reading, Span, shared_out
 VERSION = 2
 
 SHOWN = 3
-"""Most queues that a failure names."""
+"""Most queues that the text of a failure names."""
 
 
 class Position(NamedTuple):
@@ -116,10 +117,9 @@ def advanced(
 
     Args:
         bounds: bounds of the queues that exist now or were retired since; the progress forgets other queues.
-        most: most messages in the batch; exceeded only if more queues than that have messages.
-        lost_fails: raise `EMQError` if messages of a queue are gone that were not read: the queue was made again or
-            came back as it was before, its head is after the progress, or its tail before it. If False, go on at the
-            head.
+        most: most messages in the batch, or one for each queue with messages if those are more.
+        lost_fails: raise `EMQError` if a queue lost messages that were not read: the queue was made again or restored,
+            its head is after the progress, or its tail before it. If False, go on at the head.
         others: queues that have another message where the progress has read its last one.
     """
     positions = {q: start.ends.get(q, Position(b.head, b.incarnation)) for q, b in bounds.items()}

@@ -74,7 +74,7 @@ class RowCounts(NamedTuple):
 
 
 class Publication:
-    """One attempt at publishing a piece; `publish` its rows in order, then `end`.
+    """One attempt at publishing a piece: call `publish` with its rows in order, then `end`.
 
     Args:
         attempt: unique name of this attempt.
@@ -116,7 +116,7 @@ class Publication:
                 start = end
 
     async def _publish_part(self, rows: Sequence[Outgoing]) -> None:
-        """Publish rows that all lie on the same side of `done`, and of `begun`, in the found note."""
+        """Publish rows of which all, or none, are below `done` of the found note, and likewise `begun`."""
         end, digest = self._row + len(rows), digest_of(_contents(rows), self._digest)
         if end <= self._before.done:
             if end == self._before.done and digest != self._before.digest:
@@ -178,7 +178,7 @@ class Publication:
         return [rows[i] for i in left], next(iter(failures.values()), None)
 
     def _with_number(self, row: Outgoing) -> Outgoing:
-        """Return the row with a number as its priority if its topic wants numbers; a data frame has text."""
+        """Return the row; if its topic wants numbers as priorities, make one of the data frame's text."""
         topic = self._topics[row.topic]
         return row if topic.kind is not Kind.PRIORITY else row._replace(priority=number_of(topic, row.priority))
 

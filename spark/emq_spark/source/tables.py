@@ -156,7 +156,7 @@ async def _lag(app: App, topics: Sequence[Topic], _died: Range) -> AsyncIterator
 
 
 async def _dead(app: App, topics: Sequence[Topic], died: Range) -> AsyncIterator[Row]:
-    # Letters die at whole milliseconds, so rounding the bounds up changes nothing.
+    # Times of death are whole milliseconds, so rounding the bounds up changes nothing.
     selection = Selection(
         since_ms=0 if died.low is None else max(0, -(-died.low // 1000)),
         until_ms=1 << 62 if died.high is None else -(-died.high // 1000),

@@ -194,7 +194,7 @@ async def _crash(
 
 
 def _reached(share: float) -> tuple[asyncio.Future[None], Callable[[Progress], None]]:
-    """Return a future, and a progress callback for another thread that ends the future at this share of a load."""
+    """Return a future and a progress callback for another thread, which ends the future at this share of a load."""
     loop = asyncio.get_running_loop()
     reached: asyncio.Future[None] = loop.create_future()
 
