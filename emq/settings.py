@@ -59,8 +59,8 @@ DESCRIPTIONS = {
     "checkpoint_s and one second for each priority), then waits for the database. A crash repeats no more than that.",
     "drain_s": "Seconds that a host which stops waits for messages in flight.",
     "max_in_flight": "Most messages of one host that are started and not yet finished.",
-    "window_begins_ms": "Milliseconds into each second before which a topic with pacing=window starts nothing, so that "
-    "an endpoint whose clock differs by less counts the same starts in a second.",
+    "window_begins_ms": "Milliseconds at the begin of each second in which a topic with pacing=window starts nothing: "
+    "an endpoint whose clock differs by less then counts the same starts in each second.",
     "push_allow": "Addresses and networks, with commas between them, to which push over HTTP may connect besides "
     "public ones, such as 10.1.0.0/16; * for all. The same on all hosts.",
     "push_attempts": "Keep a record of each attempt to push a message in the database, for its tenant to see.",

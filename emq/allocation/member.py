@@ -198,7 +198,7 @@ class ClusterMembership:
         if is_ours and group in self._offered and self._tasks:
             self._complaint.say(
                 f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
-                "`database` and `cluster`; what it takes is asked for again after a while"
+                "`database` and `cluster`; this host asks for each such group again after a while"
             )
 
     async def hand_over(self, timeout_s: float) -> None:

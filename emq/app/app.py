@@ -163,7 +163,7 @@ class App(HostingApp):
             return await self.admin.update(name, **{key: asking.value(asked, key) for key in different})
         if different:
             log.warning(
-                "topic %r exists and keeps its settings, of which others were asked for (%s); change them with "
+                "topic %r exists and keeps its settings, which are not as asked (%s); change them with "
                 "create_topic(..., update=True) or update_topic",
                 name,
                 ", ".join(different.values()),

@@ -176,7 +176,9 @@ def _nested(value: Any) -> Any:
         return dict(value)
     dumped = _dumped(value)
     if dumped is value:
-        raise TypeError(f"it holds {inputs.shown(value)}, of a type that cannot stand there ({type(value).__name__})")
+        raise TypeError(
+            f"it holds {inputs.shown(value)}, of a type that is not supported there ({type(value).__name__})"
+        )
     return dumped
 
 

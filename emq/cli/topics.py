@@ -297,7 +297,7 @@ async def drain(session: Session, pattern: NameOrPattern, yes: Yes = False) -> N
         "Drain",
         "set to drain",
         "draining",
-        "is draining: it takes no messages and works off what it has",
+        "is draining: it takes no new messages and delivers those that it has",
     )
 
 

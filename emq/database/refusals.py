@@ -26,8 +26,8 @@ def refusal(exc: Exception) -> str | None:
     state, reason = getattr(cause, "sqlstate", None), reason_of(exc)
     if state in _MISSING or "no such table" in reason or "no such column" in reason:
         return (
-            f"{reason}; EMQ's tables are not there as it made them: restore them from a backup, or drop what is left "
-            "of them and start again"
+            f"{reason}; EMQ's tables are missing or changed: restore them from a backup, or drop the rest of them "
+            "and start again"
         )
     if state in _FORBIDDEN or "attempt to write a readonly database" in reason:
         return (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-REMEDY = "put the former file back, or stop this process and start it again to go on with what lies there now"
+REMEDY = "put the former file back, or stop this process and start it again to use the file that is there now"
 
 Identity = tuple[int, int]
 """Device and number of a file; the number is not used again while somebody has the file open."""

@@ -64,13 +64,13 @@ def _body(pending: Pending) -> bytes:
     if decision is None:
         return b""
     while field := message.whole(m):
-        decision = _unfit(pending, f"the handler set {field} to what cannot be stored")
+        decision = _unfit(pending, f"the handler set {field} to a value that cannot be stored")
         setattr(m, field, _WITHOUT[field])
     try:
         return _encoded(m, decision)
     except Exception:  # a bad message must not keep others from being settled
         fields = message.reset_unstorable(m)
-        return _encoded(m, _unfit(pending, f"{', '.join(fields)} had what cannot be stored"))
+        return _encoded(m, _unfit(pending, f"{', '.join(fields)} had values that cannot be stored"))
 
 
 def _unfit(pending: Pending, why: str) -> retry.Decision:

@@ -61,7 +61,7 @@ class Settler:
         self._idle = asyncio.Event()
         self._idle.set()
         self._sent: dict[tuple[str, str], Pending] = {}
-        self._troubles = Troubles("messages that ran wait to be settled")
+        self._troubles = Troubles("handled messages wait to be settled")
         self._asides = Asides(None)
         self.failures = FailureLog(context.clock)
         self.retried = 0

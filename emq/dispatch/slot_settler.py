@@ -90,7 +90,7 @@ class MemberSettler:
         self._store = store
         self._done: deque[OwnedSlot] = deque()
         self._something = asyncio.Event()
-        self._troubles = Troubles("messages that ran wait to be settled")
+        self._troubles = Troubles("handled messages wait to be settled")
         self._asides = Asides(None)
         self.refused = 0
         self.void = 0

@@ -64,5 +64,5 @@ class Records:
             except errors.EMQError as exc:
                 if not said:
                     said = True
-                    log.warning("messages that ran wait to be settled until their records are written: %s", exc)
+                    log.warning("handled messages wait to be settled until their records are written: %s", exc)
             await asyncio.sleep(AGAIN_S)

@@ -73,7 +73,7 @@ class Losses:
         if deleted:
             more = f" and {plurals.others(len(deleted) - NAMED)}" if len(deleted) > NAMED else ""
             log.info(
-                "%s %s%s %s deleted while this host consumed %s; what was in flight is not tried again",
+                "%s %s%s %s deleted while this host consumed %s; messages in flight are not tried again",
                 "topic" if len(deleted) == 1 else "topics",
                 ", ".join(deleted[:NAMED]),
                 more,

@@ -101,7 +101,7 @@ class PassageLoop:
                 try:
                     await step(owners)
                 except TRANSIENT as exc:
-                    log.info("%s; messages of keys that move wait", exc)
+                    log.info("%s; messages of moving keys wait", exc)
 
     async def _open(self, owners: Sequence[OwnedTopic]) -> None:
         names = {owner.topic.name: owner.topic.layout for owner in owners}

@@ -41,7 +41,7 @@ async def adopt(
     if not orphan.is_sorted and not least <= qps <= most:
         raise errors.InvalidTopic(
             f"topic {name!r}: the {plurals.count(orphan.groups, 'group')} of its messages can make {least} to "
-            f"{most:g} starts a second, not {qps:g}; adopt it with such a qps, and change it afterwards"
+            f"{most:g} starts a second, not {qps:g}; adopt it with a qps between these, and change it afterwards"
         )
     [topic] = await admin.create([orphans.topic_of(orphan, qps, priorities, kind)])
     return topic
@@ -68,7 +68,7 @@ async def _orphans_of(admin: Admin, name: str) -> list[Orphan]:
             f"topic {name!r} has fewer groups than its messages, which need {groups}; raise its qps to more "
             f"than {groups - 1} times its group_qps, and lower it again: its surplus groups are worked off"
             if more
-            else f"a topic {name!r} exists whose kind or priorities are others than those of the messages; delete "
-            "this topic, which leaves them, and adopt or purge them then"
+            else f"topic {name!r} exists with another kind or other priorities than the messages; delete this topic, "
+            "which keeps the messages, then adopt or purge them"
         )
     return found

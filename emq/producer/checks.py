@@ -22,7 +22,9 @@ MAX_ID = 128
 def check_no_slot_options(topic: Topic, *given: object) -> None:
     """Refuse options for slots, given with a message that goes elsewhere."""
     if any(option is not None for option in given):
-        about = "what is delayed by priority waits in a lane" if topic.is_sorted else f"it is of kind {topic.kind}"
+        about = (
+            "a message delayed with a priority waits in a lane" if topic.is_sorted else f"it is of kind {topic.kind}"
+        )
         raise errors.InvalidMessage(
             f"topic {topic.name!r}: time_range_ms, merge_key(s) and scores are for slots, and {about}; leave them out"
         )

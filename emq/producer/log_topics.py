@@ -362,7 +362,7 @@ def _fit(before: Route, route: Route, priority: int) -> Route:
         topic.is_sorted or topic.priorities[priority : priority + 1] != (names[priority],)
     ):
         raise errors.InvalidMessage(
-            f"topic {topic.name!r} was created again and has no priority {names[priority]!r} there any more; it has "
+            f"topic {topic.name!r} was created again and has no priority {names[priority]!r} any more; it has "
             f"{', '.join(topic.priorities) or 'none, since it is sorted'}"
         )
     return route

@@ -34,7 +34,7 @@ def unsent(failure: errors.EMQError) -> errors.EMQError:
     """Return the error of a message that was not sent because an earlier message failed."""
     if not isinstance(failure, errors.OutcomeUnknown):
         return failure
-    error = errors.StoreUnavailable(f"not sent, because one before it failed: {failure}")
+    error = errors.StoreUnavailable(f"not sent, because an earlier message failed: {failure}")
     error.__cause__ = failure
     return error
 
@@ -64,6 +64,6 @@ def all_published(outcomes: Sequence[Outcome]) -> list[str]:
     published = sum(isinstance(outcome, str) for outcome in outcomes)
     if published and isinstance(failure, FAILURES):
         raise errors.OutcomeUnknown(
-            f"{published} of {len(outcomes)} messages {plurals.were(published)} published, and not the rest: {failure}"
+            f"{published} of {len(outcomes)} messages {plurals.were(published)} published, the others not: {failure}"
         ) from failure
     raise failure

@@ -93,7 +93,7 @@ class Router:
             route = self._routes.get(name)
         if route is None:
             await self._catalog.get(name)  # raises UnknownTopic with a hint
-            raise errors.UnknownTopic(f"topic {name!r} was created only this moment; publish again")
+            raise errors.UnknownTopic(f"topic {name!r} was created just now; publish again")
         if route.topic.state is State.DRAINING:
             raise errors.TopicClosed(f"topic {name!r} is draining and takes no new messages; resume it first")
         return route
@@ -157,12 +157,12 @@ class Router:
 
     def _missed(self, why: str) -> None:
         if not self._away:
-            log.warning("%s; publishing goes on by the catalog as last seen, for %g minutes", why, STALE_S / 60)
+            log.warning("%s; publishing uses the last known catalog, for at most %g minutes", why, STALE_S / 60)
         self._away = True
 
     def _seen(self) -> None:
         if self._away:
-            log.info("publishing goes by the catalog as it is now again")
+            log.info("publishing uses the current catalog again")
         self._away, self._seen_at = False, _now_s()
 
     async def refresh(self) -> None:

@@ -133,7 +133,7 @@ class SlotProducer:
                 topic = (await self._router.route(name)).topic
                 if not topic.is_sorted:
                     raise errors.InvalidMessage(
-                        f"topic {name!r} was created again and is not a sorted topic any more; read it again"
+                        f"topic {name!r} was created again and is not a sorted topic any more; read the topic again"
                     )
                 answers = await add(topic, todo)
             except errors.EMQError as exc:

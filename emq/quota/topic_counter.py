@@ -28,7 +28,7 @@ from emq.topics import shares
 from emq.topics.model import Topic
 
 WINDOW_BEGINS_MS = 5.0
-"""Milliseconds into each second before which a topic that counts by the second starts nothing."""
+"""Milliseconds at the begin of each second in which a topic that counts by the second starts nothing."""
 
 UNBOUNDED = 1 << 40
 """More starts than a visit may ask for."""

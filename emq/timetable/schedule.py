@@ -102,7 +102,7 @@ def decode(schedule: bytes) -> Schedule:
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise errors.InvalidMessage(f"its schedule cannot be read: {exc}") from None
     if not _is_sound(found):
-        raise errors.InvalidMessage(f"its schedule is not one that could go on: {found!r}")
+        raise errors.InvalidMessage(f"its schedule cannot go on: {found!r}")
     return found
 
 

@@ -240,8 +240,8 @@ def split(topic: Topic) -> Topic:
         if len(topic.earlier) >= MAX_EARLIER:
             raise errors.InvalidTopic(
                 f"topic {topic.name!r}: its keys still move from {len(topic.earlier)} earlier numbers of groups; "
-                f"keep its {plurals.count(topic.active_groups, 'group')} until its hosts have worked off what they "
-                "hold of these"
+                f"keep its {plurals.count(topic.active_groups, 'group')} until its hosts have delivered the messages "
+                "of these"
             )
         earlier = (*topic.earlier, Layout(topic.layout, topic.active_groups))
         topic = msgspec.structs.replace(topic, layout=topic.layout + 1, earlier=earlier)

@@ -228,4 +228,7 @@ def _dropped(table: Any, rejects: Collection[str]) -> Iterator[str]:
         *lists(rows, "topic", "group", "offset", "until", "reason"), strict=True
     ):
         if reason == "max_length":
-            yield f"offsets {start} to {end} of {topic}/{group} were dropped, and the topic refuses what is too much"
+            yield (
+                f"offsets {start} to {end} of {topic}/{group} were dropped, although the topic refuses new messages "
+                "instead"
+            )

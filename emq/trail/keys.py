@@ -119,7 +119,7 @@ def overtaken(
                 if place != start.place and follows and start.time_us > other.time_us + late_us:
                     yield (
                         f"{start.name} of key {start.key!r} was started in {start.place} after {other.name} in "
-                        f"{place}, whose publish began when its own was done"
+                        f"{place}, which was published later"
                     )
                     break
             if start.place not in groups or groups[start.place][0] < mine.begun_us:

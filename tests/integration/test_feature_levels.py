@@ -179,7 +179,7 @@ async def test_of_two_raises_at_once_one_that_is_taken_back_fails_the_other() ->
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(levels, "LEVEL", 2)
-            with pytest.raises(errors.WrongState, match="somebody else has taken the raise to feature level 2 back"):
+            with pytest.raises(errors.WrongState, match="somebody else has withdrawn the raise to feature level 2"):
                 await upgrading.upgrade(r.db, "online", 2, hosts)
             assert await r.db.run(lambda c: levels.current(c, "online")) == 1
 

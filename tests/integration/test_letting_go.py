@@ -118,7 +118,7 @@ async def test_the_log_says_once_that_a_topic_was_deleted_whose_messages_are_in_
     async with rig() as r:
         host = await _deleted_while_in_flight(r, "orders")
     assert [(line.levelname, line.message) for line in caplog.records if line.name == "emq.host.losses"] == [
-        ("INFO", "topic orders was deleted while this host consumed it; what was in flight is not tried again")
+        ("INFO", "topic orders was deleted while this host consumed it; messages in flight are not tried again")
     ]
     assert "newer owner" not in caplog.text
     assert host.ownership.losses.groups == 0, "the alert on lost groups would fire"
@@ -130,7 +130,7 @@ async def test_one_line_tells_of_many_deleted_topics(caplog: pytest.LogCaptureFi
     async with rig() as r:
         await _deleted_while_in_flight(r, "a", "b", "c", "d", "e")
     assert [line.message for line in caplog.records if line.name == "emq.host.losses"] == [
-        "topics a, b, c and 2 others were deleted while this host consumed them; what was in flight is not tried again"
+        "topics a, b, c and 2 others were deleted while this host consumed them; messages in flight are not tried again"
     ]
 
 

@@ -170,7 +170,7 @@ async def test_a_handler_that_sets_the_payload_to_a_number_holds_nothing_up(
 
     delivered, _, dead = await outcomes(app, 12)
     assert (delivered, len(dead)) == ((0, 12) if fails else (12, 0))
-    assert all("the handler set payload to what cannot be stored" in reason for reason in dead)
+    assert all("the handler set payload to a value that cannot be stored" in reason for reason in dead)
 
 
 # ---------------------------------------------------------------------------------------------------- groups of errors

@@ -202,7 +202,7 @@ async def test_numbers_that_json_cannot_hold_are_refused_when_they_are_published
         ({"a": object()}, "payload of type dict cannot be encoded as application/json: it holds <object object"),
         (
             {(1, 2): 3},
-            "cannot be encoded as application/json: it holds (1, 2), of a type that cannot stand there (tuple)",
+            "cannot be encoded as application/json: it holds (1, 2), of a type that is not supported there (tuple)",
         ),
         (["\ud800"], "payload of type list cannot be encoded as application/json: 'utf-8' codec can't encode"),
     ],

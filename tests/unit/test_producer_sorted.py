@@ -211,7 +211,7 @@ async def test_of_many_payloads_each_has_its_own_merge_key_and_those_of_one_beco
         ("keyed", {"merge_keys": ["a", 5]}, "merge key 5 is of type int; give bytes or text"),
         ("priority", {"merge_keys": ["a", "b"], "priority": 20}, "merge_key cannot travel along"),
         ("log", {"merge_keys": ["a", "b"]}, "it is of kind log"),
-        ("priority", {"scores": [20, 21], "delay_ms": 5}, "what is delayed by priority waits in a lane"),
+        ("priority", {"scores": [20, 21], "delay_ms": 5}, "a message delayed with a priority waits in a lane"),
         ("fixed_time", {"scores": [NOW_MS + 5, NOW_MS + 6], "delay_ms": 5}, "give scores, one for each payload, or"),
     ],
 )

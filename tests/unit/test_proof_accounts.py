@@ -120,7 +120,9 @@ def test_what_was_dropped_although_its_topic_refuses_instead_is_lost(story: Stor
     story.trail().record(events.Dropped(T0_US, "shop", 0, 1, 0, 1, "deleted"))
     proof = story.prove(Expectations(still_queued=0, rejects=["shop"]))
     assert broken(proof) == "L"
-    assert proof.lost.examples == ("offsets 0 to 1 of shop/0 were dropped, and the topic refuses what is too much",)
+    assert proof.lost.examples == (
+        "offsets 0 to 1 of shop/0 were dropped, although the topic refuses new messages instead",
+    )
     assert prove(story.directory).ok
 
 

@@ -122,7 +122,7 @@ def test_a_topic_in_which_nothing_waits_says_so(emq: Shell) -> None:
     [
         ("schedule list nothing", "no topic 'nothing'"),
         ("schedule show nothing x", "no topic 'nothing'"),
-        ("schedule show t x", "nothing with id 'x' waits in topic 't'; see what does: emq schedule list t"),
+        ("schedule show t x", "nothing with id 'x' waits in topic 't'; see what waits: emq schedule list t"),
         ("schedule recall nothing x", "no topic 'nothing'"),
         ("schedule levels nothing", "no topic 'nothing'"),
     ],

@@ -122,7 +122,7 @@ async def test_the_trail_is_told_why_a_message_died_with_attempts_left() -> None
         b.settler.failed(b.group, unfit, ValueError("once"))
         await b.settler.idle()
     reasons = {e.message.id: e.reason for e in trail.events if isinstance(e, events.Dead)}
-    assert reasons.pop("unfit").startswith(f"{events.UNFIT}the handler set headers to what cannot be stored")
+    assert reasons.pop("unfit").startswith(f"{events.UNFIT}the handler set headers to a value that cannot be stored")
     assert reasons == {
         "rejected": f"{events.REJECTED}never",
         "used up": "ValueError: twice",

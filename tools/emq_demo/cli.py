@@ -28,8 +28,8 @@ def demo(
         bool | None,
         typer.Option(
             "--stay/--end",
-            help="After the run, go on with what it left and serve its page, until Enter or Ctrl-C. (default: in a "
-            "terminal, for at most 10 minutes)",
+            help="After the run, deliver its remaining messages and serve its page, until Enter or Ctrl-C. (default: in "
+            "a terminal, for at most 10 minutes)",
         ),
     ] = None,
     resume: Annotated[

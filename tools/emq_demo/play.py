@@ -83,7 +83,7 @@ class Play:
             await self._steps()
             self._app.stop()
             drawing.cancel()
-        self._enter("5/5 Proof", "Reading the trail, the receivers' own logs and what is left in the store.")
+        self._enter("5/5 Proof", "Reading the trail, the receivers' own logs and the messages left in the store.")
         self.draw()
         self.left = await leftovers.find(self._app, self.topics)
 
@@ -119,9 +119,7 @@ class Play:
             "and three endpoints go bad. Their backlogs pile up in their own queues; the waits of the others stay.",
         )
         await self._half(self._traffic.flood(self._plan.flood, self._plan.flood_per_s, self._plan.half_s))
-        self._enter(
-            "4/5 Drain", "Nothing more is published. What the flooded and the dead take too long for stays queued."
-        )
+        self._enter("4/5 Drain", "Nothing more is published. Messages for the flooded and dead endpoints stay queued.")
         await self._quiet([c for c in carriers if c != FLOODED and TROUBLES.get(c) != "down"])
 
     async def _half(self, *beside: Coroutine[None, None, None]) -> None:

@@ -127,7 +127,9 @@ def _guarded(play: Callable[[], int], log_level: str) -> int:
 
 def _tell(console: Console, most_s: float | None, page: Page) -> None:
     until = "until Enter or Ctrl-C here" if most_s is None else f"for {most_s / 60:g} minutes, or until Enter here"
-    console.print(f"The run goes on: what it left is delivered. Watch it, {until}, at", style="bold", soft_wrap=True)
+    console.print(
+        f"The run goes on: the messages left are delivered. Watch it, {until}, at", style="bold", soft_wrap=True
+    )
     console.print(page.link, soft_wrap=True)
 
 

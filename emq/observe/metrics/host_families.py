@@ -109,8 +109,7 @@ def _lag(host: Host) -> Iterator[Family]:
         return
     yield gauge(
         "emq_lag_messages",
-        "Messages of this host's groups that are not done, by what they wait for; a look at all groups takes its time, "
-        "see emq_lag_age_seconds.",
+        "Messages of this host's groups that are not done, by what they wait for, as of emq_lag_age_seconds ago.",
         *((_labels(part=part.value), lag.counts[part]) for part in Part),
         (_labels(part="in_flight"), host.work.dispatcher.flight.count),
     )

@@ -107,7 +107,7 @@ def unknown(judged: DataFrame, store: StoreView, first_us: int) -> DataFrame:
     return found_in(
         letters.join(told, ["topic", "id"], "left_anti"),
         *("X", "unknown dead letter", "topic", "id"),
-        text=F.format_string("%s is among the dead letters, and nothing tells of it", "id"),
+        text=F.format_string("%s is among the dead letters without a record of its publish", "id"),
     )
 
 

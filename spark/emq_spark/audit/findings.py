@@ -29,8 +29,8 @@ NAMES: Final[Mapping[str, str]] = {
     "P": "priority",
     "K": "key order",
     "O": "one owner",
-    "M": "offsets go forward, and never past what is unfinished",
-    "T": "nothing starts before its time, or after it",
+    "M": "offsets go forward, and never past an unfinished message",
+    "T": "nothing starts before it is due or after it expires",
     "X": "dead letters exactly once",
 }
 EVIDENCE: Final = "E"

@@ -184,7 +184,7 @@ def overtaken(followed: DataFrame, rows: DataFrame, doubtful: DataFrame, slack_u
     same = F.coalesce(F.col("publisher") == F.col("later_publisher"), F.lit(False))
     follows = F.col("later_us") > F.col("done_us") + F.when(same, 0).otherwise(slack_us)
     text = F.format_string(
-        "%s of key %s was started in group %d after %s in group %d, whose publish began when its own was done",
+        "%s of key %s was started in group %d after %s in group %d, which was published later",
         *("id", "key", "group", "before.id", "before.group"),
     )
     return _pairs(found.where(follows).withColumn("before", F.col("ahead")), "disorder", text)

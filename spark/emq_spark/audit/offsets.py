@@ -248,9 +248,9 @@ def overrun(placed: DataFrame) -> DataFrame:
         .otherwise("trimmed past what is finished")
     )
     what = (
-        F.when(F.col("place") == SKIPPED, "was skipped as a hole, and holds")
-        .when(F.col("place") == PASSED, "is below the checkpoint, and not finished is")
-        .otherwise("was trimmed, and not finished is")
+        F.when(F.col("place") == SKIPPED, "was skipped as a hole, but holds")
+        .when(F.col("place") == PASSED, "is below the checkpoint without being finished:")
+        .otherwise("was trimmed without being finished:")
     )
     return found_in(
         placed.where(F.col("place").isin(SKIPPED, PASSED, TRIMMED)),
@@ -312,7 +312,7 @@ def dropped(drops: DataFrame, refusing: Sequence[str]) -> DataFrame:
         at_us=F.col("time_us"),
         n=F.col("until") - F.col("offset"),
         text=F.format_string(
-            "offsets %d to %d were dropped, and the topic refuses what is too much", "offset", "until"
+            "offsets %d to %d were dropped, although the topic refuses new messages instead", "offset", "until"
         ),
     )
 

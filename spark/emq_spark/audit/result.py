@@ -208,11 +208,11 @@ def _totals(before: Done, found: Input, counts: Mapping[str, int], places: Mappi
 
 
 _ALLOWED = {
-    ("D", "duplicate"): ("repeat", "after a crash, of what was in flight or had ended at most {crash_s:g} s before it"),
-    ("D", "of unknown publishes"): ("settle", "beyond the known publishes, which publishes of unknown outcome explain"),
+    ("D", "duplicate"): ("repeat", "after a crash, of messages in flight or that ended in the {crash_s:g} s before it"),
+    ("D", "of unknown publishes"): ("settle", "beyond the known publishes, explained by publishes of unknown outcome"),
     ("D", "from two places"): (
         "message",
-        "delivered from two places, which publishes that nothing tells of may explain",
+        "delivered from two places, perhaps because of publishes without a record",
     ),
     ("X", "dead twice"): ("death", "repeated after a crash, before the offset was checkpointed"),
 }

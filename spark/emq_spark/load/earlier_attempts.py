@@ -92,7 +92,7 @@ def _read(path: Path) -> pa.Table:
             return file.read(_COLUMNS)
     except (OSError, pa.ArrowException) as exc:
         raise errors.EMQError(
-            f"{path} is damaged, so it is unknown which messages were published ({str(exc).splitlines()[0]}); "
+            f"{path} is damaged, so nobody knows which messages were published ({str(exc).splitlines()[0]}); "
             "load under another run id"
         ) from exc
 

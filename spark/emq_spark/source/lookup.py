@@ -65,7 +65,7 @@ async def look(
         if incarnation not in (0, bounds[queue].incarnation):
             raise errors.EMQError(
                 f"queue {queue!r} was lost with its store and made again since the rows were noted, so nobody can tell "
-                "which of them had been published; publish under another run, a stream with a new checkpointLocation"
+                "which of them had been published; publish under another run, or stream with a new checkpointLocation"
             )
     trimmed = frozenset(queue for queue, (head, *_) in bounds.items() if head > starts.get(queue, FIRST))
     spans = (Span(queue, max(starts.get(queue, b.head), b.head), b.tail) for queue, b in bounds.items())

@@ -185,7 +185,7 @@ async def _crash(
     hosts.kill(first)
     killed_s = time.monotonic()
     joined = hosts.start()
-    say(f"{first.name} was killed, which had {plurals.count(moved, 'group')}; {joined.name} joins")
+    say(f"{first.name} was killed with its {plurals.count(moved, 'group')}; {joined.name} joins")
     await cluster.until_owned(without=first)
     back_s = time.monotonic() - killed_s
     say(f"every group has an owner again after {back_s:.1f} s")

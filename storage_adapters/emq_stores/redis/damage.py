@@ -109,5 +109,5 @@ def _error(key: str, found: str) -> errors.KeyDamaged:
 def _told(key: str, found: str) -> str:
     return (
         f"key {key!r} is a {found}, and EMQ keeps a {expected_type(key)} there; rename or delete the key, "
-        "and what waits for it goes on by itself"
+        "and EMQ goes on by itself"
     )

@@ -144,8 +144,8 @@ class RedisLogStore:
 def _damaged(queue: str, shard: Shard) -> errors.KeyDamaged:
     return errors.KeyDamaged(
         f"queue {queue!r}: the field of that name in the hash {shard.head!r} is not an offset; write the offset of the "
-        "first element of the queue's list there (1 if nothing was ever dropped), and what waits for it goes on by "
-        "itself; nothing was applied"
+        "first element of the queue's list there (1 if nothing was ever dropped), and EMQ goes on by itself; nothing "
+        "was applied"
     )
 
 

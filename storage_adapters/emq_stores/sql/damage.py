@@ -38,9 +38,7 @@ def is_corruption(exc: Exception) -> bool:
 
 def damaged(what: str, reason: str, remedy: str) -> errors.KeyDamaged:
     """Return the error for damaged rows of `what`, such as `queue 'orders/0/mid'`."""
-    return errors.KeyDamaged(
-        f"{what}: {reason[:MAX_REASON]}; {remedy}, and what waits for it goes on by itself; nothing was applied"
-    )
+    return errors.KeyDamaged(f"{what}: {reason[:MAX_REASON]}; {remedy}, and EMQ goes on by itself; nothing was applied")
 
 
 def told(what: str, exc: Exception) -> errors.KeyDamaged:

@@ -65,5 +65,5 @@ class Requests:
         """Give all requests up, since the connection broke."""
         for answer in self._waiting:
             if not answer.done():
-                text = "the connection to the ensemble in memory broke; what was asked may have happened"
+                text = "the connection to the ensemble in memory broke; the request may have taken effect"
                 answer.set_exception(errors.ClusterUnavailable(text))
