@@ -28,7 +28,8 @@ def demo(
         bool | None,
         typer.Option(
             "--stay/--end",
-            help="After the run, deliver its remaining messages and serve its page, until Enter or Ctrl-C. (default: in "
+            help="After the run, deliver its remaining messages and serve its page, until Enter or Ctrl-C. "
+            "(default: in "
             "a terminal, for at most 10 minutes)",
         ),
     ] = None,
