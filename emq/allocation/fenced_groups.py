@@ -31,7 +31,12 @@ class FencedGroups:
         self._asked[group] = epoch, at_s
 
     def wait(self, group: str, epoch: int, now: float) -> float:
-        """Ask for the group after a while, longer at each time that a stranger takes it; return the seconds."""
+        """Ask for the group after a while, longer at each time that a stranger takes it; return the seconds.
+
+        Several calls may be refused under one epoch; only the first one counts.
+        """
+        if (asked := self._asked.get(group)) is not None and asked[0] == epoch:
+            return max(0.0, asked[1] - now)
         wait_s, again_at = self._waits.get(group, (0.0, 0.0))
         # A stranger that left the group alone for `MAX_FENCED_S` has gone.
         wait_s = FENCED_S if wait_s == 0 or now > again_at + MAX_FENCED_S else min(MAX_FENCED_S, wait_s * 2)
