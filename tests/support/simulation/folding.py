@@ -65,7 +65,8 @@ class Folding:
     dead: of each member, what its dead letter stands for.
     taken: names of publishes that the store has taken.
     settled: names of publishes that were delivered, and whose delivery the store knows of.
-    free_at: of a publish that came while a delivery of its member was out: when that was settled.
+    free_at: of a publish that came while a delivery of its member was out: when that was settled; of one that later
+        publishes of its member gave another time: when the last of them came.
     buried: bodies of the dead letters that are there in the end.
     """
 
@@ -79,6 +80,7 @@ class Folding:
         self.buried: dict[Member, bytes] = {}
         self._claims: dict[tuple[str, bytes, int], list[Delivery]] = defaultdict(list)
         self._latest: dict[Member, int] = {}
+        self._joined_at: dict[Member, float] = {}
         self._folds: dict[str, str] = {}  # by slot
 
     # ----------------------------------------------------------------------------------------- what the store has done
@@ -90,6 +92,7 @@ class Folding:
         before = self.unsettled.get(member, ())
         publish = Publish((note.headers or {})[WORK], add.body, add.score)
         self.unsettled[member] = (*before, publish)
+        self._joined_at[member] = self._evidence.now
         self.taken.add(publish.name)
         self._evidence.note(add.slot.name, f"{publish.name} joins {len(before)} of {_shown(member)}")
         if not before and not was_new:
@@ -121,6 +124,8 @@ class Folding:
         if slot.kind is not slot_store.SlotKind.PRIORITY:
             due_ms = score if entry.left == slot_store.RETRIES else min(publish.score for publish in found)
             self._evidence.first_due_ms[found[0].name] = score
+            if slot.kind is slot_store.SlotKind.FIXED_TIME:
+                self.free_at[found[0].name] = max(self.free_at.get(found[0].name, 0.0), self._joined_at[member])
         self._claims[slot.name, entry.member, entry.token].append(Delivery(found, wanted, due_ms))
 
     def told(self, settle: slot_store.SlotSettle, was_prepared: bool) -> None:
