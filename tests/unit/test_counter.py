@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from emq.quota.counter import WindowCounter, allowance
+from emq.quota.counter import WindowCounter
 from emq.quota.smooth import Bucket, Pace, SmoothCounter
 from emq.topics.shares import MICRO, Division, TokenSource, pace, share_of
 
@@ -46,21 +46,6 @@ def test_a_lower_quota_counts_at_once_also_for_what_is_reserved_and_given_back()
     counter.release(50, T + 1.2)
     assert counter.reserve(50, T + 1.3) == 10
     assert counter.reserve(50, T + 2) == 10
-
-
-def test_a_lower_quota_never_allows_what_the_higher_one_did_not() -> None:
-    second = next(s for s in range(T, T + 10) if allowance(800_000, s) < allowance(500_000, s))
-    counter = WindowCounter(0.8, second)
-    counter.set_quota(0.5, second)
-    assert counter.reserve(1, second) == 0  # one owner more might have used it before
-
-
-def test_a_higher_quota_counts_from_the_next_second_on() -> None:
-    counter = WindowCounter(5, T)
-    assert counter.reserve(50, T + 1) == 5
-    counter.set_quota(20, T + 1.5)
-    assert counter.reserve(50, T + 1.9) == 0
-    assert counter.reserve(50, T + 2) == 20
 
 
 def test_a_quota_of_nothing_is_never_due() -> None:

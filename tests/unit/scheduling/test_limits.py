@@ -27,13 +27,6 @@ def start(meter: Meter, units: float, now: float) -> bool:
     return fits
 
 
-def test_a_second_has_its_amount_and_the_next_one_again() -> None:
-    meter = second(3)
-    assert [start(meter, 1, 100.5) for _ in range(4)] == [True, True, True, False]
-    assert meter.next_at(1, 100.5) == 101.0
-    assert [start(meter, 1, 101.0) for _ in range(4)] == [True, True, True, False]
-
-
 def test_what_is_shown_of_a_second_is_not_the_little_of_its_beginning() -> None:
     meter = second(3)
     assert [start(meter, 1, 100.5) for _ in range(3)] == [True] * 3
@@ -48,65 +41,6 @@ def test_what_is_shown_of_a_second_is_not_the_little_of_its_beginning() -> None:
     assert of_minute.used_lately(86_459.5) == 0
 
 
-def test_no_sixty_seconds_are_over_the_limit_of_a_minute() -> None:
-    meter = minute(10)
-    assert start(meter, 10, 100.9)
-    assert not start(meter, 1, 159.99)
-    assert meter.next_at(1, 100.95) == 160.0
-    assert start(meter, 1, 160.0)
-
-
-def test_a_minute_gets_room_as_its_seconds_leave_the_window() -> None:
-    meter = minute(10)
-    for second_ in (100, 110, 120):
-        assert start(meter, 3, second_)
-    assert meter.room(120.0) == 1
-    assert meter.next_at(2, 120.0) == 160.0
-    assert meter.next_at(4, 120.0) == 160.0
-    assert meter.next_at(5, 120.0) == 170.0
-    assert meter.next_at(10, 120.0) == 180.0
-    assert meter.next_at(10.5, 120.0) == math.inf
-
-
-def test_an_hour_counts_minutes() -> None:
-    meter = hour(10)
-    assert start(meter, 10, 7_259.0)  # minute 120
-    assert meter.next_at(1, 7_259.5) == 7_200 + 3_600
-    assert not meter.fits(1, 10_799.9)
-    assert meter.fits(1, 10_800.0)
-
-
-def test_what_another_task_takes_first_counts_in_next_at() -> None:
-    meter = minute(10)
-    meter.charge(6, 100.0)
-    assert meter.next_at(4, 130.0) == 130.0
-    assert meter.next_at(4, 130.0, after=1) == 160.0
-    assert meter.next_at(10, 130.0, after=1) == 190.0
-    assert meter.room(130.0) == 4, "asking charges nothing"
-
-
-def test_debt_fills_the_next_seconds_until_it_is_paid() -> None:
-    meter = second(10)
-    meter.charge(10, 100.0)
-    meter.owe(25, 100.5)
-    assert meter.used(100.5) == 35
-    assert meter.next_at(1, 100.5) == 103.0
-    assert meter.next_at(5, 100.5) == 103.0
-    assert meter.next_at(6, 100.5) == 104.0
-    assert not meter.fits(1, 102.9)
-    assert meter.room(103.0) == 5
-
-
-def test_debt_of_a_minute_spills_into_the_next_minutes() -> None:
-    meter = minute(10)
-    meter.charge(10, 100.0)
-    meter.owe(25, 105.0)
-    assert meter.next_at(5, 105.0) == 280.0, "10 at 100, 10 at 160, 10 at 220, 5 at 280"
-    assert meter.next_at(6, 105.0) == 340.0
-    assert not meter.fits(1, 279.9)
-    assert meter.room(280.0) == 5
-
-
 def test_debt_is_paid_alike_however_seldom_the_meter_is_asked() -> None:
     often, seldom = minute(10), minute(10)
     for meter in (often, seldom):
@@ -118,14 +52,6 @@ def test_debt_is_paid_alike_however_seldom_the_meter_is_asked() -> None:
     for now in (4_800.0, 4_810.0, 4_837.0, 4_870.0):
         assert often.room(now) == pytest.approx(seldom.room(now), abs=1e-6)
         assert often.used(now) == pytest.approx(seldom.used(now), abs=1e-6)
-
-
-def test_debt_that_fits_into_the_window_is_only_charged() -> None:
-    meter = minute(10)
-    meter.charge(4, 100.0)
-    meter.owe(5, 110.0)
-    assert (meter.debt, meter.room(110.0)) == (0, 1)
-    assert meter.room(160.0) == 5
 
 
 def test_debt_below_an_amount_of_zero_lets_nothing_start() -> None:
@@ -238,14 +164,6 @@ def test_a_day_ends_at_local_midnight_also_when_the_clocks_change() -> None:
     assert not meter.fits(1, saturday + 86_399.9)
     assert start(meter, 10, saturday + 86_400)
     assert meter.next_at(1, saturday + 90_000) == saturday + 86_400 + 23 * 3_600, "Sunday has 23 hours"
-
-
-def test_debt_of_a_day_is_carried_to_the_next_days() -> None:
-    meter = DayMeter(10, "UTC")
-    meter.charge(10, 1_000.0)
-    meter.owe(25, 2_000.0)
-    assert meter.next_at(1, 2_000.0) == 3 * 86_400
-    assert meter.room(3 * 86_400.0) == 5
 
 
 def test_debt_beyond_the_calendar_is_for_ever() -> None:
