@@ -11,8 +11,9 @@ import httpx
 from aiohttp import web
 
 from emq import App, settings
+from emq.settings import Address
 from emq_push.service.service import PushService
-from emq_web import application
+from emq_web import application, serving
 from emq_web.limits import Limits
 
 URL = "http://api.test"
@@ -79,6 +80,17 @@ async def opened(**options: Any) -> AsyncIterator[Api]:
         async with served(app, service, admin) as api:
             yield api
         await service.close()
+
+
+@contextlib.asynccontextmanager
+async def listening(**options: Any) -> AsyncIterator[tuple[str, Api]]:
+    """Open an app in memory, and serve its API on loopback; yields the address and the API.
+
+    Args:
+        options: settings.
+    """
+    async with opened(**options) as api, serving.serving(api.app, Address("127.0.0.1", 0)) as address:
+        yield f"http://{address}", api
 
 
 @contextlib.asynccontextmanager

@@ -17,66 +17,19 @@ from emq_clients.pools import answers, client, operations
 from emq_push.service.service import PushService
 from emq_scheduling import Pool, Resource, Run, Scheduling, Task
 from emq_web import serving
-from support import api_operations
+from support import push_api
 from support.pools import POOL
 from support.served import served
 
 Service = tuple[str, str]
 """Address and admin key."""
 
-OPERATIONS = api_operations.of(operations, {"task"})
-SAMPLES: dict[str, Any] = {
-    **dict.fromkeys(("resource", "name", "task", "task_type"), "x"),
-    "table": "resources",
-    "value": {},
-    "changes": {},
-    "limits": [],
-    "payload": {},
-    "tasks": [],
-}
-
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
     """The API without a host, so that tasks wait."""
-    async with App(options=settings.Settings(store="memory:")) as app:
-        parts = await PushService.open(app)
-        _, key = await parts.keys.create("admin", "test")
-        await parts.close()
-        async with serving.serving(app, Address("127.0.0.1", 0)) as address:
-            yield f"http://{address}", key
-
-
-@pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
-    return api_operations.documented()
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_the_api_has_every_operation(document: dict[str, Any], name: str) -> None:
-    pool = {"name": "x"} if name == "put_pool" else "x"
-    assert len(api_operations.documented_at(document, OPERATIONS[name], {**SAMPLES, "pool": pool})) == 1
-
-
-@pytest.mark.parametrize("of", [AsyncPoolClient, PoolClient])
-def test_each_client_has_every_operation(of: type) -> None:
-    for name, operation in OPERATIONS.items():
-        method = getattr(of, name)
-        assert method.__doc__ == operation.__doc__
-        assert method.__wrapped__ is operation
-
-
-def test_answers_know_only_fields_that_the_api_has(document: dict[str, Any]) -> None:
-    shown: dict[type[msgspec.Struct], str] = {
-        answers.PoolSummary: "PoolSummary", answers.StoredPool: "PoolShown", answers.Entry: "PartChanged",
-        answers.EntryDeleted: "PartDeleted", answers.Problem: "ProblemDetails", answers.TaskReceipt: "TaskReceipt",
-        answers.TaskOutcome: "TaskOutcome", answers.TaskOutcomes: "TaskOutcomes", answers.Attempt: "TaskAttempt",
-        answers.TaskStatus: "TaskShown", answers.CancelAsked: "CancelShown", answers.LimitNow: "LimitNow",
-        answers.ResourceNow: "ResourceNow", answers.WaitsNow: "WaitsNow", answers.TypeNow: "TypeNow",
-        answers.Snapshot: "SnapshotShown", answers.TypeForecast: "TypeForecastShown",
-        answers.Forecast: "ForecastShown", answers.WhatIf: "WhatIfShown",
-    }  # fmt: skip
-    assert api_operations.unknown_fields(document, shown) == {}
+    async with push_api.listening() as (address, api):
+        yield address, api.admin
 
 
 async def test_pools_are_changed_by_their_version(service: Service) -> None:

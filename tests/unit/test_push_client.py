@@ -13,15 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq import App, errors, settings
-from emq.settings import Address
+from emq import errors
 from emq_clients import transport
 from emq_clients.push import cluster
 from emq_push.client import ApiUnavailable, AsyncPushClient, PushClient, PushError, answers, operations
-from emq_push.service.service import PushService
-from emq_web import serving
 from emq_web.cluster import PlannedHostShown, PlanShown
-from support import api_operations, push_api, push_hosts
+from support import push_api, push_hosts
 from support.http_receiver import HttpReceiver
 from support.push_api_calls import hosting
 from support.served import served
@@ -33,60 +30,8 @@ Service = tuple[str, str]
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
-    async with App(options=settings.Settings(store="memory:", push_allow="*")) as app:
-        parts = await PushService.open(app)
-        _, key = await parts.keys.create("admin", "test")
-        await parts.close()
-        async with serving.serving(app, Address("127.0.0.1", 0)) as address:
-            yield f"http://{address}", key
-
-
-OPERATIONS = api_operations.of(operations, {"message"}) | api_operations.of(cluster, ())
-SAMPLES: dict[str, Any] = {
-    **dict.fromkeys(("tenant", "endpoint", "message", "delivery", "replay", "key", "event_type"), "x"),
-    "payload": {},
-    "qps": 1.0,
-    "url": URL,
-    "filter": {},
-    "role": "read",
-    "messages": [],
-    "ids": ["x"],
-    "origin": "events.example.com",
-}
-
-
-@pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
-    return api_operations.documented()
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_the_api_has_every_operation(document: dict[str, Any], name: str) -> None:
-    assert len(api_operations.documented_at(document, OPERATIONS[name], SAMPLES)) == 1
-
-
-@pytest.mark.parametrize("of", [AsyncPushClient, PushClient])
-def test_each_client_has_every_operation(of: type) -> None:
-    for name, operation in OPERATIONS.items():
-        method = getattr(of, name)
-        assert method.__doc__ == operation.__doc__
-        assert method.__wrapped__ is operation
-
-
-def test_answers_know_only_fields_that_the_api_has(document: dict[str, Any]) -> None:
-    shown: dict[type[msgspec.Struct], str] = {
-        answers.Tenant: "TenantShown", answers.Endpoint: "EndpointMade", answers.Receipt: "ReceiptShown",
-        answers.StoredMessage: "MessageWhole", answers.Delivery: "DeliveryWithAttempts", answers.Hold: "HoldShown",
-        answers.Attempt: "AttemptShown", answers.Replay: "ReplayShown", answers.Counted: "Counted",
-        answers.EndpointLag: "EndpointLagShown", answers.Rate: "RateShown", answers.Key: "KeyMade",
-        answers.Handshake: "HandshakeShown", answers.Example: "ExampleShown", answers.Erased: "Erased",
-        answers.DeadLetter: "LetterShown", answers.DeadLetterCount: "LetterCount",
-        answers.ReplayedLetters: "Replayed", answers.Purged: "PurgedShown", answers.AuditEntry: "EntryShown",
-        answers.Batch: "BatchShown", answers.Host: "HostShown", answers.Hosts: "Hosts", answers.Plan: "PlanShown",
-        answers.PlannedHost: "PlannedHostShown", answers.Trace: "TraceShown", answers.Line: "LineShown",
-        answers.Reason: "ReasonShown",
-    }  # fmt: skip
-    assert api_operations.unknown_fields(document, shown) == {}
+    async with push_api.listening(push_allow="*") as (address, api):
+        yield address, api.admin
 
 
 async def test_a_tenants_life(service: Service) -> None:
@@ -129,9 +74,8 @@ async def test_a_tenants_life(service: Service) -> None:
 
 async def test_dead_letters_and_who_changed_what(refusing: HttpReceiver) -> None:
     async with (
-        push_api.opened(push_allow="*") as api,
-        serving.serving(api.app, Address("127.0.0.1", 0)) as address,
-        AsyncPushClient(f"http://{address}", api.admin) as push,
+        push_api.listening(push_allow="*") as (address, api),
+        AsyncPushClient(address, api.admin) as push,
     ):
         await push.put_tenant("acme", qps=50)
         endpoint = await push.create_endpoint("acme", url=refusing.url(), retry_schedule_s=[])
@@ -234,9 +178,8 @@ async def test_too_many_requests_are_repeated_and_then_told(hurry: None) -> None
 
 async def test_operators_see_hosts_the_plan_and_lives_of_messages() -> None:
     async with (
-        push_api.opened(push_allow="*") as api,
-        serving.serving(api.app, Address("127.0.0.1", 0)) as address,
-        AsyncPushClient(f"http://{address}", api.admin) as push,
+        push_api.listening(push_allow="*") as (address, api),
+        AsyncPushClient(address, api.admin) as push,
     ):
         await push_hosts.save(api.app, host="h7")
         assert [(host.host, host.live) for host in (await push.hosts()).data] == [("h7", True)]
