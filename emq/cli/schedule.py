@@ -75,7 +75,7 @@ async def show(session: Session, topic: Topic, message_id: OneId = None, identit
     if planned is None:
         named = f"{'identity' if by_identity else 'id'} {message_id!r}"
         raise errors.EMQError(
-            f"nothing with {named} waits in topic {topic!r}; see what does: emq schedule list {topic}"
+            f"nothing with {named} waits in topic {topic!r}; see what waits: emq schedule list {topic}"
         )
     session.show(_data(planned, next_=True), lambda: _facts(planned))
 

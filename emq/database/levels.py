@@ -103,7 +103,7 @@ def take_effect(connection: sa.Connection, environment: str, level: int) -> None
         _set(connection, environment, KEY, level)
         _set(connection, environment, _ANNOUNCED, 0)
     elif current(connection, environment) < level:
-        other = f"raises it to level {soon}" if soon else f"has taken the raise to feature level {level} back"
+        other = f"raises it to level {soon}" if soon else f"has withdrawn the raise to feature level {level}"
         raise errors.WrongState(f"somebody else {other}; see: emq upgrade")
 
 

@@ -190,21 +190,19 @@ class SlotClaimer(Claims):
         messages, left_bytes, now = 0, float(CLAIM_BYTES), self._clock.now()
         for address in self._due.pop(int(now * 1000), CLAIM_SLOTS):
             slot = self._slots[address]
-            if at_ms := self._looks.next_ms(slot, now):
-                if at_ms < math.inf:
-                    self._due.at(address, math.ceil(at_ms))
-            elif messages >= CLAIM_MESSAGES or left_bytes <= 0:
-                self._due.at(address, 0)
-            else:
-                try:
-                    wanted = self._wanted(slot, now, left_bytes)
-                except Exception as exc:  # a bug at one slot must not lose the slots that were taken before it
-                    self._events.broken("slots", slot.group, exc)
-                    continue
-                taken.append(wanted)
-                expected = min(wanted.limit, slot.expected)
-                messages += expected
-                left_bytes -= expected * slot.size
+            try:
+                if at_ms := self._looks.next_ms(slot, now):
+                    if at_ms < math.inf:
+                        self._due.at(address, math.ceil(at_ms))
+                elif messages >= CLAIM_MESSAGES or left_bytes <= 0:
+                    self._due.at(address, 0)
+                else:
+                    taken.append(wanted := self._wanted(slot, now, left_bytes))
+                    expected = min(wanted.limit, slot.expected)
+                    messages += expected
+                    left_bytes -= expected * slot.size
+            except Exception as exc:  # a bug at one slot must not lose the slots that were taken before it
+                self._events.broken("slots", slot.group, exc)
         return taken
 
     def _wanted(self, slot: OwnedSlot, now: float, left_bytes: float) -> _Wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,8 @@ PARKED = 200_000
 
 class Stranger:
     """Parked as a group is."""
+
+    owner = SimpleNamespace(groups={})
 
     parked_until = 0.0
 

@@ -107,7 +107,7 @@ async def test_a_topic_that_is_created_again_with_other_places_hides_no_messages
         assert all(orphan.is_known and not orphan.is_beyond for orphan in before.values())
         assert (before["shop"].ready, before["timed"].messages) == (40, 12)
         for change in (adoption.adopt(app.admin, "timed", 8), adoption.purge(app.admin, "timed")):
-            with pytest.raises(errors.TopicExists, match=r"whose kind or priorities are others .* delete this topic"):
+            with pytest.raises(errors.TopicExists, match=r"another kind or other priorities .* delete this topic"):
                 await change
         await app.admin.delete("timed", force=True)
         assert await adoption.purge(app.admin, "timed") == 12

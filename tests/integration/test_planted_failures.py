@@ -12,8 +12,9 @@ import pytest
 from emq.dispatch import settle_requests
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.flight import Flight
-from emq.fetcher import readiness, slot_claimer
+from emq.fetcher import readiness
 from emq.fetcher.slot_claimer import SlotClaimer
+from emq.fetcher.slot_looks import SlotLooks
 from emq.groups.owned import OwnedGroup
 from emq.loops.troubles import Troubles
 from emq.message import Message
@@ -25,7 +26,7 @@ SOON_S = 20.0
 
 PLACES: list[tuple[Any, str]] = [
     (readiness, "wanted"),
-    (slot_claimer, "_look_is_due"),
+    (SlotLooks, "next_ms"),
     (SlotClaimer, "stuck"),
     (Troubles, "apart"),
     (Flight, "places"),

@@ -38,8 +38,8 @@ MUTANTS = (
         "O",
         "a host goes on with a group whose reads the store refuses",
         "emq/fetcher/puller.py",
-        "if isinstance(batch, errors.NotOwner):\n                self._events.lost(queue.group)",
-        "if isinstance(batch, errors.NotOwner):\n                pass",
+        "if isinstance(batch, errors.NotOwner):\n            self._events.lost(queue.group)",
+        "if isinstance(batch, errors.NotOwner):\n            pass",
         "tests/unit/test_fetcher.py::test_a_newer_owner_ends_the_reading",
     ),
     Mutant(
