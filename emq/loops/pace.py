@@ -19,6 +19,11 @@ EARLY = 0.01
 _begin: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, float] = weakref.WeakKeyDictionary()
 
 
+def begin_anew() -> None:
+    """Have the next rest in this event loop begin a grid, so that what follows does not depend on what was before."""
+    _begin.pop(asyncio.get_running_loop(), None)
+
+
 async def rest(seconds: float) -> None:
     """Sleep for `seconds`, or up to `GRID_S` less."""
     await asyncio.sleep(end_of_rest(seconds) - asyncio.get_running_loop().time())

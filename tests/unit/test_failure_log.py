@@ -187,7 +187,7 @@ async def test_messages_that_expired_or_are_damaged_or_spoiled_by_their_handler_
     assert [text for text in logged.texts if "dead letter" in text] == [
         "topic orders: message late is a dead letter now: expired",
         "topic orders: message orders/0/0@2 is a dead letter now: its stored record is damaged",
-        "topic orders: message m1 is a dead letter now: the handler set headers to what cannot be stored; "
+        "topic orders: message m1 is a dead letter now: the handler set headers to a value that cannot be stored; "
         "it failed with: ValueError: no",
     ]
 

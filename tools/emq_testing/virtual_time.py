@@ -8,6 +8,8 @@ import selectors
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from emq.loops import pace
+
 Select = Callable[[float | None], list[Any]]
 
 
@@ -110,6 +112,7 @@ def installed(loop: asyncio.AbstractEventLoop, outside: Outside) -> Iterator[Vir
     Raises:
         RuntimeError: the loop is not one of asyncio's own, or its time is virtual already.
     """
+    pace.begin_anew()
     selector = getattr(loop, "_selector", None)
     if not isinstance(loop, asyncio.SelectorEventLoop) or selector is None:
         kind = f"{type(loop).__module__}.{type(loop).__qualname__}"
