@@ -84,6 +84,7 @@ class Standing:
         holders: hosts, with their epochs, that have claimed it and not settled it.
         forgotten: those of them whose claim a store forgot that lost its last moments. It may be taken back then,
             while such a host still publishes what it has come to.
+        twice: those that have claimed it again before a verdict of theirs, which puts back what they have in hand.
     """
 
     def __init__(self, id_: str, group: str, told: Told, at: float) -> None:
@@ -98,6 +99,7 @@ class Standing:
         self.removed_ms: float | None = None
         self.holders: set[tuple[str, int]] = set()
         self.forgotten: set[tuple[str, int]] = set()
+        self.twice: set[tuple[str, int]] = set()
         self._due_times = told.due_times()
         self._due: list[int] = []
 
@@ -171,6 +173,8 @@ class Occurrences:
     def claimed(self, by: str, epoch: int, id_: str) -> None:
         """A host has claimed an entry of a lane."""
         if (standing := self.standing.get(id_)) is not None:
+            if (by, epoch) in standing.holders:
+                standing.twice.add((by, epoch))
             standing.holders.add((by, epoch))
 
     def _stands(self, by: str, add: lane_store.LaneAdd, m: message.Message, was_new: bool) -> None:
@@ -217,8 +221,12 @@ class Occurrences:
         standing, holder = self.standing.get(settle.id), (by, settle.epoch or 0)
         if standing is None:
             return False
-        standing.holders.discard(holder)
-        standing.forgotten.discard(holder)
+        if holder in standing.twice:
+            standing.twice.discard(holder)
+            standing.forgotten.add(holder)
+        else:
+            standing.holders.discard(holder)
+            standing.forgotten.discard(holder)
         if not was_there:
             return True
         self._evidence.note(settle.lane, f"{by}: {settle.verdict} of schedule {settle.id}, due {settle.due_ms}")
