@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 LOOK_S = 0.2
 """Between two looks at what hosts have noted."""
 
+NOTED_S = 3.0
+"""Most seconds from a host's raise of queues until its note is seen here; a store may lose the raise meanwhile."""
+
 
 class Layouts:
     """See `emq.topics.key_layouts`.
@@ -71,7 +74,7 @@ async def watch(cluster: Cluster) -> None:
         for passage in found.values():
             queue = evidence.layouts.takes(topics[passage.topic], passage) if passage.topic in topics else None
             # A store that came back since the host has raised its queues is another matter.
-            if queue is not None and not any(evidence.now - 2 * LOOK_S <= at for at in evidence.lost_at):
+            if queue is not None and not any(evidence.now - NOTED_S <= at for at in evidence.lost_at):
                 text = f"it has passed layout {passage.layout}, and {queue} takes messages of that layout"
                 evidence.violated("K", group_of(queue), text)
 
