@@ -125,6 +125,7 @@ class Tree(Protocol):
         Raises:
             NodeMissing: the node is gone, and most likely the session, too.
         """
+        await self.write(path, b"", -1)
 
     async def delete(self, path: str) -> None:
         """Delete the node and all nodes below it. Do nothing if the node is missing."""

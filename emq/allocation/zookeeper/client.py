@@ -22,7 +22,7 @@ from emq.allocation.zookeeper.session import Session
 _AGAIN_S = 0.1
 
 
-class ZooKeeperTree:
+class ZooKeeperTree(tree.Tree):
     """A client with a session of its own; see `emq.allocation.tree.protocol.Tree`. Made by `tree_of`.
 
     While no server answers, calls raise `ClusterUnavailable` at once; no call takes longer than the session's
@@ -92,9 +92,6 @@ class ZooKeeperTree:
         except exceptions.BadVersionError:
             raise tree.Conflict(f"node {path} has not version {version} any more; read it again") from None
         return int(stat.version)
-
-    async def prove(self, path: str) -> None:
-        await self.write(path, b"", -1)
 
     async def delete(self, path: str) -> None:
         await self._remove(self._full(path))

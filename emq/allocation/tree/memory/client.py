@@ -11,7 +11,7 @@ from emq.allocation.tree.memory.connection import Connection
 from emq.allocation.tree.memory.pulse import Pulse
 from emq.allocation.tree.memory.requests import Requests
 from emq.allocation.tree.memory.servers import MemoryServers
-from emq.allocation.tree.protocol import Node, OnChange, SessionState
+from emq.allocation.tree.protocol import Node, OnChange, SessionState, Tree
 from emq.allocation.tree.watches import Aspect, Watches
 
 RECONNECT_S = 0.1
@@ -23,7 +23,7 @@ SLACK_S = 1e-6
 T = TypeVar("T")
 
 
-class MemoryTree:
+class MemoryTree(Tree):
     """A client with a session of its own; see `emq.allocation.tree.protocol.Tree`.
 
     The client pings the servers three times in its time-out.
@@ -75,9 +75,6 @@ class MemoryTree:
             return self._ensemble.answer(connection, "write", path, self._ensemble.nodes.write(path, data, version))
 
         return await self._request(apply)
-
-    async def prove(self, path: str) -> None:
-        await self.write(path, b"", -1)
 
     async def delete(self, path: str) -> None:
         def apply(connection: Connection) -> None:
