@@ -228,6 +228,11 @@ class Host:
         return self.recorder.latest()
 
     @property
+    def name(self) -> str:
+        """The host's name in its cluster. Any thread may ask."""
+        return self._membership.host
+
+    @property
     def store_unreachable(self) -> str | None:
         """The error of the store, or of the part of it that does not answer; None while all is well."""
         return self.recorder.store_unreachable

@@ -20,7 +20,7 @@ from emq.database import Database
 from emq.observe.metrics import exposition, host_families
 from emq_push.attempt_log import BATCH, AttemptLog
 from emq_push.attempts import EXPIRED, Attempt
-from emq_push.cli.pushing import with_push
+from emq_push.cli.pushing import _Surroundings, with_push
 from emq_push.records import schema, tables
 from emq_push.retention import DEFAULT_S, ROWS, Retention
 from support.http_receiver import HttpReceiver
@@ -341,3 +341,14 @@ async def test_the_metrics_tell_how_many_records_wait_and_are_lost() -> None:
 
 async def _ignore(m: emq.Message) -> None:
     """Nothing is published to it."""
+
+
+async def test_the_thread_of_the_database_learns_the_host_while_groups_wait_to_be_acquired() -> None:
+    async with emq.App("memory:") as app:
+        await app.create_topic("orders", 10)
+        app.handlers.bind("orders", asyncio.sleep)
+        async with app.running() as host:
+            await until(lambda: bool(host.ownership.consumed))
+            host.ownership.consumed.clear()  # as before the first of them is acquired
+            host.parts.consumption.look()
+            assert await asyncio.to_thread(_Surroundings(app).host) == host.name

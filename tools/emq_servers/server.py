@@ -24,7 +24,7 @@ from typing import ClassVar, Self
 from emq import errors, private_files
 
 LOOPBACK = "127.0.0.1"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 1.0
 _PROBE_PAUSE_S = 0.01

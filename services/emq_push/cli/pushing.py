@@ -112,7 +112,7 @@ class _Surroundings:
         return None if self._app.host is None else self._app.host.throttles
 
     def host(self) -> str:
-        return self._app.host_name() if self._app.host is None else self._app.host.statistics().host
+        return self._app.host_name() if self._app.host is None else self._app.host.name
 
 
 @asynccontextmanager
