@@ -168,10 +168,13 @@ Caused by: java.lang.Exception: else
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (RAISED.format(raised="emq.errors.UnknownTopic: no topic 't'"), "failed: UnknownTopic: no topic 't'; under"),
-        (RAISED.format(raised="OSError: [Errno 28] No space left"), "failed: OSError: [Errno 28] No space left; under"),
-        ("Job 3 cancelled part of job group\nmore", "failed: Job 3 cancelled part of job group; under"),
-        ("", "failed: RuntimeError; under"),
+        (RAISED.format(raised="emq.errors.UnknownTopic: no topic 't'"), "failed: UnknownTopic: no topic 't'; repeat"),
+        (
+            RAISED.format(raised="OSError: [Errno 28] No space left"),
+            "failed: OSError: [Errno 28] No space left; repeat",
+        ),
+        ("Job 3 cancelled part of job group\nmore", "failed: Job 3 cancelled part of job group; repeat"),
+        ("", "failed: RuntimeError; repeat"),
     ],
 )
 def test_why_a_load_failed_is_told_in_a_line(text: str, said: str) -> None:

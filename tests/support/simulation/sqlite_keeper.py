@@ -102,8 +102,8 @@ _VIRTUAL = types.SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().ti
 class _BlockingDatabase(InlineDatabase, StoreDatabase):
     """Works in the caller's thread, and has none that copies its log to the file."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, *of_servers: float) -> None:
+        super().__init__(url, *of_servers)
         self._copier = None
 
     def _transact(
