@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 
@@ -98,9 +97,7 @@ class Heartbeat:
                     self._complain(f"{exc}; this host goes on for {left_s:.1f} s")
                 except protocol.NodeMissing:
                     self._lease.suspend()  # the session ended; the tree is about to report that
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(pace.end_of_rest(self._tree.timeout_s / BEATS)):
-                    await self._wanted.wait()
+            await pace.wait(self._wanted, self._tree.timeout_s / BEATS)
             self._wanted.clear()
 
     def _renew(self, sent_us: int) -> None:

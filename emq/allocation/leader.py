@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
@@ -132,9 +131,7 @@ class Leader:
                     self._unable_since = None
                 # A leader checks every few seconds whether it can still plan; the others check whether the one before
                 # them is still there, in case a watch was lost.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(pace.end_of_rest(RESIGN_S)):
-                        await self._changed.wait()
+                await pace.wait(self._changed, RESIGN_S)
                 await asyncio.sleep(DEBOUNCE_S if self.leading and (self.plans or self._debounce_first) else 0)
             except (errors.ClusterUnavailable, errors.DatabaseUnavailable) as exc:
                 self._in_force = None

@@ -284,10 +284,8 @@ class ClusterMembership:
     async def _follow(self) -> None:
         """Follow the plan, and tell the cluster which groups this host let go of. Ends by cancellation."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                # The time-out finds changes that no watch reported, at the cost of one small read for each heartbeat.
-                async with asyncio.timeout_at(pace.end_of_rest(self._tree.timeout_s / BEATS)):
-                    await self._changed.wait()
+            # The time-out finds changes that no watch reported, at the cost of one small read for each heartbeat.
+            await pace.wait(self._changed, self._tree.timeout_s / BEATS)
             self._changed.clear()
             try:
                 if not self._incarnation and not await self._enter():

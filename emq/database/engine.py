@@ -83,7 +83,7 @@ def begin(
         long_s: seconds that a statement may take, if more than PostgreSQL's usual limit here.
 
     A writer on SQLite takes the write lock at once: a transaction that reads first would fail if another process wrote
-        in between.
+    in between.
     """
     if connection.dialect.name == "sqlite":
         # Set before the transaction begins: inside a transaction SQLite silently ignores the change.

@@ -71,8 +71,8 @@ class SlotClaimer(Claims):
     time `recover` ends the rest, and the next claim may take the member.
 
     Time to live: if messages may expire and more members are due than can start (also in a paused topic), the claimer
-        claims the first `LOOK_MESSAGES` of the slot every `LOOK_S`. It dead-letters the expired ones and gives the
-        others back at once.
+    claims the first `LOOK_MESSAGES` of the slot every `LOOK_S`. It dead-letters the expired ones and gives the
+    others back at once.
     """
 
     def __init__(self, store: SortedStore, context: HostContext) -> None:

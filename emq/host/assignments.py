@@ -7,7 +7,6 @@ has caused it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Coroutine, Iterable, Mapping
@@ -76,8 +75,7 @@ class Assignments:
         self._catalog = catalog
         catalog.when_created(self.created)
         # Nothing is carried out, nor is the host ready, before the first assignment comes.
-        self._carried_out: Assignment | None = Assignment({})
-        self._target = self._carried_out
+        self._carried_out = self._target = Assignment({})
         self._told: dict[str, int] = {}
         self._letting_go: set[str] = set()
         self._refused: dict[str, int] = {}
@@ -107,9 +105,7 @@ class Assignments:
         """Acquire groups and let go of groups until the owned groups are the assigned ones. Ends by cancellation."""
         try:
             while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(pace.end_of_rest(LOOK_S)):
-                        await self._changed.wait()
+                await pace.wait(self._changed, LOOK_S)
                 self._changed.clear()
                 target = self._target
                 if self._is_stopping or self._is_settled():

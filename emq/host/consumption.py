@@ -39,7 +39,7 @@ class Consumption:
     """Notes since when groups of the plan are not consumed here.
 
     A group counts from the first look that finds it missing, whatever the cause: a former owner, a store, or a broken
-        loop.
+    loop.
 
     Args:
         trouble: returns the error that keeps groups from being acquired; empty without one.

@@ -36,8 +36,6 @@ from emq.loops import patience
 from emq.loops.guard import Guard
 from emq.topics.passages import PassageStore
 
-JOIN_AGAIN_S = 1.0
-
 HAND_OVER_S = 5.0
 """Seconds, beyond `drain_s`, that a stop waits for the other hosts to take the groups over."""
 
@@ -189,30 +187,22 @@ class Host:
     async def _arrive(self) -> None:
         if self.timekeeper is not None:
             # Without the known time, the machine's clock would time leases and quotas, and may be hours ahead.
-            await self._arrived(self.timekeeper.known)
+            await self._arrived("database", self.timekeeper.known)
         if self._neighbours is not None:
-            await self._arrived(self._neighbours.arrive)
+            await self._arrived("store and database", self._neighbours.arrive)
         if (stores := self._checkpoints.stores) is not None:
-            await self._arrived(stores.arrive)
-        await self._arrived(self._check_level)
+            await self._arrived("store and database", stores.arrive)
+        await self._arrived("database", self._check_level)
         await self._membership.join()
         try:
-            await self._arrived(self._check_level)  # it may have been raised in that moment
+            await self._arrived("database", self._check_level)  # it may have been raised in that moment
         except errors.HostConflict:
             await self._membership.leave()
             raise
 
-    async def _arrived(self, step: Callable[[], Awaitable[object]]) -> None:
-        """Take a step of the arrival: again and again until the servers answer, and after an error of no known kind."""
-        while True:
-            try:
-                await patience.waited("store and database", step)
-                return
-            except errors.EMQError:
-                raise
-            except Exception as exc:
-                self.guard.note("joining", "it tries again", exc)
-                await asyncio.sleep(JOIN_AGAIN_S)
+    async def _arrived(self, server: str, step: Callable[[], Awaitable[object]]) -> None:
+        """Take a step of the arrival: again and again until the server answers, and after an error of no known kind."""
+        await patience.waited(server, step, on_bug=lambda exc: self.guard.note("joining", "it tries again", exc))
 
     async def _check_level(self) -> None:
         """Raise `HostConflict` if this version cannot read the environment's present or announced feature level."""

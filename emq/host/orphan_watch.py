@@ -50,9 +50,7 @@ class OrphanWatch:
             with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull, errors.DatabaseUnavailable):
                 if self._membership.leads and orphans.can_find(self._store):
                     await self._look()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(EVERY_S):
-                    await self._asked.wait()
+            await pace.wait(self._asked, EVERY_S)
             self._asked.clear()
 
     async def _look(self) -> None:

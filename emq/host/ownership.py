@@ -105,7 +105,7 @@ class Ownership:
         """Start consuming groups (name to epoch) from their checkpoints, from the next second on.
 
         The first step is the fence: from then on the stores refuse former owners, and this host sees all that they did
-            before. If a server is out of reach, only its groups wait.
+        before. If a server is out of reach, only its groups wait.
 
         Args:
             assigned: the epoch of each group.

@@ -7,6 +7,7 @@ rest until the points of one grid. Processes of one machine have different grids
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import weakref
 
@@ -22,6 +23,13 @@ _begin: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, float] = weakref.We
 def begin_anew() -> None:
     """Have the next rest in this event loop begin a grid, so that what follows does not depend on what was before."""
     _begin.pop(asyncio.get_running_loop(), None)
+
+
+async def wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, at most as long as `rest` sleeps."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(end_of_rest(seconds)):
+            await event.wait()
 
 
 async def rest(seconds: float) -> None:

@@ -21,13 +21,17 @@ T = TypeVar("T")
 
 
 async def waited(
-    server: str, opened: Callable[[], Awaitable[T]], on_wait: Callable[[str], Awaitable[None]] | None = None
+    server: str,
+    opened: Callable[[], Awaitable[T]],
+    on_wait: Callable[[str], Awaitable[None]] | None = None,
+    on_bug: Callable[[Exception], None] | None = None,
 ) -> T:
     """Repeat `opened` until its server answers, and return its result. Ends early by cancellation.
 
     Args:
         server: the server's name in the log.
         on_wait: called with the reason after each failure.
+        on_bug: called with an error of no known kind, after which the call is repeated, too; None: it is raised.
 
     Raises:
         EMQError: any error of `opened` other than `StoreUnavailable` and `DatabaseUnavailable`.
@@ -42,6 +46,12 @@ async def waited(
                 log.warning("%s; waiting for %s, trying again", exc, server)
             if on_wait is not None:
                 await on_wait(str(exc))
+        except errors.EMQError:
+            raise
+        except Exception as exc:
+            if on_bug is None:
+                raise
+            on_bug(exc)
         else:
             if attempts:
                 log.info("%s answers", server)

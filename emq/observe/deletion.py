@@ -124,7 +124,7 @@ class Deletion:
         """Empty lanes under an epoch of our own, which fences off a host that still owns them.
 
         A host that does not know of the deletion yet takes its group back, with a newer epoch. Then ours must be newer
-            again: otherwise a new topic of this name would deliver the host's claimed messages.
+        again: otherwise a new topic of this name would deliver the host's claimed messages.
         """
         lanes, left = self._store.lanes, list(places)
         for _ in range(TRIES):

@@ -223,8 +223,8 @@ class LaneStore(Protocol):
 
         The store stops once it has gathered `max_bytes` of bodies over all lanes. It returns at least one entry if one
         is due and may be taken. Arms the lane with its next due time: an add, retry or replay that is due earlier wakes
-            the claimer. Safe to
-        repeat after a lost reply: `recover` brings back the entries that the lost call had prepared.
+        the claimer. Safe to repeat after a lost reply: `recover` brings back the entries that the lost call had
+        prepared.
         """
 
     async def settle(self, settles: Sequence[LaneSettle]) -> Sequence[bool | errors.NotOwner | Failure]:

@@ -160,7 +160,7 @@ class LogStore(Protocol):
         """Append messages; return the offsets of each put, or `TopicFull`, `QueueSealed`, `StoreFull`.
 
         Idempotent only with ids: after `OutcomeUnknown` a repeat of any other put may store the messages twice (with
-            the same message ids). A body that was left out has `REPEATED` instead of an offset.
+        the same message ids). A body that was left out has `REPEATED` instead of an offset.
         """
 
     async def get(self, queue: str, offset: int) -> bytes | None:

@@ -286,7 +286,7 @@ class SortedStore(Protocol):
     """Slots of sorted topics. Every call is safe to repeat unless it says otherwise.
 
     Order: members wait in the order of their scores; members of equal scores in any order, the same for `waiting` and
-        `claim`.
+    `claim`.
 
     Retries left: a member whose score is above 16 is claimed with 16 left. A member of score n up to 16 is claimed with
     n - 1 left (at least 0). So a member that is put back each time with its `left` as score is delivered 17 times. The
@@ -294,8 +294,8 @@ class SortedStore(Protocol):
     waiting twin, the lower number counts.
 
     Waking: a claim arms the slot with its `next_score`, atomically with finding it. A member that comes before that
-        score (by an add, RETRY, REPLAY or recovery, or when its prepared twin is settled) disarms the slot and wakes
-        the claiming instance: `Store.watch` yields `Slot.address` there. A member of another program wakes nobody.
+    score (by an add, RETRY, REPLAY or recovery, or when its prepared twin is settled) disarms the slot and wakes
+    the claiming instance: `Store.watch` yields `Slot.address` there. A member of another program wakes nobody.
 
     Fencing: `claim`, `settle` and `recover` refuse an epoch below the highest that the slot has seen. `claim` and
     `recover` raise that highest epoch.

@@ -268,10 +268,4 @@ def quota_of(topic: Topic, group: int) -> float:
     the next group gets a fraction. If whole numbers are impossible (fewer starts than groups, or they would exceed a
     fractional `group_qps`), all groups get the same.
     """
-    return _quota(topic.division, group)
-
-
-@functools.lru_cache(maxsize=1024)
-def _quota(division: Division, group: int) -> float:
-    """Cached, since a host that takes thousands of groups finds the same division again and again."""
-    return division.quota(group)
+    return topic.division.quota(group)

@@ -180,7 +180,7 @@ def is_own(address: IPAddress) -> bool:
     """Return whether an address is one of this machine's interfaces, as they are now.
 
     Asks the system for the source address of packets to the address: only for its own addresses this is the address
-        itself. Sends nothing.
+    itself. Sends nothing.
     """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:

@@ -41,8 +41,8 @@ class Batches:
 
     The messages of a batch have one outcome: the endpoint takes all of them, or all are tried again, each on its own
     schedule. An endpoint that refuses one payload refuses its batch. So each attempt halves the next batch of a
-        message, and its last attempt is alone: no message dies because of another's payload. Two messages of one key
-        are never in one
+    message, and its last attempt is alone: no message dies because of another's payload. Two messages of one key
+    are never in one
     batch, since the host starts the second when the first is done.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -134,49 +134,54 @@ async def test_a_host_that_joins_in_the_moment_of_a_raise_takes_it_back() -> Non
                 await upgrading.upgrade(r.db, "online", 3, hosts)
 
 
+class Hosts:
+    """Tells the levels of hosts to a raise, and does something at its second look, behind the announcement."""
+
+    def __init__(self, level: int, then: Callable[[], Awaitable[object]]) -> None:
+        self.looks = 0
+        self._level = level
+        self._then = then
+
+    async def __call__(self) -> upgrading.Levels:
+        self.looks += 1
+        if self.looks == 2:
+            await self._then()
+        return {"new": self._level}
+
+
 async def test_while_a_raise_is_announced_no_older_host_joins_and_nothing_newer_is_written() -> None:
     async with rig() as r:
         await r.topic("orders", 10)
-        looks = 0
 
-        async def hosts() -> upgrading.Levels:
-            nonlocal looks
-            looks += 1
-            if looks == 2:
-                assert await r.db.run(lambda c: levels.current(c, "online")) == 1
-                with pytest.MonkeyPatch.context() as older:
-                    older.setattr(levels, "LEVEL", 1)
-                    assert await r.db.run(lambda c: levels.check(c, "online")) == 1, "hosts that are there go on"
-                    with pytest.raises(
-                        errors.HostConflict, match=r"is about to be at feature level 2, .* up to level 1"
-                    ):
-                        await r.db.run(lambda c: levels.join(c, "online"))
-            return {"new": 2}
+        async def join() -> None:
+            assert await r.db.run(lambda c: levels.current(c, "online")) == 1
+            with pytest.MonkeyPatch.context() as older:
+                older.setattr(levels, "LEVEL", 1)
+                assert await r.db.run(lambda c: levels.check(c, "online")) == 1, "hosts that are there go on"
+                with pytest.raises(errors.HostConflict, match=r"is about to be at feature level 2, .* up to level 1"):
+                    await r.db.run(lambda c: levels.join(c, "online"))
 
+        hosts = Hosts(2, join)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(levels, "LEVEL", 2)
             assert await upgrading.upgrade(r.db, "online", 2, hosts) == 1
             assert await r.db.run(lambda c: levels.join(c, "online")) == 2
-            assert (looks, await upgrading.upgrade(r.db, "online", 2, hosts)) == (2, 2)
+            assert (hosts.looks, await upgrading.upgrade(r.db, "online", 2, hosts)) == (2, 2)
 
 
 async def test_of_two_raises_at_once_one_that_is_taken_back_fails_the_other() -> None:
     async with rig() as r:
         await r.topic("orders", 10)
         seen = iter([{"new": 2}, {"new": 2, "old": 1}])
-        first_looks = 0
 
         async def another() -> upgrading.Levels:
             return next(seen)
 
-        async def hosts() -> upgrading.Levels:
-            nonlocal first_looks
-            first_looks += 1
-            if first_looks == 2:
-                with pytest.raises(errors.WrongState, match="old"):
-                    await upgrading.upgrade(r.db, "online", 2, another)
-            return {"new": 2}
+        async def fail() -> None:
+            with pytest.raises(errors.WrongState, match="old"):
+                await upgrading.upgrade(r.db, "online", 2, another)
 
+        hosts = Hosts(2, fail)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(levels, "LEVEL", 2)
             with pytest.raises(errors.WrongState, match="somebody else has withdrawn the raise to feature level 2"):
@@ -187,15 +192,7 @@ async def test_of_two_raises_at_once_one_that_is_taken_back_fails_the_other() ->
 async def test_of_two_raises_at_once_the_later_one_counts_and_the_other_says_so() -> None:
     async with rig() as r:
         await r.topic("orders", 10)
-        looks = 0
-
-        async def hosts() -> upgrading.Levels:
-            nonlocal looks
-            looks += 1
-            if looks == 2:
-                await r.db.run(lambda c: levels.announce(c, "online", 3))
-            return {"new": 3}
-
+        hosts = Hosts(3, lambda: r.db.run(lambda c: levels.announce(c, "online", 3)))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(levels, "LEVEL", 3)
             with pytest.raises(errors.WrongState, match="somebody else raises it to level 3; see: emq upgrade"):
@@ -207,35 +204,23 @@ async def test_of_two_raises_at_once_the_later_one_counts_and_the_other_says_so(
 async def test_a_raise_that_fails_half_way_keeps_no_older_host_from_joining(failure: BaseException) -> None:
     async with rig() as r:
         await r.topic("orders", 10)
-        looks = 0
 
-        async def hosts() -> upgrading.Levels:
-            nonlocal looks
-            looks += 1
-            if looks == 2:
-                raise failure
-            return {"new": 2}
+        async def fail() -> None:
+            raise failure
 
+        hosts = Hosts(2, fail)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(levels, "LEVEL", 2)
             with pytest.raises(type(failure)):
                 await upgrading.upgrade(r.db, "online", 2, hosts)
-        assert looks == 2
+        assert hosts.looks == 2
         assert await r.db.run(lambda c: levels.join(c, "online")) == 1
 
 
 async def test_a_raise_that_loses_its_database_says_that_it_may_stay_announced() -> None:
     async with rig() as r:
         await r.topic("orders", 10)
-        looks = 0
-
-        async def hosts() -> upgrading.Levels:
-            nonlocal looks
-            looks += 1
-            if looks == 2:
-                await r.db.close()
-            return {"new": 2}
-
+        hosts = Hosts(2, r.db.close)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(levels, "LEVEL", 2)
             with pytest.raises(

@@ -12,8 +12,8 @@ MUTANTS = (
         "L",
         "a host looks at its assignment only when it is told to",
         "emq/host/assignments.py",
-        "async with asyncio.timeout_at(pace.end_of_rest(LOOK_S)):",
-        "async with asyncio.timeout(None):",
+        "await pace.wait(self._changed, LOOK_S)",
+        "await self._changed.wait()",
         f"{ASSIGNING}::test_a_lost_group_is_acquired_again_though_nobody_says_so",
     ),
     Mutant(

@@ -99,8 +99,8 @@ class Health:
     """The health of one resource.
 
     States: in order; limited (`factor` below 1), because it asked for less, is slow, or was closed; paused at its own
-        request until `closed_until`, then limited; closed until `closed_until`, then probed, until a task that began
-        after that time ends.
+    request until `closed_until`, then limited; closed until `closed_until`, then probed, until a task that began
+    after that time ends.
 
     Attributes:
         closed_until: nothing starts before; a time in the past if it is not closed.

@@ -92,7 +92,7 @@ class UsageKeeper:
     """Saves the use of one pool's limits, for one owner.
 
     States: begun by `begin`; then `run` saves until it is cancelled; `end` saves the last time. Once another owner has
-        claimed the pool, nothing more is saved, and only the reserve may still start here.
+    claimed the pool, nothing more is saved, and only the reserve may still start here.
 
     Args:
         accounts: made with `saves=True`.

@@ -103,7 +103,7 @@ class EndLog(BatchWriter[End]):
     """Takes records at once; another task writes them in batches.
 
     Records are evidence, so none is dropped: while the database is away they wait, and from `most` on `is_full` keeps
-        the scheduler from starting tasks. Later records wait as well.
+    the scheduler from starting tasks. Later records wait as well.
 
     Args:
         database: returns the database.

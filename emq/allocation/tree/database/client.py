@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -121,9 +120,7 @@ class DatabaseTree:
         while True:
             stirred = time.monotonic() - self._stirred_s < STIR_S
             pause_s = LOOK_ALONE_S if self._alone else LOOK_SOON_S if stirred else LOOK_S
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(pace.end_of_rest(min(pause_s, self.timeout_s / RENEWALS))):
-                    await self._kick.wait()
+            await pace.wait(self._kick, min(pause_s, self.timeout_s / RENEWALS))
             self._kick.clear()
             await self._try_to_look()
 
