@@ -259,6 +259,36 @@ async def test_no_change_is_missed_between_a_read_and_the_next(one: protocol.Tre
     await writing
 
 
+async def test_who_watches_what_it_changes_itself_reads_the_change_at_once(one: protocol.Tree) -> None:
+    changes = Changes()
+
+    async def looked() -> tuple[bytes | None, list[str]]:
+        node = await one.read("/a/b", changes)
+        return node and node.data, await one.children("/a", changes)
+
+    assert await looked() == (None, [])
+    await one.create("/a/b", b"x")
+    assert await looked() == (b"x", ["b"])
+    await one.write("/a/b", b"y", 0)
+    assert await looked() == (b"y", ["b"])
+    await one.create("/a/c")
+    assert await looked() == (b"y", ["b", "c"])
+    await one.delete("/a/b")
+    assert await looked() == (None, ["c"])
+
+
+async def test_a_proof_of_life_is_no_change(one: protocol.Tree, other: protocol.Tree) -> None:
+    await one.create("/life", ephemeral=True)
+    node, changes = await other.read("/life"), Changes()
+    await other.children("/", changes)
+    for _ in range(3):
+        await one.prove("/life")
+    await asyncio.sleep(0.8)
+    assert changes.count == 0
+    assert node is not None
+    assert node.session == one.session
+
+
 async def test_a_cancelled_call_harms_no_other(one: protocol.Tree) -> None:
     await one.create("/a", b"x")
     reads = [asyncio.create_task(one.read("/a")) for _ in range(10)]
