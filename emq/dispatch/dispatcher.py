@@ -64,6 +64,7 @@ class Dispatcher(Rotation):
         self.tasks = HandlerTasks()
         self._visited: OwnedGroup | None = None
         self._granted = 0
+        self._granted_at = 0.0
         self._running: Message | None = None  # with the visit's handler; in flight only once it suspends
         self._started_before = 0  # messages started before the visit
         self._volleys: list[Volley] = []  # of this stint
@@ -85,8 +86,7 @@ class Dispatcher(Rotation):
         """
         group = self._visited
         if self._driver is not None and self._granted and group is not None and group.owner is owner:
-            granted, self._granted = self._granted, 0
-            self._release(group, granted)
+            self._release_granted(group)
         for volley in (*self._volleys, *self._beginning):
             if volley.group.owner is owner:
                 volley.until_us = 0
@@ -128,7 +128,7 @@ class Dispatcher(Rotation):
                         owner.note_waiting()
                     continue
                 ready = group.buffered if len(owner.groups) == 1 else group.startable(now)
-                self._granted = group.counter.reserve(min(VISIT, ready, room), now)
+                self._granted, self._granted_at = group.counter.reserve(min(VISIT, ready, room), now), now
                 if not self._granted:
                     if self._has_rest(group):
                         self._park(group, group.counter.next_at(now) if ready else now + READ_S, now)
@@ -261,7 +261,7 @@ class Dispatcher(Rotation):
         """Use the grant for a volley; the group goes on with the rotation once all its tasks have begun."""
         size, self._granted = self._granted, 0
         until = min(group.counter.valid_until(now), self._lease.until)
-        volley = Volley(group, size, int(now * 1e6), int(until * 1e6))
+        volley = Volley(group, size, now, int(until * 1e6))
         self._volleys.append(volley)
         self.flight.enter(group, size, 0)
         for _ in range(size):
@@ -336,7 +336,7 @@ class Dispatcher(Rotation):
                 self._beginning.remove(volley)
                 volley.all_begun()
                 if volley.left:
-                    self._release(volley.group, volley.left)
+                    self._release(volley.group, volley.left, volley.at)
                     self.flight.leave(volley.group, volley.left, 0)
                 self._go_on(volley.group)
             except Exception as bug:  # no loop would tell of it
@@ -371,12 +371,15 @@ class Dispatcher(Rotation):
                 counts.close(self.started, self._clock.now_us(), running=False)
         self._go_on(group)
         if self._granted:
-            granted, self._granted = self._granted, 0
-            self._release(group, granted)
+            self._release_granted(group)
 
-    def _release(self, group: OwnedGroup, starts: int) -> None:
-        """Give back starts that were granted to a group and not used; its topic's parked groups may use them."""
-        group.counter.release(starts, self._clock.now())
+    def _release_granted(self, group: OwnedGroup) -> None:
+        granted, self._granted = self._granted, 0
+        self._release(group, granted, self._granted_at)
+
+    def _release(self, group: OwnedGroup, starts: int, at: float) -> None:
+        """Give back starts that were granted to a group at `at` and not used; its topic's parked groups may use them."""
+        group.counter.release(starts, at)
         self.parking.bring_back(group.owner, starts)
 
     # -------------------------------------------------------------------------------------- the end of stints and calls

@@ -25,19 +25,21 @@ class Volley:
     Attributes:
         handler: the topic's handler when the grant was made.
         left: granted starts that no task has used.
-        at_us: time of the grant, in microseconds since the epoch; it counts as the start of the messages that wait.
+        at: time of the grant, in seconds since the epoch.
+        at_us: the same in microseconds; it counts as the start of the messages that wait.
         until_us: time until which the grant may be used.
         begun: messages started.
         quick: those among them whose handler ended while the volley was beginning.
     """
 
-    __slots__ = ("_over", "at_us", "begun", "group", "handler", "left", "quick", "until_us")
+    __slots__ = ("_over", "at", "at_us", "begun", "group", "handler", "left", "quick", "until_us")
 
-    def __init__(self, group: OwnedGroup, size: int, at_us: int, until_us: int) -> None:
+    def __init__(self, group: OwnedGroup, size: int, at: float, until_us: int) -> None:
         self.group = group
         self.handler = cast(Handler, group.owner.handler)
         self.left = size
-        self.at_us = at_us
+        self.at = at
+        self.at_us = int(at * 1e6)
         self.until_us = until_us
         self.begun = self.quick = 0
         self._over = False

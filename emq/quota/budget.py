@@ -186,13 +186,13 @@ class Budget:
             at._spare -= n - of_due
             member, at = at.member, at.parent
 
-    def give_back(self, member: Member, n: int, now: float) -> None:
-        """Take back `n` starts that were counted and not made."""
+    def give_back(self, member: Member, n: int, since: float) -> None:
+        """Take back `n` starts that were counted at the time `since` and not made."""
         at: Budget | None = self
         while at is not None:
             if at._counter is not None:
-                at._counter.release(n, now)
-            if int(now) <= at._second:
+                at._counter.release(n, since)
+            if int(since) == at._second:
                 member.used -= n
                 if at._is_scarce:
                     member.due += n

@@ -52,9 +52,9 @@ class BudgetedCounter(LimitedCounter):
         own = self.counter.available(now)
         return min(own, self._budget.available(self._member, now)) if own > 0 else 0
 
-    def release(self, n: int, now: float) -> None:
-        self.counter.release(n, now)
-        self._budget.give_back(self._member, n, now)
+    def release(self, n: int, at: float) -> None:
+        self.counter.release(n, at)
+        self._budget.give_back(self._member, n, at)
 
     def valid_until(self, now: float) -> float:
         return min(self.counter.valid_until(now), float(int(now) + 1))

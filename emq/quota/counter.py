@@ -43,8 +43,11 @@ class Counter(Protocol):
     def available(self, now: float) -> int:
         """Return how many starts `reserve` would grant now, without reserving any."""
 
-    def release(self, n: int, now: float) -> None:
-        """Give back `n` starts of a grant that were not used."""
+    def release(self, n: int, at: float) -> None:
+        """Give back `n` starts that were granted at the time `at` and not used.
+
+        Other groups may have begun the next second or another pace meanwhile. They may not use these starts.
+        """
 
     def valid_until(self, now: float) -> float:
         """Return the time until which starts granted now may be used."""
@@ -81,7 +84,7 @@ class LimitedCounter(abc.ABC):
     def available(self, now: float) -> int: ...
 
     @abc.abstractmethod
-    def release(self, n: int, now: float) -> None: ...
+    def release(self, n: int, at: float) -> None: ...
 
     @abc.abstractmethod
     def next_at(self, now: float) -> float: ...
@@ -131,9 +134,9 @@ class WindowCounter:
         self.reserve(0, now)
         return max(0, self._left)
 
-    def release(self, n: int, now: float) -> None:
+    def release(self, n: int, at: float) -> None:
         self.rolled_back += n
-        if int(now) <= self._second:
+        if int(at) == self._second:
             self._left += n
 
     def used_in(self, second: int) -> int:

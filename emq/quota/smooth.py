@@ -114,7 +114,7 @@ class SmoothCounter:
     paces until this second, so that the lower qps counts at once.
     """
 
-    __slots__ = ("_coming", "_paces", "_qps", "_taken_from", "_tokens", "reserved", "rolled_back")
+    __slots__ = ("_coming", "_paces", "_qps", "_since_us", "_tokens", "reserved", "rolled_back")
 
     def __init__(self, paces: float | Paces, now: float, burst: float | None = None) -> None:
         """Args:
@@ -125,7 +125,7 @@ class SmoothCounter:
         self._tokens: Tokens | None = None
         self._qps = 0.0
         self._coming: list[tuple[Pace, Tokens]] = []
-        self._taken_from: list[Tokens] = []
+        self._since_us = 0  # since then, grants take the tokens that they take now
         self.reserved = 0
         self.rolled_back = 0
         if isinstance(paces, int | float):
@@ -138,7 +138,6 @@ class SmoothCounter:
         granted = min(n, *(tokens.whole(now_us) for tokens in supplies))
         for tokens in supplies:
             tokens.take(granted)
-        self._taken_from = supplies
         self.reserved += granted
         return granted
 
@@ -146,10 +145,12 @@ class SmoothCounter:
         now_us = int(now * 1e6)
         return min(tokens.whole(now_us) for tokens in self._supplies(now_us))
 
-    def release(self, n: int, now: float) -> None:
+    def release(self, n: int, at: float) -> None:
         self.rolled_back += n
-        for tokens in self._taken_from:  # not to those of a pace that has begun since
-            tokens.take(-n)
+        at_us = int(at * 1e6)
+        if at_us > self._since_us:  # else these tokens were of another pace
+            for tokens in self._supplies(at_us):
+                tokens.take(-n)
 
     def valid_until(self, now: float) -> float:
         # Tokens taken now and used later would make that later second fuller than the bucket allows.
@@ -166,7 +167,7 @@ class SmoothCounter:
         Args:
             moved: only the groups on this host have changed. The present groups keep as many tokens as they can hold.
         """
-        now_us = int(now * 1e6)
+        now_us = self._since_us = int(now * 1e6)
         known = dict(self._coming)
         first = shares.in_force([pace.since_s for pace in paces], int(now))
         if self._tokens is None or paces[first] not in self._paces:
@@ -181,7 +182,8 @@ class SmoothCounter:
     def _supplies(self, now_us: int) -> list[Tokens]:
         while self._coming and self._coming[0][0].since_s * MICRO <= now_us:
             (since_s, source, self._qps), _ = self._coming.pop(0)
-            self._tokens = _begun(source, since_s * MICRO)
+            self._since_us = since_s * MICRO
+            self._tokens = _begun(source, self._since_us)
         assert self._tokens is not None
         if not self._coming:
             return [self._tokens]

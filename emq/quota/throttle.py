@@ -88,11 +88,18 @@ class Throttle:
         return int(self._tokens)
 
     def take(self, n: int, now: float) -> None:
-        """Note that `n` of the messages that `room` allowed start; a negative number takes starts back."""
+        """Note that `n` of the messages that `room` allowed start."""
         if self.is_limited:
-            self._tokens = min(self._most, self._tokens - n)  # the throttle may be younger than the starts taken back
+            self._tokens -= n
         elif n and self._before is None:
-            self._probed_at = now if n > 0 else None
+            self._probed_at = now
+
+    def give_back(self, n: int, at: float) -> None:
+        """Take back `n` starts that were noted at the time `at` and not made."""
+        if self.is_limited:
+            self._tokens = min(self._most, self._tokens + n)  # the throttle may be younger than these starts
+        elif self._probed_at == at:
+            self._probed_at = None
 
     def next_at(self, now: float) -> float:
         """Return when `room` allows a start; call this while it allows none."""
@@ -131,9 +138,9 @@ class ThrottledCounter(LimitedCounter):
     def available(self, now: float) -> int:
         return min(self.counter.available(now), self._throttle.room(now))
 
-    def release(self, n: int, now: float) -> None:
-        self.counter.release(n, now)
-        self._throttle.take(-n, now)
+    def release(self, n: int, at: float) -> None:
+        self.counter.release(n, at)
+        self._throttle.give_back(n, at)
 
     def next_at(self, now: float) -> float:
         if self._throttle.room(now):

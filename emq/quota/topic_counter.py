@@ -80,9 +80,9 @@ class GroupCounter:
             return 0
         return topic.counter.available(now)
 
-    def release(self, n: int, now: float) -> None:
+    def release(self, n: int, at: float) -> None:
         self.rolled_back += n
-        self._topic.counter.release(n, now)
+        self._topic.counter.release(n, at)
 
     def valid_until(self, now: float) -> float:
         return self._topic.counter.valid_until(now)

@@ -215,6 +215,15 @@ def test_what_is_released_may_be_started_by_another_topic() -> None:
     assert (a.reserved, a.rolled_back) == (10 + a.reserved - 10, 10)
 
 
+def test_what_is_released_after_its_second_is_not_started_in_the_next() -> None:
+    unit = Unit({"root": topic("root", 10), "inner": topic("inner", 10, "root")}, T)
+    a, b = (unit.counter(topic(name, budget="inner"), now=T) for name in "ab")
+    assert a.reserve(10, T + 1.9) == 10
+    used = b.reserve(10, T + 2.0)
+    a.release(10, T + 1.9)
+    assert used + sum(a.reserve(10, T + 2 + i / 10) + b.reserve(10, T + 2 + i / 10) for i in range(9)) == 10
+
+
 def test_a_start_counts_in_the_group_and_in_every_budget_or_in_none() -> None:
     unit = Unit({"root": topic("root", 10), "inner": topic("inner", 6, "root")}, T)
     counter = unit.counter(topic("a", 4, "inner"), now=T)

@@ -32,10 +32,11 @@ def test_a_new_counter_grants_nothing_in_the_second_it_is_made_in() -> None:
 def test_what_is_released_can_be_reserved_again_in_its_second_only() -> None:
     counter = WindowCounter(5, T)
     assert counter.reserve(5, T + 1) == 5
-    counter.release(2, T + 1.5)
+    counter.release(2, T + 1)
     assert counter.reserve(5, T + 1.6) == 2
-    counter.release(2, T + 2.1)
-    assert counter.reserve(9, T + 2.2) == 5
+    assert counter.reserve(3, T + 2.1) == 3
+    counter.release(2, T + 1.6)  # another group has begun the next second
+    assert counter.reserve(9, T + 2.2) == 2
     assert (counter.reserved, counter.rolled_back) == (12, 4)
 
 
@@ -43,7 +44,7 @@ def test_a_lower_quota_counts_at_once_also_for_what_is_reserved_and_given_back()
     counter = WindowCounter(50, T)
     assert counter.reserve(50, T + 1) == 50
     counter.set_quota(10, T + 1.1)
-    counter.release(50, T + 1.2)
+    counter.release(50, T + 1)
     assert counter.reserve(50, T + 1.3) == 10
     assert counter.reserve(50, T + 2) == 10
 
@@ -103,7 +104,8 @@ def test_what_was_taken_before_a_change_of_a_smooth_quota_is_not_given_back_to_t
     counter = SmoothCounter(paces(before), T)
     counter.set_paces(paces(before, after), T + 5)
     assert counter.reserve(100, T + 9.9) == 3
-    counter.release(3, T + 10)
+    assert counter.available(T + 10) == 0
+    counter.release(3, T + 9.9)
     assert counter.available(T + 10) == 0
     assert counter.rolled_back == 3
 

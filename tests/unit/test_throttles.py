@@ -188,8 +188,10 @@ def test_a_probe_that_nobody_speaks_of_is_followed_by_another_one() -> None:
     assert counter.reserve(5, 110.0) == 1
     assert counter.reserve(5, 110.0) == 0
     assert counter.next_at(110.5) == 110.0 + PROBE_AGAIN_S
-    counter.release(1, 110.5)  # the grant found no message
+    counter.release(1, 110.0)  # the grant found no message
     assert counter.reserve(5, 111.0) == 1
+    counter.release(1, 110.0)  # a grant from before that probe
+    assert counter.reserve(5, 111.5) == 0
 
 
 def test_a_limit_below_one_a_second_starts_one_now_and_then() -> None:

@@ -99,7 +99,7 @@ def test_a_group_that_left_before_a_second_was_begun_does_not_count_in_it() -> N
 def test_what_is_given_back_can_be_reserved_by_another_group() -> None:
     _, (first, second) = joined(topic(100), 0, 1)
     assert drawn(first, T + 1) == 100
-    first.release(30, T + 1.1)
+    first.release(30, T + 1)
     assert drawn(second, T + 1.2) == 30
     assert (first.reserved, first.rolled_back, second.reserved) == (100, 30, 30)
 
