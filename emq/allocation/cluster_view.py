@@ -13,7 +13,7 @@ from typing import NamedTuple
 from emq import errors
 from emq.allocation import published_plan, records
 from emq.allocation.plan import drafting
-from emq.allocation.plan.drafting import NOBODY
+from emq.allocation.plan.drafting import DROPPED, NOBODY
 from emq.allocation.records import EVERYBODY, Entry, Order, Paths, Record, Running
 from emq.allocation.tree.protocol import SessionState, Tree
 
@@ -192,7 +192,7 @@ async def read(tree: Tree, environment: str) -> View:
             continue
         gone = [host for host, entries in zip(pointers, lists, strict=True) if entries is None]
         if not gone:
-            found = zip(pointers, lists, strict=True)
+            found = [(host, entries) for host, entries in zip(pointers, lists, strict=True) if host != DROPPED]
             groups = {g: Owned(host, entry) for host, entries in found for g, entry in (entries or {}).items()}
             return View(environment, record, members, orders, groups, leader)
         missing = paths.lists(gone[0])

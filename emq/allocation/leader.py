@@ -11,7 +11,7 @@ from emq import errors, plurals
 from emq.allocation import published_plan, records
 from emq.allocation.membership import Seat
 from emq.allocation.plan import drafting, handler_sets, plan
-from emq.allocation.plan.drafting import NOBODY, Place, Previous
+from emq.allocation.plan.drafting import DROPPED, NO_HOSTS, Previous
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.records import Entry, Order, Pointer, Record, Running
 from emq.allocation.tree import protocol
@@ -336,16 +336,16 @@ class Leader:
         lists = await asyncio.gather(
             *(published_plan.read_list(self._tree, self._paths, host, record.lists[host]) for host in hosts)
         )
-        places: dict[str, Place] = {}
+        found: dict[str, Mapping[str, Entry]] = {}
         for host, entries in zip(hosts, lists, strict=True):
             if entries is None:
                 again = await self._tree.read(self._paths.serverlist)
                 if again is not None and again.version == node.version:
                     raise published_plan.gone(self._paths, host)
                 raise protocol.Conflict("another plan came into force")
-            places |= {group: Place(host, entry) for group, entry in entries.items()}
-        incarnations = {h: p.incarnation for h, p in record.lists.items() if h != NOBODY}
-        return _InForce(record, node.version, Previous(places, incarnations))
+            found[host] = entries
+        incarnations = {h: p.incarnation for h, p in record.lists.items() if h not in NO_HOSTS}
+        return _InForce(record, node.version, drafting.previous(found, incarnations))
 
 
 async def _beside(is_large: bool, compute: Callable[..., T], *arguments: object) -> T:
@@ -373,10 +373,9 @@ def _in_force(
     record: Record, version: int, lists: Mapping[str, Mapping[str, Entry]], members: Mapping[str, Running]
 ) -> tuple[_InForce, int]:
     """Return the plan in the tree now, and the number of groups that got a new epoch."""
-    places = {g: Place(h, e) for h, entries in lists.items() for g, e in entries.items()}
     incarnations = {host: member.incarnation for host, member in members.items()}
-    new = sum(e.epoch == record.generation for entries in lists.values() for e in entries.values())
-    return _InForce(record, version, Previous(places, incarnations)), new
+    new = sum(e.epoch == record.generation for h, entries in lists.items() if h != DROPPED for e in entries.values())
+    return _InForce(record, version, drafting.previous(lists, incarnations)), new
 
 
 def _by_host(previous: Previous | None) -> dict[str, dict[str, Entry]]:
@@ -384,4 +383,5 @@ def _by_host(previous: Previous | None) -> dict[str, dict[str, Entry]]:
     if previous is not None:
         for group, place in previous.places.items():
             by_host.setdefault(place.host, {})[group] = place.entry
+        by_host[DROPPED] = {**previous.dropped}
     return by_host

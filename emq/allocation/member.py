@@ -21,6 +21,7 @@ from emq.allocation.heartbeat import BEATS, Heartbeat
 from emq.allocation.leader import Leader
 from emq.allocation.membership import Assignment, AssignmentStream, PlanInForce, Seat
 from emq.allocation.other_members import OtherMembers
+from emq.allocation.plan.drafting import NO_HOSTS
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.published_plan import OwnList
 from emq.allocation.records import Former, Record, Running
@@ -118,7 +119,11 @@ class ClusterMembership:
 
     @property
     def plan(self) -> PlanInForce | None:
-        return None if self._record is None else PlanInForce(self._record.generation, len(self._record.lists))
+        return (
+            None
+            if self._record is None
+            else PlanInForce(self._record.generation, len(self._record.lists.keys() - NO_HOSTS))
+        )
 
     @property
     def leads(self) -> bool:

@@ -55,14 +55,14 @@ def release_s(former: Former, group: str, members: Mapping[str, Running], now_s:
         members: the other members as they were at `now_s`, by this host's clock.
     """
     if former.host == records.EVERYBODY:
-        return 0.0 if all(m.has_let_go(group, former.generation) for m in members.values()) else math.inf
-    member = members.get(former.host)
-    if member is None or member.incarnation != former.incarnation:
-        return 0.0
-    if not member.has_let_go(group, former.generation):
+        owners = [*members.values()]
+    else:
+        member = members.get(former.host)
+        owners = [member] if member is not None and member.incarnation == former.incarnation else []
+    if not all(owner.has_let_go(group, former.generation) for owner in owners):
         return math.inf
     # The former owner's last second, by its clock, must be over by ours, or both hosts would use that second.
-    ahead_s = member.released_s - now_s
+    ahead_s = max((owner.released_s for owner in owners), default=now_s) - now_s
     return ahead_s if 0 < ahead_s < MAX_SKEW_WAIT_S else 0.0
 
 

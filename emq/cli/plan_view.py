@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 
 from emq.allocation.cluster_view import Holding, View
 from emq.allocation.plan import explain, units
-from emq.allocation.plan.drafting import NOBODY
+from emq.allocation.plan.drafting import NO_HOSTS, NOBODY
 from emq.allocation.plan.levelling import PlacementReason
 from emq.allocation.plan.plan import Plan, effective
 from emq.cli import host_view, output
@@ -84,7 +84,7 @@ def summary(view: View, known: DatabaseView) -> dict[str, Any]:
         "leader": view.leader or None,
         "catalog": None if record is None else record.catalog,
         "catalog_now": known.catalog or None,
-        "hosts": 0 if record is None else len(record.lists.keys() - {NOBODY}),
+        "hosts": 0 if record is None else len(record.lists.keys() - NO_HOSTS),
         "groups": len(view.groups),
         "max_over_mean": max(load.values(), default=None),
         "holding": {holding.value: counts[holding] for holding in Holding},

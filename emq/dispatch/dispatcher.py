@@ -85,7 +85,7 @@ class Dispatcher(Rotation):
         A handler that does not wait calls this (`emq.host.throttles`) in the middle of its group's visit or volley.
         """
         group = self._visited
-        if self._driver is not None and self._granted and group is not None and group.owner is owner:
+        if self._driver is not None and group is not None and group.owner is owner:
             self._release_granted(group)
         for volley in (*self._volleys, *self._beginning):
             if volley.group.owner is owner:
@@ -370,15 +370,15 @@ class Dispatcher(Rotation):
             else:
                 counts.close(self.started, self._clock.now_us(), running=False)
         self._go_on(group)
-        if self._granted:
-            self._release_granted(group)
+        self._release_granted(group)
 
     def _release_granted(self, group: OwnedGroup) -> None:
-        granted, self._granted = self._granted, 0
-        self._release(group, granted, self._granted_at)
+        if granted := self._granted:
+            self._granted = 0
+            self._release(group, granted, self._granted_at)
 
     def _release(self, group: OwnedGroup, starts: int, at: float) -> None:
-        """Give back starts that were granted to a group at `at` and not used; its topic's parked groups may use them."""
+        """Give back unused starts of a group's grant of time `at`; its topic's parked groups may use them."""
         group.counter.release(starts, at)
         self.parking.bring_back(group.owner, starts)
 

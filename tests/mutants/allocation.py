@@ -134,6 +134,15 @@ MUTANTS = (
         "test_a_group_that_stays_keeps_its_epoch_and_one_that_moves_waits_for_its_former_owner",
     ),
     Mutant(
+        "dropped-group-has-no-owner",
+        "Q",
+        "a topic that was deleted and comes again starts on a new host while the former one still starts its messages",
+        "emq/allocation/plan/drafting.py",
+        "        if (entry := self.dropped.get(group)) is not None:\n",
+        "        if (entry := None) is not None:\n",
+        "tests/unit/test_handoff.py::test_a_topic_that_comes_again_waits_for_the_owners_of_the_deleted_one",
+    ),
+    Mutant(
         "former-owner-is-not-awaited",
         "O",
         "a host takes a group as soon as the plan gives it, whoever still holds it",

@@ -15,6 +15,15 @@ MUTANTS = (
         "tests/unit/test_counter.py::test_a_quota_is_dealt_out_second_by_second",
     ),
     Mutant(
+        "start-given-back-to-a-later-second",
+        "Q",
+        "starts of one second that were not used are added to the next second",
+        "emq/quota/counter.py",
+        "if int(at) == self._second:",
+        "if True:",
+        "tests/unit/test_counter.py::test_what_is_released_can_be_reserved_again_in_its_second_only",
+    ),
+    Mutant(
         "window-grants-in-its-first-second",
         "Q",
         "a group that moved grants in the second of the move, whose quota its former owner may have used",

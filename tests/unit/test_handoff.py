@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
+
 from emq.allocation.handoff import Handoff
+from emq.allocation.other_members import release_s
 from emq.allocation.plan import drafting
-from emq.allocation.plan.drafting import NOBODY, Place, Previous
+from emq.allocation.plan.drafting import DROPPED, NOBODY, Place, Previous
 from emq.allocation.plan.plan import PlacementReason, Plan
 from emq.allocation.records import EVERYBODY, Entry, Former, Order, Running
 
@@ -173,6 +178,29 @@ def test_what_an_operator_wants_goes_before_what_a_host_is_set_to() -> None:
 def test_the_reason_of_a_move_is_kept_with_the_group() -> None:
     lists = drafting.draft(9, {"t/0": "a"}, {"t/0": PlacementReason.WALKED}, {"a": running()}, previous({}, a="x"), NOW)
     assert lists["a"]["t/0"].why == "walked"
+
+
+def test_the_last_second_of_everybody_is_waited_for() -> None:
+    everybody = Former(EVERYBODY, "", 5)
+    members = {"a": running("x", generation=5), "b": running("y", generation=5, released_s=NOW + 0.4)}
+    assert release_s(everybody, "t/0", members, NOW) == pytest.approx(0.4)
+    assert release_s(everybody, "t/0", {**members, "c": running("z", generation=4)}, NOW) == math.inf
+
+
+def test_a_topic_that_comes_again_waits_for_the_owners_of_the_deleted_one() -> None:
+    before = previous({"t/0": Place("a", Entry(5, "ring")), "t/1": Place("b", Entry(5, "ring"))}, a="x", b="y")
+    members = {"a": running("x", generation=5), "b": running("y", generation=5)}
+    deleted = drafting.draft(6, {}, {}, members, before, NOW)
+    held = (Former("a", "x", 6),)
+    assert deleted == {
+        "a": {},
+        "b": {},
+        DROPPED: {"t/0": Entry(6, "", held), "t/1": Entry(6, "", (Former("b", "y", 6),))},
+    }
+    members["b"] = running("y", generation=6)
+    again = drafting.draft(7, {"t/0": "b"}, {}, members, drafting.previous(deleted, before.incarnations), NOW)
+    assert again == {"a": {}, "b": {"t/0": Entry(7, "", held)}}
+    assert not drafting.changed({}, members, drafting.previous(deleted, before.incarnations))
 
 
 def test_who_has_let_go_just_now_is_named_still_since_clocks_differ() -> None:

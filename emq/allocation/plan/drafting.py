@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from emq.allocation.plan.plan import Plan
@@ -11,6 +12,10 @@ from emq.allocation.records import EVERYBODY, Entry, Former, Order, Running
 NOBODY = "_nobody"
 """Name that stands for no host; no real host's name begins with an underscore."""
 
+DROPPED = "_dropped"
+"""Name of the list of groups that belong to no topic any more, and whose last owners may still hold them."""
+
+NO_HOSTS = frozenset({NOBODY, DROPPED})
 
 LATELY_S = 10.0
 """Seconds for which a former owner that let go still counts; longer than the clocks of hosts may differ."""
@@ -29,10 +34,24 @@ class Previous(NamedTuple):
     Attributes:
         places: group to its host and entry.
         incarnations: host to the incarnation that the plan knows.
+        dropped: groups of deleted topics, with the owners that may still hold them.
     """
 
     places: dict[str, Place]
     incarnations: dict[str, str]
+    dropped: Mapping[str, Entry] = MappingProxyType({})
+
+    def place(self, group: str) -> Place | None:
+        """Return the host and entry of a group, also of a dropped one; None for a group that is new."""
+        if (entry := self.dropped.get(group)) is not None:
+            return Place(DROPPED, entry)
+        return self.places.get(group)
+
+
+def previous(lists: Mapping[str, Mapping[str, Entry]], incarnations: dict[str, str]) -> Previous:
+    """Return the plan that these lists make up, by host."""
+    places = {g: Place(host, e) for host, entries in lists.items() if host != DROPPED for g, e in entries.items()}
+    return Previous(places, incarnations, lists.get(DROPPED, {}))
 
 
 def shares(members: Mapping[str, Running], orders: Mapping[str, Order]) -> dict[str, float]:
@@ -77,16 +96,18 @@ def draft(
     previous: Previous | None,
     now_s: float,
 ) -> dict[str, dict[str, Entry]]:
-    """Return the lists of a new plan by host, with `NOBODY`'s; every member has a list, which may be empty.
+    """Return the lists of a new plan by host, with those of `NO_HOSTS`; every member has a list, which may be empty.
 
     A group that stays where it is keeps its epoch. A group that moves gets the new generation as its epoch. Its new
     owner waits for the former owner, and for the owners that the former owner still waited for. The entry names those
     that may still hold the group, or that let go in the last `LATELY_S` seconds: by the clock of the new owner, their
     last second may not be over.
+
+    A group without a topic stays in the list `DROPPED` until that time, since a topic of its name may come again.
     """
     lists: dict[str, dict[str, Entry]] = {host: {} for host in members}
     for group, host in owner.items():
-        place = previous.places.get(group) if previous is not None else None
+        place = previous.place(group) if previous is not None else None
         if place is not None and place.host == host and _keeps(group, place, members, previous):
             entry = place.entry
         else:
@@ -94,6 +115,14 @@ def draft(
                 generation, why.get(group, ""), _formers(group, host, generation, place, members, previous, now_s)
             )
         lists.setdefault(host, {})[group] = entry
+    if previous is not None:
+        for group in (*previous.dropped, *previous.places):
+            if group not in owner and (
+                after := _formers(group, DROPPED, generation, previous.place(group), members, previous, now_s)
+            ):
+                entry = Entry(generation, "", after)
+                before = previous.dropped.get(group, entry)
+                lists.setdefault(DROPPED, {})[group] = before if before.after == after else entry
     return lists
 
 
