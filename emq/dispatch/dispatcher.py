@@ -14,6 +14,7 @@ from emq.dispatch.handler_tasks import HandlerTasks, is_closed
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.rotation import Rotation
 from emq.dispatch.volley import MOST, Volley, suits
+from emq.groups import reading_ahead
 from emq.groups.context import HostContext
 from emq.groups.deliveries import QUICK_US
 from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
@@ -23,9 +24,6 @@ log = logging.getLogger(__name__)
 
 VISIT = 64
 """Most messages started in one visit to a group, before the rotation goes on to the next."""
-
-READ_S = 0.004
-"""Seconds that a group with messages of a low priority waits for a read of a higher one; see `OwnedGroup.startable`."""
 
 STINT_S = 0.002
 """Seconds that a stint starts messages before the event loop serves the network again."""
@@ -127,11 +125,13 @@ class Dispatcher(Rotation):
                         owner.waiting.append(group)
                         owner.note_waiting()
                     continue
-                ready = group.buffered if len(owner.groups) == 1 else group.startable(now)
+                near = group.ahead + group.capacity > group.allowance  # as `reading_ahead.is_near`, without the call
+                ready = reading_ahead.startable(group, now) if near or len(owner.groups) > 1 else group.buffered
                 self._granted, self._granted_at = group.counter.reserve(min(VISIT, ready, room), now), now
                 if not self._granted:
                     if self._has_rest(group):
-                        self._park(group, group.counter.next_at(now) if ready else now + READ_S, now)
+                        until = group.counter.next_at(now) if ready else now + reading_ahead.wait_s(group)
+                        self._park(group, until, now)
                     self._pass_room_on(owner)
                     now = self._clock.now()  # thousands of groups of one topic may find its counter used up
                     continue

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from emq.groups import reading_ahead
 from emq.groups.context import HostContext
 from emq.groups.events import HostEvents
 from emq.groups.owned import OwnedGroup, OwnedQueue
@@ -83,7 +84,7 @@ class Readiness:
             queue.enlist()
             self._queues.append(queue)
             self._something.set()
-        elif is_ahead(queue):
+        elif reading_ahead.is_held(queue):
             self._hold(queue)
 
     def _hold(self, queue: OwnedQueue) -> None:
@@ -127,7 +128,7 @@ class Readiness:
                 messages += min(want, queue.expected or self._typical)
             else:
                 queue.delist()
-                if is_ahead(queue):
+                if reading_ahead.is_held(queue):
                     self._hold(queue)
         if not self._queues:
             self._something.clear()
@@ -253,7 +254,7 @@ def wanted(queue: OwnedQueue) -> int:
     room = queue.capacity - len(group.buffers[queue.priority])
     if group.ahead + room <= group.allowance:  # as nearly always
         return room
-    return min(room, _left(queue))
+    return min(room, reading_ahead.left(queue))
 
 
 def _holds_too_many(queue: OwnedQueue) -> bool:
@@ -265,30 +266,3 @@ def _holds_too_many(queue: OwnedQueue) -> bool:
     group = queue.group
     held = sum([len(waiting) for (of, _), waiting in group.blocked.items() if of == queue.priority])
     return held >= (4 * queue.capacity if group.owner.gate is None else max(4 * queue.capacity, MOVING))
-
-
-def is_ahead(queue: OwnedQueue) -> bool:
-    """Return True if the queue may be read no further before its group's progress is saved."""
-    return queue.group.ahead + queue.capacity > queue.group.allowance and _left(queue) <= 0
-
-
-def _left(queue: OwnedQueue) -> int:
-    """Return how many more messages the allowances of the topic's groups leave to the queue.
-
-    A group may start what the others leave, so it may also use what they leave of their allowances. The buffers of the
-    group's other queues count as full, so that the backlog of a low priority does not keep a higher one from being
-    read. Buffers of lower priorities never count as more than full: after a change to a lower quota they hold more than
-    their capacity, but must not keep a higher priority in the store.
-    """
-    group, left = queue.group, queue.group.allowance - queue.group.unsaved()
-    for other in group.queues:
-        held = len(group.buffers[other.priority])
-        if other.priority > queue.priority:
-            held = min(held, other.capacity)
-        if other is not queue:
-            left -= max(group.capacity, held)
-    left -= len(group.buffers[queue.priority])
-    if left <= 0:
-        others = [other for other in group.owner.groups.values() if other is not group]
-        left += sum([max(0, other.allowance - other.ahead) for other in others])
-    return left

@@ -15,7 +15,7 @@ from dataclasses import InitVar, dataclass, field
 from emq.groups.capacity import MIN_BUFFER, Gauge, buffer_capacity, in_flight_limit
 from emq.groups.deliveries import Deliveries
 from emq.groups.offset_tracker import Note, OffsetTracker
-from emq.groups.priority import STRICT, Policy
+from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver
 from emq.groups.slot_state import SlotState
 from emq.groups.waiting_messages import WaitingMessages
@@ -241,23 +241,6 @@ class OwnedGroup(WaitingMessages):
     def is_claiming(self) -> bool:
         """True while a claim from the group's slot is under way."""
         return self.slot is not None and self.slot.claiming
-
-    def startable(self, now: float) -> int:
-        """Return how many buffered messages may start without breaking the order of priorities.
-
-        A buffer of a higher priority holds the group's share of a second. If a group starts more than its share, and
-        the store has more messages of that priority, the group waits until they are read.
-        """
-        own = own_counter(self.counter)
-        in_order = self.policy is STRICT and len(self.queues) > 1
-        if not in_order or not isinstance(own, GroupCounter) or (left := own.share_left(now)) >= self.buffered:
-            return self.buffered
-        ready = 0
-        for queue in self.queues:
-            ready += len(self.buffers[queue.priority])
-            if queue.more and queue.listed:
-                break
-        return max(ready, left)
 
     def memory_room(self, now: float) -> int:
         """Return how many more messages the group may buffer and leave room for all topics; 0 or less for none."""

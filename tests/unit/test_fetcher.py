@@ -16,11 +16,13 @@ from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
 from emq.fetcher.readiness import Readiness, wanted
 from emq.fetcher.slot_looks import room
+from emq.groups import reading_ahead
 from emq.groups.capacity import Gauge, buffer_capacity
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
+from emq.groups.reading_ahead import is_held
 from emq.loops.lease import Lease
 from emq.message import Message
 from emq.quota.counter import WindowCounter
@@ -317,7 +319,27 @@ async def test_a_low_backlog_leaves_a_high_priority_its_part_of_what_may_be_unsa
     b.group.ahead = 40
     b.group.push(1, [message.Message(str(i), b"", priority=1, offset=21 + i) for i in range(5)])
     assert wanted(low) == 5
-    assert wanted(b.queue) == 10
+    assert wanted(b.queue) == 20  # the low ones in the buffer start after these, or not before the next save
+
+
+@virtual
+async def test_nothing_starts_below_a_queue_that_waits_for_a_save() -> None:
+    b = Bench()
+    with_a_lower_queue(b)
+    b.group.push(1, [message.Message(str(i), b"", priority=1, offset=1 + i) for i in range(15)])
+    b.queue.tracker.finish_range(1, 51)  # and nothing of it is saved
+    b.group.ahead, b.group.allowance = 65, 70
+    b.queue.more = False
+    assert reading_ahead.startable(b.group, b.clock.now()) == 15
+    b.group.allowance = 60
+    assert reading_ahead.startable(b.group, b.clock.now()) == 10  # as many as may be unsaved
+    b.queue.more, b.group.allowance = True, 50
+    assert is_held(b.queue)
+    assert reading_ahead.startable(b.group, b.clock.now()) == 0
+    assert reading_ahead.wait_s(b.group) == reading_ahead.HELD_S
+    b.group.push(0, [message.Message("high", b"", offset=51)])
+    b.group.allowance = 51
+    assert reading_ahead.startable(b.group, b.clock.now()) == 1
 
 
 @virtual
