@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from emq import errors, plurals
@@ -142,7 +143,7 @@ class Assignments:
         self._ownership.lost(group)
         if self._target.groups.get(group.name) == group.epoch and not self._is_asking:
             self._is_asking = True
-            self._spawn(self._ask_about_all(), "emq strangers")
+            self._spawn(self._ask_about_all(), "emq strangers", self._asked)
         self._refuse(group.name, group.epoch)
 
     def shrunk(self, group: OwnedGroup) -> None:
@@ -153,7 +154,8 @@ class Assignments:
         """
         if self._ownership.groups.get(group.name) is group and group.name not in self._letting_go:
             self._letting_go.add(group.name)
-            self._spawn(self._start_again(group), "emq start again")
+            again = self._letting.abandon(group, self._drain_s)
+            self._spawn(again, "emq start again", lambda: self._letting_go.discard(group.name))
 
     def created(self, former: Iterable[OwnedGroup]) -> None:
         """Look at the assignment again, because the catalog has new topics.
@@ -169,18 +171,12 @@ class Assignments:
         if self.ready.is_set():
             self._changed.set()
 
-    async def _start_again(self, group: OwnedGroup) -> None:
-        try:
-            await self._letting.abandon(group, self._drain_s)
-        finally:
-            self._letting_go.discard(group.name)
-
     async def _ask_about_all(self) -> None:
-        try:
-            await self._ownership.look_at_lanes()
-            await pace.rest(LOOK_S)
-        finally:
-            self._is_asking = False
+        await self._ownership.look_at_lanes()
+        await pace.rest(LOOK_S)
+
+    def _asked(self) -> None:
+        self._is_asking = False
 
     def _refuse(self, group: str, epoch: int) -> None:
         self._refused[group] = epoch
@@ -203,9 +199,10 @@ class Assignments:
         # Groups that were never assigned, or are held under another epoch. No known course of events leads there.
         gone += [g for g in owned.keys() - self._told.keys() if g not in target]
         gone += [g for g, epoch in self._ownership.consumed.items() if epoch != self._told.get(g, epoch)]
-        if gone := [g for g in dict.fromkeys(gone) if g not in self._letting_go]:
-            self._letting_go.update(gone)
-            self._spawn(self._let_go(gone, self._target.era), "emq release")
+        if left := {g for g in gone if g not in self._letting_go}:
+            self._letting_go.update(left)
+            work = self._let_go(left, self._target.era)
+            self._spawn(work, "emq release", lambda: self._letting_go.difference_update(left))
 
     def _start_again_what_stands(self) -> None:
         """Acquire groups again that an error has left stopped."""
@@ -254,33 +251,38 @@ class Assignments:
             failure: Failure = unexpected(exc)
             return Acquired((), {group: failure for group in part if group not in self._ownership.groups})
 
-    async def _let_go(self, gone: Iterable[str], era: int) -> None:
-        left, count, started = set(gone), 0, time.monotonic()
-        try:
-            part = self._clock.now() % 1.0
-            if any(group in self._ownership.groups for group in left) and not EARLIEST <= part <= LATEST:
-                await asyncio.sleep((EARLIEST - part) % 1.0)
-            async for done in self._letting.releasing(left, self._drain_s):
-                if era == self._target.era:
-                    await self._membership.released(done)  # should the call fail, `_told` keeps the groups: tell again
-                    for group in done:
-                        self._told.pop(group, None)
-                    self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})
-                left.difference_update(done)
-                self._letting_go.difference_update(done)
-                self._changed.set()
-                count += len(done)
-            log.info("let go of %s in %.2f s", plurals.count(count, "group"), time.monotonic() - started)
-        finally:
-            self._letting_go.difference_update(left)
+    async def _let_go(self, left: set[str], era: int) -> None:
+        """Let go of the groups in `left`; take each out of `left` once the cluster knows."""
+        count, started = 0, time.monotonic()
+        part = self._clock.now() % 1.0
+        if any(group in self._ownership.groups for group in left) and not EARLIEST <= part <= LATEST:
+            await asyncio.sleep((EARLIEST - part) % 1.0)
+        async for done in self._letting.releasing(left, self._drain_s):
+            if era == self._target.era:
+                await self._membership.released(done)  # should the call fail, `_told` keeps the groups: tell again
+                for group in done:
+                    self._told.pop(group, None)
+                self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})
+            left.difference_update(done)
+            self._letting_go.difference_update(done)
+            self._changed.set()
+            count += len(done)
+        log.info("let go of %s in %.2f s", plurals.count(count, "group"), time.monotonic() - started)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str, over: Callable[[], object]) -> None:
+        """Run a task.
+
+        Args:
+            over: takes back the marks of the task when it ends. No `finally` in `work` could: if the task is cancelled
+                before its first step, `work` never begins.
+        """
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(partial(self._ended, over))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, over: Callable[[], object], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        over()
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("letting go of groups broke; they are tried again in %g s", LOOK_S, exc_info=bug)
         else:

@@ -17,6 +17,7 @@ from emq.host.assignments import EARLIEST, LATEST, Assignments
 from emq.host.catalog_loop import CatalogLoop
 from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
+from emq.loops.guard import Guard
 from support.rig import until
 from support.virtual import LoopClock, virtual
 
@@ -68,7 +69,8 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(self.assignments.follow()), asyncio.create_task(self.assignments.carry_out())]
+        carry_out = Guard().keep("allocation", self.assignments.carry_out)
+        tasks = [asyncio.create_task(self.assignments.follow()), asyncio.create_task(carry_out)]
         try:
             yield
         finally:
@@ -313,6 +315,19 @@ async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again
         await until(lambda: h.told.count("acquire a 1") == 2, 5)
         assert "abandon a" in h.told
         assert h.told.count("acquire b 1") == 1
+
+
+@virtual
+async def test_a_failure_just_after_groups_began_to_stop_leaves_no_group_to_nobody() -> None:
+    """It cancels tasks that have taken no step: no `finally` of theirs runs."""
+    h = host()
+    async with h.running():
+        h.assign(a=1, b=1)
+        await h.owns(a=1, b=1)
+        with mock.patch.object(h.assignments, "_start_again_what_stands", side_effect=RuntimeError) as failing:
+            h.assign(b=1)
+            await until(lambda: failing.called, 5)
+        await h.owns(b=1)
 
 
 @virtual
