@@ -50,6 +50,7 @@ class LaneClaimer:
         self._asides = Asides()
         self._claiming: set[str] = set()
         self._again: set[str] = set()
+        self._astray: dict[str, int] = {}  # epochs of groups for which claims came late, by lane
 
     @property
     def unreachable(self) -> str | None:
@@ -64,6 +65,8 @@ class LaneClaimer:
         """
         self._groups[group.name] = group
         self.at(group.name, 0)
+        if self._astray.pop(group.name, None) == group.epoch:
+            self.doubted(group)
 
     def release(self, group: OwnedGroup) -> None:
         self._groups.pop(group.name, None)
@@ -100,6 +103,7 @@ class LaneClaimer:
 
     async def _claim(self, lanes: Sequence[str], now_ms: int) -> None:
         self._claiming.update(lanes)
+        groups: list[OwnedGroup] = []
         try:
             groups = [g for lane in lanes if (g := self._groups.get(lane)) and self._may_claim(g, now_ms)]
             if lost := [group for group in groups if group.lane_lost_ms]:
@@ -123,11 +127,13 @@ class LaneClaimer:
                     except Exception as exc:  # a failure of one lane must not stop the others
                         self._events.broken("lanes", group, exc)
                 elif answer.entries:
-                    self._astray(group)
+                    self._came_late(group)
         except BaseException:  # as if the answer was lost
             for lane in lanes:
                 if (owned := self._groups.get(lane)) is not None:
                     self.doubted(owned)
+            for group in groups:
+                self._came_late(group)
             raise
         finally:
             self._claiming.difference_update(lanes)
@@ -135,17 +141,20 @@ class LaneClaimer:
                 self._again.discard(lane)
                 self.at(lane, 0)
 
-    def _astray(self, former: OwnedGroup) -> None:
-        """A claim took entries for a group that the host has let go of. If the host has the group again, recover them.
+    def _came_late(self, former: OwnedGroup) -> None:
+        """A claim may have taken entries for a group that the host has let go of: recover them if it comes back.
 
-        It may have the group under the same epoch, and may have recovered the lane before the claim arrived.
+        It may come back, or be back, under the same epoch, and the lane may have been recovered before the claim
+        arrived there.
         """
         group = self._groups.get(former.name)
-        if group is not None and group is not former:
+        if group is None:
+            self._astray[former.name] = former.epoch
+        elif group is not former:
             self.doubted(group)
 
     def _failed(self, group: OwnedGroup, failure: Failure, now_ms: int) -> None:
-        self._astray(group)
+        self._came_late(group)
         if self._groups.get(group.name) is group:
             group.lane_lost_ms = group.lane_lost_ms or _passed_ms()
             rest_s = self._troubles.failed(group.name, failure)

@@ -238,6 +238,11 @@ class OwnedGroup(WaitingMessages):
             counter.leave(now)
 
     @property
+    def has_claims(self) -> bool:
+        """True while entries of the lane or members of the slot are claimed for this group and not settled."""
+        return self.lane_out > 0 or (self.slot is not None and (self.slot.claiming or bool(self.slot.held)))
+
+    @property
     def is_claiming(self) -> bool:
         """True while a claim from the group's slot is under way."""
         return self.slot is not None and self.slot.claiming

@@ -245,6 +245,8 @@ class Ownership:
     def forget(self, group: OwnedGroup) -> None:
         """Take a group out of all loops; its messages in flight may still end."""
         self.stop(group)
+        if group.has_claims:
+            self.takeover.left(group)
         group.discard()
         self.work.lanes.release(group)
         self.work.expiry.forget(group)

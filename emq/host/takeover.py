@@ -45,18 +45,24 @@ class Takeover:
         self._topics = topics
         self._clock = context.clock
         self._trail = context.trail
-        self._abandoned: set[str] = set()
+        self._left: dict[str, int] = {}
         self._read: dict[str, marks.Mark] = {}
         self.shrunk_queues = 0
 
     def abandoned(self, group: OwnedGroup) -> None:
         """Note that the host lets go of a group whose store has lost messages, and may take the group over again.
 
-        The next takeover puts back the entries that the host had claimed, also under the same epoch. The newest message
-        that the host read of each queue shows how far the store had come.
+        The newest message that the host read of each queue shows how far the store had come.
         """
-        self._abandoned.add(group.name)
+        self.left(group)
         self._read.update({q.name: mark for q in group.queues if (mark := q.marks.newest) is not None})
+
+    def left(self, group: OwnedGroup) -> None:
+        """Note that the host lets go of a group, and that entries or members may be claimed that no host has.
+
+        If the group comes back under the same epoch, the takeover puts them back. It does so anyway under a higher one.
+        """
+        self._left[group.name] = group.epoch
 
     async def fence(
         self, wanted: Mapping[str, int], queues: Mapping[str, Sequence[str]], waiting: dict[str, Failure]
@@ -134,14 +140,13 @@ class Takeover:
     ) -> None:
         answers = await of_each(self._store.lanes.recover(list(wanted.items())), len(wanted)) if wanted else ()
         waiting.update({g: a for g, a in zip(wanted, answers, strict=True) if isinstance(a, FAILURES)})
-        if again := [(g, e) for g, e in wanted.items() if g in self._abandoned and g not in waiting]:
+        if again := [(g, e) for g, e in wanted.items() if self._left.get(g) == e and g not in waiting]:
             # Recover under the same epoch, too: no host holds entries that were claimed before now.
             older_than_ms = int(self._clock.now() * 1000) + 1
             put_back = await of_each(self._store.lanes.recover(again, older_than_ms), len(again))
             waiting.update({g: a for (g, _), a in zip(again, put_back, strict=True) if isinstance(a, FAILURES)})
-            self._abandoned.difference_update(g for g, _ in again if g not in waiting)
         recovers = [
-            Recover(topic.slot(index_of(g)), epoch)
+            Recover(topic.slot(index_of(g)), epoch, lost=self._left.get(g) == epoch)
             for g, epoch in wanted.items()
             if g not in waiting and (topic := topics[topic_of(g)]).is_sorted
         ]
@@ -151,6 +156,8 @@ class Takeover:
             waiting.update(
                 {r.slot.name: a for r, a in zip(recovers, recovered, strict=True) if isinstance(a, FAILURES)}
             )
+        for group in wanted.keys() - waiting.keys():
+            self._left.pop(group, None)
 
     def _as_read(self, name: str, checkpoint: Checkpoint | None, bounds: Mapping[str, Bounds]) -> Checkpoint:
         """Add the newest message that this host read of a queue, before the store lost messages, to the checkpoint."""

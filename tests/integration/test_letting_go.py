@@ -89,6 +89,37 @@ async def test_a_group_is_let_go_of_once_a_claim_under_way_has_answered() -> Non
         assert not seen.deliveries
 
 
+@virtual
+async def test_what_was_claimed_from_a_lane_goes_back_if_its_group_comes_back_under_one_epoch() -> None:
+    async with rig() as r:
+        await r.topic("orders", 5)
+        await r.producer.publish_many("orders", [f"x{i}" for i in range(15)], delay_ms=100)
+        seen = Seen()
+        async with r.consuming(seen) as host:
+            await until(lambda: "orders/0" in host.ownership.groups)
+            group = host.ownership.groups["orders/0"]
+            await until(lambda: group.lane_out > 5)
+            await host.letting_go.release([group.name], drain_s=0)
+            await until(lambda: len(set(seen.payloads)) == 15, 20)
+            assert host.ownership.groups["orders/0"].epoch == group.epoch
+
+
+@virtual
+async def test_a_late_claim_of_a_lane_goes_back_if_its_group_comes_back_under_one_epoch() -> None:
+    async with rig() as r:
+        await r.topic("orders", 5)
+        store, seen = FaultyStore(MemoryStore(r.world)), Seen()
+        async with r.consuming(seen, store=store) as host:
+            await until(lambda: "orders/0" in host.ownership.groups)
+            await asyncio.sleep(1)
+            await r.producer.publish("orders", "x", delay_ms=500)
+            await asyncio.sleep(0.4)
+            store.lanes.inject("claim", after_s=0.3)
+            await until(lambda: bool(r.world.lanes["orders/0"].prepared))
+            host.ownership.forget(host.ownership.groups["orders/0"])
+            await until(lambda: bool(seen), 20)
+
+
 async def _fail_later(_: Message) -> None:
     await asyncio.sleep(3)
     raise ValueError("a retry goes to the lane, which the deletion has taken over")

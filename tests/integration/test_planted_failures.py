@@ -12,7 +12,7 @@ import pytest
 from emq.dispatch import settle_requests
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.flight import Flight
-from emq.fetcher import readiness
+from emq.fetcher import readiness, slot_claimer
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_looks import SlotLooks
 from emq.groups.owned import OwnedGroup
@@ -28,6 +28,7 @@ PLACES: list[tuple[Any, str]] = [
     (readiness, "wanted"),
     (SlotLooks, "next_ms"),
     (SlotClaimer, "stuck"),
+    (slot_claimer, "decoded"),
     (Troubles, "apart"),
     (Flight, "places"),
     (Dispatcher, "_has_rest"),
