@@ -228,7 +228,11 @@ class LaneStore(Protocol):
         """
 
     async def settle(self, settles: Sequence[LaneSettle]) -> Sequence[bool | errors.NotOwner | Failure]:
-        """Carry out verdicts; return False for an entry that was not in the state that its verdict needs."""
+        """Carry out verdicts; return False for an entry that was not in the state that its verdict needs.
+
+        A RETRY may be repeated after a lost reply, when the entry was claimed again already: an entry that was claimed
+        with the due time and the body of the verdict stays claimed, and the answer is True.
+        """
 
     async def recover(
         self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None

@@ -283,6 +283,20 @@ async def test_a_settle_may_be_repeated(store: Store, target: Target, verdict: L
         assert (await claim(store, slot, now_ms=NOW + 5)).entries == [("x", b"2")]
 
 
+async def test_a_retry_that_is_sent_again_leaves_the_next_claim_of_its_entry(store: Store, target: Target) -> None:
+    """Else the entry would run again after that claim's acknowledgement."""
+    slot = target.slot()
+    await add(store, slot, ("x", NOW))
+    await claim(store, slot)
+    retry = LaneSettle(slot, "x", LaneVerdict.RETRY, 1, NOW + 5, b"second")
+    assert await settle(store, retry) == [True]
+    assert (await claim(store, slot, now_ms=NOW + 5)).entries == [("x", b"second")]
+    assert await settle(store, retry) == [True]
+    assert await state(store, slot) == LaneState(0, 1, 0, None)
+    assert await settle(store, retry._replace(body=b"third")) == [True]
+    assert await state(store, slot) == LaneState(1, 0, 0, NOW + 5)
+
+
 async def test_a_verdict_given_twice_in_one_call_counts_once(store: Store, target: Target) -> None:
     await add(store, target.slot(), ("x", NOW))
     await claim(store, target.slot())

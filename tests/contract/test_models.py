@@ -263,7 +263,7 @@ class SortedMachine(StoreMachine):
         entry = self.entries.get(id_)
         starts = entry is not None and entry.state == starts_from
         assert answer is starts
-        if not starts:
+        if not starts or (verdict is LaneVerdict.RETRY and entry[:3] == ("prepared", due_ms, body)):
             return
         if verdict in (LaneVerdict.ACK, LaneVerdict.PURGE, LaneVerdict.RECALL):
             del self.entries[id_]
@@ -288,8 +288,8 @@ class SortedMachine(StoreMachine):
         assert {id_: self.entries[id_].body for id_ in stranded}.items() <= got.items()
         assert waiting + len(stranded) >= len(got)
         for id_, body in got.items():
-            entry = self.entries[id_] = Entry("waiting", self.now_ms - 1, body)
-            retry = LaneSettle(self.slot, id_, LaneVerdict.RETRY, self.epoch, entry.due_ms, body)
+            entry = self.entries[id_] = Entry("waiting", self.now_ms - 1, body + b".")  # another: it is no repeat
+            retry = LaneSettle(self.slot, id_, LaneVerdict.RETRY, self.epoch, entry.due_ms, entry.body)
             assert self.call(self.store.lanes.settle([retry])) == [True]
 
     @rule()

@@ -113,6 +113,8 @@ class MemoryLanes:
             left = lane.unbury(id_)
         elif verdict is LaneVerdict.RECALL:
             left = lane.take_back(id_)
+        elif verdict is LaneVerdict.RETRY and lane.is_claimed_as(id_, settle.due_ms, settle.body):
+            return True
         else:
             left = lane.prepared.pop(id_, None) is not None
         if not left:

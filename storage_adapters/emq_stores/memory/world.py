@@ -138,6 +138,11 @@ class Lane:
             return EntryState.DEAD
         return EntryState.PREPARED if id_ in self.prepared else EntryState.WAITING
 
+    def is_claimed_as(self, id_: str, due_ms: int, body: bytes) -> bool:
+        """Return True if the entry was claimed with this due time and this body."""
+        claimed = self.prepared.get(id_)
+        return claimed is not None and claimed.due_ms == due_ms and self.bodies[id_] == body
+
     def take_back(self, id_: str) -> bool:
         """Remove a waiting entry; return whether it was waiting. Walks over all entries, which is quick in memory."""
         if id_ not in self.bodies or id_ in self.prepared or id_ in self.dead:

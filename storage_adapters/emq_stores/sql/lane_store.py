@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from emq import errors, message
@@ -165,7 +165,8 @@ class SqlLanes:
     def _settle(self, transaction: Transaction, settles: Sequence[LaneSettle]) -> list[bool | errors.NotOwner]:
         lanes = self._known.lock_groups(transaction, (settle.lane for settle in settles))
         keys = [(lanes[settle.lane].id, stored(settle.id)) for settle in settles]
-        states, _ = _states(transaction, keys)
+        states, times = _states(transaction, keys)
+        repeated = _repeated(transaction, zip(settles, keys, strict=True), times)
         now_ms = self._backend.now_ms()
         answers: list[bool | errors.NotOwner] = []
         gone: list[tuple[int, str]] = []
@@ -188,7 +189,7 @@ class SqlLanes:
                 continue
             sealed = lane.sealed and verdict is LaneVerdict.REPLAY
             answers.append(not sealed and states.get(entry) == _SOURCE[verdict])
-            if not answers[-1]:
+            if not answers[-1] or (verdict is LaneVerdict.RETRY and repeated.get(entry) == settle.body):
                 continue
             if verdict in (LaneVerdict.PURGE, LaneVerdict.RECALL) and settle.for_good:
                 states[entry] = TAKEN
@@ -303,10 +304,22 @@ _STATES = {WAITING: EntryState.WAITING, PREPARED: EntryState.PREPARED, DEAD: Ent
 def _states(
     transaction: Transaction, entries: list[tuple[int, str]]
 ) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
-    """Return the states of entries, and the times in ms at which entries were taken for good."""
+    """Return the states of entries, and times in ms: when entries were taken for good, when claimed ones were due."""
     rows = transaction.rows("entries_find", rows=entries)
     states = {(lane_id, id_): state for lane_id, id_, state, _, _ in rows}
-    return states, {(lane_id, id_): due_ms or at_ms for lane_id, id_, state, at_ms, due_ms in rows if state == TAKEN}
+    timed = [row for row in rows if row[2] in (TAKEN, PREPARED)]
+    return states, {(lane_id, id_): due_ms or at_ms for lane_id, id_, _, at_ms, due_ms in timed}
+
+
+def _repeated(
+    transaction: Transaction,
+    settles: Iterable[tuple[LaneSettle, tuple[int, str]]],
+    times: dict[tuple[int, str], int],
+) -> dict[tuple[int, str], bytes]:
+    """Return the bodies of claimed entries whose RETRY may be a repeat, since it has their due time."""
+    asked = [e for s, e in settles if s.verdict is LaneVerdict.RETRY and times.get(e) == s.due_ms]
+    rows = transaction.rows("entries_bodies", rows=asked) if asked else ()
+    return {(lane_id, id_): bytes(body) for lane_id, id_, body in rows}
 
 
 def _last_taken(transaction: Transaction, lane_id: int) -> int:

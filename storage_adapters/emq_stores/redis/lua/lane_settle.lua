@@ -56,8 +56,14 @@ for i = 0, (#ARGV - 4) / 9 - 1 do
       redis.call('ZREM', ranks, id)
     end
   else
-    done = redis.call('HEXISTS', prepared, id)
+    local claim = redis.call('HGET', prepared, id)
+    done = claim and 1 or 0
     leave = function() redis.call('HDEL', prepared, id) end
+    -- A retry that is sent again finds the entry that it put back, claimed again: that claim stays.
+    if claim and verdict == 'retry' and string.match(claim, '^%S+ %S+ (%S+)') == string.format('%.0f', due)
+        and redis.call('HGET', bodies, id) == body then
+      leave = nil
+    end
   end
   if done == 1 and leave then
     if verdict == 'ack' or verdict == 'purge' or verdict == 'recall' then
