@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 from emq.dispatch import retry
@@ -19,8 +18,6 @@ from emq.groups.context import HostContext
 from emq.groups.deliveries import QUICK_US
 from emq.groups.owned import BatchHandler, Claims, Handler, OwnedGroup, OwnedTopic
 from emq.message import Message
-
-log = logging.getLogger(__name__)
 
 VISIT = 64
 """Most messages started in one visit to a group, before the rotation goes on to the next."""
@@ -100,7 +97,11 @@ class Dispatcher(Rotation):
     def _wake(self) -> None:
         if self._driver is None and self._accepting and self._rotation and self._clock.now() < self._lease.until:
             self._driver = driver = object()
-            self.tasks.begin(self._stint(driver)).add_done_callback(self._ended)
+            try:
+                self.tasks.begin(self._stint(driver)).add_done_callback(partial(self._ended, driver))
+            except BaseException:  # else no stint would ever begin again
+                self._driver = None
+                raise
 
     async def _stint(self, driver: object) -> None:
         asyncio.get_running_loop().call_soon(self._hand_over, driver)
@@ -148,8 +149,6 @@ class Dispatcher(Rotation):
                     self._no_longer_busy(group)
             if not still_driving:
                 return
-            if owner.waits:
-                owner.note_waits(0.0)
             self._end_visit(group)
             now = self._clock.now()
         self._driver = None
@@ -211,8 +210,8 @@ class Dispatcher(Rotation):
                             queue.mark_dirty()
                             self._events.dirty(queue)
                     else:
-                        self.flight.enter(group, 1, 0)
                         self._outcomes.acknowledge(group, message)
+                        self.flight.enter(group, 1, 0)
             now_us = clock_now_us()
             if self._driver is not driver:
                 owner.pace.ended(message.started_us, now_us)
@@ -248,9 +247,9 @@ class Dispatcher(Rotation):
                     for message in batch:
                         self.endings.leave(group, message)
                     raise
-                self._end_batch(group, batch, retry.of_batch(failure, batch))
+                self.endings.end_batch(group, batch, retry.of_batch(failure, batch))
             else:
-                self._end_batch(group, batch, {})
+                self.endings.end_batch(group, batch, {})
             if self._driver is not driver:
                 self._no_longer_busy(group)
                 return False
@@ -280,14 +279,15 @@ class Dispatcher(Rotation):
                 message = group.take(now_us)
             if message is None:
                 return
-            volley.begin(message, now_us)
-            self.started += 1
-            self.flight.enter(group, 0, message.size)
+            message.started_us = now_us
             if self._trail.enabled:
                 self._trail.started(message, group.epoch)
+            volley.begin(message, now_us)  # from here on, only the handler may raise: the message must leave flight
+            self.started += 1
+            self.flight.enter(group, 0, message.size)
             try:
                 await volley.handler(message)
-            except BaseException as failure:  # of any kind: the message must leave flight
+            except BaseException as failure:  # of any kind
                 if is_closed(failure):
                     raise
                 volley.end(message, self._clock.now_us())
@@ -336,8 +336,8 @@ class Dispatcher(Rotation):
                 self._beginning.remove(volley)
                 volley.all_begun()
                 if volley.left:
-                    self._release(volley.group, volley.left, volley.at)
                     self.flight.leave(volley.group, volley.left, 0)
+                    self._release(volley.group, volley.left, volley.at)
                 self._go_on(volley.group)
             except Exception as bug:  # no loop would tell of it
                 self._events.broken("dispatch", volley.group, bug)
@@ -345,31 +345,37 @@ class Dispatcher(Rotation):
 
     def _hand_over(self, driver: object) -> None:
         """Run right after a stint's first step: if the stint still drives then, a handler has suspended it."""
-        if self._driver is driver:
-            self._driver = None
-            self._follow_volleys()
-            group = self._visited
-            assert group is not None
+        if self._driver is not driver:
+            return
+        self._driver = None
+        group = self._visited
+        assert group is not None
+        try:
             group.busy = group.serial
             if (message := self._running) is not None:
                 self.flight.enter(group, 1, message.size)
                 group.owner.pace.began(message.started_us)
                 group.owner.note_waits(1 / (self.started - self._started_before))
-            try:
-                if group.busy:
-                    self._has_rest(group)
-                self._end_visit(group)
-            except Exception as bug:  # no loop would tell of it
-                self._events.broken("dispatch", group, bug)
-            self._wake()
+            self._follow_volleys()
+            if group.busy:
+                self._has_rest(group)
+            self._end_visit(group)
+        except Exception as bug:  # no loop would tell of it
+            self._events.broken("dispatch", group, bug)
+        self._wake()
 
     def _end_visit(self, group: OwnedGroup) -> None:
-        if (counts := group.owner.deliveries) is not None:
-            if self._driver is None and self._running is not None:  # its handler has suspended the stint
-                counts.close(self.started, self._running.started_us, running=True)
-            else:
-                counts.close(self.started, self._clock.now_us(), running=False)
-        self._go_on(group)
+        owner, has_waited = group.owner, self._driver is None  # its handler has suspended the stint
+        try:
+            if not has_waited and owner.waits:
+                owner.note_waits(0.0)
+            if owner.deliveries is not None:
+                running = self._running if has_waited else None
+                at_us = self._clock.now_us() if running is None else running.started_us
+                owner.deliveries.close(self.started, at_us, running=running is not None)
+            self._go_on(group)
+        except Exception as bug:  # the rotation goes on with the next group, and the starts are given back
+            self._events.broken("dispatch", group, bug)
         self._release_granted(group)
 
     def _release_granted(self, group: OwnedGroup) -> None:
@@ -384,22 +390,12 @@ class Dispatcher(Rotation):
 
     # -------------------------------------------------------------------------------------- the end of stints and calls
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, driver: object, task: asyncio.Task[None]) -> None:
         self.tasks.running.discard(task)
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("a stint of the dispatcher broke; it goes on with the next group", exc_info=bug)
-            self._driver = None
-            self._follow_volleys()
+        if not task.cancelled() and isinstance(bug := task.exception(), Exception):
+            if self._driver is driver:  # else another stint has the rotation
+                self._driver = None
+                self._follow_volleys()
+            if (group := self._visited) is not None:
+                self._events.broken("dispatch", group, bug)
             self._wake()
-
-    def _end_batch(self, group: OwnedGroup, batch: list[Message], failures: Mapping[str, BaseException]) -> None:
-        """End the messages of one call; `failures`: errors by identity."""
-        now_us, began_us, owner = self._clock.now_us(), batch[0].started_us, group.owner
-        owner.pace.ended(began_us, now_us, len(batch))
-        if owner.deliveries is not None:
-            owner.deliveries.ended(now_us - began_us, len(batch))
-        for message in batch:
-            if (reason := failures.get(message.uid)) is not None:
-                self.endings.fail(group, message, reason)
-            else:
-                self.endings.succeed(group, message, now_us)

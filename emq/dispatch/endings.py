@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from emq import errors
 from emq.dispatch import retry
 from emq.dispatch.outcomes import Outcomes
@@ -15,7 +17,7 @@ class Endings:
     """Ends messages, and counts them by how they ended.
 
     A message of a queue that has succeeded leaves flight at once. Any other message stays in flight until the store has
-    taken its outcome.
+    taken its outcome. A bug on the way costs a new start of the message's group, but no place in flight.
 
     Attributes:
         succeeded: messages whose handlers returned.
@@ -32,29 +34,48 @@ class Endings:
     def succeed(self, group: OwnedGroup, message: Message, now_us: int) -> None:
         """Finish or acknowledge a message in flight whose handler has returned."""
         self.succeeded += 1
-        if self._trail.enabled:
-            self._trail.settled(message, now_us)
-        if message.offset >= 0:
+        try:
+            if self._trail.enabled:
+                self._trail.settled(message, now_us)
+            if message.offset < 0:
+                if message.key is not None:
+                    # The handler is done: the key's next message need not wait for the acknowledgement.
+                    group.finish_key(message.key)
+                    if group.buffered:
+                        self._rotation.ready(group)
+                self._outcomes.acknowledge(group, message)
+                self._flight.lighten(group, message.size)
+                return
+        except Exception as bug:
+            self._broke(group, message, bug)
+        else:
             self.settled(group, message)
-            return
-        if message.key is not None:
-            # The handler is done: the key's next message need not wait for the acknowledgement.
-            group.finish_key(message.key)
-            if group.buffered:
-                self._rotation.ready(group)
-        self._flight.lighten(group, message.size)
-        self._outcomes.acknowledge(group, message)
 
     def fail(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         """Settle a message in flight whose handler has failed, or put back one that the handler gave back."""
-        given_back = retry.sole(failure)
-        if isinstance(given_back, errors.GiveBack):
-            self._give_back(group, message, given_back)
-            return
-        self.failed += 1
-        if group.owner.deliveries is not None:
-            group.owner.deliveries.failed += 1
-        self._outcomes.failed(group, message, failure)
+        try:
+            given_back = retry.sole(failure)
+            if isinstance(given_back, errors.GiveBack):
+                self._give_back(group, message, given_back)
+                return
+            self.failed += 1
+            if group.owner.deliveries is not None:
+                group.owner.deliveries.failed += 1
+            self._outcomes.failed(group, message, failure)
+        except Exception as bug:
+            self._broke(group, message, bug)
+
+    def end_batch(self, group: OwnedGroup, batch: Sequence[Message], failures: Mapping[str, BaseException]) -> None:
+        """End the messages of one call; `failures`: errors by identity."""
+        now_us, began_us, owner = self._clock.now_us(), batch[0].started_us, group.owner
+        owner.pace.ended(began_us, now_us, len(batch))
+        if owner.deliveries is not None:
+            owner.deliveries.ended(now_us - began_us, len(batch))
+        for message in batch:
+            if (reason := failures.get(message.uid)) is not None:
+                self.fail(group, message, reason)
+            else:
+                self.succeed(group, message, now_us)
 
     def _give_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
         """Put a message in flight back to its place, uncounted; the host pauses its topic, and this comes first."""
@@ -71,7 +92,10 @@ class Endings:
         """Dead-letter a message that has expired and was taken out of its group."""
         self.expired += 1
         self._flight.enter(group, 1, message.size)
-        self._outcomes.expired(group, message)
+        try:
+            self._outcomes.expired(group, message)
+        except Exception as bug:
+            self._broke(group, message, bug)
 
     def expire_taken(self, group: OwnedGroup, message: Message) -> None:
         """Dead-letter a message that had expired when it was taken to be started."""
@@ -82,7 +106,10 @@ class Endings:
     def damaged(self, group: OwnedGroup, message: Message, reason: str) -> None:
         """Dead-letter a message that could not be decoded; its payload is the stored record."""
         self._flight.enter(group, 1, message.size)
-        self._outcomes.damaged(group, message, reason)
+        try:
+            self._outcomes.damaged(group, message, reason)
+        except Exception as bug:
+            self._broke(group, message, bug)
 
     def acknowledged(self, group: OwnedGroup, n: int) -> None:
         """The store knows that `n` messages of the group's slot or lane are done; their keys are free already."""
@@ -90,18 +117,31 @@ class Endings:
 
     def settled(self, group: OwnedGroup, message: Message) -> None:
         """Finish a message that has succeeded, or whose retry or dead letter the store has recorded."""
-        if message.offset >= 0:
-            queue = group.queues[message.priority]
-            queue.tracker.finish(message.offset)
-            if not queue.dirty:
-                queue.mark_dirty()
-                self._events.dirty(queue)
-        self.leave(group, message)
+        try:
+            if message.offset >= 0:
+                queue = group.queues[message.priority]
+                queue.tracker.finish(message.offset)
+                if not queue.dirty:
+                    queue.mark_dirty()
+                    self._events.dirty(queue)
+        except Exception as bug:
+            self._broke(group, message, bug)
+        else:
+            self.leave(group, message)
 
     def leave(self, group: OwnedGroup, message: Message) -> None:
         """Count a message as in flight no more. If it is unfinished, the next owner of the group delivers it again."""
-        if message.key is not None and message.started_us:
-            group.finish_key(message.key)
-            if group.buffered:
-                self._rotation.ready(group)
-        self._rotation.left(group, 1, message.size)
+        try:
+            if message.key is not None and message.started_us:
+                group.finish_key(message.key)
+                if group.buffered:
+                    self._rotation.ready(group)
+        except Exception as bug:
+            self._events.broken("dispatch", group, bug)
+        finally:
+            self._rotation.left(group, 1, message.size)
+
+    def _broke(self, group: OwnedGroup, message: Message, bug: Exception) -> None:
+        """A bug kept a message from its end: start the group again; nobody will tell of this message any more."""
+        self.leave(group, message)
+        self._events.broken("dispatch", group, bug)

@@ -83,16 +83,19 @@ class Rotation(abc.ABC):
         Args:
             size: their bytes, as in `Flight.leave`.
         """
-        owner = group.owner
         self.flight.leave(group, n, size)
-        if owner.in_flight <= owner.limit < owner.in_flight + n:  # nothing was read while more was in flight
-            for each in owner.groups.values():
-                self._events.drained(each)
-        if owner.waiting or owner.thirsty:
-            self._pass_room_on(owner)
-        self.flight.admit()
-        if self._driver is None:
-            self._wake()
+        owner = group.owner
+        try:
+            if owner.in_flight <= owner.limit < owner.in_flight + n:  # nothing was read while more was in flight
+                for each in owner.groups.values():
+                    self._events.drained(each)
+            if owner.waiting or owner.thirsty:
+                self._pass_room_on(owner)
+            self.flight.admit()
+            if self._driver is None:
+                self._wake()
+        except Exception as bug:  # the places are free; the caller goes on with its other messages
+            self._events.broken("dispatch", group, bug)
 
     # ------------------------------------------------------------------------------------ a group's turns
 
@@ -129,8 +132,12 @@ class Rotation(abc.ABC):
 
     def _look_at(self, owner: OwnedTopic) -> None:
         """Look at a topic that may find a place in flight now."""
-        self._pass_room_on(owner)
-        self._wake()
+        try:
+            self._pass_room_on(owner)
+            self._wake()
+        except Exception as bug:  # nobody would look at the topic again
+            for group in owner.groups.values():
+                self._events.broken("dispatch", group, bug)
 
     def _park(self, group: OwnedGroup, until: float, now: float) -> None:
         """Park a group whose counter granted nothing at `now` until `until`."""

@@ -81,8 +81,8 @@ class Settler:
             m.first_us = m.started_us
         m.error = decision.recorded
         m.history = [*(m.history or ())[1 - HISTORY :], (int(now * 1000), decision.reason_with_place)]
-        self._append(Pending(group, m, decision))
         self.failures.failed(group, m, failure, decision)
+        self._append(Pending(group, m, decision))  # last: if this method raises, the message does not wait here
 
     def expired(self, group: OwnedGroup, m: message.Message) -> None:
         m.error = retry.EXPIRED.reason
@@ -236,14 +236,30 @@ class Settler:
 
     def _done(self, pending: Pending, answer: bool | errors.NotOwner) -> None:
         group, m, decision = pending.group, pending.message, pending.decision
-        if self._troubles.latest:
-            self._troubles.well(group.name)
         pending.is_settled = True
         if m.member is None and not pending.moves:
             group.lane_settled()
+        elif m.member is not None and group.slot is not None:
+            group.slot.let_go((m.member,))
         self._left -= 1
         if self._left == 0:
             self._idle.set()
+        try:
+            self._follow(pending, answer)
+        except Exception as bug:  # the store has settled the message, and the others of its batch must not wait
+            self._events.broken("settle", group, bug)
+        if decision is None:
+            self._events.acknowledged(group, 1)
+        elif isinstance(answer, errors.NotOwner):
+            self._events.refused(group, m)
+        else:
+            self._events.settled(group, m)
+
+    def _follow(self, pending: Pending, answer: bool | errors.NotOwner) -> None:
+        """Count and log the outcome of a message, and plan what follows from it."""
+        group, m, decision = pending.group, pending.message, pending.decision
+        if self._troubles.latest:
+            self._troubles.well(group.name)
         if isinstance(answer, errors.NotOwner):
             self.refused += 1
             self._events.lost(group)
@@ -255,16 +271,8 @@ class Settler:
                 self.failures.buried(group, m, decision.reason)
             if decision.due_ms is not None and m.member is None:
                 self._events.due(group.name, decision.due_ms)
-        if m.member is not None and group.slot is not None:
-            group.slot.let_go((m.member,))
-            if decision is not None and decision.rests and decision.due_ms is not None:
-                self._events.due(group.slot.address, decision.due_ms)
-        if decision is None:
-            self._events.acknowledged(group, 1)
-        elif isinstance(answer, errors.NotOwner):
-            self._events.refused(group, m)
-        else:
-            self._events.settled(group, m)
+        if group.slot is not None and decision is not None and decision.rests and decision.due_ms is not None:
+            self._events.due(group.slot.address, decision.due_ms)
 
     def _record(self, group: OwnedGroup, m: message.Message, decision: retry.Decision) -> None:
         now_us, counts = self._clock.now_us(), group.owner.deliveries

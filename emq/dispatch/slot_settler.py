@@ -120,9 +120,18 @@ class MemberSettler:
         batch = self._next_batch()  # empty if the other loop was quicker
         if not self._done:
             self._something.clear()
-        return [
-            partial(self._acknowledge, part) for part in self._troubles.apart(batch, lambda done: done[0].slot.name)
-        ]
+        try:
+            parts = self._troubles.apart(batch, lambda done: done[0].slot.name)
+        except BaseException:
+            self._put_back(batch)
+            raise
+        return [partial(self._acknowledge, part) for part in parts]
+
+    def _put_back(self, batch: Iterable[tuple[OwnedSlot, list[tuple[bytes, int]]]]) -> None:
+        for slot, done in batch:
+            if done and not slot.done:
+                self._list(slot)
+            slot.done += done
 
     def _next_batch(self) -> list[tuple[OwnedSlot, list[tuple[bytes, int]]]]:
         batch: list[tuple[OwnedSlot, list[tuple[bytes, int]]]] = []
@@ -148,7 +157,6 @@ class MemberSettler:
             rows = zip(repeat(slot.slot), members, _ACK, tokens, repeat(slot.group.epoch), *_REST, strict=False)
             settles += map(_settle, rows)
             spans.append((slot, range(start, len(settles))))
-
         told: list[Sequence[int]] = []
 
         def settled(places: Sequence[int], answers: Sequence[bool | errors.NotOwner]) -> None:
@@ -163,8 +171,11 @@ class MemberSettler:
                     of_slot = [found[place] for place in mine]
                 if mine:
                     slot.let_go([settles[place].member for place in mine])
-                    if of_slot.count(True) != len(of_slot):
-                        self._refused(slot, of_slot)
+                    try:
+                        if of_slot.count(True) != len(of_slot):
+                            self._refused(slot, of_slot)
+                    except Exception as bug:  # the store has settled these members, and those of other slots
+                        self._events.broken("settle", slot.group, bug)
                     self._events.acknowledged(slot.group, len(mine))
 
         try:
@@ -172,11 +183,10 @@ class MemberSettler:
             await self.settle(settles, [slot for slot, _ in batch], settled)
         except BaseException:
             over = set(itertools.chain.from_iterable(told))
-            for slot, span in spans:
-                if again := [settles[place] for place in span if place not in over]:
-                    if not slot.done:
-                        self._list(slot)
-                    slot.done += [(settle.member, settle.token) for settle in again]
+            self._put_back(
+                (slot, [(settles[place].member, settles[place].token) for place in span if place not in over])
+                for slot, span in spans
+            )
             raise
 
     async def settle(self, settles: Sequence[SlotSettle], owned: Sequence[OwnedSlot], done: Done) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from emq.dispatch import settle_requests
+from emq.dispatch import settle_requests, settler
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.flight import Flight
+from emq.dispatch.settler import Settler
 from emq.fetcher import readiness, slot_claimer
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_looks import SlotLooks
+from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup
 from emq.loops.troubles import Troubles
 from emq.message import Message
@@ -36,7 +38,12 @@ PLACES: list[tuple[Any, str]] = [
     (Dispatcher, "_go_on"),
     (OwnedGroup, "startable"),
     (OwnedGroup, "memory_room"),
+    (OwnedGroup, "finish_key"),
+    (OffsetTracker, "finish"),
     (settle_requests, "_size_of"),
+    (settler, "_decided"),
+    (Settler, "_record"),
+    (Settler, "acknowledge"),
 ]
 
 
@@ -73,6 +80,7 @@ async def publish(r: Rig, tag: str, sent: set[str]) -> None:
             ("keyed", {"key": f"k{i % 2}"}),
             ("timed", {"delay_ms": 200}),
             ("merged", {"time_range_ms": 100}),
+            ("ranked", {"key": f"k{i % 2}", "merge_key": f"{tag}{i}", "priority": 40}),
         ):
             payload = f"{fails} {tag} {topic} {'later' if how and topic == 'log' else ''} {i}"
             await r.producer.publish(topic, payload.encode(), **how)
@@ -97,6 +105,7 @@ async def test_an_unexpected_failure_costs_no_group(owner: Any, name: str, calls
         await r.topic("keyed", 60, group_qps=20, backoff_s=(0.5,))
         await r.topic("timed", 40, kind="fixed_time", slots=2)
         await r.topic("merged", 40, kind="range_merge", slots=2, retry="backoff", backoff_s=(0.5,))
+        await r.topic("ranked", 40, kind="priority", slots=2, ordering="key", merge="key")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(owner, name, plant.function())
             host = r.host(bound({"*": handle}))
@@ -107,6 +116,7 @@ async def test_an_unexpected_failure_costs_no_group(owner: Any, name: str, calls
             await asyncio.sleep(2)
             await publish(r, "b", sent)
             await until(lambda: handled == sent, SOON_S)
+            await until(lambda: host.work.dispatcher.flight.count == 0, SOON_S)
             assert plant.failed == 0 or host.guard.broken.total() > 0, "the metrics count it"
             plant.armed = False
             host.stop()

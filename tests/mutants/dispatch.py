@@ -82,8 +82,8 @@ MUTANTS = (
         "L",
         "what waits for the key of a message that was settled waits for ever",
         "emq/dispatch/endings.py",
-        "if message.key is not None and message.started_us:\n            group.finish_key(message.key)",
-        "if message.key is not None and message.started_us:\n            pass",
+        "if message.key is not None and message.started_us:\n                group.finish_key(message.key)",
+        "if message.key is not None and message.started_us:\n                pass",
         "tests/integration/test_host_failures.py::test_a_retry_keeps_its_key_serial",
     ),
     Mutant(
