@@ -7,10 +7,10 @@ has caused it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from functools import partial
+from collections.abc import Coroutine, Iterable, Mapping, Set
 from typing import Any
 
 from emq import errors, plurals
@@ -80,7 +80,7 @@ class Assignments:
         self._told: dict[str, int] = {}
         self._letting_go: set[str] = set()
         self._refused: dict[str, int] = {}
-        self._is_asking = False
+        self._asking: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._changed = asyncio.Event()
         self._complaint = Complaint(log)
@@ -141,9 +141,8 @@ class Assignments:
         wake-ups, so this host asks the stores about every group that it owns.
         """
         self._ownership.lost(group)
-        if self._target.groups.get(group.name) == group.epoch and not self._is_asking:
-            self._is_asking = True
-            self._spawn(self._ask_about_all(), "emq strangers", self._asked)
+        if self._target.groups.get(group.name) == group.epoch and (self._asking is None or self._asking.done()):
+            self._asking = self._spawn(self._ask_about_all(), "emq strangers")
         self._refuse(group.name, group.epoch)
 
     def shrunk(self, group: OwnedGroup) -> None:
@@ -153,9 +152,7 @@ class Assignments:
         as the store has it.
         """
         if self._ownership.groups.get(group.name) is group and group.name not in self._letting_go:
-            self._letting_go.add(group.name)
-            again = self._letting.abandon(group, self._drain_s)
-            self._spawn(again, "emq start again", lambda: self._letting_go.discard(group.name))
+            self._spawn(self._letting.abandon(group, self._drain_s), "emq start again", {group.name})
 
     def created(self, former: Iterable[OwnedGroup]) -> None:
         """Look at the assignment again, because the catalog has new topics.
@@ -174,9 +171,6 @@ class Assignments:
     async def _ask_about_all(self) -> None:
         await self._ownership.look_at_lanes()
         await pace.rest(LOOK_S)
-
-    def _asked(self) -> None:
-        self._is_asking = False
 
     def _refuse(self, group: str, epoch: int) -> None:
         self._refused[group] = epoch
@@ -200,9 +194,7 @@ class Assignments:
         gone += [g for g in owned.keys() - self._told.keys() if g not in target]
         gone += [g for g, epoch in self._ownership.consumed.items() if epoch != self._told.get(g, epoch)]
         if left := {g for g in gone if g not in self._letting_go}:
-            self._letting_go.update(left)
-            work = self._let_go(left, self._target.era)
-            self._spawn(work, "emq release", lambda: self._letting_go.difference_update(left))
+            self._spawn(self._let_go(left, self._target.era), "emq release", left)
 
     def _start_again_what_stands(self) -> None:
         """Acquire groups again that an error has left stopped."""
@@ -252,7 +244,7 @@ class Assignments:
             return Acquired((), {group: failure for group in part if group not in self._ownership.groups})
 
     async def _let_go(self, left: set[str], era: int) -> None:
-        """Let go of the groups in `left`; take each out of `left` once the cluster knows."""
+        """Let go of the groups in `left`; take each out of `left` when that is done."""
         count, started = 0, time.monotonic()
         part = self._clock.now() % 1.0
         if any(group in self._ownership.groups for group in left) and not EARLIEST <= part <= LATEST:
@@ -269,20 +261,20 @@ class Assignments:
             count += len(done)
         log.info("let go of %s in %.2f s", plurals.count(count, "group"), time.monotonic() - started)
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str, over: Callable[[], object]) -> None:
-        """Run a task.
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str, left: Set[str] = frozenset()) -> asyncio.Task[None]:
+        """Do the work beside the loops. Meanwhile the groups in `left` are being let go of.
 
-        Args:
-            over: takes back the marks of the task when it ends. No `finally` in `work` could: if the task is cancelled
-                before its first step, `work` never begins.
+        The end of the task ends that, since a task that is cancelled before its first step runs no line of the work.
         """
+        self._letting_go |= left
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(partial(self._ended, over))
+        task.add_done_callback(functools.partial(self._ended, left))
+        return task
 
-    def _ended(self, over: Callable[[], object], task: asyncio.Task[None]) -> None:
+    def _ended(self, left: Set[str], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        over()
+        self._letting_go -= left
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("letting go of groups broke; they are tried again in %g s", LOOK_S, exc_info=bug)
         else:

@@ -281,6 +281,22 @@ async def test_an_error_that_nobody_expects_leaves_no_group_to_nobody() -> None:
 
 
 @virtual
+async def test_a_loop_that_breaks_before_a_release_has_begun_leaves_no_group_held() -> None:
+    h = host()
+    async with h.running():
+        h.assign(a=1, b=1)
+        await h.owns(a=1, b=1)
+    with mock.patch.object(h.assignments._catalog, "look_for", side_effect=RuntimeError("nobody expects this")):
+        h.assign(b=1)
+        async with h.running():  # the loop ends in the step in which it has made the task of the release
+            await asyncio.sleep(1)
+    assert "a" in h.groups
+    async with h.running():
+        h.assign(b=1)
+        await h.owns(b=1)
+
+
+@virtual
 async def test_a_group_that_always_fails_keeps_no_other_from_being_acquired() -> None:
     h = host()
     h.breaks = raising(0, bad="b")
