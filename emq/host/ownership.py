@@ -206,18 +206,14 @@ class Ownership:
 
     def _build(self, name: str, epoch: int, saved: Mapping[str, Checkpoint]) -> OwnedGroup:
         topic = self.topics[topic_of(name)]
-        owner = self.owned.get(topic.name)
-        if owner is None:
-            owner = self.owned[topic.name] = OwnedTopic(topic, window_begins_s=self._window_begins_s)
-            owner.gate = KeyGate(topic) if topic.earlier else None
-            owner.charge = self._budgets.charge(topic)
-            self._updates.bind(owner)
+        owner = self.owned.get(topic.name) or self._owner(topic)
         index = index_of(name)
         quota = quota_of(topic, index)
         counter = limited(owner.counter.join(index, self._clock.now()), owner.charge, owner.throttle)
         group = OwnedGroup(owner, index, epoch, counter, priority.policy_for(topic), self._gauge)
         group.quota = quota
         group.capacity = buffer_capacity(quota, HORIZON_S, topic.may_expire)
+        self.owned[topic.name] = owner
         owner.groups[index] = self.groups[name] = group
         self.consumed[name] = epoch
         self.taken += 1
@@ -235,6 +231,13 @@ class Ownership:
         group.allowance = self.work.checkpointer.allowance(group)
         self._budgets.acquired(group)
         return group
+
+    def _owner(self, topic: Topic) -> OwnedTopic:
+        owner = OwnedTopic(topic, window_begins_s=self._window_begins_s)
+        owner.gate = KeyGate(topic) if topic.earlier else None
+        owner.charge = self._budgets.charge(topic)
+        self._updates.bind(owner)
+        return owner
 
     def stop(self, group: OwnedGroup) -> None:
         """Read and start nothing more of a group."""
