@@ -255,8 +255,8 @@ class Assignments:
                 for group in done:
                     self._told.pop(group, None)
                 self._told.update({g: e for g in done if (e := self._target.groups.get(g)) is not None})
-            left.difference_update(done)
             self._letting_go.difference_update(done)
+            left.difference_update(done)
             self._changed.set()
             count += len(done)
         log.info("let go of %s in %.2f s", plurals.count(count, "group"), time.monotonic() - started)

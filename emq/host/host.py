@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ from emq.host.watched_tenants import WatchedTenants
 from emq.loops import patience
 from emq.loops.guard import Guard
 from emq.topics.passages import PassageStore
+
+log = logging.getLogger(__name__)
 
 HAND_OVER_S = 5.0
 """Seconds, beyond `drain_s`, that a stop waits for the other hosts to take the groups over."""
@@ -193,7 +196,7 @@ class Host:
         if (stores := self._checkpoints.stores) is not None:
             await self._arrived("store and database", stores.arrive)
         await self._arrived("database", self._check_level)
-        await self._membership.join()
+        await self._arrived("cluster", self._membership.join)
         try:
             await self._arrived("database", self._check_level)  # it may have been raised in that moment
         except errors.HostConflict:
@@ -262,11 +265,16 @@ class Host:
             await self.letting_go.release(list(self.ownership.groups), self.options.drain_s)
 
     async def _end(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
-        await self.work.dispatcher.stop()
-        await self.work.dispatcher.tasks.cancel()
-        await end_all(tasks)
-        self.work.settler.failures.close()
-        self.ownership.losses.say()
+        try:
+            await self.work.dispatcher.stop()
+            await self.work.dispatcher.tasks.cancel()
+        except Exception:  # the steps after it matter no less
+            log.exception("stopping, although not all handlers have ended")
+        finally:
+            await end_all(tasks)
+        async with self._last_steps.step("the last lines of its logs"):
+            self.work.settler.failures.close()
+            self.ownership.losses.say()
         async with self._last_steps.step("saving the last progress"):
             await self.work.checkpointer.save()
             await self.recorder.forget()
