@@ -110,11 +110,18 @@ async def test_opening_waits_for_a_database_that_is_not_there_yet(tmp_path: Path
     await tree.close()
 
 
+@pytest.mark.parametrize("told_breaks", [False, True])
 async def test_an_error_that_nobody_expects_ends_no_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, told_breaks: bool
 ) -> None:
     tree, states = DatabaseTree(f"sqlite:///{tmp_path}/t.db", 1.0), []
-    await tree.open(states.append)
+
+    def told(state: SessionState) -> None:
+        states.append(state)
+        if told_breaks and state is SessionState.SUSPENDED:
+            raise RuntimeError("nobody expected this either")
+
+    await tree.open(told)
     session, breaks = tree.session, [RuntimeError("nobody expected this")]
     real = tree._look
 

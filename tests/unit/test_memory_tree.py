@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import pytest
 
@@ -243,6 +244,17 @@ async def test_an_answer_that_is_lost_leaves_a_write_that_was_applied() -> None:
     node = await client.tree.read("/x")
     assert node is not None
     assert node.data == b"1"
+
+
+@virtual
+async def test_an_error_at_the_servers_that_nobody_expects_is_raised_to_who_asked() -> None:
+    ensemble = MemoryEnsemble(LoopClock())
+    client = await Client(ensemble).open()
+    with (
+        mock.patch.object(ensemble.nodes, "read", side_effect=RuntimeError("nobody expected this")),
+        pytest.raises(RuntimeError, match="nobody expected"),
+    ):
+        await client.tree.read("/x")
 
 
 @virtual

@@ -17,6 +17,7 @@ from emq.allocation.tree.database.session import RENEWALS, RETRY_S, Session
 from emq.allocation.tree.protocol import Node, OnChange, SessionState, check, split
 from emq.allocation.tree.watches import UNKNOWN, Aspect, Watches
 from emq.loops import pace
+from emq.loops.guard import Guard
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class DatabaseTree:
             await self._try_to_look()
             if not self.session:
                 await asyncio.sleep(RETRY_S)
-        self._looking = asyncio.create_task(self._look_on(), name="emq database tree")
+        self._looking = asyncio.create_task(Guard().keep("database tree", self._look_on), name="emq database tree")
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         check(path, data)
@@ -132,7 +133,7 @@ class DatabaseTree:
         except SessionGone:
             self._session.lose()
             self._kick.set()
-        except Exception as exc:  # this loop must go on: without it, the session ends and nobody hears of it
+        except Exception as exc:  # the loop goes on at once: else the session might end meanwhile
             log.exception("the look at the database in which hosts meet broke; it looks again")
             await self._interrupted(exc)
 

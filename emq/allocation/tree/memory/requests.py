@@ -39,18 +39,21 @@ class Requests:
             self._answered()
             if answer.done():
                 return
+            if refusal is None and then is not None:
+                try:
+                    then()
+                except Exception as exc:
+                    refusal = exc
             if refusal is not None:
                 answer.set_exception(refusal)
-                return
-            if then is not None:
-                then()
-            answer.set_result(result)  # type: ignore[arg-type]  # there is a result or a refusal
+            else:
+                answer.set_result(result)  # type: ignore[arg-type]  # there is a result or a refusal
 
         def arrive() -> None:
             self._heard(connection)
             try:
                 result, refusal = apply(connection), None
-            except (errors.EMQError, ValueError) as exc:
+            except Exception as exc:  # of any kind: else the sender would wait for ever
                 result, refusal = None, exc
             connection.down.send(lambda: settle(result, refusal))
 
