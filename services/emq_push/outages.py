@@ -42,17 +42,17 @@ class _Outage:
     """Attributes:
     since, last: the first and the latest failure, in seconds since the epoch.
     failures: seen by this host.
-    is_noted: the catalog knows, or will soon.
     """
 
     since: float
     last: float
     failures: int = 0
-    is_noted: bool = False
 
 
 class Outages:
     """Follows the failures of endpoints over days.
+
+    A write that fails is lost; the next delivery finds the same difference to the catalog, and writes again.
 
     Args:
         change: writes to the catalog; None to disable nothing.
@@ -81,14 +81,13 @@ class Outages:
         if outage is None or now > outage.last + FORGET_S:
             self._forget_old(now)
             since = endpoint.failing_since or now
-            outage = self._known[endpoint.topic] = _Outage(since, now, is_noted=endpoint.failing_since > 0)
+            outage = self._known[endpoint.topic] = _Outage(since, now)
         outage.last = now
         outage.failures += 1
         lasts_s = now - outage.since
         if lasts_s >= endpoint.disable_after_s and outage.failures >= FEWEST:
             self._disable(endpoint, f"it has failed for {durations.brief(lasts_s)}: {reason}")
-        elif lasts_s >= NOTE_AFTER_S and not outage.is_noted:
-            outage.is_noted = True
+        elif lasts_s >= NOTE_AFTER_S and not endpoint.failing_since:
             self._write(endpoint, {FAILING_SINCE: f"{outage.since:.0f}"})
 
     def gone(self, endpoint: Endpoint, reason: str) -> None:
@@ -103,7 +102,6 @@ class Outages:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _disable(self, endpoint: Endpoint, reason: str) -> None:
-        self._known.pop(endpoint.topic, None)
         if endpoint.topic not in self._writing and self._change is not None:
             log.warning("topic %s: its endpoint is disabled: %s", endpoint.topic, reason)
         self._write(endpoint, {DISABLED: reason, FAILING_SINCE: ""})
@@ -123,12 +121,18 @@ class Outages:
                 await change(endpoint.topic, changes, given)
             except errors.DatabaseUnavailable:
                 await asyncio.sleep(AGAIN_S)
+                continue
             except (errors.UnknownTopic, errors.InvalidTopic) as exc:
                 log.warning("topic %s: the state of its endpoint was not kept: %s", endpoint.topic, exc)
+            except Exception:
+                log.exception("topic %s: the state of its endpoint was not kept; it is written again", endpoint.topic)
+                await asyncio.sleep(AGAIN_S)
                 return
             else:
                 await asyncio.sleep(1.0)  # until this host has read the change: it would write it again
-                return
+            if DISABLED in changes:
+                self._known.pop(endpoint.topic, None)
+            return
 
     def _forget_old(self, now: float) -> None:
         if len(self._known) >= self._most:
