@@ -180,9 +180,8 @@ class Firing:
 
     async def _calls(self) -> list[Call]:
         await self._something.wait()
-        taken = self._take()
-        self._turns.update((id(turn), turn) for turn in taken)
-        adding, self._to_add = [*self._to_add, *taken], []
+        self._take()
+        adding, self._to_add = self._to_add, []
         settling, self._to_settle = self._to_settle, []
         if not self._pending:
             self._something.clear()
@@ -190,16 +189,17 @@ class Firing:
 
     # ------------------------------------------------------------------------------------------------------- details
 
-    def _take(self) -> list[_Turn]:
+    def _take(self) -> None:
+        """Begin the turns of schedules that wait, up to a batch. An error at one keeps those whose turns have begun."""
         now_ms = self._clock.now_us() // 1000
-        turns: list[_Turn] = []
-        count = size = 0
-        while self._pending and len(turns) < BATCH and count < BATCH and size < BATCH_BYTES:
+        taken = count = size = 0
+        while self._pending and taken < BATCH and count < BATCH and size < BATCH_BYTES:
             turn = _turn(*self._pending.popleft(), now_ms)
-            turns.append(turn)
+            self._turns[id(turn)] = turn
+            self._to_add.append(turn)
+            taken += 1
             count += len(turn.occurrences)
             size += len(turn.occurrences) * message.size_of(turn.entry)
-        return turns
 
     async def _fire(self, adding: Sequence[_Turn], settling: Sequence[_Turn]) -> None:
         added: Sequence[_Turn] | None = None

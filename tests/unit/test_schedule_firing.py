@@ -7,6 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -306,6 +307,20 @@ async def test_a_reply_that_was_lost_is_recorded_all_the_same() -> None:
         await b.fire()
     assert await b.ids() == ["s.1", "s"]
     assert [e.ids for e in b.trail.events if isinstance(e, Published)] == [["s.1"]]
+
+
+async def test_an_error_between_two_turns_loses_no_schedule_and_no_occurrence() -> None:
+    b = Bench()
+    for name in ("s1", "s2", "s3"):
+        await b.plan(name, every(60))
+    for m in await b.claim():
+        b.firing.put(b.group, m)
+    sizes = [10, 10, 10, RuntimeError("nobody expected this"), *[10] * 20]
+    with mock.patch.object(message, "size_of", side_effect=sizes), contextlib.suppress(RuntimeError):
+        await b.firing.run()
+    async with b.running():
+        await b.idle()
+    assert sorted(await b.ids()) == ["s1", "s1.1", "s2", "s2.1", "s3", "s3.1"]
 
 
 async def test_many_schedules_take_few_calls() -> None:
