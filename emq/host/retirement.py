@@ -251,10 +251,11 @@ class Retirement:
 
     async def _drop(self, topic: Topic, slots: Sequence[str]) -> bool:
         """Drop the groups from the catalog by compare-and-set. Returns False if the topic has changed meanwhile."""
+        # Noted before, since the answer to the change may be lost. If the groups are still there, nothing is moved.
+        self._unrescued[topic.name] = [*dict.fromkeys([*self._unrescued.get(topic.name, ()), *slots])]
         after = await self._catalog.change(topic.name, changing.retired, expected=topic)
         if not after.groups == after.active_groups == topic.active_groups:
             return False
-        self._unrescued[topic.name] = slots
         await self._rescue(topic.name)
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
+
+log = logging.getLogger(__name__)
 
 TRIES = 5
 """Most tries to place a message whose group turns out to be gone."""
@@ -99,7 +102,9 @@ class LaneProducer:
             self._record(new)
             try:
                 todo = await self._astray(stored, answers) if stored else []
-            except errors.DatabaseUnavailable:
+            except Exception as exc:  # they are stored: who publishes them need not know of it
+                if not isinstance(exc, errors.DatabaseUnavailable):
+                    log.exception("the groups of delayed messages could not be looked at; EMQ looks again")
                 # A topic's first group is never retired.
                 self._doubts.put([item for _, item in stored if item.group > 0])
                 break
@@ -152,9 +157,8 @@ class LaneProducer:
             elif isinstance(mine, FAILURES):
                 left.append(item)
         if self._unplaced:
-            again, self._unplaced = self._unplaced, []
-            added = await of_each(self._lanes.add([_entry(item) for item in again]), len(again))
-            self._unplaced = [i for i, answer in zip(again, added, strict=True) if isinstance(answer, FAILURES)]
+            added = await of_each(self._lanes.add([_entry(item) for item in self._unplaced]), len(self._unplaced))
+            self._unplaced = [i for i, a in zip(self._unplaced, added, strict=True) if isinstance(a, FAILURES)]
         return [*left, *self._unplaced]
 
     def _doubt(self, items: Sequence[_Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import warnings
 import zlib
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
@@ -362,8 +364,11 @@ async def test_what_cannot_be_taken_back_from_a_retired_group_is_not_said_to_be_
     assert [type(outcome) for outcome in outcomes].count(errors.OutcomeUnknown) == 9
 
 
+@pytest.mark.parametrize("look_breaks", [False, True])
 @virtual
-async def test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_once_the_database_answers() -> None:
+async def test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_once_the_database_answers(
+    look_breaks: bool,
+) -> None:
     async with rig() as r:
         await r.topic("orders", 100, group_qps=10)
         await r.producer.publish_many("orders", [b"x"] * 10)  # it knows ten groups now
@@ -371,10 +376,12 @@ async def test_what_was_perhaps_taken_back_from_a_retired_group_is_placed_anew_o
         await r.catalog.change("orders", changing.retired, expected=await r.catalog.get("orders"))
 
         async def database_goes() -> None:
-            r.db.down = True
+            r.db.down = not look_breaks
 
         r.store.lanes.after["add"] = database_goes
-        ids = await asyncio.gather(*(r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(10)))
+        look = mock.patch.object(r.producer._lanes, "_look_again", side_effect=RuntimeError("nobody expected this"))
+        with look if look_breaks else contextlib.nullcontext():
+            ids = await asyncio.gather(*(r.producer.publish("orders", b"late", delay_ms=60_000) for _ in range(10)))
         r.store.lanes.lose("settle", of=lambda _: True, times=None)
         r.db.down = False
         await asyncio.sleep(5 * doubtful_delays.ASK_AGAIN_S)

@@ -170,8 +170,9 @@ async def test_a_group_is_not_dropped_while_the_store_may_still_lose_its_seals()
         assert (await r.catalog.get("orders")).groups == 2, "its message is still to be consumed"
 
 
+@pytest.mark.parametrize("answer_is_lost", [False, True])
 @virtual
-async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch, answer_is_lost: bool) -> None:
     async with rig() as r:
         topic = await shrunk(r)
         body = message.encode_retry(Message("late", b"x"))
@@ -181,6 +182,8 @@ async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatc
         async def dropped(name: str, changed: Callable[[Topic], Topic], **options: Any) -> Topic:
             after = await real(name, changed, **options)
             await r.store.real.lanes.add([LaneAdd(LANE, "late", body, LATER_MS)])
+            if answer_is_lost:
+                raise errors.DatabaseUnavailable("the answer was lost")
             r.store.lanes.after["waiting"] = fails
             return after
 
@@ -189,7 +192,7 @@ async def test_a_rescue_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(r.catalog, "change", dropped)
         loop = retirement(r, r.store)
-        with pytest.raises(errors.StoreUnavailable):
+        with pytest.raises((errors.StoreUnavailable, errors.DatabaseUnavailable)):
             await loop.retire(topic)
         watching = asyncio.create_task(loop.watch())
         await asyncio.sleep(2 * RETIRE_S)
