@@ -270,14 +270,14 @@ class Firing:
             if isinstance(answer, FAILURES):
                 self._rest(self._to_settle, turn, answer)
                 continue
-            self._ended(turn)
-            turn.group.lane_settled()
             if isinstance(answer, errors.NotOwner):
                 self._events.lost(turn.group)
             elif turn.reason:
                 log.error("schedule %s of topic %s is a dead letter: %s", turn.entry.uid, turn.entry.topic, turn.reason)
             elif turn.due_ms is not None:
                 self._events.due(turn.group.name, turn.due_ms)
+            self._ended(turn)  # last: a turn that an error keeps from its end is settled again
+            turn.group.lane_settled()
 
     def _kept(self, turns: Iterable[_Turn], is_dropped: Callable[[OwnedGroup], bool]) -> list[_Turn]:
         kept = []
@@ -289,11 +289,11 @@ class Firing:
         return kept
 
     def _ended(self, turn: _Turn) -> None:
-        self._turns.pop(id(turn), None)
         for id_ in (turn.entry.uid, *(f"{turn.entry.uid}.{number}" for number, _ in turn.occurrences)):
             if self._sent.get((turn.group.name, id_)) is turn:
                 del self._sent[turn.group.name, id_]
         self._troubles.well(turn.group.name)
+        self._turns.pop(id(turn), None)
 
     def _rest(self, where: list[_Turn], turn: _Turn, failure: Failure) -> None:
         self._troubles.failed(turn.group.name, failure)

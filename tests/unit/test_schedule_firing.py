@@ -323,6 +323,20 @@ async def test_an_error_between_two_turns_loses_no_schedule_and_no_occurrence() 
     assert sorted(await b.ids()) == ["s1", "s1.1", "s2", "s2.1", "s3", "s3.1"]
 
 
+async def test_an_error_after_a_schedule_was_settled_costs_no_report_of_its_due_time() -> None:
+    b = Bench()
+    await b.plan("s", every(60))
+    reports = [None, RuntimeError("nobody expected this")]  # of the occurrence, and of the schedule
+    with mock.patch.object(b.events, "due", side_effect=reports), contextlib.suppress(RuntimeError):
+        for m in await b.claim():
+            b.firing.put(b.group, m)
+        await b.firing.run()
+    async with b.running():
+        await b.idle()
+    assert b.due[-1] == (LANE, START + 60_000)
+    assert await b.ids() == ["s.1", "s"]
+
+
 async def test_many_schedules_take_few_calls() -> None:
     b = Bench()
     for i in range(90):
