@@ -167,7 +167,8 @@ class HostingApp(HookedApp):
         if self._running is None:
             async with self._becoming_host:
                 if self._running is None:
-                    await self._host_in_background()
+                    self._begin_in_background()
+                    await self._until_running()
         try:
             return await found.receive(
                 min_messages=min_messages, max_messages=max(min_messages, max_messages), timeout_s=timeout_s
@@ -175,18 +176,24 @@ class HostingApp(HookedApp):
         finally:
             self._receivers.used(topic)
 
-    async def _host_in_background(self) -> Host:
+    def _begin_in_background(self) -> None:
         if self._background is not None or self._running is not None:
             raise _is_host_already()
         self._background = asyncio.create_task(self.run(), name="emq host in the background")
+
+    async def _until_running(self) -> Host:
+        """Return the host in the background once it consumes; raise its error if it ends before."""
+        assert self._background is not None
         await asyncio.sleep(0)
         if self._background.done():  # for example, with wrong settings
             await self._stop_background()
         host = self.host
         assert host is not None, "run() makes it before it waits for anything"
         ready = asyncio.ensure_future(host.running.wait())
-        await asyncio.wait([ready, self._background], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
+        try:
+            await asyncio.wait([ready, self._background], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
         if self._background.done():
             await self._stop_background()
         return host
@@ -268,9 +275,9 @@ class HostingApp(HookedApp):
         Raises:
             HostConflict, WrongState: as for `run`. Any other error that ended the host within the block is raised, too.
         """
-        host = await self._host_in_background()
-        try:
-            yield host
+        self._begin_in_background()
+        try:  # from here on: the caller may be cancelled while the host begins
+            yield await self._until_running()
         finally:
             await self._stop_background()
 

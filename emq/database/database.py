@@ -291,10 +291,11 @@ class Database:
             return
         self._closed = True
         self._deadline.cut(time.monotonic() + CLOSE_S)
-        await asyncio.to_thread(self._executor.shutdown)
-        if self._copier is not None:
-            await asyncio.to_thread(self._copier.close)
-        await asyncio.to_thread(self._engine.dispose)
+        async with contextlib.AsyncExitStack() as last_first:  # each is closed, also if the caller is cancelled
+            last_first.push_async_callback(asyncio.to_thread, self._engine.dispose)
+            if self._copier is not None:
+                last_first.push_async_callback(asyncio.to_thread, self._copier.close)
+            last_first.push_async_callback(asyncio.to_thread, self._executor.shutdown)
 
     def clock_us(self, connection: sa.Connection) -> int:
         """Microseconds since the epoch by the database's clock; SQLite's is this machine's."""

@@ -412,6 +412,21 @@ async def test_an_app_is_a_host_once_at_a_time(app: emq.App) -> None:
         delivery.ack()
 
 
+async def test_an_app_is_no_host_after_its_host_was_cancelled_while_it_began(app: emq.App) -> None:
+    delays_s = [60.0, 0.0]
+
+    @app.on_startup(host_only=True)
+    async def begin() -> None:
+        await asyncio.sleep(delays_s.pop(0))
+
+    async with app:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1), app.running():
+                pytest.fail("the host has begun")
+        async with app.running() as host:
+            assert host.is_member
+
+
 async def test_a_host_that_cannot_begin_tells_why() -> None:
     app = emq.App("memory:", options=emq.settings.Settings(cluster="zookeeper://127.0.0.1:1"))
     async with app:
