@@ -77,6 +77,7 @@ class Assignments:
         catalog.when_created(self.created)
         # Nothing is carried out, nor is the host ready, before the first assignment comes.
         self._carried_out = self._target = Assignment({})
+        self._era = 0  # to which all groups here belong; while it is not the target's, they are being forgotten
         self._told: dict[str, int] = {}
         self._letting_go: set[str] = set()
         self._refused: dict[str, int] = {}
@@ -91,10 +92,12 @@ class Assignments:
     async def follow(self) -> None:
         """Receive assignments. Ends by cancellation."""
         async for assignment in self._membership.assignments():
-            if assignment.era != self._target.era:
+            if assignment.era != self._era:
+                self._target = Assignment({}, assignment.era)  # what is being acquired belongs to others now, too
                 await self._ownership.forget_all()
                 self._told.clear()
                 self._refused.clear()
+                self._era = assignment.era
             self._target = assignment
             await asyncio.sleep(0)
             async for group, epoch in in_slices(assignment.groups.items(), TOLD_AT_ONCE):
@@ -109,7 +112,7 @@ class Assignments:
                 await pace.wait(self._changed, LOOK_S)
                 self._changed.clear()
                 target = self._target
-                if self._is_stopping or self._is_settled():
+                if self._is_stopping or self._target.era != self._era or self._is_settled():
                     continue
                 self._let_go_of_the_rest()
                 self._start_again_what_stands()
@@ -223,6 +226,8 @@ class Assignments:
                     self._troubles.well(group)
                 for group, failure in waiting.items():
                     self._troubles.failed(group, failure)
+                if not self._is_wanted(era):
+                    return
                 waits += len(waiting)
                 acquired += sum(group in self._ownership.groups for group in part)
             if waits == len(new):
@@ -231,12 +236,13 @@ class Assignments:
                 log.info("acquired %s in %.2f s", plurals.count(acquired, "group"), time.monotonic() - started)
         self.ready.set()
 
+    def _is_wanted(self, era: int) -> bool:
+        return self._target.era == era and not self._is_stopping
+
     async def _acquire_part(self, part: Mapping[str, int], era: int) -> Acquired:
         """Acquire some groups; after an unexpected error, acquire each alone next time, since one may be the cause."""
         try:
-            return await self._ownership.acquire(
-                part, self._catalog.look, lambda: self._target.era == era and not self._is_stopping
-            )
+            return await self._ownership.acquire(part, self._catalog.look, lambda: self._is_wanted(era))
         except (errors.DatabaseUnavailable, *FAILURES):
             raise
         except Exception as exc:

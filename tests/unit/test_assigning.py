@@ -36,6 +36,7 @@ class Host:
 
     Attributes:
         groups: what is owned, by name.
+        step_s: seconds that each group takes to be acquired or forgotten.
         breaks: called with the names of groups that are to be acquired; may raise anything.
         refuse: epochs that the stores refuse, by group.
         drained: while it is not set, what is let go of has messages in flight.
@@ -47,6 +48,7 @@ class Host:
     def __init__(self) -> None:
         self.assigned: asyncio.Queue[Assignment] = asyncio.Queue()
         self.groups: dict[str, Group] = {}
+        self.step_s = 0.0
         self.refuse: dict[str, int] = {}
         self.breaks: Callable[[Iterable[str]], None] = lambda names: None
         self.drained = asyncio.Event()
@@ -101,6 +103,9 @@ class Host:
         self.breaks(assigned)
         refused = [name for name, epoch in assigned.items() if self.refuse.get(name) == epoch]
         for name, epoch in assigned.items():
+            await asyncio.sleep(self.step_s)
+            if not still():
+                return Acquired()
             assert name not in self.groups, "it is owned already"
             self.told.append(f"acquire {name} {epoch}")
             if name not in refused:
@@ -121,7 +126,9 @@ class Host:
 
     async def forget_all(self) -> None:
         self.told.append("forget all")
-        self.groups.clear()
+        for name in [*self.groups]:
+            await asyncio.sleep(self.step_s)
+            del self.groups[name]
 
     def lost(self, group: Any) -> None:
         self.groups.pop(group.name, None)
@@ -219,6 +226,23 @@ async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_a
         h.assign(era=1, b=2)
         await h.owns(b=2)
         assert h.told == ["acquire a 1", "forget all", "acquire b 2"]
+
+
+@virtual
+async def test_what_is_being_acquired_when_the_membership_is_lost_is_not_kept() -> None:
+    h = host()
+    h.step_s = 0.1  # for each group that is acquired or forgotten, as if there were thousands
+    async with h.running():
+        h.assign(a=1, b=1)
+        await h.owns(a=1, b=1)
+        h.assign(a=1, b=1, c=1, d=1, e=1, f=1)
+        await asyncio.sleep(0.15)
+        h.assign(1)
+        await asyncio.sleep(5)
+        assert h.told[-1] == "forget all"
+        assert not h.groups
+        h.assign(1, a=2)
+        await h.owns(a=2)
 
 
 @virtual
