@@ -25,6 +25,7 @@ from emq.allocation.plan.drafting import NO_HOSTS
 from emq.allocation.plan.units import NO_UNITS, Units
 from emq.allocation.published_plan import OwnList
 from emq.allocation.records import Former, Record, Running
+from emq.allocation.strangers import Closing, Strangers, none_closing
 from emq.allocation.tree import protocol
 from emq.database import levels
 from emq.loops import pace
@@ -52,10 +53,6 @@ class Reachable(Protocol):
     def unreachable(self) -> str | None: ...
 
 
-TELL_S = 5.0
-"""Seconds until a host reports that a stranger took a group. By then it knows whether the topic was deleted."""
-
-
 class ClusterMembership:
     """See `emq.allocation.membership.Membership`.
 
@@ -77,6 +74,7 @@ class ClusterMembership:
         database: Reachable | None = None,
         debounce_first: bool = True,
         serves: Callable[[], tuple[str, ...] | None] = lambda: None,
+        closing: Closing = none_closing,
     ) -> None:
         """
         Args:
@@ -85,6 +83,7 @@ class ClusterMembership:
             database: reports to the cluster how long it has been away; None for a database that always answers.
             debounce_first: as for `Leader`.
             serves: returns the patterns of the topics that have a handler here, at each call; None for all topics.
+            closing: see `emq.allocation.strangers`.
         """
         records.validate_host(seat.host)
         self.host = seat.host
@@ -114,6 +113,7 @@ class ClusterMembership:
         self._released_s = 0.0
         self._offered: Mapping[str, float] = {}
         self._fenced = FencedGroups()
+        self._strangers = Strangers(self._is_given, closing, self._complaint.say)
         self._tasks: list[asyncio.Task[None]] = []
         self.guard = Guard()
 
@@ -191,20 +191,11 @@ class ClusterMembership:
             return  # the plan took the group away, so the refusal is right
         wait_s = self._fenced.wait(group, epoch, self._clock.now())
         asyncio.get_running_loop().call_later(wait_s, self._changed.set)
-        asyncio.get_running_loop().call_later(TELL_S, self._tell_of_stranger, group, self._era)
+        self._strangers.refused(group)
 
-    def _tell_of_stranger(self, group: str, era: int) -> None:
-        """Say that somebody took a group, unless the cluster did.
-
-        A deletion of its topic takes the groups over, too. Other hosts take the groups of a host whose lease has ended,
-        before that host hears of it.
-        """
-        is_ours = self._era == era and self._clock.now() < self.lease.until and group in self._handoff.planned
-        if is_ours and group in self._offered and self._tasks:
-            self._complaint.say(
-                f"a host outside of this cluster took group {group}; all hosts of one store must have the same "
-                "`database` and `cluster`; this host asks for each such group again after a while"
-            )
+    def _is_given(self, group: str) -> bool:
+        is_planned = group in self._handoff.planned and group in self._offered
+        return is_planned and self._clock.now() < self.lease.until
 
     async def hand_over(self, timeout_s: float) -> None:
         """Let the others take over this host's groups, while this host still consumes them; then it holds nothing.
@@ -225,6 +216,7 @@ class ClusterMembership:
                 await asyncio.sleep(other_members.behind_s(self._heartbeat.ahead_s, others))
 
     async def leave(self) -> None:
+        self._strangers.end()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -255,6 +247,7 @@ class ClusterMembership:
         self._handoff.reset()
         self._list.forget()
         self._fenced.clear()
+        self._strangers.clear()
         self._assign({})
 
     async def _enter(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -22,6 +23,7 @@ from emq.host.neighbours import Neighbours
 from emq.host.options import HostOptions
 from emq.host.surroundings import Services, Storage
 from emq.host.throttles import Throttles
+from emq.observe import deletion
 from emq.observe.metrics.monitor import Monitor
 from emq.settings import Settings
 from emq.storage import opening
@@ -351,6 +353,7 @@ class HostingApp(HookedApp):
             # A single host need not wait for others; processes of one host, and hosts of a cluster, start together.
             debounce_first=bool(self.settings.cluster) or process is not None,
             serves=lambda: self.handlers.patterns(),
+            closing=functools.partial(deletion.under_way, self.store.log, self.catalog),
         )
 
     def coordination(self) -> Tree:

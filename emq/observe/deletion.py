@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from emq import errors, message
@@ -12,8 +12,10 @@ from emq.offsets.sealing import seal_finished
 from emq.storage import slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
-from emq.storage.log_store import Bounds, Trim
+from emq.storage.log_store import Bounds, LogStore, Trim
+from emq.storage.names import group_of, index_of, topic_of
 from emq.storage.store import Store
+from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
@@ -60,6 +62,26 @@ async def settle_all(
             slots = [slot_store.SlotSettle(p.topic.slot(p.group), b"", of_slots) for p in in_slots]
             answers = served(await store.sorted.settle(slots))
             found.update(place.topic.name for place, answer in zip(in_slots, answers, strict=True) if answer is True)
+    return found
+
+
+async def under_way(log: LogStore, catalog: Catalog, groups: Collection[str]) -> set[str]:
+    """Return those of the groups whose topics are being deleted, or were: their queues are sealed.
+
+    A sorted topic has no queues, so its deletion shows only at its end.
+
+    Raises:
+        StoreUnavailable, DatabaseUnavailable: try again later.
+    """
+    topics = await catalog.some({topic_of(group) for group in groups})
+    found = {group for group in groups if topic_of(group) not in topics}
+    queues = [
+        queue for group in groups if group not in found for queue in topics[topic_of(group)].queues(index_of(group))
+    ]
+    for start in range(0, len(queues), CHUNK):
+        part = queues[start : start + CHUNK]
+        looks = served(await log.trim([Trim(queue, 0, None) for queue in part]))
+        found.update(group_of(queue) for queue, look in zip(part, looks, strict=True) if look is True)
     return found
 
 
