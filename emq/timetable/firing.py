@@ -181,10 +181,10 @@ class Firing:
     async def _calls(self) -> list[Call]:
         await self._something.wait()
         self._take()
-        adding, self._to_add = self._to_add, []
-        settling, self._to_settle = self._to_settle, []
         if not self._pending:
             self._something.clear()
+        adding, self._to_add = self._to_add, []
+        settling, self._to_settle = self._to_settle, []
         return [partial(self._fire, adding, settling)]
 
     # ------------------------------------------------------------------------------------------------------- details
