@@ -105,12 +105,21 @@ class Relay:
             self._loop.call_soon_threadsafe(self._woken.set)
 
     async def stop(self, task: asyncio.Task[None]) -> None:
-        """End after the page under way, so that none of its rows is published again."""
+        """End after the page under way, so that none of its rows is published again.
+
+        A cancellation waits for that page, too; a second one does not.
+        """
         self._stopping = True
         self._woken.set()
-        await asyncio.wait([task], timeout=STOP_S)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        ended = asyncio.ensure_future(asyncio.wait([task], timeout=STOP_S))
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            await ended
+            raise
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def run(self) -> None:
         """Make passes until `stop`. A failing database or store is logged once, and asked again."""
@@ -173,7 +182,10 @@ class Relay:
                     if rows:
                         async with engines.transaction(self._engine) as run:
                             await run(lambda c: self._settle(c, rows, outcomes))
-            self._settled.clear()
+            for row in rows:
+                self._settled.pop((row.id, row.message_id), None)
+            if not rows and not full:  # the whole table was read: somebody else has deleted the rest
+                self._settled.clear()
             return rows, outcomes
 
     def _read(self, connection: sa.Connection, after: int, full: Collection[str]) -> Sequence[Any]:
@@ -210,7 +222,10 @@ class Relay:
             connection.execute(self._table.delete().where(columns.id.in_(done)))
         refused = [(row, o) for row, o in zip(rows, outcomes, strict=True) if isinstance(o, REFUSED)]
         for row, error in refused:
-            reason = f"{type(error).__name__}: {error}"
+            # PostgreSQL stores neither NULs nor lone surrogates, which the reason may quote.
+            reason = (
+                f"{type(error).__name__}: {error}".replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+            )
             connection.execute(self._table.update().where(columns.id == row.id).values(error=reason))
         if refused:
             (row, error), count = refused[0], len(refused)

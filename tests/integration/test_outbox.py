@@ -262,6 +262,34 @@ async def test_a_database_that_fails_before_the_delete_has_no_row_published_twic
     assert "nowhere" in refused.error
 
 
+async def test_a_row_that_could_not_be_deleted_is_remembered_until_its_own_page(
+    app: emq.App, engine: sa.Engine, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row before it comes back meanwhile, and moves it to the next page."""
+    columns, settle, failed = outbox.table.c, Relay._settle, []
+    with orm.Session(engine) as session, session.begin():
+        for i in range(3):
+            outbox.publish(session, "orders", f"{i}")
+    with engine.begin() as connection:
+        connection.execute(outbox.table.update().values(error="refused").where(columns.payload == b"0"))
+
+    def fail(*arguments: Any) -> None:
+        if not failed:
+            failed.append(True)
+            raise RuntimeError("the database is confused")
+        settle(*arguments)
+
+    monkeypatch.setattr(Relay, "_settle", fail)
+    async with outbox.relay(app, engine, poll_s=3600, page=2) as relay:
+        await until(lambda: bool(failed))
+        with engine.begin() as connection:
+            connection.execute(outbox.table.update().values(error=None))
+        relay.wake()
+        await until(lambda: relay.published == 3)
+        await until(lambda: not relay._settled)
+    assert sorted(await stored(app)) == ["0", "1", "2"]
+
+
 class Seal(emq.Middleware):
     """Changes each publish, and lets go of the event loop, the less the later it comes."""
 
@@ -300,7 +328,10 @@ async def test_rows_pass_through_the_middleware_of_the_app_in_order(engine: sa.E
         assert "nowhere" in refused.error
 
 
-@pytest.mark.parametrize("options", ["5", "null", '"x"', "[]", "{", "[" * 100_000, '{"merge_key_base64": 5}'])
+@pytest.mark.parametrize(
+    "options",
+    ["5", "null", '"x"', "[]", "{", "[" * 100_000, '{"merge_key_base64": 5}', r'{"\u0000": 5}', r'{"\ud800": 5}'],
+)
 async def test_options_that_nobody_can_read_stop_nobody(
     app: emq.App, engine: sa.Engine, outbox: Outbox, options: str
 ) -> None:
@@ -390,6 +421,26 @@ async def test_a_stop_ends_the_page_under_way(app: emq.App, engine: sa.Engine, o
         await began.wait()
     assert rows(engine, outbox) == []
     assert await stored(app) == ["0", "1", "2"]
+
+
+async def test_a_cancelled_stop_ends_the_page_under_way(app: emq.App, engine: sa.Engine, outbox: Outbox) -> None:
+    put, began = app.store.log.put, asyncio.Event()
+
+    async def slow(*arguments: Any, **options: Any) -> Any:
+        answer = await put(*arguments, **options)
+        began.set()
+        await asyncio.sleep(0.2)
+        return answer
+
+    app.store.log.put = slow  # type: ignore[method-assign]
+    with orm.Session(engine) as session, session.begin():
+        outbox.publish(session, "orders", "0")
+    relay = outbox.relay(app, engine)
+    await relay.__aenter__()
+    await began.wait()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(relay.__aexit__(None, None, None), 0.05)
+    assert rows(engine, outbox) == []
 
 
 async def test_large_rows_are_read_few_at_a_time(
