@@ -122,13 +122,20 @@ class Background:
             left = asyncio.all_tasks(self._loop)
             for task in left:
                 task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_S))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
-            self._loop.close()
-            for call in list(self._waiting):  # they came too late for the loop to begin them
-                with contextlib.suppress(concurrent.futures.InvalidStateError):
-                    call.future.set_exception(closed())
+            try:
+                self._loop.close()
+            finally:
+                self._end_calls()
+
+    def _end_calls(self) -> None:
+        """Answer the calls that the loop has not answered: they came too late, or did not end, or it broke."""
+        for call in list(self._waiting):
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                call.future.set_exception(_unanswered() if call.future.running() else closed())
 
     def _begin(self, call: _Call[Any]) -> None:
         if self._closing is not None:
@@ -146,7 +153,7 @@ class Background:
             result = await call.function(app)
         except asyncio.CancelledError:
             if not call.future.done():
-                call.future.set_exception(errors.OutcomeUnknown("the client was closed before an answer came"))
+                call.future.set_exception(_unanswered())
             raise
         except BaseException as exc:
             with contextlib.suppress(concurrent.futures.InvalidStateError):  # the caller has just given up
@@ -188,10 +195,9 @@ class Background:
                     task.cancel()
             if self._opening is not None:
                 self._opening.cancel()
-                await asyncio.gather(self._opening, return_exceptions=True)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
-                    await self._app.__aexit__(None, None, None)
+                await asyncio.wait([self._opening], timeout=CLOSE_S)
+            leaving = self._loop.create_task(self._app.__aexit__(None, None, None))
+            await asyncio.wait([leaving], timeout=CLOSE_S)  # `_run` cancels it then
         finally:
             self._loop.stop()
 
@@ -199,3 +205,7 @@ class Background:
 def closed() -> errors.WrongState:
     """Return the error of a call to a client that is closed."""
     return errors.WrongState("the Client is closed; make a new one")
+
+
+def _unanswered() -> errors.OutcomeUnknown:
+    return errors.OutcomeUnknown("the client was closed before an answer came")

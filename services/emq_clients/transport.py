@@ -6,6 +6,8 @@ A client is a subclass of `AsyncApi` or `Api` with operations as its methods, ma
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import functools
 import os
 import random
@@ -33,6 +35,8 @@ MOST_WAIT_S = 10.0
 """Seconds before the second request, and at most before a later one. Each wait is twice the one before, shortened by a
 random part of up to a half, so that many clients do not come back together."""
 _AGAIN = frozenset((408, 429, 500, 502, 503, 504))
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Errors of reading an answer that is not one of EMQ's API."""
 
 
 def awaited(operation: Callable[P, Request[T]]) -> Callable[Concatenate[AsyncApi, P], Coroutine[Any, Any, T]]:
@@ -161,6 +165,7 @@ class Api:
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: AsyncApi | None = None
+        self._thread: threading.Thread | None = None
 
     def all(self, listing: Callable[P, Page[T]], *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         """Yield the entries of all pages of a list: `for d in push.all(push.deliveries, "acme")`."""
@@ -173,17 +178,27 @@ class Api:
 
     def send(self, request: Request[T]) -> T:
         """Send the request of an operation; return its answer. Raises as `AsyncApi` says."""
-        client, loop = self._running()
-        return asyncio.run_coroutine_threadsafe(client.send(request), loop).result()
+        with self._lock:  # so that `_run` finds each request that was given to its loop
+            client, loop = self._running()
+            sent = asyncio.run_coroutine_threadsafe(client.send(request), loop)
+        try:
+            return sent.result()
+        except concurrent.futures.CancelledError:
+            raise ApiUnavailable("the client was closed before an answer came") from None
+        finally:
+            sent.cancel()  # Ctrl-C, for one
 
     def close(self) -> None:
-        """Close the connections, and end the thread. Safe to repeat; a later call opens them again."""
+        """Close the connections, and end the thread; requests under way fail. Safe to repeat; a later call opens them
+        again.
+        """
         with self._lock:
-            client, self._client = self._client, None
-            loop, self._loop = self._loop, None
-        if client is not None and loop is not None and self._pid == os.getpid():
-            asyncio.run_coroutine_threadsafe(client.close(), loop).result(TIMEOUT_S)
-            loop.call_soon_threadsafe(loop.stop)
+            thread, loop = self._thread, self._loop
+            self._thread = self._loop = self._client = None
+        if thread is not None and loop is not None and self._pid == os.getpid():
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                loop.call_soon_threadsafe(loop.stop)
+            thread.join(TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -193,18 +208,38 @@ class Api:
 
     def _running(self) -> tuple[AsyncApi, asyncio.AbstractEventLoop]:
         """Return the client and the event loop of this process: a forked child has no threads of its parent."""
-        with self._lock:
-            if self._client is None or self._loop is None or self._pid != os.getpid():
-                self._pid, self._client, self._loop = os.getpid(), self._make(), asyncio.new_event_loop()
-                threading.Thread(target=_run, args=(self._loop,), name="emq-api-client", daemon=True).start()
-            return self._client, self._loop
+        if self._client is None or self._loop is None or self._pid != os.getpid():
+            client, loop = self._make(), asyncio.new_event_loop()
+            thread = threading.Thread(target=self._run, args=(client, loop), name="emq-api-client", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread left
+                loop.close()
+                raise
+            self._pid, self._client, self._loop, self._thread = os.getpid(), client, loop, thread
+        return self._client, self._loop
+
+    def _run(self, client: AsyncApi, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            loop.run_forever()
+        finally:
+            with self._lock:
+                if self._loop is loop:
+                    self._thread = self._loop = self._client = None
+            try:
+                loop.run_until_complete(_end(client))
+            finally:
+                loop.close()
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
+async def _end(client: AsyncApi) -> None:
+    """Cancel all requests, so that no thread waits for them any more; then close the connections."""
+    await asyncio.sleep(0)  # begin those that were given to the loop
+    requests = asyncio.all_tasks() - {asyncio.current_task()}
+    for request in requests:
+        request.cancel()
+    await asyncio.gather(*requests, return_exceptions=True)
+    await client.close()
 
 
 def _address(url: str) -> str:
@@ -220,7 +255,7 @@ def _address(url: str) -> str:
 def _decoded(request: Request[T], content: bytes) -> T:
     try:
         return msgspec.json.decode(content or b"null", type=request.answer)
-    except msgspec.MsgspecError as exc:
+    except UNREADABLE as exc:
         where = f"{request.method} {request.path.partition('?')[0]}"
         raise ApiUnavailable(f"{where}: the answer is not one of EMQ's API: {exc}") from exc
 
@@ -228,7 +263,7 @@ def _decoded(request: Request[T], content: bytes) -> T:
 def _problem(content: bytes) -> Mapping[str, Any]:
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import inspect
@@ -406,6 +407,23 @@ def test_a_call_that_comes_while_the_loop_closes_does_not_wait_for_an_answer() -
     client.close()
     with late, pytest.raises(errors.WrongState, match="is closed"):
         asked[0].result(10)
+
+
+def test_a_call_that_does_not_end_when_the_client_closes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emq.app.background.CLOSE_S", 0.1)
+    client, threads, begun = emq.Client("memory:"), ThreadPoolExecutor(1), threading.Event()
+
+    async def deaf(_: emq.App) -> None:
+        while True:
+            begun.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    call = threads.submit(client._background.get().call, deaf, None, writes=True)
+    assert begun.wait(10)
+    client.close()
+    with threads, pytest.raises(errors.OutcomeUnknown, match="closed"):
+        call.result(10)
 
 
 @pytest.mark.parametrize("timeout_s", ["5", 0, -1, float("nan"), float("inf"), True])
