@@ -33,10 +33,10 @@ def wait(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], N
     return pass_
 
 
-async def swept(tenant: Tenant, wait: Callable[[float], None]) -> dict[str, str]:
+async def swept(tenant: Tenant, wait: Callable[[float], None], sweep: Sweep | None = None) -> dict[str, str]:
     """Look twice, after the deliveries have become old; return their states."""
     wait(reconciling.OLD_S + 100)
-    sweep = Sweep(tenant.parts)
+    sweep = sweep or Sweep(tenant.parts)
     await sweep.look()
     wait(reconciling.CONFIRM_S + 1)
     await sweep.look()
@@ -145,6 +145,37 @@ async def test_more_than_one_look_s_rows_are_all_found(
         wait(reconciling.CONFIRM_S + 1)
     assert set((await tenant.states()).values()) == {"cancelled"}
     assert sweep.settled == 40
+
+
+async def test_suspects_that_were_none_leave_room_for_others(
+    tenant: Tenant, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciling, "MOST_TOPICS", 1)
+    [id_] = await tenant.add(1, "pending")
+    wait(reconciling.OLD_S + 100)
+    sweep = Sweep(tenant.parts)
+    await sweep.look()
+    assert list(sweep._suspects) == [tenant.topic()]
+    await tenant.app.publish(tenant.topic(), b"{}", message_id=id_, delay_ms=3_600_000)
+    [other] = await tenant.add(1, "pending", first=10, endpoint="ep_b")
+    assert await swept(tenant, wait, sweep) == {id_: "pending", other: "cancelled"}
+    assert sweep._suspects == {}
+
+
+async def test_a_topic_that_cannot_be_looked_at_does_not_hold_up_the_others(
+    tenant: Tenant, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [stays] = await tenant.add(1, "pending")
+    [goes] = await tenant.add(1, "pending", first=10, endpoint="ep_b")
+    inspect = tenant.app.store.lanes.inspect
+
+    async def broken(lanes: Any) -> Any:
+        if any(lane.startswith(tenant.topic()) for lane in lanes):
+            raise RuntimeError("a damaged entry")
+        return await inspect(lanes)
+
+    monkeypatch.setattr(tenant.app.store.lanes, "inspect", broken)
+    assert await swept(tenant, wait) == {stays: "pending", goes: "cancelled"}
 
 
 async def test_the_topics_take_turns(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

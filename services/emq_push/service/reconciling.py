@@ -61,7 +61,7 @@ HOLES = 50
 """Most offsets without a message that a look skips in search of the oldest message of a queue."""
 
 MOST_TOPICS = 1_000
-"""Most topics whose suspects a sweep remembers, 500 each."""
+"""Most topics whose suspects a sweep remembers, 500 each. It forgets those that were found first."""
 
 PAGE = 500
 
@@ -77,6 +77,18 @@ class Verdict(NamedTuple):
     reason: str
 
 
+class Suspects(NamedTuple):
+    """The deliveries of a topic that were absent.
+
+    Attributes:
+        due_us: when to look again.
+        rows: each with the time at which it was first absent, by message.
+    """
+
+    due_us: int
+    rows: dict[str, tuple[Delivery, int]]
+
+
 class Sweep:
     """Looks at old pending deliveries, some at a time.
 
@@ -90,8 +102,7 @@ class Sweep:
         self._accepted = Accepted(parts.environment)
         self._last = ""
         self._after: dict[str, Place] = {}
-        self._suspects: dict[str, dict[str, tuple[Delivery, int]]] = {}
-        self._again: dict[str, int] = {}
+        self._suspects: dict[str, Suspects] = {}
         self.settled = 0
 
     async def run(self) -> None:
@@ -108,37 +119,53 @@ class Sweep:
     async def look(self) -> None:
         """Look at the next topics, and once more at those with suspects.
 
+        A topic that cannot be looked at does not keep the sweep from the others.
+
         Raises:
-            DatabaseUnavailable, StoreUnavailable: look again later.
+            DatabaseUnavailable: look again later.
         """
         now_us = self._parts.now_us()
         topics = await self._parts.read(lambda c: self._rows.topics_after(c, self._last, TOPICS_AT_ONCE))
         self._last = topics[-1] if len(topics) == TOPICS_AT_ONCE else ""
-        due = [topic for topic, at_us in self._again.items() if at_us <= now_us][:TOPICS_AT_ONCE]
-        for topic in due:
-            del self._again[topic]
+        due = [topic for topic, suspects in self._suspects.items() if suspects.due_us <= now_us][:TOPICS_AT_ONCE]
         names = sorted({*topics, *due})
         oldest = await self._parts.read(lambda c: self._rows.oldest_pending(c, names))
         old = [name for name in names if oldest.get(name, now_us) < now_us - OLD_S * 1e6]
         known = await self._parts.app.catalog.some(old)
-        for name in old:
-            await self._topic(name, known.get(name), now_us)
+        for name in names:
+            absent: Sequence[Delivery] | None = []
+            try:
+                if name in old:
+                    absent = await self._topic(name, known.get(name), now_us)
+            except errors.EMQError as exc:
+                absent = None
+                log.info("the sweep looks at old deliveries of %s again later: %s", name, exc)
+            except Exception:
+                absent = None
+                log.exception("the sweep of old deliveries of %s failed; it looks again later", name)
+            self._remember(name, absent, now_us)
 
-    async def _topic(self, name: str, topic: Topic | None, now_us: int) -> None:
+    async def _topic(self, name: str, topic: Topic | None, now_us: int) -> Sequence[Delivery] | None:
+        """Look at a topic; return the deliveries that are absent and were not before, or None if that is unknown."""
         rows = await self._doubtful(name, now_us)
         if not rows:
-            return
+            return []
         if topic is None:
             if await self._is_gone(name):
                 await self._settle([Verdict(row, deliveries.CANCELLED, NO_ENDPOINT) for row in rows], now_us)
-            return
+            return []
         dead, saw_all = await self._dead(topic, rows)
         await self._settle(dead, now_us)
         if not saw_all:
-            return  # a delivery without a letter so far may have one among those that were not read
+            return None  # a delivery without a letter so far may have one among those that were not read
         ended = {verdict.row.message for verdict in dead}
         absent = await self._absent(topic, [row for row in rows if row.message not in ended])
-        await self._settle(self._confirmed(absent, now_us), now_us)
+        if absent is None:
+            return None
+        before_us = now_us - round(CONFIRM_S * 1e6)
+        confirmed = {row.message for row in absent if self._first_us(row, now_us) <= before_us}
+        await self._settle([Verdict(r, deliveries.CANCELLED, GONE) for r in absent if r.message in confirmed], now_us)
+        return [row for row in absent if row.message not in confirmed]
 
     async def _is_gone(self, name: str) -> bool:
         """Return whether a topic was deleted; False for one that a newer version has written."""
@@ -161,7 +188,7 @@ class Sweep:
         else:
             self._after.pop(name, None)
         known = {row.message for row in rows}
-        suspects = [id_ for id_ in self._suspects.get(name, ()) if id_ not in known][: deliveries.IDS_AT_ONCE]
+        suspects = [id_ for id_ in self._suspected(name) if id_ not in known][: deliveries.IDS_AT_ONCE]
         if suspects:
             rows += await self._parts.read(lambda c: self._rows.some(c, name, suspects))
         rows = [row for row in rows if row.state == deliveries.PENDING]
@@ -196,8 +223,8 @@ class Sweep:
             saw_all = saw_all and seen < MOST_LETTERS
         return found, saw_all
 
-    async def _absent(self, topic: Topic, rows: Sequence[Delivery]) -> list[Delivery]:
-        """Return the deliveries that are in no queue and no lane of the topic.
+    async def _absent(self, topic: Topic, rows: Sequence[Delivery]) -> list[Delivery] | None:
+        """Return the deliveries that are in no queue and no lane of the topic; None if a lane cannot be judged.
 
         Queues come first: messages move from queues to lanes.
         """
@@ -209,7 +236,7 @@ class Sweep:
         for group in range(topic.groups if rows else 0):
             ids = await self._waiting(topic.group(group))
             if ids is None:
-                return []
+                return None
             waiting |= ids
         return [row for row in rows if row.message not in waiting]
 
@@ -250,24 +277,31 @@ class Sweep:
         [after] = served(await lanes.inspect([lane]))
         return None if after.prepared or seen > MOST_WAITING else found
 
-    # -------------------------------------------------------------------------------------------------- what is written
+    # ---------------------------------------------------------------------------------------- suspects, what is written
 
-    def _confirmed(self, absent: Sequence[Delivery], now_us: int) -> list[Verdict]:
-        """Return verdicts on deliveries that were absent before, too; remember the others."""
-        found: list[Verdict] = []
-        before = self._suspects.pop(absent[0].topic, {}) if absent else {}
-        now: dict[str, tuple[Delivery, int]] = {}
-        for row in absent:
-            first = before.get(row.message)
-            if first is not None and first[0] == row and now_us - first[1] >= CONFIRM_S * 1e6:
-                found.append(Verdict(row, deliveries.CANCELLED, GONE))
-            elif len(now) < deliveries.IDS_AT_ONCE:
-                now[row.message] = first if first is not None and first[0] == row else (row, now_us)
-        if now and len(self._suspects) < MOST_TOPICS:
-            topic = absent[0].topic
-            self._suspects[topic] = now
-            self._again[topic] = now_us + round(CONFIRM_S * 1e6)
-        return found
+    def _suspected(self, topic: str) -> dict[str, tuple[Delivery, int]]:
+        suspects = self._suspects.get(topic)
+        return {} if suspects is None else suspects.rows
+
+    def _first_us(self, row: Delivery, now_us: int) -> int:
+        """Return since when a delivery is absent."""
+        before, first_us = self._suspected(row.topic).get(row.message, (None, now_us))
+        return first_us if before == row else now_us
+
+    def _remember(self, topic: str, absent: Sequence[Delivery] | None, now_us: int) -> None:
+        """Note the suspects of a topic after a look.
+
+        Args:
+            absent: None if the look did not tell: those from before are looked at once more.
+        """
+        rows = self._suspected(topic)
+        if absent is not None:
+            rows = {row.message: (row, self._first_us(row, now_us)) for row in absent[: deliveries.IDS_AT_ONCE]}
+        self._suspects.pop(topic, None)
+        if rows:
+            self._suspects[topic] = Suspects(now_us + round(CONFIRM_S * 1e6), rows)
+        if len(self._suspects) > MOST_TOPICS:
+            del self._suspects[next(iter(self._suspects))]
 
     async def _settle(self, verdicts: Sequence[Verdict], now_us: int) -> None:
         if not verdicts:
