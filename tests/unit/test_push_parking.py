@@ -149,6 +149,26 @@ async def test_a_restart_does_not_forget_since_when_an_endpoint_fails() -> None:
     await end(found)
 
 
+@pytest.mark.parametrize("what", ["noted", "disabled"])
+async def test_a_state_whose_write_broke_is_written_again(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emq_push.outages.AGAIN_S", 0.0)
+    since = 0.0 if what == "noted" else NOW_S - 4.9 * DAY_S
+    clock, catalog = ManualClock(NOW_S), Catalog(dataclasses.replace(ENDPOINT, failing_since=since))
+    breaks = [RuntimeError("the driver is confused")]
+
+    async def change(topic: str, changes: Mapping[str, str], given: Mapping[str, str]) -> None:
+        if breaks:
+            raise breaks.pop()
+        await catalog.change(topic, changes, given)
+
+    found = Outages(change, clock)
+    await fail(found, catalog, clock, 7 * 3600)
+    await asyncio.sleep(0.01)
+    assert not breaks
+    assert catalog.endpoint.failing_since if what == "noted" else catalog.endpoint.disabled
+    await end(found)
+
+
 @pytest.mark.parametrize("what", ["success", "silence", "few", "off"])
 async def test_what_is_no_outage_disables_nothing(what: str) -> None:
     clock, catalog = ManualClock(NOW_S), Catalog(ENDPOINT)
