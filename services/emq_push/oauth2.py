@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote_plus
 
@@ -27,6 +28,8 @@ it meanwhile."""
 REFUSED_S = 5.0
 """Seconds after a failed fetch in which the token server is not asked again."""
 ANSWER_BYTES = 65_536
+log = logging.getLogger(__name__)
+
 FEW = 1_000
 """Number of known tokens from which on ended ones are looked for."""
 
@@ -142,7 +145,9 @@ class Tokens:
         began = self._clock.now()
         try:
             authorization, life_s = await self._ask(credentials)
-        except (aiohttp.ClientError, OSError, ValueError) as exc:
+        except Exception as exc:
+            if not isinstance(exc, aiohttp.ClientError | OSError | ValueError):
+                log.exception("no token from %s", credentials.url.host)
             again_at, before = self._clock.now() + REFUSED_S, self._known.get(credentials)
             if before is not None and before.failure is None and before.ends > self._clock.now():
                 before.until = again_at

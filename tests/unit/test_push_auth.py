@@ -23,7 +23,7 @@ from emq_push import handshake
 from emq_push.addresses import AddressFilter
 from emq_push.attempts import Attempt
 from emq_push.endpoint import Endpoint
-from emq_push.oauth2 import REFUSED_S
+from emq_push.oauth2 import REFUSED_S, OAuth2, Tokens
 from emq_push.pusher import Pusher, Reports
 from support.authority import Authority
 from support.emq_shell import shell
@@ -298,6 +298,26 @@ async def test_a_refusal_and_the_second_request_share_the_time_out(server: Serve
     assert isinstance(failure, errors.Retry)
     assert failure.reason == "timeout after 2 s"
     assert asyncio.get_running_loop().time() - began < 3.0
+
+
+async def test_a_fetch_that_breaks_rests_before_the_next_one() -> None:
+    asked, clock = 0, ManualClock(NOW_S)
+
+    async def post(*_: object) -> Any:
+        nonlocal asked
+        asked += 1
+        raise RuntimeError("the client is confused")
+
+    tokens, credentials = Tokens(post, clock), OAuth2(yarl.URL("http://127.0.0.1/token"), "client", "secret")
+    for _ in range(3):
+        await tokens.prepare(credentials)
+        with pytest.raises(errors.Retry, match="confused"):
+            await tokens.authorization(credentials)
+        clock.advance(1.0)
+    assert asked == 1
+    clock.advance(REFUSED_S)
+    await tokens.prepare(credentials)
+    assert asked == 2
 
 
 async def test_a_cancelled_delivery_takes_no_token_from_the_others(server: Server) -> None:
