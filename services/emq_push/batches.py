@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,7 +17,7 @@ from emq_push.outcome import Outcome
 MOST_BYTES = 1 << 19
 """Bytes at which a batch is sent. A larger payload goes alone."""
 
-Send = Callable[[Endpoint, Sequence[Message]], Awaitable[Outcome]]
+Send = Callable[[Endpoint, Sequence[Message]], Coroutine[Any, Any, Outcome]]
 
 
 class _Batch:
@@ -33,7 +35,7 @@ class _Batch:
         self.waiting: dict[int, asyncio.Future[Outcome]] = {}
         self.size = 0
         self.timer: asyncio.TimerHandle | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Outcome] | None = None
 
 
 class Batches:
@@ -52,7 +54,7 @@ class Batches:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._open: dict[str, _Batch] = {}
-        self._sent: set[asyncio.Task[None]] = set()
+        self._sent: set[asyncio.Task[Outcome]] = set()
 
     async def join(self, endpoint: Endpoint, message: Message) -> Outcome:
         """Send a message with others; return the outcome of the request.
@@ -105,25 +107,24 @@ class Batches:
         if self._open.get(batch.endpoint.topic) is batch:
             del self._open[batch.endpoint.topic]
         if batch.messages:
-            batch.task = asyncio.get_running_loop().create_task(self._run(batch), name="emq batch")
+            sending = self._send(batch.endpoint, list(batch.messages.values()))
+            batch.task = asyncio.get_running_loop().create_task(sending, name="emq batch")
             self._sent.add(batch.task)
-            batch.task.add_done_callback(self._sent.discard)
+            batch.task.add_done_callback(functools.partial(self._ended, batch))
 
-    async def _run(self, batch: _Batch) -> None:
-        try:
-            outcome = await self._send(batch.endpoint, list(batch.messages.values()))
-        except asyncio.CancelledError:
-            for future in batch.waiting.values():
+    def _ended(self, batch: _Batch, task: asyncio.Task[Outcome]) -> None:
+        """Tell the outcome; also of a request that was cancelled before it began."""
+        self._sent.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        for future in batch.waiting.values():
+            if future.done():
+                continue
+            if task.cancelled():
                 future.cancel()
-            raise
-        except Exception as exc:
-            for future in batch.waiting.values():
-                if not future.done():
-                    future.set_exception(exc)
-        else:
-            for future in batch.waiting.values():
-                if not future.done():
-                    future.set_result(outcome)
+            elif failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(task.result())
 
 
 def most_of(endpoint: Endpoint, message: Message) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
@@ -54,10 +55,12 @@ class Together:
             some = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
             call = asyncio.get_running_loop().create_task(self._call(some), name="emq submit")
             self._calls.add(call)
-            call.add_done_callback(self._ended)
+            call.add_done_callback(functools.partial(self._ended, some))
 
-    def _ended(self, call: asyncio.Task[None]) -> None:
+    def _ended(self, entries: list[_Entry], call: asyncio.Task[None]) -> None:
         self._calls.discard(call)
+        for _, future in entries if call.cancelled() else ():  # before it began, for one
+            future.cancel()
         self._begin()
 
     async def _call(self, entries: list[_Entry]) -> None:

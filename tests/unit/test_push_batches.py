@@ -126,6 +126,18 @@ async def test_a_cancelled_message_leaves_its_batch() -> None:
     assert receiver.bodies == [b"[1,3]"]
 
 
+async def test_a_pusher_that_closes_leaves_nobody_waiting() -> None:
+    """The request of the open batch is cancelled before it begins."""
+    found = endpoint("http://127.0.0.1:9/", batch="5")
+    push = Pusher({"t": found}.get, addresses=ANY)
+    waiting = asyncio.create_task(push(Message("1", b"1", topic="t")))
+    await asyncio.sleep(0)
+    await push.close()
+    done, _ = await asyncio.wait([waiting], timeout=1)
+    assert done
+    assert waiting.cancelled()
+
+
 async def test_batches_of_a_host_keep_the_order_of_keys() -> None:
     receiver = HttpReceiver(lambda request: 204)
     app = emq.App("memory:", options=settings.load(environ={}, push_allow="127.0.0.1"))

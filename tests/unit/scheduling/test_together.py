@@ -82,3 +82,13 @@ async def test_a_cancelled_submit_takes_no_other_with_it() -> None:
     with pytest.raises(asyncio.CancelledError):
         await first
     await together.close()
+
+
+async def test_a_call_that_is_cancelled_before_it_begins_leaves_nobody_waiting() -> None:
+    together = Together(Store().send)
+    submit = asyncio.ensure_future(together.submit(task(1)))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(lambda: [call.cancel() for call in together._calls])
+    done, _ = await asyncio.wait([submit], timeout=1)
+    assert done
+    assert submit.cancelled()
