@@ -165,17 +165,19 @@ class Submitter:
         except errors.UnknownPool:
             self._stored = None
         except errors.EMQError:
-            self._read_at = time.monotonic()  # go on with the known pool
+            pass  # go on with the known pool
+        finally:
+            self._read_at = time.monotonic()  # after any other error, too, the next read comes later
 
     async def _read(self) -> None:
         if self._stored is None or await self._catalog.version(self.name) != self._stored.version:
-            self._stored = await self._catalog.get(self.name)
+            stored = await self._catalog.get(self.name)
+            self._rates = {kind: topics.rate(stored.pool, kind) for kind in stored.pool.types}
             self._topics.clear()
-            self._rates = {kind: topics.rate(self._stored.pool, kind) for kind in self._stored.pool.types}
             self._reasons = {}
             self._most = {}
-            resources = self._stored.pool.resources.values()
-            self._limits = {limit.name for resource in resources for limit in resource.limits}
+            self._limits = {limit.name for each in stored.pool.resources.values() for limit in each.limits}
+            self._stored = stored
         snapshot = await self._snapshots.load(self.name)
         if snapshot is not None and snapshot.is_stale(self._app.clock.now()):
             snapshot = None

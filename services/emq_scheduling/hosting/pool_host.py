@@ -84,6 +84,7 @@ class PoolHost:
         self._ends = ends
         self._performer = performer
         self._stored: Stored | None = None
+        self._adapted = 0  # the version of the pool from which its topics have their options
         self._viewer: Viewer | None = None
         self._epoch: int | None = None  # of the ownership in which the pool was taken over
         self._leaving: Scheduler | None = None
@@ -266,7 +267,7 @@ class PoolHost:
         )
         scheduler.cancel(cancelled)
         await self._saving.begin(scheduler.accounts)
-        self.scheduler, self._epoch = scheduler, epoch
+        self.scheduler, self._epoch, self._adapted = scheduler, epoch, 0
         self._viewer = Viewer(scheduler, self._app.host_name(), self._app.clock.now())
         self._running.clear()
         log.info("pool %r is scheduled on this host", self.name)
@@ -313,15 +314,18 @@ class PoolHost:
             await self._let_go()
             return
         if version != self._stored.version:
-            self._stored = await self._catalog.get(self.name)
-            scheduler.follow(self._stored.pool, self._stored.version)
-            await self._adapt_topics(scheduler)
+            stored = await self._catalog.get(self.name)
+            scheduler.follow(stored.pool, stored.version)
+            self._stored = stored
         scheduler.cancel(await self._asked.new())
         scheduler.sweep()
         self._record_long(scheduler)
         await self._count()
         assert self._viewer is not None
         await self._snapshots.save(self._viewer.look(self._backlog, self._app.clock.now()))
+        if self._adapted != scheduler.version:  # last, since a topic that cannot follow must not hold up the rest
+            await self._adapt_topics(scheduler)
+            self._adapted = scheduler.version
 
     async def _deleted(self) -> None:
         """Let go of a pool that was deleted. Running tasks may end, and waiting ones stay in their topics."""

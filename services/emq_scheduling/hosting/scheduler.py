@@ -185,7 +185,7 @@ class Scheduler:
             if kind is None or kind.ttl_s is not None or kind.hours or waiting.costs is not None:
                 try:
                     self._check(waiting.task, now)
-                except (Dropped, errors.GiveBack, NotNow) as exc:
+                except Exception as exc:  # also one that nobody expects: the sweep goes on with the others
                     self._drop(waiting, exc)
         for name, health in self.healths.items():
             if name in self.pool.resources:
@@ -258,18 +258,18 @@ class Scheduler:
         future: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
         waiting = Waiting(task, 0, future)
         self._waiting[waiting] = None
-        self.matching.add(waiting, now)
-        self._soon()
-        self._look_again()
         try:
+            self.matching.add(waiting, now)
+            self._soon()
+            self._look_again()
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._undo(future.result())  # it was cancelled in the moment in which it started
             raise
         finally:
-            self.matching.remove(waiting)
             del self._waiting[waiting]
+            self.matching.remove(waiting)
 
     def _check(self, task: Task, now: float) -> None:
         """Raise unless the task may wait here."""
@@ -403,7 +403,7 @@ class Scheduler:
             if future.done():  # cancelled, and not taken out of the window yet
                 raise Dropped("cancelled", "cancelled")
             self._check(task, now)
-        except (Dropped, errors.GiveBack, NotNow) as exc:
+        except Exception as exc:  # also one that nobody expects, or the charges of this start and the next ones stay
             self._undo(placement)
             if not future.done():
                 future.set_exception(exc)

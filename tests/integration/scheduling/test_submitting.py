@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import emq
 from emq import errors
+from emq_scheduling import topics
 from emq_scheduling.model import Calendar, Hours, Limit, Pool, Resource, TaskType
 from emq_scheduling.scheduling import Scheduling
-from emq_scheduling.submitting import Receipt, Submission
+from emq_scheduling.submitting import REFRESH_S, Receipt, Submission
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**400
 
@@ -84,3 +87,27 @@ async def test_ids_that_no_task_has_are_refused(scheduling: Scheduling, task_id:
 
 async def test_a_resource_that_works_only_in_the_hours_of_its_calendar_takes_tasks(scheduling: Scheduling) -> None:
     assert (await scheduling.submit("p", "d", b"")).id
+
+
+async def test_a_pool_that_could_not_be_read_again_is_read_again_later_and_whole(
+    scheduling: Scheduling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that nobody expects, between a changed pool and what follows from it, comes once in `REFRESH_S`."""
+    submitter, rate, asked = scheduling._submitter("p"), topics.rate, 0
+    pool = await submitter.known()
+
+    def broken(pool: Pool, kind: str) -> float:
+        nonlocal asked
+        asked += 1
+        raise RuntimeError("planted")
+
+    await scheduling.pools.put(msgspec.structs.replace(pool, types={**pool.types, "new": TaskType()}))
+    monkeypatch.setattr(topics, "rate", broken)
+    for _ in range(3):
+        submitter._read_at -= REFRESH_S if not asked else 0.0
+        await submitter.known()
+        await asyncio.wait([submitter._reading])
+    assert asked == 1
+    monkeypatch.setattr(topics, "rate", rate)
+    await submitter._read()
+    assert "new" in submitter._rates

@@ -7,6 +7,7 @@ import contextlib
 import datetime
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from emq import errors
@@ -147,6 +148,34 @@ async def test_a_task_whose_hours_end_while_it_waits_waits_for_the_next() -> Non
             found = one.exception()
             assert isinstance(found, NotNow)
             assert found.after_s == pytest.approx(12 * 3600 - 1, abs=2)
+
+
+@pytest.mark.parametrize("notices", ["sweep", "start"])
+async def test_a_task_that_cannot_be_checked_keeps_no_other_task_and_no_unit(notices: str) -> None:
+    """A type gets hours while a task of it waits whose zone this host does not know."""
+
+    async def perform(one: Task, run: Run) -> str:
+        return "done"
+
+    async with Bench(pool_of(per_s=1), now=EVENING - 10.0).working() as bench:
+        scheduler = bench.scheduler
+        await scheduler.perform(task(0), perform)
+        waiting = [
+            scheduler.perform(each, perform) for each in (msgspec.structs.replace(task(1), zone="Mars/Base"), task(2))
+        ]
+        outcomes = asyncio.gather(*waiting, return_exceptions=True)
+        await rest()
+        scheduler.follow(pool_of(per_s=1, hours=(Hours("09:00", "21:00"),)), 2)
+        if notices == "sweep":
+            scheduler.sweep()
+        for _ in range(3):
+            bench.clock.advance(1.0)
+            scheduler.sweep() if notices == "sweep" else scheduler._soon()
+            await rest()
+        bad, good = await asyncio.wait_for(outcomes, 1)
+        assert isinstance(bad, KeyError)
+        assert good == "done"
+        assert not scheduler.running
 
 
 def test_only_attempts_that_ran_count_also_when_older_reasons_are_forgotten() -> None:
