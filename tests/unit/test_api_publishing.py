@@ -177,6 +177,25 @@ async def test_a_crash_after_the_commit_loses_nothing(api: Api, monkeypatch: pyt
     assert await lag(api) == 1
 
 
+async def test_a_damaged_message_keeps_no_other_from_being_sent_later(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await endpoint_of(api)
+
+    async def fail(outgoing: list[object]) -> list[object]:
+        return [errors.StoreUnavailable("gone")] * len(outgoing)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api.app, "send", fail)
+        for id_ in ("bad", "good"):
+            await api.raw("POST", PATH, message(id=id_))
+    damage = sa.update(tables.messages).where(tables.messages.c.message == "bad").values(body="{")
+    await api.app.database.run(lambda c: c.execute(damage))
+    age_leases(api, monkeypatch)
+    assert await api.service.publishing.send_left() == 1
+    assert await lag(api) == 1
+
+
 async def test_what_was_sent_is_forgotten_by_the_next_transaction(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "FORGET_S", 3600.0)
     await endpoint_of(api)
@@ -192,10 +211,15 @@ async def test_what_was_sent_is_forgotten_by_the_next_transaction(api: Api, monk
     assert await unsent() == 0
 
 
-async def test_a_store_that_fails_answers_503_and_a_repeat_sends(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("breaks", [False, True])
+async def test_a_store_that_fails_answers_503_and_a_repeat_sends(
+    api: Api, monkeypatch: pytest.MonkeyPatch, breaks: bool
+) -> None:
     await endpoint_of(api)
 
     async def fail(outgoing: list[object]) -> list[object]:
+        if breaks:
+            raise RuntimeError("nobody expects this")
         return [errors.StoreUnavailable("gone")] * len(outgoing)
 
     for headers, body in (({"Idempotency-Key": "k"}, message()), ({}, message(id="m1"))):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 from aiohttp.abc import AbstractResolver
 
 from emq import errors
+from emq_push.records.tenants import Tenant
 from emq_push.service import upkeep
 from support import push_api
 from support.push_api import Api
@@ -156,3 +157,25 @@ async def test_a_failure_that_nobody_expected_does_not_end_the_upkeep(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("work", ["erasing.erase_old", "tenants._with_topics"])
+async def test_a_damaged_tenant_keeps_the_upkeep_from_no_other(
+    api: Api, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    await api("PUT", "/v1/tenants/aaa", {"qps": 5}, status=201)
+    asked, keeper = list[str](), upkeep.Upkeep(api.service)
+
+    async def unlike(tenants: Sequence[Tenant]) -> set[str]:
+        return {tenant.id for tenant in tenants}
+
+    async def fail(tenant: str, *_: object) -> int:
+        asked.append(tenant)
+        raise RuntimeError("a damaged row")
+
+    part, _, name = work.partition(".")
+    monkeypatch.setattr(getattr(api.service, part), name, fail)
+    monkeypatch.setattr(keeper._messages, "has_older", lambda *_: True)
+    monkeypatch.setattr(api.service.endpoints, "unlike", unlike)
+    await keeper.tidy_once()
+    assert set(asked) == {"aaa", "acme"}

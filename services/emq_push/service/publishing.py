@@ -9,6 +9,7 @@ So accepted messages are sent, at least once.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.producer.batcher import Batcher
-from emq.producer.outcomes import Outcome
+from emq.producer.outcomes import Outcome, in_doubt
 from emq.storage.durability import Durability
 from emq_push.records.accepted import Batch
 from emq_push.service import incoming
@@ -122,8 +123,8 @@ class Publishing:
         """Send a batch; return those messages that are left to be sent."""
         try:
             outcomes = await self._parts.app.send(sending.outgoing)
-        except errors.EMQError as exc:
-            outcomes = [exc] * len(sending.outgoing)
+        except Exception as exc:
+            outcomes = [exc if isinstance(exc, errors.EMQError) else in_doubt(exc)] * len(sending.outgoing)
         failed: set[tuple[str, str]] = set()
         gone: dict[tuple[str, str], list[str]] = {}
         if not all(isinstance(outcome, str) for outcome in outcomes):
@@ -199,25 +200,31 @@ class Publishing:
             log.warning("batches that were sent are still noted as unsent: %s", exc)
 
     async def send_left(self) -> int:
-        """Send messages that another process, or a failure, has left unsent; return their number."""
-        now_us = self._parts.now_us()
+        """Send messages that another process, or a failure, has left unsent; return their number.
 
-        def claim(connection: sa.Connection) -> list[Sending]:
-            rows = self._accepting.rows
-            left = [batch for batch in rows.batches(connection, now_us - LEASE_US) if batch.id not in self._sent]
-            mine = [
-                msgspec.structs.replace(batch, claimed_us=now_us)
-                for batch in left
-                if rows.claim(connection, batch, now_us)
-            ]
-            return [self._accepting.sending(connection, batch) for batch in mine]
+        A batch that cannot be read keeps no other from being sent.
+        """
+        await self.forget_sent()
+        now_us, rows = self._parts.now_us(), self._accepting.rows
+        count = 0
+        for batch in await self._parts.read(lambda c: rows.batches(c, now_us - LEASE_US)):
+            try:
+                sending = await self._parts.write(functools.partial(self._claim, batch, now_us))
+            except errors.EMQError:
+                raise
+            except Exception:
+                log.exception("batch %s of accepted messages cannot be sent", batch.id)
+                continue
+            if sending is not None:
+                await self._send(sending)
+                count += len(set(sending.whose))
+        return count
 
-        if not await self._parts.read(lambda c: bool(self._accepting.rows.batches(c, now_us - LEASE_US))):
-            return 0
-        sendings = await self._parts.write(claim)
-        for sending in sendings:
-            await self._send(sending)
-        return sum(len(set(sending.whose)) for sending in sendings)
+    def _claim(self, batch: Batch, now_us: int, connection: sa.Connection) -> Sending | None:
+        """Take a batch over; return None if it was sent, or somebody else was quicker."""
+        if batch.id in self._sent or not self._accepting.rows.claim(connection, batch, now_us):
+            return None
+        return self._accepting.sending(connection, msgspec.structs.replace(batch, claimed_us=now_us))
 
     async def close(self) -> None:
         """Note the sent batches. Safe to repeat."""

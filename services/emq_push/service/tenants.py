@@ -146,6 +146,10 @@ class TenantService(Tenancy):
                     await self._with_topics(tenant, functools.partial(self.existing, tenant=tenant))
             except Invalid as exc:  # a newer version of EMQ has written one of its topics
                 log.warning("tenant %s: a topic does not follow its settings: %s", tenant, exc)
+            except errors.DatabaseUnavailable:
+                raise
+            except Exception:  # such as a damaged row; the other tenants must follow
+                log.exception("tenant %s: its topics do not follow its settings", tenant)
         return len(behind)
 
     async def _with_topics(self, tenant: str, save: Callable[[sa.Connection], Tenant]) -> Tenant:

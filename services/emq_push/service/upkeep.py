@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -38,6 +38,17 @@ SOME = 500
 MOST_ROUNDS = 200
 """Most transactions for one kind of old rows in one look; the next look goes on."""
 PAGE = 200
+
+
+@contextlib.contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Let an error of one tenant or endpoint, such as a damaged row, keep the upkeep from no other."""
+    try:
+        yield
+    except errors.DatabaseUnavailable:
+        raise
+    except Exception:
+        log.exception("%s: the next look tries again", what)
 
 
 class Upkeep:
@@ -113,7 +124,8 @@ class Upkeep:
         await self.follow_changes()
         await self._go_on_erasing()
         for tenant in sorted(self._deleting):
-            await self._repeated(lambda c, of=tenant: self._erase_delivered(c, of))  # type: ignore[misc]
+            with _alone(f"delivered payloads of tenant {tenant}"):
+                await self._repeated(lambda c, of=tenant: self._erase_delivered(c, of))  # type: ignore[misc]
 
     async def _tidy(self, tenants: Sequence[Tenant], now_us: int) -> None:
         """Delete old payloads of a page of tenants, and end their old secrets. Without any, this is one read."""
@@ -126,9 +138,11 @@ class Upkeep:
 
         old, rotated = await self._parts.read(look)
         for id_ in old:
-            await self._erase_old(id_, before_us[id_])
+            with _alone(f"old payloads of tenant {id_}"):
+                await self._erase_old(id_, before_us[id_])
         for endpoint in rotated:
-            await self._end_old_secret(endpoint)
+            with _alone(f"the old secret of endpoint {endpoint.topic}"):
+                await self._end_old_secret(endpoint)
 
     def _erase_delivered(self, connection: sa.Connection, tenant: str) -> int:
         since_us = self._delivered_us.get(tenant, 0)
