@@ -9,10 +9,9 @@ and use no attempt.
   until that time.
 - **Slow answers.** Answers that take over a second on average, and four times as long as the endpoint's best, halve the
   rate, too, but not below one delivery at a time: then the rate is not their cause.
-- **Out of order.** If four fifths of the latest deliveries failed, and five at least, or twenty in a row, the topic is
-  closed for 5 s; then one message probes the endpoint. If the probe fails, too, the time doubles, up to 5 minutes. If
-  it succeeds, the rate begins at a tenth of the quota. A few bad messages (400, or 500) do not close an endpoint while
-  others succeed.
+- **Out of order** (`emq.quota.breaker`; twenty failures in a row). The topic is closed; then one message probes the
+  endpoint. If it succeeds, the rate begins at a tenth of the quota. A few bad messages (400, or 500) do not close an
+  endpoint while others succeed.
 
 A message that began before the last change changes nothing. When the topic gets another endpoint, its throttle is
 forgotten (`emq.host.topic_updates`).
@@ -20,12 +19,12 @@ forgotten (`emq.host.topic_updates`).
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 
 from emq.clock import Clock
 from emq.host.throttles import Throttles
+from emq.quota.breaker import Breaker
 
 LESS = 0.5
 """Factor of the rate when an endpoint asks for less, or answers slowly."""
@@ -49,27 +48,8 @@ WEIGHT = 0.25
 FORGET_BEST = 1 / 256
 """Part by which the best time moves towards each longer one, so that an endpoint that moved is not slow for ever."""
 
-FAILURES = 5
-SHARE = 0.8
-"""An endpoint is out of order from this many failures on, if they are this share of the latest deliveries."""
-
 IN_A_ROW = 20
 """Failures in a row after which it is out of order in any case."""
-
-HALVING_S = 10.0
-"""Seconds in which half of the former deliveries are forgotten."""
-
-HALVING_STARTS = 10
-"""A slow topic forgets half of its former deliveries in the time of this many new ones; else it would never count
-`FAILURES`."""
-
-CLOSED_S = 5.0
-MOST_CLOSED_S = 300.0
-"""Seconds for which an endpoint out of order gets nothing: at first, and at most."""
-
-JITTER = 0.2
-"""These times are longer by a random part of up to this fraction, so that endpoints that failed together are not probed
-together."""
 
 FEW = 1_000
 """Number of known endpoints from which on the host looks for those whose topics have left."""
@@ -83,45 +63,34 @@ class Health:
     """The health of one endpoint, as far as this host knows it. Times are seconds since the epoch.
 
     Attributes:
-        good, bad: the latest deliveries that succeeded and failed, the older ones counting less.
-        in_a_row: failures since the last success.
         best_s, usual_s: seconds that the endpoint's best answers take, and the latest ones on average.
     """
 
     __slots__ = (
-        "_closed_s",
-        "_counted_at",
-        "_halving_s",
+        "_breaker",
+        "_call_s",
         "_lowered_at",
         "_raised_at",
-        "_random",
         "_second",
         "_sent",
         "_sent_before",
-        "bad",
         "best_s",
-        "good",
-        "in_a_row",
         "topic",
         "usual_s",
     )
 
     def __init__(self, topic: str, random_: random.Random) -> None:
         self.topic = topic
-        self.good = self.bad = 0.0
-        self.in_a_row = 0
         self.best_s = float("inf")
         self.usual_s = 0.0
-        self._random = random_
-        self._closed_s = CLOSED_S
-        self._halving_s = HALVING_S
-        self._counted_at = self._lowered_at = self._raised_at = 0.0
+        self._breaker = Breaker(IN_A_ROW, random_)
+        self._call_s = 0.0
+        self._lowered_at = self._raised_at = 0.0
         self._second = self._sent = self._sent_before = 0
 
     def succeeded(self, began: float, now: float, throttles: Throttles) -> None:
         """A delivery that began at `began` was answered with 2xx."""
-        self.good += 1
-        self.in_a_row = 0
+        self._breaker.succeeded()
         took_s = now - began
         self.usual_s += (took_s - self.usual_s) * WEIGHT
         is_slow = self.usual_s > LEAST_SLOW_S and self.usual_s > SLOW * self.best_s
@@ -132,7 +101,8 @@ class Health:
         throttle = throttles.of(self.topic)
         if throttle is not None and not throttle.is_limited:
             if began >= throttle.until:  # it was the probe
-                self._closed_s, self._raised_at, self.bad = CLOSED_S, now, 0.0
+                self._breaker.answers_again()
+                self._raised_at = now
                 rate = throttles.quota(self.topic) * AFTER_PROBE
                 throttles.limit(self.topic, rate, f"it answers again; before: {throttle.reason}")
         elif is_slow:
@@ -158,22 +128,17 @@ class Health:
 
     def failed(self, began: float, now: float, throttles: Throttles, reason: str) -> None:
         """A delivery failed: no answer in time, or one that says that the endpoint is out of order."""
-        self.bad += 1
-        self.in_a_row += 1
+        self._breaker.failed()
         throttle, rate = throttles.of(self.topic), throttles.quota(self.topic)
         if throttle is not None:
             rate = min(rate, throttle.rate)
         if rate > 0:
-            self._halving_s = max(HALVING_S, HALVING_STARTS / rate)
+            self._call_s = 1 / rate
         if throttle is None:  # it answered again; or the topic has left this host, or has another endpoint now
-            self._closed_s = CLOSED_S
+            self._breaker.begin_again()
         is_probe = throttle is not None and not throttle.is_limited and began >= throttle.until
-        is_out = self.bad >= FAILURES - 0.5 and self.bad >= SHARE * (self.good + self.bad)
-        is_out = is_out or self.in_a_row >= IN_A_ROW
-        if is_probe or (is_out and (throttle is None or throttle.is_limited)):
-            for_s = self._closed_s * (1 + JITTER * self._random.random())
-            throttles.close(self.topic, for_s, f"out of order: {reason}")
-            self._closed_s = min(MOST_CLOSED_S, 2 * self._closed_s)
+        if is_probe or (self._breaker.is_out and (throttle is None or throttle.is_limited)):
+            throttles.close(self.topic, self._breaker.rest_s(), f"out of order: {reason}")
 
     def _lower(self, began: float, now: float, throttles: Throttles, reason: str, least: float = 0.0) -> None:
         """Lower the rate, once for all messages that were under way together, and at most once a second.
@@ -193,7 +158,8 @@ class Health:
         elif throttle.is_limited:
             rate = throttle.rate
         elif began >= throttle.until:  # it was the probe, and the endpoint is in order
-            rate, self._closed_s, self.bad = quota * AFTER_PROBE, CLOSED_S, 0.0
+            self._breaker.answers_again()
+            rate = quota * AFTER_PROBE
         else:
             return
         lower = min(rate, max(quota * LEAST, least, rate * LESS))
@@ -204,8 +170,7 @@ class Health:
 
     def count(self, now: float) -> None:
         """Count a delivery of this second, so that the rate before the first throttle is known; let others fade."""
-        fade = math.exp2((self._counted_at - now) / self._halving_s)
-        self.good, self.bad, self._counted_at = self.good * fade, self.bad * fade, now
+        self._breaker.fade(now, self._call_s)
         second = int(now)
         if second != self._second:
             self._sent_before = self._sent if second == self._second + 1 else 0

@@ -5,14 +5,13 @@
   1989). After `Retry-After` nothing starts until that time.
 - **Slow.** Tasks of a type that lately take over a second, and four times their usual time, halve it, too, but not
   below a tenth. The usual time follows slowly, so a resource that has become slower for good is not slow for ever.
-- **Out of order.** If a task says that the resource is broken, or if five tasks failed and these are four fifths of the
-  latest, or ten in a row, it is closed for 5 s; then one task at a time probes it. If a probe fails, too, the time
-  doubles, up to 5 minutes; up to 1 minute if no task blamed the resource, since the tasks may be bad. If the probe
-  succeeds, the resource begins at a tenth of its limits.
+- **Out of order** (`emq.quota.breaker`; ten failures in a row, or a task that says that the resource is broken). It is
+  closed, for up to 1 minute if no task blamed it, since the tasks may be bad; then one task at a time probes it. If the
+  probe succeeds, the resource begins at a tenth of its limits.
 
 A task that began before the last change changes nothing.
 
-Pure: times are seconds since the epoch, passed in. `emq_push.health` does the same for endpoints.
+Pure: times are seconds since the epoch, passed in.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from __future__ import annotations
 import math
 import random
 
+from emq.quota.breaker import MOST_CLOSED_S, Breaker
 from emq_scheduling.limits.account import PROBE_FACTOR
 
 LESS = 0.5
@@ -46,28 +46,14 @@ USUAL_WEIGHT = 1 / 256
 USUAL_TASKS = 16
 """Weight of the newest task in the usual time, once this many are known; before, the usual time is their mean."""
 
-FAILURES = 5
-SHARE = 0.8
-"""A resource is out of order from this many failures on, if they are this share of the latest tasks."""
-
 IN_A_ROW = 10
 """Failures in a row after which it is out of order in any case."""
 
-HALVING_S = 10.0
-HALVING_TASKS = 10
-"""Half of the former tasks are forgotten after this many seconds, or this many tasks, whichever takes longer."""
-
-CLOSED_S = 5.0
-MOST_CLOSED_S = 300.0
 MOST_CLOSED_FAILED_S = 60.0
-"""Seconds for which a resource out of order gets nothing: at first, at most, and at most if only tasks failed."""
+"""Most seconds for which a resource is closed if only tasks failed."""
 
 MOST_PAUSE_S = 86_400.0
 """Longest `Retry-After` that is honoured."""
-
-JITTER = 0.2
-"""These times are longer by a random part of up to this fraction, so that resources that failed together are not probed
-together."""
 
 
 class Took:
@@ -105,41 +91,32 @@ class Health:
     Attributes:
         closed_until: nothing starts before; a time in the past if it is not closed.
         reason: why it gets less than its limits, in words for an operator; empty if it gets all.
-        good, bad: the latest tasks that succeeded and failed, the older ones counting less.
-        in_a_row: failures since the last success.
     """
 
     __slots__ = (
+        "_breaker",
         "_changed_at",
-        "_closed_s",
         "_counted_at",
         "_factor",
         "_gap_s",
         "_is_out",
         "_lowered_at",
         "_raised_at",
-        "_random",
         "_took",
-        "bad",
         "closed_until",
-        "good",
-        "in_a_row",
         "reason",
     )
 
     def __init__(self, random_: random.Random | None = None) -> None:
         self.closed_until = 0.0
         self.reason = ""
-        self.good = self.bad = 0.0
-        self.in_a_row = 0
+        self._breaker = Breaker(IN_A_ROW, random_)
         self._factor = 1.0
         self._is_out = False  # closed or being probed
-        self._closed_s = CLOSED_S
         self._changed_at = self._lowered_at = self._raised_at = -math.inf
         self._counted_at = -math.inf
         self._gap_s = 0.0
         self._took: dict[str, Took] = {}
-        self._random = random_ or random.Random()
 
     def factor(self, now: float) -> float:
         """Return the part of its limits that the resource gets: 1 in order, `PROBE_FACTOR` while it is probed."""
@@ -152,8 +129,7 @@ class Health:
             kind: its type. Only tasks of one type are compared with each other.
         """
         self._count(now)
-        self.good += 1
-        self.in_a_row = 0
+        self._breaker.succeeded()
         took = self._took.setdefault(kind, Took())
         took.add(max(0.0, now - began))
         if self._is_out:
@@ -175,7 +151,7 @@ class Health:
             after_s: seconds for which the resource asked to be left alone; None for no wish.
         """
         self._count(now)
-        self.in_a_row = 0
+        self._breaker.in_a_row = 0
         if self._is_out and began >= self.closed_until:  # it was the probe: the resource is in order
             self._answers_again(now)
             self._lowered_at, self.reason = now, reason
@@ -189,26 +165,21 @@ class Health:
     def failed(self, began: float, now: float, reason: str) -> None:
         """A task failed, because of the resource or of itself."""
         self._count(now)
-        self.bad += 1
-        self.in_a_row += 1
-        is_out = self.bad >= FAILURES - 0.5 and self.bad >= SHARE * (self.good + self.bad)
-        if is_out or self.in_a_row >= IN_A_ROW or self._is_out:
+        self._breaker.failed()
+        if self._breaker.is_out or self._is_out:
             self._close(began, now, reason, MOST_CLOSED_FAILED_S)
 
     def broken(self, began: float, now: float, reason: str) -> None:
         """A task found the resource out of order: it is closed at once."""
         self._count(now)
-        self.bad += 1
-        self.in_a_row += 1
+        self._breaker.failed()
         self._close(began, now, reason, MOST_CLOSED_S)
 
     def _close(self, began: float, now: float, reason: str, most_s: float) -> None:
         """Close the resource, unless the task began before the last change."""
         if began < (self.closed_until if self._is_out else self._changed_at):
             return
-        closed_s = min(most_s, self._closed_s)
-        self.closed_until = max(self.closed_until, now + closed_s * (1 + JITTER * self._random.random()))
-        self._closed_s = min(MOST_CLOSED_S, 2 * closed_s)
+        self.closed_until = max(self.closed_until, now + self._breaker.rest_s(most_s))
         self._is_out = True
         self._changed_at = now
         self.reason = f"out of order: {reason}"
@@ -217,9 +188,7 @@ class Health:
         self._is_out = False
         self._changed_at = self._raised_at = self._lowered_at = now
         self._factor = min(self._factor, AFTER_PROBE)
-        self._closed_s = CLOSED_S
-        self.bad = 0.0
-        self.in_a_row = 0
+        self._breaker.answers_again()
         self.reason = f"it answers again; before: {self.reason}"
 
     def _lower(self, began: float, now: float, reason: str, least: float) -> None:
@@ -235,6 +204,4 @@ class Health:
         passed_s = max(0.0, now - self._counted_at) if self._counted_at > -math.inf else 0.0
         self._counted_at = now
         self._gap_s += (passed_s - self._gap_s) * WEIGHT
-        fade = math.exp2(-passed_s / max(HALVING_S, HALVING_TASKS * self._gap_s))
-        self.good *= fade
-        self.bad *= fade
+        self._breaker.fade(now, self._gap_s)

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from emq_scheduling.choice.health import CLOSED_S, IN_A_ROW, JITTER, MOST_CLOSED_FAILED_S, MOST_CLOSED_S, Health
+from emq.quota.breaker import CLOSED_S, JITTER, MOST_CLOSED_S
+from emq_scheduling.choice.health import IN_A_ROW, MOST_CLOSED_FAILED_S, Health
 from emq_scheduling.limits.accounts import PROBE_FACTOR
 
 NOW = 1_000_000.0
