@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from emq import App, errors
-from emq_push.records import replays
+from emq_push.records import replays, tables
 from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service import again, replay_runner
 from emq_push.service.refusals import Conflict, Invalid, NotFound
@@ -301,6 +302,23 @@ async def test_a_tenant_does_not_take_all_places_of_a_process(tenant: Tenant, mo
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_damaged_replay_keeps_no_other_from_running(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_runner, "LOOK_S", 0.05)
+    await tenant.add(2, "delivered")
+    service, runner = ReplayService(tenant.parts), ReplayRunner(tenant.parts)
+    wanted = NewReplay(ReplayFilter(states=("delivered",)), FAST)
+    bad, good = [await service.create(tenant.id, wanted, "me") for _ in range(2)]
+    damage = sa.update(tables.replays).where(tables.replays.c.id == bad.id).values(body="{")
+    await tenant.app.database.run(lambda c: c.execute(damage))
+    running = asyncio.create_task(runner.run())
+    async with asyncio.timeout(10):
+        while (await service.get(tenant.id, good.id)).state != "done":
+            await asyncio.sleep(0.01)
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait([running])
 
 
 async def test_the_rate_is_kept(tenant: Tenant) -> None:

@@ -123,6 +123,8 @@ class ReplayRunner:
                     await self._look()
                 except errors.EMQError as exc:
                     log.debug("cannot look for replays: %s", exc)  # the database has logged its own failure
+                except Exception:  # those that run go on
+                    log.exception("cannot look for replays")
                 try:
                     async with asyncio.timeout(LOOK_S):
                         await self._ready.wait()
@@ -151,7 +153,7 @@ class ReplayRunner:
         ]
         found: list[Replay] = []
         for start in range(0, len(ids), AT_ONCE):
-            for replay in await self._parts.read(lambda c, s=start: self._rows.some(c, ids[s : s + AT_ONCE])):  # type: ignore[misc]
+            for replay in await self._some(ids[start : start + AT_ONCE]):
                 theirs = replay.body.runner != self.name and now_us < replay.body.lease_us
                 if len(found) < left and not theirs and busy[replay.tenant] < MOST_OF_TENANT:
                     busy[replay.tenant] += 1
@@ -159,6 +161,19 @@ class ReplayRunner:
             if len(found) >= left:
                 break
         return found
+
+    async def _some(self, ids: Sequence[str]) -> list[Replay]:
+        """Read replays; leave out those that cannot be read, so that the others run."""
+        try:
+            return list(await self._parts.read(lambda c: self._rows.some(c, ids)))
+        except errors.EMQError:
+            raise
+        except Exception:
+            if len(ids) == 1:
+                log.exception("replay %s cannot be read", ids[0])
+                return []
+        half = len(ids) // 2
+        return await self._some(ids[:half]) + await self._some(ids[half:])
 
     def _ended(self, id_: str) -> None:
         del self._tasks[id_], self._tenants[id_]
