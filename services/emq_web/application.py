@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 import fastapi
+from starlette.routing import BaseRoute
 
 from emq_push.service.service import PushService
 from emq_web import (
@@ -45,7 +49,7 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
         title=TITLE,
         description=DESCRIPTION,
         version="1",
-        responses=problems.RESPONSES,
+        routes=[*_routes()],
         # Their pages load scripts from other servers.
         docs_url=None,
         redoc_url=None,
@@ -58,10 +62,22 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     application.add_middleware(FastLane, service=service)  # within `Admission`
     application.add_middleware(Admission, service=service, limits=limits)
     problems.install(application)
-    for part in (tenants, endpoints, messages, keys, catalog, tasks, parts, now):
-        application.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
-    for part in (deliveries, replays, dead_letters, lag, cluster):  # these refuse them by their models
-        application.include_router(part.router)
-    application.include_router(dead_letters.actions)
     pages.install(application, service)
     return application
+
+
+@functools.cache
+def _routes() -> Sequence[BaseRoute]:
+    """Return the paths of the API and its pages; all applications of a process share them.
+
+    FastAPI builds the models of a path at its first request, which takes longer than many requests.
+    """
+    api = fastapi.APIRouter(responses=problems.RESPONSES)
+    for part in (tenants, endpoints, messages, keys, catalog, tasks, parts, now):
+        api.include_router(part.router, dependencies=[fastapi.Depends(parameters.refuse_unknown)])
+    for part in (deliveries, replays, dead_letters, lag, cluster):  # these refuse them by their models
+        api.include_router(part.router)
+    api.include_router(dead_letters.actions)
+    for router in pages.ROUTERS:
+        api.include_router(router)
+    return tuple(api.routes)

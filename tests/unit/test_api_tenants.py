@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from emq import errors
+from emq_web import application
 from support import push_api
 from support.push_api import Api
 
@@ -126,3 +127,10 @@ async def test_an_unknown_parameter_of_a_query_is_refused(api: Api) -> None:
     assert "created[gte], created[lt]" in problem["detail"]
     await api("GET", "/v1/tenants/acme/messages?created[gte]=2026-01-01T00:00:00Z&limit=1", status=200)
     assert (await api("GET", "/v1/tenants/acme/messages?created[gte]=2026-01-01", status=422))["code"]
+
+
+async def test_applications_of_a_process_share_their_paths_but_no_state(api: Api) -> None:
+    one, other = (application.build(api.service) for _ in range(2))
+    own = [route for route in one.routes if not any(route is each for each in other.routes)]
+    assert [getattr(route, "path", "") for route in own] == ["/v1/openapi.json"] != one.routes
+    assert one.state.desk is not other.state.desk

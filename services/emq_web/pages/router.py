@@ -29,22 +29,21 @@ from emq_web.pages.rendering import PREFIX, Files, Pages, redirect, segment
 from emq_web.pages.routing import AdminView, Rendering, View, new_router
 
 router = new_router()
+begin = fastapi.APIRouter(include_in_schema=False)
 unknown = new_router()
-"""Comes last: all other paths."""
+"""All other paths below `PREFIX`."""
 
 
 def install(application: fastapi.FastAPI, service: PushService) -> None:
-    """Add the pages to the API's application."""
+    """Give an application with the paths of the pages what they need."""
     files = Files()
     application.state.files = files
     application.state.pages = Pages(service.parts.environment, files)
-    parts = (tenant_pages, endpoint_changes, again, pool_pages, pool_changes, pool_what_if)
-    for each in (router, *(part.router for part in parts), unknown):
-        application.include_router(each)
 
-    @application.get("/", include_in_schema=False)
-    async def begin(request: fastapi.Request) -> Response:
-        return redirect(request, f"{PREFIX}/")
+
+@begin.get("/")
+async def go_to_pages(request: fastapi.Request) -> Response:
+    return redirect(request, f"{PREFIX}/")
 
 
 @router.get("/static/{name}")
@@ -114,3 +113,7 @@ async def hosts(screen: AdminView) -> Response:
 @unknown.get("{path:path}")
 async def no_page(path: str) -> Response:
     raise problems.Problem(404, "", f"There is no page {PREFIX}{path[:100]}.")
+
+
+_PARTS = (tenant_pages, endpoint_changes, again, pool_pages, pool_changes, pool_what_if)
+ROUTERS = (router, *(part.router for part in _PARTS), unknown, begin)
