@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Awaitable, Callable
-from importlib.metadata import entry_points
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
 
 from emq import errors, extras
 from emq.clock import Clock
@@ -37,7 +38,7 @@ async def open_store(url: str, environment: Environment, clock: Clock | None = N
         StoreUnavailable: the server does not answer. Try again later.
     """
     scheme = url.partition(":")[0] if ":" in url else ""
-    found = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    found = _adapters()
     if scheme not in found:
         known = ", ".join(f"{name}:" for name in sorted(found)) or "none; install emq again"
         raise errors.InvalidSettings(f"no store adapter for the URL {hide_password(url)!r}; schemes there are: {known}")
@@ -53,6 +54,12 @@ async def open_store(url: str, environment: Environment, clock: Clock | None = N
     if clock is not None and follow is not None:
         follow(clock)
     return opened
+
+
+@functools.cache
+def _adapters() -> Mapping[str, EntryPoint]:
+    """Return the installed adapters by scheme. Python reads the metadata of all installed packages to find them."""
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
 
 
 def hide_password(url: str) -> str:

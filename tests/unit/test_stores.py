@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint
 from typing import NoReturn
 
 import pytest
@@ -26,8 +26,16 @@ async def no_driver(url: str, environment: Environment) -> NoReturn:
 
 def registered(monkeypatch: pytest.MonkeyPatch, **targets: str) -> None:
     """Let these be all the adapters that are installed."""
-    points = EntryPoints(EntryPoint(name, target, "emq.stores") for name, target in targets.items())
-    monkeypatch.setattr(opening, "entry_points", lambda group: points.select(group=group))
+    found = {name: EntryPoint(name, target, "emq.stores") for name, target in targets.items()}
+    monkeypatch.setattr(opening, "_adapters", lambda: found)
+
+
+async def test_installed_packages_are_read_once_however_many_stores_a_process_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await (await open_store("memory:", ONLINE)).close()
+    monkeypatch.setattr(opening, "entry_points", None)
+    await (await open_store("memory:", SANDBOX)).close()
 
 
 @pytest.mark.parametrize("url", ["", "memory", "kafka://user:hush@host/", "redis+other://:hush@host"])
