@@ -37,6 +37,9 @@ MAX_INSTRUCTIONS = 10_000_000
 MAX_MEMORY = 128 << 20
 """Most bytes that one chunk's interpreter may hold: room for a fold of two bodies of 10 MB."""
 
+MAX_KEPT_MEMORY = 1 << 20
+"""A call that leaves more bytes than this in its interpreter is followed by a collection of its garbage."""
+
 
 def check(fold: Fold, body: bytes) -> None:
     """Raise `InvalidMessage` unless `body` is of the kind that the fold works on."""
@@ -146,7 +149,15 @@ def compiled(lua: str) -> Callable[[bytes, bytes], tuple[bool, Any]]:
     found = runtime.execute(_sandbox(), lua.encode(), MAX_INSTRUCTIONS)
     if isinstance(found, tuple):
         raise errors.InvalidMessage(f"the topic's Lua fold is not valid Lua: {found[1].decode(errors='replace')}")
-    return found  # type: ignore[no-any-return]
+
+    def call(older: bytes, newer: bytes) -> tuple[bool, Any]:
+        try:
+            return found(older, newer)  # type: ignore[no-any-return]
+        finally:
+            if runtime.get_memory_used() > MAX_KEPT_MEMORY:  # Lua collects only when more is asked for
+                runtime.gccollect()
+
+    return call
 
 
 def _nothing_of_python(_obj: object, name: object, _setting: bool) -> object:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import lupa
 import pytest
+from lupa import LuaRuntime
 
 from emq import errors
 from emq.database import Database
@@ -44,6 +47,16 @@ def test_a_chunk_that_never_ends_or_fills_the_memory_fails_soon(chunk: str, why:
 def test_a_chunk_may_fold_two_large_bodies() -> None:
     large = b"x" * (10 << 20)
     assert len(folds.apply(Fold("lua", LUA), large, large)) == 20 << 20
+
+
+@pytest.mark.parametrize("chunk", ["local t = {} while true do t[#t + 1] = {} end", LUA])
+def test_a_chunk_keeps_no_memory_after_its_call(chunk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[LuaRuntime]()
+    monkeypatch.setattr(lupa, "LuaRuntime", lambda **options: made.append(LuaRuntime(**options)) or made[-1])
+    folds.compiled.cache_clear()
+    with contextlib.suppress(errors.InvalidMessage):
+        folds.apply(Fold("lua", chunk), b"x" * (10 << 20), b"x" * (10 << 20))
+    assert [runtime.get_memory_used() < folds.MAX_KEPT_MEMORY for runtime in made] == [True]
 
 
 @pytest.fixture
