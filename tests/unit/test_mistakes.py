@@ -1,14 +1,12 @@
 """Mistakes in a user's program. Each is refused when the program runs, in one line; type checkers name it before.
 
-Mypy reports a `type: ignore` comment that hides no error. So each comment below is a check: the types of `App` must
-name the mistake on its line.
+Mypy reports a `type: ignore` comment that hides no error. So each comment below is a check, which
+`tests/integration/test_types.py` makes: the types of `App` must name the mistake on its line.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,27 +196,3 @@ def test_a_handler_with_defaults_and_one_for_batches_are_bound() -> None:
 
     app.handler("lambda")(lambda message: None)
     assert set(app.handlers.patterns() or ()) == {"one", "many", "any.*", "lambda"}
-
-
-def test_a_type_checker_names_each_mistake_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, code = _checked_by_mypy(monkeypatch, Path(__file__))
-    assert code == 0, said
-
-
-def test_mypy_names_the_ten_mistakes_of_a_program_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Path(__file__).with_name("ten_mistakes.py")
-    said, _ = _checked_by_mypy(monkeypatch, program)
-    named = {int(line) for line in re.findall(r"ten_mistakes\.py:(\d+): error", said)}
-    planted = {i for i, text in enumerate(program.read_text().splitlines(), 1) if text.endswith("# mistake")}
-    assert len(planted) == 10
-    assert named == planted, said
-    assert said.count(": error: ") == 10
-
-
-def _checked_by_mypy(monkeypatch: pytest.MonkeyPatch, program: Path) -> tuple[str, int]:
-    root = Path(__file__).parents[2]
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("MYPYPATH", str(root))
-    api = pytest.importorskip("mypy.api")  # the oldest versions are tried without type checkers
-    said, failed, code = api.run(["--strict", str(program)])
-    return said + failed, code
