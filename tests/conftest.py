@@ -19,20 +19,21 @@ import typer.testing
 
 import emq_servers as servers
 from emq import errors
-from support import browser, chance, distribution, long_tests, without_services
+from support import browser, chance, distribution, long_tests, memory, without_services
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
     from pyspark.sql import SparkSession
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Some tests interrupt what they start; a run in the background would hand down that SIGINT is ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if without_services.IS_ALONE:
         without_services.hide()
     chance.load_profile()
     gc.set_threshold(50_000, 20, 20)
+    config.pluginmanager.register(memory.Tidying())
     # Typer would build all commands of `emq` again for each run of one, which takes a third of the time of most runs.
     typer.testing._get_command = functools.cache(typer.main.get_command)
 

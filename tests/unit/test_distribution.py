@@ -1,4 +1,7 @@
-"""`make test` hands out what takes long first, keeps together what is dear to start, and mixes waiting with work."""
+"""`make test` hands out what takes long first, keeps together what is dear to start, mixes waiting with work.
+
+Its workers stay small.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support import memory
 from support.distribution import TESTS, distribute
 
 
@@ -58,3 +62,12 @@ def test_units_are_the_session_of_spark_the_ensemble_files_of_short_tests_and_lo
         ("integration/test_d.py", ["own"]),
         ("contract/test_b.py", ["contract/test_b.py"]),
     ]
+
+
+def test_what_a_test_leaves_in_a_cycle_is_given_back() -> None:
+    tidying, before = memory.Tidying(), memory.resident()
+    left: list[object] = [b"x" * (2 * memory.GROWTH)]
+    left.append(left)
+    del left
+    tidying.pytest_runtest_logfinish()
+    assert memory.resident() < before + memory.GROWTH
