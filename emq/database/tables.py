@@ -6,11 +6,14 @@ import sqlalchemy as sa
 
 metadata = sa.MetaData()
 
+# Names that begin alike are a range of the key, so every database must sort them as Python does.
+_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
 topics = sa.Table(
     "emq_topics",
     metadata,
     sa.Column("environment", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("name", _Name, primary_key=True),
     sa.Column("body", sa.Text, nullable=False, comment="the topic as JSON; empty in a tombstone"),
     sa.Column("version", sa.BigInteger, nullable=False, comment="catalog version at which the row last changed"),
     sa.Column("live", sa.Integer, nullable=False, comment="0 marks a tombstone"),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fnmatch
 import logging
+import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _table = tables.topics
 _decoder = msgspec.json.Decoder(Topic)
+_WILDCARD = re.compile(r"[*?\[]")
 
 AT_ONCE = 500
 """Most names in one statement."""
@@ -104,30 +107,27 @@ class TopicRows:
         if name in found:
             return decode(name, found[name])
         # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
-        names = sa.select(_table.c.name).where(self._live(), _table.c.name.startswith(name[:1], autoescape=True))
-        alike = changing.alike(name, self.connection.execute(names.limit(2000)).scalars())
+        alike = changing.alike(name, self.beginning(name[:1], 2000))
         raise errors.UnknownTopic(
             f"there is no topic {name!r} in {self._environment}{self._place}{alike or '; create it first'}"
         )
 
     def matching(self, pattern: str) -> list[Topic]:
         """Return the topics whose names match a shell pattern, by name, of those that this version can read."""
-        query = sa.select(_table.c.name, _table.c.body).where(self._live()).order_by(_table.c.name)
-        rows = self.connection.execute(query).all()
-        if pattern != "*":
-            there = set(fnmatch.filter([name for name, _ in rows], pattern))
-            rows = [row for row in rows if row[0] in there]
-        return [*readable_ones(rows).values()]
+        query = sa.select(_table.c.name, _table.c.body).where(self._live(), _may_match(pattern))
+        rows = self.connection.execute(query.order_by(_table.c.name)).all()
+        there = set(fnmatch.filter([name for name, _ in rows], pattern))
+        return [*readable_ones(row for row in rows if row[0] in there).values()]
 
     def names(self, pattern: str) -> list[str]:
         """Return the names that match a shell pattern, in order."""
-        query = sa.select(_table.c.name).where(self._live()).order_by(_table.c.name)
+        query = sa.select(_table.c.name).where(self._live(), _may_match(pattern)).order_by(_table.c.name)
         return fnmatch.filter(self.connection.execute(query).scalars(), pattern)
 
     def beginning(self, start: str, limit: int) -> list[str]:
         """Return at most `limit` names that begin with a text, in no order."""
-        alike = sa.func.substr(_table.c.name, 1, len(start)) == start  # upper and lower case differ, unlike in LIKE
-        return list(self.connection.execute(sa.select(_table.c.name).where(self._live(), alike).limit(limit)).scalars())
+        query = sa.select(_table.c.name).where(self._live(), _begins(start)).limit(limit)
+        return list(self.connection.execute(query).scalars())
 
     def changes_since(self, version: int) -> Changes:
         """Return the changes after a version; 0 for all topics."""
@@ -203,8 +203,40 @@ class TopicRows:
         return [str(name) for name, body in rows if _options(body).get("budget") == budget]
 
     def _named(self, statement: str, names: Iterable[str]) -> Iterable[Any]:
-        values = {"environment": self._environment, "names": msgspec.json.encode([*names]).decode()}
+        stored = [name for name in names if _is_storable(name)]
+        values = {"environment": self._environment, "names": msgspec.json.encode(stored).decode()}
         return self.connection.execute(statements.catalog(self.connection, statement), values)
+
+
+def _may_match(pattern: str) -> sa.ColumnElement[bool]:
+    """Return the condition for the range of names that begin as a shell pattern does, up to its first wildcard."""
+    start = _WILDCARD.split(pattern, maxsplit=1)[0]
+    return _begins(start) if start != pattern else _table.c.name == start if _is_storable(start) else sa.false()
+
+
+def _begins(start: str) -> sa.ColumnElement[bool]:
+    """Return the condition for names that begin with a text: a range of the key, unlike LIKE in SQLite."""
+    if not _is_storable(start):
+        return sa.false()
+    least, end = _table.c.name >= start, _behind(start)
+    return least if end is None else sa.and_(least, _table.c.name < end)
+
+
+def _behind(start: str) -> str | None:
+    """Return the first text, by code points, behind all texts that begin with `start`; None if there is none."""
+    kept = start.rstrip(chr(sys.maxunicode))
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)  # UTF-8 cannot hold what is in between
+
+
+def _is_storable(name: str) -> bool:
+    """Return False for text that PostgreSQL, or every database, refuses: no topic has such a name."""
+    try:
+        return b"\0" not in name.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def decode(name: str, body: str) -> Topic:

@@ -139,7 +139,7 @@ CREATE TABLE emq_stores (
 
 CREATE TABLE emq_topics (
     environment TEXT NOT NULL,
-    name TEXT NOT NULL,
+    name TEXT COLLATE "C" NOT NULL,
     body TEXT NOT NULL,
     version BIGINT NOT NULL,
     live INTEGER NOT NULL,

@@ -1,0 +1,89 @@
+"""Reading the catalog costs what is asked for, not what exists, on each database."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from emq import errors
+from emq.database import Database
+from emq.topics.catalog import Catalog
+from emq.topics.model import Topic
+from support.meeting import fresh_database
+
+NAMES = ["a", "a-1", "a.", "a.b", "a.b.c", "a.é", "a.\U0010ffff", "a.\U0010ffff.b", "aZ", "a_b", "a%b"]
+NAMES += ["A.b", "b", "é.a", "\ud7ff", "\ud7ff.x", "\ue000", "\U0010ffff", "\U0010ffffa"]
+STORED = sorted(NAMES)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    if request.param == "postgresql":
+        url = fresh_database(request.getfixturevalue("postgres_url"))
+    database = await Database.open(url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def catalog(db: Database) -> Catalog:
+    catalog = Catalog(db, "online", None)
+    await catalog.create_many([Topic(name, 1) for name in NAMES])
+    await catalog.create(Topic("a.gone", 1))
+    await catalog.delete("a.gone")
+    return catalog
+
+
+async def test_names_that_begin_alike_are_found_whatever_their_characters(catalog: Catalog) -> None:
+    patterns = ["*", "a", "a*", "a.*", "a.b*", "a.?", "[ab].b", "a_*", "a%*", "a.\U0010ffff*", "\U0010ffff*", "A.*"]
+    for pattern in [*patterns, "\ud7ff*", "é*", "nothing*", "nothing", "a\0", "a\0*", ""]:
+        wanted = [name for name in STORED if fnmatch.fnmatchcase(name, pattern)]
+        assert list(await catalog.names(pattern)) == wanted, pattern
+        assert [topic.name for topic in await catalog.list(pattern)] == wanted, pattern
+    for start in ("", "a.", "a.\U0010ffff", "\ud7ff", "A", "a\0", "\ud800"):
+        wanted = [name for name in STORED if name.startswith(start)]
+        assert sorted(await catalog.beginning(start, 100)) == wanted, start
+
+
+async def test_a_name_that_no_topic_can_have_does_not_spoil_the_answer_for_others(catalog: Catalog) -> None:
+    assert (await catalog.some(["a\0", "a", "\ud800", "", "x y", "a" * 1000])).keys() == {"a"}
+    with pytest.raises(errors.UnknownTopic):
+        await catalog.get("a\0")
+
+
+async def test_names_that_begin_alike_are_read_along_the_key(catalog: Catalog, db: Database) -> None:
+    seen: list[tuple[str, object]] = []
+
+    def note(_c: object, _cursor: object, text: str, parameters: object, *_: object) -> None:
+        seen.append((text, parameters))
+
+    sa.event.listen(db._engine, "before_cursor_execute", note)
+    await catalog.list("a.*")
+    await catalog.names("a.b")
+    await catalog.beginning("a.", 10)
+    with pytest.raises(errors.UnknownTopic):
+        await catalog.get("a.unknown")
+    sa.event.remove(db._engine, "before_cursor_execute", note)
+    explain = "EXPLAIN" if db.dialect == "postgresql" else "EXPLAIN QUERY PLAN"
+
+    def plans(connection: sa.Connection) -> list[str]:
+        if db.dialect == "postgresql":  # which else reads so few rows one after the other
+            connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        looks = [(text, parameters) for text, parameters in seen if text.startswith("SELECT emq_topics")]
+        return [
+            "\n".join(str(row[-1]) for row in connection.exec_driver_sql(f"{explain} {text}", parameters))  # type: ignore[arg-type]
+            for text, parameters in looks
+        ]
+
+    found = await db.run(plans)
+    assert len(found) == 4
+    ranges = [
+        plan for plan in found if ("name>?" in plan and "name<?" in plan) or ("name >= " in plan and "name < " in plan)
+    ]
+    assert len(ranges) == 3, found
+    assert all("Index Cond" in plan or "SEARCH" in plan for plan in found)
