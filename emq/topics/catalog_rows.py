@@ -8,6 +8,7 @@ topics.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import logging
 import re
 import sys
@@ -20,16 +21,20 @@ import sqlalchemy as sa
 from emq import errors, plurals
 from emq.database import database, levels, statements, tables
 from emq.topics import changing
-from emq.topics.model import Topic
+from emq.topics.model import Topic, TopicOptions
 
 log = logging.getLogger(__name__)
 
 _table = tables.topics
 _decoder = msgspec.json.Decoder(Topic)
+_options_decoder = msgspec.json.Decoder(TopicOptions)
 _WILDCARD = re.compile(r"[*?\[]")
 
 AT_ONCE = 500
 """Most names in one statement."""
+
+SHARED = 1_000
+"""Most different options, and priorities, that topics read one after the other share."""
 
 SAID = 1_000
 """Most unreadable rows remembered as logged."""
@@ -200,7 +205,7 @@ class TopicRows:
         """Return the names of the topics that name a topic as their budget, in order."""
         query = sa.select(_table.c.name, _table.c.body).where(self._live(), _table.c.body.contains('"budget"'))
         rows = self.connection.execute(query.order_by(_table.c.name))
-        return [str(name) for name, body in rows if _options(body).get("budget") == budget]
+        return [str(name) for name, body in rows if _options_of(body).get("budget") == budget]
 
     def _named(self, statement: str, names: Iterable[str]) -> Iterable[Any]:
         stored = [name for name in names if _is_storable(name)]
@@ -249,12 +254,33 @@ def decode(name: str, body: str) -> Topic:
         topic = _decoder.decode(body)
         if topic.name != name or not 0 < topic.active_groups <= topic.groups:
             raise ValueError("its fields contradict each other")
-        return topic
+        return _slim(topic)
     except DAMAGED as exc:
         raise errors.InvalidTopic(
             f"topic {name!r} cannot be read from the catalog ({exc}); a newer version of EMQ may have written it: "
             "upgrade this process, or repair the row"
         ) from exc
+
+
+def _slim(topic: Topic) -> Topic:
+    """Return the topic just read, with options and priorities that it shares with others that have equal ones.
+
+    They take 630 of 900 bytes, and a hundred thousand topics may differ only in their names.
+    """
+    options = _shared_options(msgspec.json.encode(topic.options))
+    msgspec.structs.force_setattr(topic, "options", options)
+    msgspec.structs.force_setattr(topic, "priorities", _shared_priorities(topic.priorities))
+    return topic
+
+
+@functools.lru_cache(SHARED)
+def _shared_options(encoded: bytes) -> TopicOptions:
+    return _options_decoder.decode(encoded)
+
+
+@functools.lru_cache(SHARED)
+def _shared_priorities(priorities: tuple[str, ...]) -> tuple[str, ...]:
+    return priorities
 
 
 def decoded(bodies: Mapping[str, str]) -> dict[str, Topic]:
@@ -317,7 +343,7 @@ def deleted_s(body: str) -> float:
     return float(found) if isinstance(found, int | float) else 0.0
 
 
-def _options(body: str) -> dict[str, Any]:
+def _options_of(body: str) -> dict[str, Any]:
     options = _read(body).get("options")
     return options if isinstance(options, dict) else {}
 

@@ -37,6 +37,15 @@ def test_a_row_is_read_as_it_was_written_and_not_if_it_has_what_this_version_doe
             catalog_rows.decode("orders", body)
 
 
+def test_topics_with_equal_options_share_them_in_memory() -> None:
+    told = TopicOptions(ttl_s=5.0, attributes={"a": "b"})
+    made = [split(Topic(f"t{i}", 5.0, priorities=("x", "y"), options=told)) for i in range(3)]
+    other = split(Topic("t3", 5.0, options=TopicOptions(ttl_s=5.0, attributes={"a": "c"})))
+    first, *rest, last = [catalog_rows.decode(t.name, catalog_rows.encode(t, levels.LEVEL)) for t in (*made, other)]
+    assert [first, *rest, last] == [*made, other]
+    assert all(t.options is first.options and t.priorities is first.priorities for t in rest)
+
+
 def test_a_row_has_only_what_hosts_of_its_level_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "SINCE", {"ttl_s": 3, "layout": 2, "earlier": 2})
     assert "ttl_s" not in catalog_rows.encode(TOPIC, 2)
