@@ -12,7 +12,8 @@ from emq.producer import checks, reopening
 from emq.producer.batcher import BATCH, Batcher, fitting
 from emq.producer.outcomes import Outcome, Repeated, first_failure, unsent
 from emq.producer.queue_tails import Tails
-from emq.producer.router import Route, Router
+from emq.producer.router import Router
+from emq.producer.routes import Route
 from emq.storage.answers import of_each
 from emq.storage.durability import Durability
 from emq.storage.log_store import REPEATED, LogStore, Put
@@ -100,7 +101,7 @@ class QueueProducer:
     ) -> str:
         """Append one encoded message; publishes awaited at the same time share a round trip."""
         for tries in range(1, reopening.TRIES + 1):
-            group = self._router.group(route.topic, key, message.label(uid))
+            group = route.group(key, message.label(uid))
             try:
                 single = _Single(route, group, priority, body, uid, key, published_us)
                 return await self._batcher.send(single, route.topic.options.durability)
@@ -181,7 +182,7 @@ class QueueProducer:
         todo: Sequence[int] = range(len(bodies))
         batch = _Batch(encoded, uids, keys, keys.count(None) < len(keys), now_us, set())
         for tries in range(1, reopening.TRIES + 1):
-            places = self._router.places(route.topic, keys, uids, todo)
+            places = route.places(keys, uids, todo)
             if route.topic.layout != layout:
                 layout = route.topic.layout
                 for i in todo:
@@ -260,7 +261,7 @@ class QueueProducer:
             )
             for group, at in places.items()
         ]
-        known = [self.tails.known(route.topic.name, group, priority) for group in places]
+        known = [self.tails.known(route, group, priority) for group in places]
         sent_us = self._clock.now_us()
         answers: Sequence[Sequence[int] | errors.EMQError]
         try:
@@ -274,7 +275,7 @@ class QueueProducer:
             else:
                 answer, at, left_out = _stored(answer, at)
                 repeats.update(left_out)
-                self.tails.put(route.topic, group, priority, tail, answer, sent_us)
+                self.tails.put(route, group, priority, tail, answer, sent_us)
                 self._record(route, group, priority, answer, [uids[i] for i in at], [keys[i] for i in at], published_us)
         return refused
 
@@ -303,7 +304,7 @@ class QueueProducer:
             for first, at in zip(firsts, places.values(), strict=True)
         ]
         outcome: list[Outcome] = [message.label(single.uid) for single in singles]
-        known = [self.tails.known(first.route.topic.name, first.group, first.priority) for first in firsts]
+        known = [self.tails.known(first.route, first.group, first.priority) for first in firsts]
         sent_us = self._clock.now_us()
         answers = await of_each(self._log.put(puts, durability), len(puts))
         for first, at, tail, answer in zip(firsts, places.values(), known, answers, strict=True):
@@ -315,7 +316,7 @@ class QueueProducer:
                 answer, at, left_out = _stored(answer, at)
                 for i in left_out:
                     outcome[i] = Repeated(message.label(singles[i].uid))
-                self.tails.put(first.route.topic, first.group, first.priority, tail, answer, sent_us)
+                self.tails.put(first.route, first.group, first.priority, tail, answer, sent_us)
                 uids, keys = [singles[i].uid for i in at], [singles[i].key for i in at]
                 self._record(first.route, first.group, first.priority, answer, uids, keys, first.published_us)
         return outcome

@@ -17,7 +17,8 @@ from emq.producer.checks import due_ms_of, ttl_us
 from emq.producer.expiry_notes import Expiring
 from emq.producer.outcomes import Outcome, all_published, in_doubt
 from emq.producer.outgoing import Outgoing, Way, columns_of, refusals, said_of
-from emq.producer.router import Route, Router
+from emq.producer.router import Router
+from emq.producer.routes import Route
 from emq.producer.scores import checked_scores, score_of
 from emq.storage.store import Store
 from emq.timetable import merged_occurrences
@@ -50,7 +51,6 @@ class Producer:
         self._router = Router(catalog)
         self._queues = log_topics.QueueProducer(store.log, self._router, self._ids, trail, clock)
         self._slots = sorted_topics.SlotProducer(store.sorted, self._router, trail, clock)
-        self._router.on_deleted += [self._slots.forget, self._queues.tails.forget]
         self._lanes = delayed_messages.LaneProducer(store.lanes, trail, clock, self._router.topic_now)
         self._expiring = Expiring(catalog, clock)
 
@@ -122,7 +122,7 @@ class Producer:
                 uid = self._uid(message_id)
                 m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, uid)
                 # The lane's group remembers the id, so a repeated publish of the id must go to the same lane.
-                group = self._router.group(found, message_id if key is None else key)
+                group = route.group(message_id if key is None else key)
                 return await self._lanes.publish(found, group, m, due_ms)
             index, sent_headers = found.priority_index(priority), dict(headers) if headers else None
             uid = self._uid(message_id)
@@ -329,7 +329,8 @@ class Producer:
         Raises:
             As for `publish`.
         """
-        found = (await self._router.route(topic)).topic
+        route = await self._router.route(topic)
+        found = route.topic
         if ttl_s is not None:
             await self._note_expiring(found, ttl_s)
         key, headers = checks.labels_of(found, key, headers)
@@ -348,7 +349,7 @@ class Producer:
         )
         uid, due_ms = self._ids.next(), schedule.due_ms
         m = self._delayed(found, body, key, priority, headers, ttl_s, due_ms, uid, schedule.encode())
-        return await self._lanes.publish(found, self._router.group(found, key), m, due_ms)
+        return await self._lanes.publish(found, route.group(key), m, due_ms)
 
     async def refresh(self) -> None:
         """Read the catalog's changes now."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 
 from emq.clock import Clock
+from emq.producer.routes import Route
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
@@ -20,12 +21,9 @@ log = logging.getLogger(__name__)
 SAY_AGAIN_S = 1.0
 """Seconds between two log lines about lost messages, because a store loses messages of many queues at once."""
 
-Place = tuple[str, int, int]
-"""topic, group, priority"""
-
 
 class Tails:
-    """The tails of the queues to which one process publishes.
+    """Keeps the tails of the queues to which one process publishes, in the routes of their topics.
 
     Attributes:
         shrunk: number of times that a queue was found shorter than before.
@@ -34,36 +32,30 @@ class Tails:
     def __init__(self, trail: TrailSink, clock: Clock) -> None:
         self._trail = trail
         self._clock = clock
-        self._tails: dict[str, dict[tuple[int, int], int]] = {}
         self._said = 0.0
         self.shrunk = 0
 
-    def known(self, topic: str, group: int, priority: int) -> int:
+    def known(self, route: Route, group: int, priority: int) -> int:
         """Return the queue's tail as far as known, else 0. Call this before you send a put."""
-        of_topic = self._tails.get(topic)
-        return 0 if of_topic is None else of_topic.get((group, priority), 0)
+        return route.memory.tails.get((group, priority), 0)
 
-    def put(self, topic: Topic, group: int, priority: int, known: int, offsets: Sequence[int], sent_us: int) -> None:
+    def put(self, route: Route, group: int, priority: int, known: int, offsets: Sequence[int], sent_us: int) -> None:
         """Note the answer of a put.
 
         Args:
-            topic, group, priority: name the queue.
+            route, group, priority: name the queue.
             known: the tail that was known when the put was sent.
             offsets: offsets that the put got.
             sent_us: when the put was sent, microseconds since the epoch.
         """
         if not offsets:
             return
-        of_topic = self._tails.setdefault(topic.name, {})
+        tails = route.memory.tails
         if offsets[0] < known:
-            of_topic[group, priority] = offsets[-1] + 1
-            self._lost(topic, group, priority, offsets[0], known, sent_us)
+            tails[group, priority] = offsets[-1] + 1
+            self._lost(route.topic, group, priority, offsets[0], known, sent_us)
         else:
-            of_topic[group, priority] = max(of_topic.get((group, priority), 0), offsets[-1] + 1)
-
-    def forget(self, topic: str) -> None:
-        """Forget the tails of a deleted topic."""
-        self._tails.pop(topic, None)
+            tails[group, priority] = max(tails.get((group, priority), 0), offsets[-1] + 1)
 
     def _lost(self, topic: Topic, group: int, priority: int, start: int, end: int, sent_us: int) -> None:
         self.shrunk += 1

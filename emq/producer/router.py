@@ -1,16 +1,14 @@
-"""The producer's view of the catalog: knows the topics, and chooses the group of each message."""
+"""The producer's view of the catalog."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
-from emq import errors, message
+from emq import errors
 from emq.clock import boot_s
+from emq.producer.routes import Memory, Route, route_of
 from emq.topics.catalog import Catalog
-from emq.topics.key_layouts import group_of_key
 from emq.topics.model import State, Topic
 from emq.topics.rules import validate_text
 
@@ -30,27 +28,11 @@ _now_s = boot_s
 """A clock that goes on while the machine is suspended, since an earlier look is then old."""
 
 
-class Route(NamedTuple):
-    """A topic as the producer needs it.
-
-    Attributes:
-        queues: names of the topic's queues, by group and priority.
-        max_length: most messages that one group may hold; None for no limit.
-    """
-
-    topic: Topic
-    queues: list[list[str]]
-    max_length: int | None
-
-
 class Router:
     """Knows the catalog's topics, and deals messages out to their groups.
 
     While the database is away, messages are routed by the catalog as last seen, for at most `STALE_S`. This is safe: a
     topic changes only in the database, and groups retired by a host that still reaches the database refuse messages.
-
-    Attributes:
-        on_deleted: functions called with the name of each deleted topic.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -59,9 +41,7 @@ class Router:
         self._looks: set[asyncio.Task[None]] = set()
         self._seen_at = 0.0
         self._away = False
-        self.on_deleted: list[Callable[[str], object]] = []
         self._routes: dict[str, Route] = {}
-        self._turns: dict[str, int] = {}
         self._version = -1
         self._checked_at = 0.0
         self._reading = asyncio.Lock()
@@ -181,56 +161,9 @@ class Router:
         changes = await self._catalog.changes_since(max(0, self._version))
         for name in changes.gone(self._routes):
             self._routes.pop(name, None)
-            self._turns.pop(name, None)
-            for forget in self.on_deleted:
-                forget(name)
         for topic in changes.changed:
-            self._routes[topic.name] = _route(topic)
+            known = self._routes.get(topic.name)
+            self._routes[topic.name] = route_of(topic, Memory() if known is None else known.memory)
         self._version = changes.version
         self._checked_at = _now_s()
         self._seen()
-
-    def group(self, topic: Topic, key: str | None, message_id: str | None = None) -> int:
-        """Return the group of the key; without a key, the next group in turn.
-
-        Where the topic remembers ids, a message without a key goes to the group of its id, which remembers it.
-        """
-        groups = topic.active_groups
-        if groups == 1:
-            return 0
-        if key is None and topic.options.dedupe_s:
-            key = message_id
-        if key is not None:
-            return group_of_key(key, groups)
-        turn = self._turns.get(topic.name, 0)
-        self._turns[topic.name] = turn + 1
-        return turn % groups
-
-    def places(
-        self, topic: Topic, keys: Sequence[str | None], uids: Sequence[str], chosen: Iterable[int]
-    ) -> dict[int, list[int]]:
-        """Deal the chosen messages, given by their places in `keys` and `uids`, out to groups.
-
-        This does what `group` does for each message, in a third of the time.
-        """
-        groups, by_id = topic.active_groups, topic.options.dedupe_s
-        if groups == 1:
-            return {0: list(chosen)}
-        places: dict[int, list[int]] = {}
-        turn = self._turns.get(topic.name, 0)
-        for i in chosen:
-            key = message.label(uids[i]) if by_id and keys[i] is None else keys[i]
-            if key is None:
-                group = turn % groups
-                turn += 1
-            else:
-                group = group_of_key(key, groups)
-            places.setdefault(group, []).append(i)
-        self._turns[topic.name] = turn
-        return places
-
-
-def _route(topic: Topic) -> Route:
-    length = topic.options.max_length
-    share = None if length is None else max(1, length // topic.active_groups)
-    return Route(topic, [topic.queues(g) for g in range(topic.active_groups)], share)

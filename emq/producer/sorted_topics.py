@@ -13,13 +13,14 @@ from emq.producer import checks, reopening
 from emq.producer.batcher import Batcher, fitting
 from emq.producer.outcomes import Outcome, all_published, first_failure, unsent
 from emq.producer.router import Router
+from emq.producer.routes import Route
 from emq.producer.scores import AGING_EPOCH_S as AGING_EPOCH_S
 from emq.producer.scores import number_of as number_of
 from emq.producer.scores import score_of as score_of
 from emq.storage import folds
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.durability import Durability
-from emq.storage.slot_store import LATEST, Slot, SlotAdd, SortedStore
+from emq.storage.slot_store import LATEST, SlotAdd, SortedStore
 from emq.topics.model import Kind, Topic
 from emq.trail import events
 from emq.trail.sink import TrailSink
@@ -76,7 +77,6 @@ class SlotProducer:
         self._trail = trail
         self._clock = clock
         self._batcher: Batcher[_Item, str] = Batcher(self._add, _size)
-        self._slots: dict[str, tuple[Topic, list[Slot]]] = {}
         self.published = 0
 
     async def publish(self, name: str, payload: bytes, score: Callable[[Topic], float], told: SortedOptions) -> str:
@@ -86,10 +86,11 @@ class SlotProducer:
             score: returns the message's score in the topic as the catalog has it.
         """
 
-        async def add(topic: Topic, _: Sequence[int]) -> Sequence[Outcome]:
+        async def add(route: Route, _: Sequence[int]) -> Sequence[Outcome]:
+            topic = route.topic
             if topic.options.merge != "key":
                 _check_bare(topic, told)
-            item = self._item(topic, payload, score(topic), told, self._clock.now_us())
+            item = self._item(route, payload, score(topic), told, self._clock.now_us())
             try:
                 return [await self._batcher.send(item, topic.options.durability)]
             except errors.QueueSealed as exc:
@@ -106,17 +107,17 @@ class SlotProducer:
             checked: the topic against which the messages were checked, and for which their scores were made.
         """
 
-        async def add(topic: Topic, numbers: Sequence[int]) -> Sequence[Outcome]:
+        async def add(route: Route, numbers: Sequence[int]) -> Sequence[Outcome]:
             left = messages if len(numbers) == len(messages.bodies) else messages.only(numbers)
-            if topic is not checked:
-                _fit(checked, topic)
-                check(topic, left.bodies, left.told)  # check all messages before the first call
-            return await self._add_many(topic, *left)
+            if route.topic is not checked:
+                _fit(checked, route.topic)
+                check(route.topic, left.bodies, left.told)  # check all messages before the first call
+            return await self._add_many(route, *left)
 
         return await self._reopened(checked.name, len(messages.bodies), add)
 
     async def _reopened(
-        self, name: str, count: int, add: Callable[[Topic, Sequence[int]], Awaitable[Sequence[Outcome]]]
+        self, name: str, count: int, add: Callable[[Route, Sequence[int]], Awaitable[Sequence[Outcome]]]
     ) -> list[Outcome]:
         """Add messages to the topic as the catalog has it; add messages again that a slot sealed by a deletion refused.
 
@@ -130,12 +131,12 @@ class SlotProducer:
                 if tries:
                     await reopening.pause(tries)
                     await self._router.refresh()
-                topic = (await self._router.route(name)).topic
-                if not topic.is_sorted:
+                route = await self._router.route(name)
+                if not route.topic.is_sorted:
                     raise errors.InvalidMessage(
                         f"topic {name!r} was created again and is not a sorted topic any more; read the topic again"
                     )
-                answers = await add(topic, todo)
+                answers = await add(route, todo)
             except errors.EMQError as exc:
                 answers = [exc] * len(todo)
             outcomes.update(zip(todo, answers, strict=True))
@@ -147,22 +148,22 @@ class SlotProducer:
 
     async def _add_many(
         self,
-        topic: Topic,
+        route: Route,
         payloads: Sequence[bytes],
         scores: Sequence[float],
         told: Sequence[SortedOptions] | None,
     ) -> Sequence[Outcome]:
-        outcomes: list[Outcome] = []
+        topic, outcomes = route.topic, list[Outcome]()
         while len(outcomes) < len(payloads):
             chunk = slice(len(outcomes), len(outcomes) + CHUNK)
             if outcomes and (changed := await self._changed(topic)) is not None:
                 return outcomes + [changed] * (len(payloads) - len(outcomes))
             if told is None and topic.options.merge != "key":
-                outcomes += await self._add_contents(topic, payloads[chunk], scores[chunk])
+                outcomes += await self._add_contents(route, payloads[chunk], scores[chunk])
             else:
                 now_us, options = self._clock.now_us(), told[chunk] if told else repeat(_NOTHING)
                 each = zip(payloads[chunk], scores[chunk], options, strict=False)
-                outcomes += await self._add_items([self._item(topic, *of_one, now_us) for of_one in each])
+                outcomes += await self._add_items([self._item(route, *of_one, now_us) for of_one in each])
             if (failure := first_failure(outcomes[chunk], *FAILURES, errors.QueueSealed)) is not None:
                 outcomes += [unsent(failure)] * (len(payloads) - len(outcomes))
         return outcomes
@@ -173,14 +174,14 @@ class SlotProducer:
             now = (await self._router.route(topic.name)).topic
         except errors.EMQError as exc:
             return exc
-        return None if now is topic else errors.QueueSealed(f"topic {topic.name!r} was changed; look at it again")
+        return None if now == topic else errors.QueueSealed(f"topic {topic.name!r} was changed; look at it again")
 
     async def _add_contents(
-        self, topic: Topic, payloads: Sequence[bytes], scores: Sequence[float]
+        self, route: Route, payloads: Sequence[bytes], scores: Sequence[float]
     ) -> Sequence[Outcome]:
         """Add as many of the first bare contents as fit into one call."""
         n = fitting([*map(len, payloads)])
-        return await self._add_bare(topic, self._slots_of(topic), payloads[:n], scores[:n], self._clock.now_us())
+        return await self._add_bare(route, payloads[:n], scores[:n], self._clock.now_us())
 
     async def _add_items(self, items: Sequence[_Item]) -> Sequence[Outcome]:
         """Add items in as few calls as their sizes allow; leave out all items after a call that was not served."""
@@ -191,18 +192,8 @@ class SlotProducer:
             items = items[n:]
         return outcomes
 
-    def forget(self, topic: str) -> None:
-        """Forget a deleted topic."""
-        self._slots.pop(topic, None)
-
-    def _slots_of(self, topic: Topic) -> list[Slot]:
-        known = self._slots.get(topic.name)
-        if known is None or known[0] is not topic:
-            known = self._slots[topic.name] = topic, [topic.slot(i) for i in range(topic.slots)]
-        return known[1]
-
-    def _item(self, topic: Topic, payload: bytes, score: float, told: SortedOptions, now_us: int) -> _Item:
-        slots, share = self._slots_of(topic), _share(topic)
+    def _item(self, route: Route, payload: bytes, score: float, told: SortedOptions, now_us: int) -> _Item:
+        topic, slots, share = route.topic, route.slots, _share(route.topic)
         if not slots[0].apart:
             member = payload
             index = zlib.crc32(payload if told.key is None else told.key.encode()) % topic.slots
@@ -234,9 +225,10 @@ class SlotProducer:
             return [exc] * len(adds)
 
     async def _add_bare(
-        self, topic: Topic, slots: Sequence[Slot], payloads: Sequence[bytes], scores: Sequence[float], now_us: int
+        self, route: Route, payloads: Sequence[bytes], scores: Sequence[float], now_us: int
     ) -> Sequence[Outcome]:
         """Do the same as `_add` for bare contents by the thousand, faster: without checks that they do not need."""
+        topic, slots = route.topic, route.slots
         share, keep, mask, crc32 = _share(topic), topic.keep, topic.slots - 1, zlib.crc32
         places = [crc32(payload) & mask for payload in payloads]
         each = zip(places, payloads, scores, strict=True)

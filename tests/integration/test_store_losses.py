@@ -12,6 +12,7 @@ from emq import errors, message
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
 from emq.producer.queue_tails import Tails
+from emq.producer.routes import Memory, route_of
 from emq.storage.log_store import Put
 from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
@@ -373,15 +374,13 @@ async def test_a_producer_notices_that_messages_are_gone_which_nobody_had_read(
 async def test_answers_that_come_in_another_order_tell_of_no_loss() -> None:
     async with rig() as r:
         topic = await r.topic("orders", 100, group_qps=100, priorities=("p",))
-        tails = Tails(NullTrail(), r.clock)
-        first, second = tails.known("orders", 0, 0), tails.known("orders", 0, 0)
-        tails.put(topic, 0, 0, second, range(11, 21), 0)
-        tails.put(topic, 0, 0, first, range(1, 11), 0)
-        assert (tails.known("orders", 0, 0), tails.shrunk) == (21, 0)
-        tails.put(topic, 0, 0, tails.known("orders", 0, 0), range(20, 22), 0)
-        assert (tails.known("orders", 0, 0), tails.shrunk) == (22, 1)
-        tails.forget("orders")
-        assert tails.known("orders", 0, 0) == 0
+        tails, route = Tails(NullTrail(), r.clock), route_of(topic, Memory())
+        first, second = tails.known(route, 0, 0), tails.known(route, 0, 0)
+        tails.put(route, 0, 0, second, range(11, 21), 0)
+        tails.put(route, 0, 0, first, range(1, 11), 0)
+        assert (tails.known(route, 0, 0), tails.shrunk) == (21, 0)
+        tails.put(route, 0, 0, tails.known(route, 0, 0), range(20, 22), 0)
+        assert (tails.known(route, 0, 0), tails.shrunk) == (22, 1)
 
 
 @virtual

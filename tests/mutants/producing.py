@@ -9,7 +9,7 @@ MUTANTS = (
         "publish-skips-the-queue-of-a-key",
         "K",
         "messages of one key go to the groups in turn",
-        "emq/producer/router.py",
+        "emq/producer/routes.py",
         "if key is not None:\n            return group_of_key(key, groups)",
         "",
         "tests/unit/test_producer.py::test_messages_without_a_key_go_round_and_those_of_a_key_stay_together",

@@ -15,7 +15,7 @@ from emq_data import Data
 from emq import message
 from emq.producer import Outcome
 from emq.producer.log_topics import QueueColumns, QueueProducer
-from emq.producer.router import Route
+from emq.producer.routes import Route
 from emq.settings import Settings
 from emq.trail.events import Published, Record
 from emq.trail.sink import NullTrail

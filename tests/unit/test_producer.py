@@ -20,6 +20,7 @@ from emq.clock import SystemClock
 from emq.database import Database
 from emq.message import label, slot_id
 from emq.producer import Producer, doubtful_delays, router
+from emq.producer.routes import Route
 from emq.storage.log_store import Read, Trim
 from emq.topics import changing
 from emq.topics.catalog import Catalog
@@ -118,18 +119,18 @@ async def test_a_message_that_is_routed_again_says_by_which_layout(r: Rig) -> No
 async def test_a_batch_is_refused_by_the_oldest_layout_of_its_messages(r: Rig) -> None:
     """Else a message whose key has moved away is stored in its old group, beside those of its new one."""
     await r.topic("orders", 20, group_qps=10)
-    route, group = r.producer._router.route, r.producer._router.group
+    route = r.producer._router.route
     before = await route("orders")
     await r.admin.update("orders", qps=50)
     await r.producer.refresh()
     after = await route("orders")
     keys = [f"k{i}" for i in range(100)]
-    moves = next(k for k in keys if group(before.topic, k) == 1 and group(after.topic, k) != 1)
-    stays = next(k for k in keys if group(after.topic, k) == 1)
+    moves = next(k for k in keys if before.group(k) == 1 and after.group(k) != 1)
+    stays = next(k for k in keys if after.group(k) == 1)
     queue = before.topic.queues(1)[0]
     await r.store.log.trim([Trim(queue, 0, None, layout=after.topic.layout)])
 
-    def publish(by: router.Route, key: str) -> Awaitable[str]:
+    def publish(by: Route, key: str) -> Awaitable[str]:
         body = message.encode(key, b"x", key, 0, None, by.topic.layout)
         return r.producer._queues.publish(by, key, 0, body, key, 0)
 
@@ -138,7 +139,7 @@ async def test_a_batch_is_refused_by_the_oldest_layout_of_its_messages(r: Rig) -
     layout = after.topic.layout
     assert places == {
         stays: (queue, layout),
-        moves: (after.topic.queues(group(after.topic, moves))[0], layout),
+        moves: (after.topic.queues(after.group(moves))[0], layout),
     }
 
 
