@@ -9,11 +9,13 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.clock import Clock
-from emq.database import Database, database, environment_time
-from emq.topics import asking, catalog_rows, changing, model, rules, secret_attributes
+from emq.database import Database, environment_time
+from emq.topics import asking, catalog_rows, changing, model, secret_attributes
 from emq.topics.admission import Admission
 from emq.topics.catalog_change import CatalogChange
-from emq.topics.catalog_rows import Changes, TopicRows
+from emq.topics.catalog_reading import CatalogReading
+from emq.topics.catalog_reading import is_pattern as is_pattern
+from emq.topics.catalog_rows import TopicRows
 from emq.topics.model import Topic
 
 T = TypeVar("T")
@@ -22,7 +24,7 @@ Also = Callable[[sa.Connection], object]
 """Writes more in the transaction of a change; if it raises, nothing is changed."""
 
 
-class Catalog:
+class Catalog(CatalogReading):
     """The topics of one environment. Any number of processes may share it.
 
     Every change takes the next catalog version inside its transaction, so that writers wait for each other: two updates
@@ -61,10 +63,8 @@ class Catalog:
         lua_folds: bool = False,
         place: str = "",
     ) -> None:
-        self._db = db
-        self._environment = str(environment)
+        super().__init__(db, environment, place)
         self._clock = clock
-        self._place = f" ({place})" if place else ""
         self._admission = Admission(max_queue_qps, lua_folds)
 
     async def create(self, topic: Topic) -> Topic:
@@ -110,65 +110,6 @@ class Catalog:
             return [both[topic.name] for topic in topics]
 
         return await self._write(create)
-
-    async def get(self, name: str) -> Topic:
-        """Return the topic of that name.
-
-        Raises:
-            UnknownTopic: there is no such topic; the text names topics that are spelt alike.
-            InvalidTopic: no topic can have that name.
-            DatabaseUnavailable: try again later.
-        """
-        rules.validate_text(name)
-        return await self._read(lambda rows: rows.topic(name))
-
-    async def some(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Return those of the topics that exist, by name, in time proportional to the number of names.
-
-        Raises:
-            DatabaseUnavailable: try again later.
-        """
-        wanted = [*names]
-        return await self._read(lambda rows: catalog_rows.readable_ones(rows.bodies(wanted).items()))
-
-    async def list(self, pattern: str = "*") -> list[Topic]:
-        """Return the topics whose names match a shell pattern (`*`, `?`, `[abc]`), in the order of their names.
-
-        Raises:
-            InvalidTopic: `pattern` is not text.
-            DatabaseUnavailable: try again later.
-        """
-        rules.validate_text(pattern)
-        return await self._read(lambda rows: rows.matching(pattern))
-
-    async def matching(self, pattern: str) -> Sequence[Topic]:
-        """Return the topics that match a name or a shell pattern, as `list` does.
-
-        Raises:
-            UnknownTopic: the pattern has no wildcard, and there is no topic of this name.
-            InvalidTopic: no topic can have that name.
-            DatabaseUnavailable: try again later.
-        """
-        topics = await self.list(pattern)
-        return topics if topics or is_pattern(pattern) else [await self.get(pattern)]
-
-    async def names(self, pattern: str = "*") -> Sequence[str]:
-        """Return the names of the topics that match a shell pattern, in order; needs far less memory than `list`.
-
-        Raises:
-            InvalidTopic: `pattern` is not text.
-            DatabaseUnavailable: try again later.
-        """
-        rules.validate_text(pattern)
-        return await self._read(lambda rows: rows.names(pattern))
-
-    async def beginning(self, start: str, limit: int) -> Sequence[str]:
-        """Return at most `limit` names of topics that begin with a text, in no order.
-
-        Raises:
-            DatabaseUnavailable: try again later.
-        """
-        return await self._read(lambda rows: rows.beginning(start, limit))
 
     async def update(
         self,
@@ -317,25 +258,6 @@ class Catalog:
 
         await self._write(delete)
 
-    async def check_unnamed(self, topic: Topic) -> None:
-        """Raise `StillNamed` if other topics name this one as their budget."""
-        await self._read(lambda rows: rows.check_unnamed(topic))
-
-    async def version(self) -> int:
-        """Return the catalog's version, which grows with every change; 0 if no topic was ever created. Cheap."""
-        return await self._read(TopicRows.version, database.QUICK_S)
-
-    async def changes_since(self, version: int) -> Changes:
-        """Return the changes after `version` (0 for all topics), in time proportional to their number.
-
-        A database may come back without its last writes. A version is at least the time of day in seconds, so a later
-        change has another number than a lost one. A caller that asks only after a later change does not see the loss.
-
-        Raises:
-            DatabaseUnavailable: try again later.
-        """
-        return await self._read(lambda rows: rows.changes_since(version))
-
     async def put_many(self, topics: Iterable[Topic]) -> Sequence[Topic]:
         """Create topics, or replace all settings of those that exist; return them in order.
 
@@ -368,12 +290,6 @@ class Catalog:
 
         return await self._write(put)
 
-    async def _read(self, look: Callable[[TopicRows], T], deadline_s: float = database.ANSWER_S) -> T:
-        def run(connection: sa.Connection) -> T:
-            return look(TopicRows(connection, self._environment, self._place))
-
-        return await self._db.run(run, read_only=True, deadline_s=deadline_s)
-
     async def _write(self, make: Callable[[CatalogChange], T]) -> T:
         def run(connection: sa.Connection) -> T:
             def now_s() -> float:
@@ -384,8 +300,3 @@ class Catalog:
             return make(CatalogChange(TopicRows(connection, self._environment, self._place), now_s))
 
         return await self._db.run(run)
-
-
-def is_pattern(text: str) -> bool:
-    """Return True if a text has wildcards."""
-    return bool(set("*?[") & set(text))

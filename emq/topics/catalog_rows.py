@@ -73,6 +73,23 @@ class Changes(NamedTuple):
         return [name for name in known if name not in there]
 
 
+class ChangedNames(NamedTuple):
+    """Names of the topics that changed since a version.
+
+    Attributes:
+        version: the version to ask from next time.
+        changed: created, updated or deleted since.
+        deleted: those of them that were deleted since; they may have been created again.
+        all: True if the database has lost changes up to the version asked from; any topic may have changed, and no name
+            is told.
+    """
+
+    version: int
+    changed: Sequence[str]
+    deleted: Sequence[str]
+    all: bool = False
+
+
 class TopicRows:
     """The rows of one environment's topics, within a transaction.
 
@@ -136,19 +153,22 @@ class TopicRows:
 
     def changes_since(self, version: int) -> Changes:
         """Return the changes after a version; 0 for all topics."""
-        # Read the version first: a change that is committed in between is then reported again, never skipped.
-        now = self.version()
-        lost = now < version
+        now, lost = self._version_after(version)
         since = 0 if lost else version
-        # Cast, since SQLite keeps values of any type, whatever type the column has.
-        deleted_at = sa.cast(_table.c.deleted_at, sa.BigInteger).label("deleted_at")
-        columns = sa.select(_table.c.name, _table.c.body, _table.c.live, deleted_at)
-        query = columns.where(_table.c.environment == self._environment, _table.c.version > since)
-        rows = self.connection.execute(query.order_by(_table.c.version, _table.c.name)).all()
+        changed = self._changed(since, _table.c.body, _table.c.live).order_by(_table.c.version, _table.c.name)
+        rows = self.connection.execute(changed).all()
         read = readable_ones((row.name, row.body) for row in rows if row.live)
         unread = {row.name for row in rows if row.live and since} - read.keys()
         gone = [row.name for row in rows if row.deleted_at > since or row.name in unread]
         return Changes(now, [*read.values()], gone, lost)
+
+    def changes_of(self, version: int) -> ChangedNames:
+        """Return the names of the topics that changed after a version."""
+        now, lost = self._version_after(version)
+        if lost:
+            return ChangedNames(now, [], [], True)
+        rows = self.connection.execute(self._changed(version)).all()
+        return ChangedNames(now, [row.name for row in rows], [row.name for row in rows if row.deleted_at > version])
 
     def budgets_above(self, topics: Sequence[Topic]) -> dict[str, Topic]:
         """Return the budgets above topics, of those that exist, also the budgets above these."""
@@ -196,6 +216,21 @@ class TopicRows:
         here = passed.c.environment == self._environment
         of_stores = passed.c.environment.startswith(f"{self._environment}@")
         self.connection.execute(sa.delete(passed).where(here | of_stores, passed.c.topic.in_(names)))
+
+    def _version_after(self, version: int) -> tuple[int, bool]:
+        """Return the version now, and whether it is before the one that the caller knows, since changes were lost.
+
+        Ask this before you read rows: a change that is committed in between is then reported again, never skipped.
+        """
+        now = self.version()
+        return now, now < version
+
+    def _changed(self, since: int, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        """Return the query for the rows that changed after a version."""
+        # Cast, since SQLite keeps values of any type, whatever type the column has.
+        deleted_at = sa.cast(_table.c.deleted_at, sa.BigInteger).label("deleted_at")
+        query = sa.select(_table.c.name, deleted_at, *columns)
+        return query.where(_table.c.environment == self._environment, _table.c.version > since)
 
     def _live(self) -> sa.ColumnElement[bool]:
         """Return the condition for rows of topics that exist."""

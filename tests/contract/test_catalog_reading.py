@@ -87,3 +87,16 @@ async def test_names_that_begin_alike_are_read_along_the_key(catalog: Catalog, d
     ]
     assert len(ranges) == 3, found
     assert all("Index Cond" in plan or "SEARCH" in plan for plan in found)
+
+
+async def test_the_names_of_what_changed_are_told_without_the_topics(catalog: Catalog, db: Database) -> None:
+    seen = await catalog.version()
+    assert await catalog.changes_of(seen) == (seen, [], [], False)
+    await catalog.update("a", qps=2)
+    await catalog.delete("b", "a.b")
+    await catalog.create_many([Topic("b", 1), Topic("new", 1)])
+    version, changed, deleted, lost = await catalog.changes_of(seen)
+    assert version == await catalog.version() > seen
+    assert (sorted(changed), sorted(deleted), lost) == (["a", "a.b", "b", "new"], ["a.b", "b"], False)
+    assert await catalog.changes_of(version + 5) == (version, [], [], True), "the database came back without changes"
+    assert await Catalog(db, "sandbox", None).changes_of(0) == (0, [], [], False)
