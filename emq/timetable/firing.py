@@ -40,8 +40,9 @@ class _Turn(NamedTuple):
         entry: the schedule's message, with the schedule's state after this turn.
         occurrences: (number, due time in ms) of each occurrence that is due now.
         due_ms: next due time of the schedule; None when it has ended.
-        proven: ids of the entry or of occurrences that were claimed after they were sent: the store carried out these
-            calls, and a repeat would act on the new claim, or deliver a handled occurrence again.
+        proven: ids of occurrences that were claimed since the schedule was, and the entry's id if it was claimed after
+            its verdict was sent: the store has carried out these calls, now or for a former owner. A repeat would act on
+            the new claim, or deliver a handled occurrence again.
         sent_ms: id of each occurrence whose add was sent -> when it was sent first.
         reason: why the schedule can never be fired; empty if it can.
     """
@@ -139,6 +140,7 @@ class Firing:
         self._lanes = lanes
         self._slots = slots
         self._pending: deque[tuple[OwnedGroup, Message]] = deque()
+        self._proven: dict[tuple[str, str], set[str]] = {}  # by group and schedule, of those that are being fired
         self._turns: dict[int, _Turn] = {}
         self._sent: dict[tuple[str, str], _Turn] = {}
         self._to_add: list[_Turn] = []
@@ -154,6 +156,7 @@ class Firing:
     def put(self, group: OwnedGroup, m: Message) -> None:
         """Fire a schedule's entry, which was claimed from the group's lane. Returns at once."""
         self._pending.append((group, m))
+        self._proven[group.name, m.uid] = set()
         self._something.set()
         self._idle.clear()
 
@@ -162,8 +165,11 @@ class Firing:
 
         So the store has carried out the call that put the entry there, even if the answer is still missing.
         """
-        if self._sent and (turn := self._sent.pop((group.name, id_), None)) is not None:
-            turn.proven.add(id_)
+        if self._proven:
+            if (turn := self._sent.pop((group.name, id_), None)) is not None:
+                turn.proven.add(id_)
+            if (proven := self._proven.get((group.name, id_.rpartition(".")[0]))) is not None:
+                proven.add(id_)
 
     async def idle(self) -> None:
         """Return once no schedule is being fired."""
@@ -194,7 +200,8 @@ class Firing:
         now_ms = self._clock.now_us() // 1000
         taken = count = size = 0
         while self._pending and taken < BATCH and count < BATCH and size < BATCH_BYTES:
-            turn = _turn(*self._pending.popleft(), now_ms)
+            group, m = self._pending.popleft()
+            turn = _turn(group, m, now_ms, self._proven.setdefault((group.name, m.uid), set()))
             self._turns[id(turn)] = turn
             self._to_add.append(turn)
             taken += 1
@@ -223,7 +230,6 @@ class Firing:
         now_ms = self._clock.now_us() // 1000
         for turn, each in zip(turns, adds_of, strict=True):
             for add in each:
-                self._sent[add.lane, add.id] = turn
                 turn.sent_ms.setdefault(add.id, now_ms)
         answers = iter(await of_each(self._lanes.add(adds), len(adds)) if adds else ())
         placed = [each.add for turn in turns for each in turn.placed]
@@ -289,9 +295,11 @@ class Firing:
         return kept
 
     def _ended(self, turn: _Turn) -> None:
-        for id_ in (turn.entry.uid, *(f"{turn.entry.uid}.{number}" for number, _ in turn.occurrences)):
-            if self._sent.get((turn.group.name, id_)) is turn:
-                del self._sent[turn.group.name, id_]
+        key = turn.group.name, turn.entry.uid
+        if self._sent.get(key) is turn:
+            del self._sent[key]
+        if self._proven.get(key) is turn.proven:
+            del self._proven[key]
         self._troubles.well(turn.group.name)
         self._turns.pop(id(turn), None)
 
@@ -332,17 +340,17 @@ class Firing:
             self._trail.record(published)
 
 
-def _turn(group: OwnedGroup, m: Message, now_ms: int) -> _Turn:
+def _turn(group: OwnedGroup, m: Message, now_ms: int, proven: set[str]) -> _Turn:
     try:
         schedule = spec.decode(m.schedule or b"")
         limit = max(1, min(BATCH, BATCH_BYTES // (message.size_of(m) + 1)))
         occurrences, following = course.fire(schedule, now_ms, limit)
     except Exception as exc:  # a schedule that cannot be fired must not keep others from firing
-        return _Turn(group, m, (), None, set(), {}, str(exc) or repr(exc))
+        return _Turn(group, m, (), None, proven, {}, str(exc) or repr(exc))
     if following is None:
-        return _Turn(group, m, occurrences, None, set(), {})
+        return _Turn(group, m, occurrences, None, proven, {})
     m.schedule = following.encode()
-    return _Turn(group, m, occurrences, following.due_ms, set(), {})
+    return _Turn(group, m, occurrences, following.due_ms, proven, {})
 
 
 def _occurrence(group: OwnedGroup, m: Message, number: int, due_ms: int) -> bytes:

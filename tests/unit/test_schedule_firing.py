@@ -217,6 +217,31 @@ async def test_a_crash_between_the_adds_and_the_settle_gives_each_occurrence_onc
     assert b.lost == []
 
 
+async def test_an_occurrence_that_was_claimed_beside_its_schedule_is_not_added_after_it_was_handled() -> None:
+    """A former owner had added the occurrence. The schedule's turn could not know whether its own add came to pass."""
+    b = Bench()
+    await b.plan("s", every(60))
+    b.store.lanes.fail(None, "settle")
+    async with b.running():
+        for m in await b.claim():
+            b.firing.put(b.group, m)
+        await until(lambda: b.store.lanes.calls.get("settle", 0) >= 2)
+    b.store.heal()
+    heir = b.group = b.owned(EPOCH + 1)
+    await b.store.lanes.recover([(LANE, heir.epoch)])
+    b.firing = b.new_firing()
+    found = await b.claim(heir)
+    for m in found:
+        b.firing.claimed(heir, m.id)
+        if m.schedule is not None:
+            b.firing.put(heir, m)
+    assert [m.id for m in found] == ["s", "s.1"]
+    await b.store.lanes.settle([LaneSettle(LANE, "s.1", LaneVerdict.ACK, heir.epoch)])
+    async with b.running():
+        await b.idle()
+    assert await b.ids() == ["s"]
+
+
 async def test_a_lost_group_publishes_nothing_and_settles_nothing() -> None:
     b = Bench()
     await b.plan("s", every(60))

@@ -79,6 +79,7 @@ class Standing:
         fired: how many of its occurrences its entry says there have been.
         added: numbers of the occurrences that were published by turns that are over.
         turn: of turns under way, by host and epoch: what they have published.
+        claimed: of turns under way: what their hosts have claimed, so that it need not be published again.
         is_there: its entry is in the store, for all that is known.
         removed_ms: when it was taken back, by the clock of the operator who did so; None if it was not.
         holders: hosts, with their epochs, that have claimed it and not settled it.
@@ -95,6 +96,7 @@ class Standing:
         self.fired = 0
         self.added: set[int] = set()
         self.turn: dict[tuple[str, int], set[int]] = {}
+        self.claimed: dict[tuple[str, int], set[int]] = {}
         self.is_there = True
         self.removed_ms: float | None = None
         self.holders: set[tuple[str, int]] = set()
@@ -176,6 +178,9 @@ class Occurrences:
             if (by, epoch) in standing.holders:
                 standing.twice.add((by, epoch))
             standing.holders.add((by, epoch))
+        schedule, _, number = id_.rpartition(".")
+        if (standing := self.standing.get(schedule)) is not None and (by, epoch) in standing.holders:
+            standing.claimed.setdefault((by, epoch), set()).add(int(number))
 
     def _stands(self, by: str, add: lane_store.LaneAdd, m: message.Message, was_new: bool) -> None:
         known = self.standing.get(m.id)
@@ -230,12 +235,12 @@ class Occurrences:
         if not was_there:
             return True
         self._evidence.note(settle.lane, f"{by}: {settle.verdict} of schedule {settle.id}, due {settle.due_ms}")
-        turn = standing.turn.pop(holder, set())
+        turn, claimed = standing.turn.pop(holder, set()), standing.claimed.pop(holder, set())
         if settle.verdict is lane_store.LaneVerdict.RECALL:
             standing.is_there, standing.removed_ms = False, self._now_ms(by)
         elif settle.verdict is lane_store.LaneVerdict.RETRY:
             fired = spec.decode(message.decode(settle.body).schedule or b"").fired
-            self._judge_turn(by, standing, fired, turn)
+            self._judge_turn(by, standing, fired, turn, claimed)
             standing.fired = fired
             self._judge_due(standing, settle.due_ms)
         elif settle.verdict is lane_store.LaneVerdict.ACK:
@@ -243,20 +248,20 @@ class Occurrences:
             last = standing.fired
             while (due_ms := standing.due_ms(last + 1)) is not None and due_ms <= self._now_ms(by):
                 last += 1
-            self._judge_turn(by, standing, last, turn)
+            self._judge_turn(by, standing, last, turn, claimed)
             if standing.due_ms(last + 1) is not None:
                 self._wrong(standing, f"{by} ends it after {last} occurrences, and there are more")
         else:
             self._wrong(standing, f"{by}: {settle.verdict}")
         return True
 
-    def _judge_turn(self, by: str, standing: Standing, fired: int, turn: set[int]) -> None:
+    def _judge_turn(self, by: str, standing: Standing, fired: int, turn: set[int], claimed: set[int]) -> None:
         """What a host has published, and what it has left out, on the way to a number."""
         now_ms, name = self._now_ms(by), standing.told.missed
         if fired > 0 and (due_ms := standing.due_ms(fired)) is not None and due_ms > now_ms:
             self._wrong(standing, f"{by} goes past occurrence {fired} {due_ms - now_ms:.0f} ms before its time")
         for number in range(standing.fired + 1, fired + 1):
-            if number in standing.added or number in turn:
+            if number in standing.added | turn | claimed:
                 continue
             self._evidence.happened["occurrences missed"] += 1
             if not standing.may_skip(number, now_ms):
