@@ -111,7 +111,9 @@ class Flight:
     def _look_again(self) -> None:
         self._looking = None
         self._called = 0  # a topic that has nothing to start any more does not ask
-        for _ in range(min(LOOK_AGAIN, len(self._crowd))):
-            self._again(self._crowd.longest())
-        if not self._stopped and self._crowd:
-            self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
+        try:
+            for _ in range(min(LOOK_AGAIN, len(self._crowd))):
+                self._again(self._crowd.longest())
+        finally:
+            if not self._stopped and self._crowd and self._looking is None:
+                self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)

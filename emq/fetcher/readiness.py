@@ -100,8 +100,11 @@ class Readiness:
     def _add_again(self, waiting: list[OwnedQueue]) -> None:
         """Add queues a slice at a time: after an outage of the database, all queues may be waiting."""
         for queue in waiting[:LOOKED_AT]:
-            if not queue.group.stopping:
-                self.add(queue)
+            try:
+                if not queue.group.stopping:
+                    self.add(queue)
+            except Exception as exc:  # a bug at one queue must not lose those behind it
+                self._events.broken("fetch", queue.group, exc)
         if len(waiting) > LOOKED_AT:
             asyncio.get_running_loop().call_soon(self._add_again, waiting[LOOKED_AT:])
 
@@ -119,17 +122,17 @@ class Readiness:
             looked += 1
             try:
                 want = wanted(queue)
+                if want <= 0:
+                    queue.delist()
+                    if reading_ahead.is_held(queue):
+                        self._hold(queue)
+                    continue
+                queue.begin_read()
             except Exception as exc:  # a bug at one queue must not lose the queues that were taken before it
                 self._events.broken("fetch", queue.group, exc)
                 continue
-            if want > 0:
-                queue.begin_read()
-                taken.append((queue, want))
-                messages += min(want, queue.expected or self._typical)
-            else:
-                queue.delist()
-                if reading_ahead.is_held(queue):
-                    self._hold(queue)
+            taken.append((queue, want))
+            messages += min(want, queue.expected or self._typical)
         if not self._queues:
             self._something.clear()
         return taken
@@ -174,6 +177,7 @@ class Waker:
         self._groups = groups
         self._readiness = readiness
         self._wakeups: AsyncIterator[Sequence[str] | None] | None = None
+        self._doubted = 0  # unexpected failures before the last look at everything
         self.woken = 0
         self.doubts = 0
 
@@ -204,23 +208,28 @@ class Waker:
         self.doubts += 1
         groups = list(self._groups.values())
         async for group in in_slices(groups, LOOKED_AT):
-            if self._groups.get(group.name) is group:
+            if self._groups.get(group.name) is not group:
+                continue
+            try:
                 self._events.doubted(group)
                 self.look_at(group.queues)
                 if group.slot is not None:
                     self._events.due(group.slot.address, 0)
+            except Exception as exc:  # a bug at one group must not keep the others from being looked at
+                self._events.broken("fetch", group, exc)
 
     async def sweep(self) -> None:
         """Look at a slice of all queues and lanes each second, at everything after a bug. Ends by cancellation."""
-        broken, looked_s = self._broken(), float("-inf")
+        looked_s = float("-inf")
         while True:
             queues, lanes = list(self._queues.values()), list(self._groups)
             for i in range(SLICES):
                 await pace.rest(SWEEP_S / SLICES)
                 now_s = asyncio.get_running_loop().time()
-                if self._broken() != broken and now_s - looked_s >= AFTER_BUG_S:
-                    broken, looked_s = self._broken(), now_s
+                if (broken := self._broken()) != self._doubted and now_s - looked_s >= AFTER_BUG_S:
+                    looked_s = now_s
                     await self._doubt()
+                    self._doubted = broken  # not before: if the look breaks, it comes again
                 self.look_at(q for q in _slice(queues, i) if self._queues.get(q.name) is q)
                 for lane in _slice(lanes, i):
                     self._events.due(lane, 0)

@@ -161,9 +161,14 @@ class SlotClaimer(Claims):
     async def _claims(self) -> list[Call]:
         await self._lease.valid(self._clock)
         taken = self._take()
+        try:
+            parts = self._troubles.apart(taken, lambda w: w.slot.address)
+        except BaseException:
+            self._leave(taken)
+            raise
         if not taken:
             await self._due.wait()
-        return [partial(self._claim_all, part) for part in self._troubles.apart(taken, lambda w: w.slot.address)]
+        return [partial(self._claim_all, part) for part in parts]
 
     async def sweep(self) -> None:
         """Inspect all slots once in `SWEEP_S`, a part of them in each step. Ends by cancellation."""
@@ -220,6 +225,7 @@ class SlotClaimer(Claims):
         return _Wanted(slot, limit, startable)
 
     async def _claim_all(self, taken: Sequence[_Wanted]) -> None:
+        now_s = int(self._clock.now())
         try:
             returning = [wanted.slot for wanted in taken if wanted.slot.returning]
             if asking := [wanted.slot for wanted in taken if wanted.slot.freed]:
@@ -229,13 +235,22 @@ class SlotClaimer(Claims):
             await self._claim([w for w in taken if w.slot not in returning and w.slot not in asking])
         except BaseException:  # as if the answers were lost
             for slot, _, _ in taken:
-                slot.lost_claim(int(self._clock.now()))
+                for second in range(now_s, int(self._clock.now()) + 1):
+                    slot.lost_claim(second)
             raise
         finally:
-            for slot, _, startable in taken:
-                slot.group.owner.coming -= startable
-                slot.claiming = False
+            self._leave(taken)
+
+    def _leave(self, taken: Sequence[_Wanted]) -> None:
+        """Note that the claims from these slots are over, and plan the next looks."""
+        for slot, _, startable in taken:
+            slot.group.owner.coming -= startable
+            slot.claiming = False
+        for slot, _, _ in taken:
+            try:
                 self.look(slot)
+            except Exception as exc:  # a bug at one slot must not keep the others from being claimed
+                self._events.broken("slots", slot.group, exc)
 
     async def _claim(self, taken: Sequence[_Wanted]) -> None:
         now_ms = int(self._clock.now() * 1000)

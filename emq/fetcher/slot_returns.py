@@ -69,15 +69,18 @@ class SlotReturns:
             slot.freed.clear()
             if group.lost or group.stopping:
                 continue
-            for key in freed:
-                if (slot.address, key) in back or group.owner.handler is None:
-                    taken = group.take_blocked(key)
-                    slot.let_go([m.member for m in taken if m.member and id(m) in gone])
-                    slot.returning += [m for m in taken if id(m) not in gone]
-                group.release_key(key)
             slot.next_ms = 0
-            if group.buffered:
-                self._events.ready(group)
+            try:
+                for key in freed:
+                    if (slot.address, key) in back or group.owner.handler is None:
+                        taken = group.take_blocked(key)
+                        slot.let_go([m.member for m in taken if m.member and id(m) in gone])
+                        slot.returning += [m for m in taken if id(m) not in gone]
+                    group.release_key(key)
+                if group.buffered:
+                    self._events.ready(group)
+            except Exception as exc:  # else the messages of the keys that are left would wait for ever
+                self._events.broken("slots", group, exc)
 
     async def recover(
         self, slots: Sequence[OwnedSlot], now_ms: int, older_than_ms: int | None = None, *, lost: bool = False

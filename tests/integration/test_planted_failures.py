@@ -17,7 +17,7 @@ from emq.fetcher import readiness, slot_claimer
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_looks import SlotLooks
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup
+from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.loops.troubles import Troubles
 from emq.message import Message
 from support.rig import Rig, bound, rig, until
@@ -30,6 +30,7 @@ PLACES: list[tuple[Any, str]] = [
     (readiness, "wanted"),
     (SlotLooks, "next_ms"),
     (SlotClaimer, "stuck"),
+    (SlotClaimer, "look"),
     (slot_claimer, "decoded"),
     (Troubles, "apart"),
     (Flight, "places"),
@@ -39,6 +40,8 @@ PLACES: list[tuple[Any, str]] = [
     (OwnedGroup, "startable"),
     (OwnedGroup, "memory_room"),
     (OwnedGroup, "finish_key"),
+    (OwnedGroup, "release_key"),
+    (OwnedQueue, "begin_read"),
     (OffsetTracker, "finish"),
     (settle_requests, "_size_of"),
     (settler, "_decided"),

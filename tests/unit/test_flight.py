@@ -2,6 +2,9 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
+
+import pytest
 
 from emq.dispatch.flight import Flight
 from emq.quota.places.sharing import HoldingTimes
@@ -67,6 +70,21 @@ async def test_a_called_topic_that_asks_for_nothing_keeps_its_place_from_others_
     flight.admit()
 
     assert len(called) == 1
+    flight.stop()
+
+
+async def test_a_look_at_a_topic_that_breaks_keeps_the_others_from_no_look() -> None:
+    flight = Flight(100, mock.Mock(side_effect=RuntimeError))
+    flight.enter(group(topic()), 100, 0)
+    for _ in range(2):
+        flight.places(topic(), 1, 0.0)
+    for _ in range(2):
+        timer = flight._looking
+        assert timer is not None
+        timer.cancel()
+        with pytest.raises(RuntimeError):
+            flight._look_again()
+    assert not flight.waiting
     flight.stop()
 
 

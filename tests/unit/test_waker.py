@@ -6,18 +6,21 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import cast
+from unittest import mock
 
 from emq.clock import ManualClock
-from emq.fetcher.readiness import SLICES, SWEEP_S, Readiness, Waker
+from emq.fetcher.readiness import AFTER_BUG_S, SLICES, SWEEP_S, Readiness, Waker
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedSlot, OwnedTopic
 from emq.groups.priority import STRICT
+from emq.loops.guard import Guard
 from emq.quota.counter import WindowCounter
 from emq.storage.store import Store
 from emq.topics.model import Kind, Topic
 from support.recorded_events import RecordedEvents
+from support.rig import until
 from support.virtual import virtual
 
 
@@ -102,6 +105,20 @@ async def test_a_store_in_doubt_has_queues_lanes_and_slots_looked_at() -> None:
     assert bench.woken == [*bench.queues]
     assert bench.doubted == [*bench.groups]
     assert bench.slots == [group.slot.address]
+
+
+@virtual
+async def test_a_look_at_everything_that_breaks_comes_again() -> None:
+    bench, broken = Bench(2), 0
+    bench.waker._broken = lambda: broken
+    keeping = asyncio.create_task(Guard().keep("sweep", bench.waker.sweep))
+    await asyncio.sleep(1)
+    broken = 1
+    with mock.patch("emq.fetcher.readiness.in_slices", side_effect=RuntimeError) as failing:
+        await until(lambda: failing.called)
+    await asyncio.sleep(2 * AFTER_BUG_S)
+    keeping.cancel()
+    assert bench.doubted == [*bench.groups]
 
 
 @virtual
