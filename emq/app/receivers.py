@@ -32,7 +32,11 @@ class Receivers:
         made.on_wanted.append(self._wanted)
         self._handlers.bind_receiver(pattern, made)
         if self._host is not None:
-            self._host.ownership.rebind(pattern)
+            try:
+                self._host.ownership.rebind(pattern)
+            except BaseException:  # else the next call would find the pattern taken, by a receiver that nobody has
+                self._handlers.unbind_receiver(pattern, made)
+                raise
         return made
 
     def __contains__(self, topic: str) -> bool:

@@ -88,13 +88,15 @@ class TopicUpdates:
 
     def _rebind(self, pattern: str, names: list[str]) -> None:
         updated = 0
-        while names and updated < SLICE:
-            name = names.pop()
-            updated += 1
-            if fnmatch.fnmatchcase(name, pattern) and (owner := self._owned.get(name)) is not None:
-                updated += self._rebind_topic(owner)
-        if names:
-            asyncio.get_running_loop().call_soon(self._rebind, pattern, names)
+        try:
+            while names and updated < SLICE:
+                name = names.pop()
+                updated += 1
+                if fnmatch.fnmatchcase(name, pattern) and (owner := self._owned.get(name)) is not None:
+                    updated += self._rebind_topic(owner)
+        finally:  # an error at one topic keeps no other from its handler
+            if names:
+                asyncio.get_running_loop().call_soon(self._rebind, pattern, names)
 
     def _rebind_topic(self, owner: OwnedTopic) -> int:
         """Bind the topic again, its groups in slices; return the number of groups in the first slice."""

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -408,6 +409,23 @@ async def test_an_app_is_a_host_once_at_a_time(app: emq.App) -> None:
         # As a host that has ended, the app becomes one again for whoever receives.
         await app.create_topic("mails", qps=10)
         await app.publish("mails", b"18")
+        [delivery] = await app.receive("mails", timeout_s=5)
+        delivery.ack()
+
+
+async def test_a_topic_whose_receiver_could_not_be_bound_has_one_at_the_next_call(app: emq.App) -> None:
+    async with asyncio.timeout(10), app:
+        for name in ("orders", "mails"):
+            await app.create_topic(name, qps=10)
+            await app.publish(name, b"17")
+        [delivery] = await app.receive("orders", timeout_s=5)  # which makes the app a host
+        delivery.ack()
+        assert app.host is not None
+        with (
+            mock.patch.object(app.host.ownership, "rebind", side_effect=RuntimeError("nobody expected this")),
+            pytest.raises(RuntimeError, match="nobody expected"),
+        ):
+            await app.receive("mails", timeout_s=5)
         [delivery] = await app.receive("mails", timeout_s=5)
         delivery.ack()
 
