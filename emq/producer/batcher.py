@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from emq import errors, plurals
+from emq.producer.outcomes import in_doubt
 from emq.storage.durability import Durability
 
 Item = TypeVar("Item")
@@ -47,15 +48,16 @@ class Batcher(Generic[Item, Answer]):
     ) -> None:
         self._call = call
         self._size = size
-        self._waiting: list[tuple[Item, Durability, asyncio.Future[Answer]]] = []
+        self._waiting: list[tuple[Item, Durability, asyncio.Future[Answer], int]] = []
         self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, item: Item, durability: Durability) -> Answer:
         """Send `item` and return its answer. If the caller is cancelled, the item may or may not have been sent."""
         loop = asyncio.get_running_loop()
+        size = 0 if self._size is None else self._size(item)  # here, so that an error is this sender's alone
         future: asyncio.Future[Answer] = loop.create_future()
-        self._waiting.append((item, durability, future))
+        self._waiting.append((item, durability, future, size))
         if self._under_way < IN_FLIGHT and (len(self._waiting) == 1 or len(self._waiting) >= BATCH):
             self._under_way += 1
             loop.call_soon(self._start)
@@ -71,10 +73,17 @@ class Batcher(Generic[Item, Answer]):
             while self._waiting:
                 batch = self._waiting[:BATCH]
                 if self._size is not None:
-                    batch = batch[: fitting([self._size(item) for item, _, _ in batch])]
+                    batch = batch[: fitting([size for _, _, _, size in batch])]
                 self._waiting = self._waiting[len(batch) :]
-                for durability in dict.fromkeys(d for _, d, _ in batch):
-                    await self._send([(item, future) for item, d, future in batch if d is durability], durability)
+                try:
+                    for durability in dict.fromkeys(d for _, d, _, _ in batch):
+                        of_one = [(item, future) for item, d, future, _ in batch if d is durability]
+                        await self._send(of_one, durability)
+                except BaseException:  # the event loop ends: no sender may wait for ever
+                    for _, _, future, _ in (*batch, *self._waiting):
+                        future.cancel()
+                    self._waiting = []
+                    raise
         finally:
             self._under_way -= 1
 
@@ -86,12 +95,12 @@ class Batcher(Generic[Item, Answer]):
                 raise errors.OutcomeUnknown(
                     f"the store gave {plurals.count(len(answers), 'answer')} for {plurals.count(len(batch), 'message')}"
                 )
+        except asyncio.CancelledError as exc:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            answers = [in_doubt(exc)] * len(batch)  # something within the call was cancelled
         except Exception as exc:  # even an error that a store must not raise: else the senders would wait for ever
             answers = [exc] * len(batch)
-        except BaseException:
-            for _, future in batch:
-                future.cancel()
-            raise
         for (_, future), answer in zip(batch, answers, strict=True):
             if future.done():
                 continue

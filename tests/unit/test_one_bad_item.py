@@ -44,6 +44,24 @@ async def test_a_call_that_answers_too_few_items_fails_its_senders_and_none_wait
         assert await batcher.send(7, Durability.ACCEPTED) == 7
 
 
+@pytest.mark.parametrize("broken", [RuntimeError("nobody expected this"), asyncio.CancelledError()])
+async def test_an_item_whose_size_cannot_be_told_and_a_call_that_breaks_keep_no_sender_waiting(
+    broken: BaseException,
+) -> None:
+    async def call(items: Sequence[int], _: Durability) -> Sequence[int]:
+        if 5 in items:
+            raise broken
+        return items
+
+    batcher: Batcher[int, int] = Batcher(call, lambda item: 100 // item)
+    async with asyncio.timeout(5):
+        sent = [batcher.send(i, Durability.FSYNCED if i == 7 else Durability.ACCEPTED) for i in (5, 0, 7)]
+        told = await asyncio.gather(*sent, return_exceptions=True)
+        assert [type(told[1]), told[2]] == [ZeroDivisionError, 7]
+        assert isinstance(told[0], RuntimeError | errors.OutcomeUnknown)
+        assert await batcher.send(3, Durability.ACCEPTED) == 3
+
+
 @virtual
 async def test_publishers_never_see_an_error_of_a_driver() -> None:
     async with rig() as r:
