@@ -96,9 +96,9 @@ class Producer:
             TopicClosed: the topic is draining.
             TopicFull: the topic is at its `max_length`.
             StoreFull, StoreUnavailable: nothing was published; try again later.
-            DatabaseUnavailable: the catalog cannot be read, and this process does not know the topic, or has not seen
-                the catalog for an hour, or the store refused the message as routed by an outdated catalog. Nothing was
-                published; try again later.
+            DatabaseUnavailable: the catalog cannot be read, and this process has not published to the topic before, or
+                has not seen the catalog for an hour, or the store refused the message as routed by an outdated catalog.
+                Nothing was published; try again later.
             OutcomeUnknown: the message may or may not have been published. Repeat the call with the same `message_id`;
                 if the topic has `dedupe_s`, the message is stored once.
         """
@@ -221,23 +221,20 @@ class Producer:
         given; some thousand at a time are enough for full speed.
         """
         messages, outcomes = list(messages), dict[int, Outcome]()
-        routes: dict[str, Route] = {}
-        ways: dict[tuple[object, ...], Way | errors.EMQError] = {}
-        alike: dict[Way, list[int]] = {}
+        said: dict[int, tuple[str, str | float | None, bool]] = {}
         for i, m in enumerate(messages):
             try:
-                said = said_of(m)
+                said[i] = said_of(m)
             except errors.InvalidMessage as exc:
                 outcomes[i] = exc
-                continue
-            if said not in ways:
-                try:
-                    if m.topic not in routes:
-                        routes[m.topic] = await self._router.route(m.topic)
-                    ways[said] = m.way(routes[m.topic].topic)
-                except errors.EMQError as exc:
-                    ways[said] = exc
-            if isinstance(way := ways[said], Way):
+        found = await self._router.routes(dict.fromkeys(topic for topic, _, _ in said.values()))
+        routes = {topic: route for topic, route in found.items() if isinstance(route, Route)}
+        ways: dict[tuple[object, ...], Way | errors.EMQError] = {}
+        alike: dict[Way, list[int]] = {}
+        for i, like in said.items():
+            if like not in ways:
+                ways[like] = _way(found[like[0]], messages[i])
+            if isinstance(way := ways[like], Way):
                 alike.setdefault(way, []).append(i)
             else:
                 outcomes[i] = way
@@ -386,3 +383,13 @@ class Producer:
             due_ms=due_ms,
             schedule=schedule,
         )
+
+
+def _way(route: Route | errors.EMQError, m: Outgoing) -> Way | errors.EMQError:
+    """Return the way of a message, or the error that refuses it."""
+    if isinstance(route, errors.EMQError):
+        return route
+    try:
+        return m.way(route.topic)
+    except errors.EMQError as exc:
+        return exc

@@ -243,7 +243,7 @@ class TopicRows:
         return [str(name) for name, body in rows if _options_of(body).get("budget") == budget]
 
     def _named(self, statement: str, names: Iterable[str]) -> Iterable[Any]:
-        stored = [name for name in names if _is_storable(name)]
+        stored = [str.__str__(name) for name in names if _is_storable(name)]
         values = {"environment": self._environment, "names": msgspec.json.encode(stored).decode()}
         return self.connection.execute(statements.catalog(self.connection, statement), values)
 
@@ -274,7 +274,7 @@ def _behind(start: str) -> str | None:
 def _is_storable(name: str) -> bool:
     """Return False for text that PostgreSQL, or every database, refuses: no topic has such a name."""
     try:
-        return b"\0" not in name.encode()
+        return b"\0" not in str.encode(name)
     except UnicodeEncodeError:
         return False
 

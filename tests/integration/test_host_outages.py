@@ -278,6 +278,7 @@ async def test_publishing_of_every_kind_goes_on_while_the_database_is_away(
         await r.topic("timed", 50, kind="fixed_time", slots=4)
         producer = r.producer
         await producer.publish("orders", b"first")
+        await producer.publish("timed", b"first timed", delay_ms=1_000)  # else the process does not know the topic
         setattr(r.db, fault, True)
         took = []
         for n in range(60):
@@ -298,9 +299,9 @@ async def test_publishing_of_every_kind_goes_on_while_the_database_is_away(
         setattr(r.db, fault, False)
         seen = Seen()
         async with r.consuming(seen):
-            await until(lambda: len(seen) >= 1 + 4 * 60 + 1, 60)
+            await until(lambda: len(seen) >= 2 + 4 * 60 + 1, 60)
             await asyncio.sleep(2)
-        assert len(seen) == len(set(seen.payloads)) == 1 + 4 * 60 + 1
+        assert len(seen) == len(set(seen.payloads)) == 2 + 4 * 60 + 1
 
 
 @virtual

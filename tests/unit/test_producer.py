@@ -9,7 +9,6 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -17,15 +16,12 @@ import pytest
 
 from emq import errors, message
 from emq.clock import SystemClock
-from emq.database import Database
 from emq.message import label, slot_id
 from emq.producer import Producer, doubtful_delays, router
 from emq.producer.routes import Route
 from emq.storage.log_store import Read, Trim
 from emq.topics import changing
-from emq.topics.catalog import Catalog
-from emq.topics.catalog_rows import Changes
-from emq.topics.model import Kind, State, Topic
+from emq.topics.model import Kind, State
 from emq.trail.events import Doubted
 from support.recorded_trail import RecordedTrail
 from support.rig import Rig, rig
@@ -426,36 +422,6 @@ async def test_a_topic_that_was_created_anew_without_that_priority_is_refused(
     )
     with pytest.raises(errors.InvalidMessage, match="created again and has no priority 'low'"):
         await publish
-
-
-async def test_publishes_to_many_topics_at_once_share_the_reading_of_the_catalog(tmp_path: Path) -> None:
-    """A reading that was under way does not count: it may have missed a topic that was created since."""
-    db = await Database.open(f"sqlite:///{tmp_path}/emq.db")
-    catalog, started, let_go = Catalog(db, "online", None), asyncio.Event(), asyncio.Event()
-    real, readings = catalog.changes_since, 0
-
-    async def changes_since(version: int) -> Changes:
-        nonlocal readings
-        readings += 1
-        found = await real(version)
-        started.set()
-        await let_go.wait()
-        return found
-
-    catalog.changes_since = changes_since  # type: ignore[method-assign]
-    topics = [Topic(f"t{i}", 5) for i in range(40)]
-    await catalog.create_many(topics[:-1])
-    routes = router.Router(catalog)
-    first = asyncio.create_task(routes.route("t0"))
-    await started.wait()
-    await catalog.create(topics[-1])
-    others = [asyncio.create_task(routes.route(f"t{i}")) for i in range(40)]
-    await asyncio.sleep(0)
-    let_go.set()
-    found = await asyncio.gather(first, *others)
-    assert [route.topic.name for route in found] == ["t0", *(topic.name for topic in topics)]
-    assert readings == 2
-    await db.close()
 
 
 OF_A_PART = errors.StoreUnavailable("this part of the store is down; nothing was applied")
