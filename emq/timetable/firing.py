@@ -41,8 +41,8 @@ class _Turn(NamedTuple):
         occurrences: (number, due time in ms) of each occurrence that is due now.
         due_ms: next due time of the schedule; None when it has ended.
         proven: ids of occurrences that were claimed since the schedule was, and the entry's id if it was claimed after
-            its verdict was sent: the store has carried out these calls, now or for a former owner. A repeat would act on
-            the new claim, or deliver a handled occurrence again.
+            its verdict was sent. The store has carried out these calls, now or for a former owner. A repeat would act
+            on the new claim, or deliver a handled occurrence again.
         sent_ms: id of each occurrence whose add was sent -> when it was sent first.
         reason: why the schedule can never be fired; empty if it can.
     """
