@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from unittest import mock
 
 import pytest
 from holey_store import HoleyClient, Operation
@@ -251,6 +252,34 @@ def test_a_failing_storage_is_told_for_each_put_and_polled_again_later() -> None
             await asyncio.sleep(30)
             client.failing = None
             await put_one(open_on(client).log, QUEUE, b"x")
+            await watcher.wakes(QUEUE)
+
+    virtual.run(main())
+
+
+def test_polls_go_on_after_an_error_that_nobody_expects() -> None:
+    async def main() -> None:
+        client = HoleyClient()
+        store = open_on(client)
+        async with watching(store) as watcher:
+            await read_one(store.log, QUEUE, 1)
+            client.failing = RuntimeError("the transport is closed")
+            await asyncio.sleep(30)
+            client.failing = None
+            await put_one(open_on(client).log, QUEUE, b"x")
+            await watcher.wakes(QUEUE)
+
+    virtual.run(main())
+
+
+def test_a_watch_that_broke_may_begin_again() -> None:
+    async def main() -> None:
+        store = open_on(HoleyClient())
+        with mock.patch.object(store._retries, "watch", side_effect=RuntimeError), pytest.raises(RuntimeError):
+            await Watcher(store).run()
+        async with watching(store) as watcher:
+            await read_one(store.log, QUEUE, 1)
+            await put_one(store.log, QUEUE, b"x")
             await watcher.wakes(QUEUE)
 
     virtual.run(main())

@@ -55,6 +55,24 @@ async def test_wake_ups_do_not_wait_for_a_sweep(store: Store, target: Target, mo
         await watcher.wakes(slot.address)
 
 
+@pytest.mark.parametrize("target", ["redis_cluster"], indirect=True)
+async def test_subscriptions_go_on_after_an_error_that_nobody_expects(
+    store: Store, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, failures = cluster_wakeups.Ears._wanted, [KeyError()]
+
+    def failing(self: cluster_wakeups.Ears) -> dict[str, set[str]]:
+        while failures:
+            raise failures.pop()
+        return wanted(self)
+
+    monkeypatch.setattr(cluster_wakeups.Ears, "_wanted", failing)
+    async with subscribed(store) as watcher:
+        await arm(store, target)
+        await put_one(store.log, target.queue(), b"a")
+        await watcher.wakes(target.queue())
+
+
 @pytest.mark.parametrize("target", ["redis"], indirect=True)
 async def test_a_wake_up_that_nobody_heard_is_found_by_the_sweep(
     store: Store, target: Target, monkeypatch: pytest.MonkeyPatch

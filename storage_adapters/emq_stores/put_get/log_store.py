@@ -278,8 +278,8 @@ class PutGetLogStore:
                 # Then the graces of several lost messages in a row begin together, not one after the other.
                 rest = range(position + 1, min(known.reach, position + 1 + self._options.hole_window))
                 await self._prober.fetch(name, known, rest)
-        except errors.EMQError as exc:
-            _log.warning("poll of queue %r failed, next try later: %s", queue, exc)
+        except Exception as exc:  # whatever a storage's driver raises, the polls of all queues go on
+            _log.warning("poll of queue %r failed, next try later: %s: %s", queue, type(exc).__name__, exc)
         if queue not in self._schedule or known.position != position:
             return
         if position in known.ahead or self._is_hole(known, position):

@@ -35,20 +35,31 @@ class PutGetStore:
         self._retries = retries
 
     async def watch(self) -> AsyncIterator[Sequence[str] | None]:
-        """See `Store.watch`. Exhausted queues are polled only while the caller watches."""
+        """See `Store.watch`. Exhausted queues are polled only while the caller watches.
+
+        If the other store's watch breaks, this one ends with its error; the caller may watch again.
+        """
         loops = [asyncio.create_task(self._log.poll()), asyncio.create_task(self._forward())]
         for loop in loops:
-            loop.add_done_callback(lambda ended: None if ended.cancelled() else self._log.wakeups.close())
+            loop.add_done_callback(self._ended)
         try:
             async for names in self._log.wakeups.watch():
+                for loop in loops:
+                    if loop.done():
+                        loop.result()
                 yield names
         finally:
             for loop in loops:
                 loop.cancel()
-            ended = await asyncio.gather(*loops, return_exceptions=True)
-        for failure in ended:
-            if isinstance(failure, Exception):
-                raise failure
+            await asyncio.gather(*loops, return_exceptions=True)
+
+    def _ended(self, loop: asyncio.Task[None]) -> None:
+        if loop.cancelled():
+            return
+        if loop.exception() is None:
+            self._log.wakeups.close()  # the other store is closed
+        else:
+            self._log.wakeups.lose()  # so that the watcher finds the error
 
     async def _forward(self) -> None:
         """Loop: pass on the wake-ups of the other store's lanes and slots, until that store is closed."""

@@ -114,7 +114,12 @@ class Ears:
         """Keep the subscriptions; subscribe again after an end or a move. Ends by `end` and cancellation."""
         while not self._ended:
             self._changed.clear()
-            if await self._settle():
+            try:
+                well = await self._settle()
+            except Exception:  # without its ears, a host would hear nothing of its groups: go on after any error
+                log.exception("the subscriptions broke; they are made again")
+                well = False
+            if well:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(SWEEP_S):
                         await self._changed.wait()
@@ -144,11 +149,9 @@ class Ears:
             try:
                 async with asyncio.timeout(SUBSCRIBE_S):
                     await self._listen(address, channels, plain)
-            except (*TRANSPORT, errors.StoreUnavailable):
-                await self._drop(address)
-                well = False
-            except Exception:  # without its ears, a host would hear nothing of its groups: go on after any error
-                log.exception("the subscriptions at %s broke; they are made again", address)
+            except Exception as exc:  # a node must not keep the others from being listened to
+                if not isinstance(exc, (*TRANSPORT, errors.StoreUnavailable)):
+                    log.exception("the subscriptions at %s broke; they are made again", address)
                 await self._drop(address)
                 well = False
         return well
@@ -171,8 +174,11 @@ class Ears:
 
     async def _drop(self, address: str) -> None:
         if (ear := self._ears.get(address)) is not None:
-            await ear.close()
-            self._ears.pop(address, None)
+            try:
+                await ear.close()
+            except Exception:  # the connection is of no use any more; a new ear makes its own
+                log.exception("the subscriptions at %s did not end well", address)
+            self._ears.pop(address, None)  # not if cancelled: `close` ends it then
 
     def _hear(self, kind: str, channel: str, data: Any) -> None:
         if kind in ("message", "smessage"):
