@@ -83,18 +83,8 @@ class NodePipeline:
                 task.add_done_callback(self._tasks.discard)
 
     async def _pipeline(self, calls: Sequence[_Call], confirm: Confirm) -> None:
-        pipeline = self.client.pipeline(transaction=False)
-        for call in calls:
-            if call.asking:
-                pipeline.execute_command("ASKING")
-            pipeline.execute_command(*call.words)
-        if confirm is not Confirm.NOTHING:
-            pipeline.execute_command(*confirm.value)
-        sending = sum([sending_s(call.words) for call in calls])
         try:
-            answers = await self.patience.answer(
-                lambda: pipeline.execute(raise_on_error=False), confirm.wait_s, sending
-            )
+            answers = await self._answers(calls, confirm)
         except Exception as exc:  # the callers must get the error, whatever it is
             failure: Exception = exc
             if isinstance(exc, redis.exceptions.BusyLoadingError) and len(calls) > 1:
@@ -107,15 +97,30 @@ class NodePipeline:
             for call in calls:
                 call.settle(redis.exceptions.ConnectionError(f"the connection to {self.address} was closed"))
             raise
+        for call, answer in zip(calls, answers, strict=True):
+            call.settle(answer)
+
+    async def _answers(self, calls: Sequence[_Call], confirm: Confirm) -> list[Any]:
+        """Send calls in one pipeline; return the answer or the error of each."""
+        pipeline = self.client.pipeline(transaction=False)
+        for call in calls:
+            if call.asking:
+                pipeline.execute_command("ASKING")
+            pipeline.execute_command(*call.words)
+        if confirm is not Confirm.NOTHING:
+            pipeline.execute_command(*confirm.value)
+        sending = sum([sending_s(call.words) for call in calls])
+        answers = await self.patience.answer(lambda: pipeline.execute(raise_on_error=False), confirm.wait_s, sending)
         unconfirmed = None
         if confirm is not Confirm.NOTHING:
             unconfirmed = self.confirmations.failure(confirm, answers.pop())
-        answer = iter(answers)
+        answer, found = iter(answers), []
         for call in calls:
             if call.asking:
                 next(answer)
             answered = next(answer)
-            call.settle(answered if unconfirmed is None or isinstance(answered, Exception) else unconfirmed)
+            found.append(answered if unconfirmed is None or isinstance(answered, Exception) else unconfirmed)
+        return found
 
 
 @dataclass(slots=True, eq=False)
