@@ -28,6 +28,7 @@ NAMES = {
     "wake": "engine",
     "trail": "engine",
     "publish": "engine",
+    "topics": "engine",
     "caps": "engine",
     "isolation": "engine",
     "rmq": "sorted",

@@ -40,6 +40,9 @@ class Producer:
     Messages without a key go to a topic's groups in turn, so that no group gets more than its share. Messages with a
     key go to the group that the key hashes to, so that one group gets all messages of the key in order. In a sorted
     topic the key (the slot basis) chooses the slot; without a key the content does.
+
+    A producer reads a topic from the catalog at its first publish to it, and then follows its changes. While the
+    database is away, it publishes only to topics to which it has published before.
     """
 
     def __init__(
@@ -349,7 +352,7 @@ class Producer:
         return await self._lanes.publish(found, route.group(key), m, due_ms)
 
     async def refresh(self) -> None:
-        """Read the catalog's changes now."""
+        """Read the changes of the topics that this process knows now."""
         await self._router.refresh()
 
     def _uid(self, chosen: str | None) -> str:
