@@ -71,4 +71,13 @@ MUTANTS = (
         "tests/integration/test_host_outages.py::"
         "test_a_sealed_queue_and_what_is_known_for_too_long_are_refused_with_a_documented_error",
     ),
+    Mutant(
+        "publish-overtakes-the-line",
+        "K",
+        "a publish that comes right after the first reading of its topic overtakes those that waited for it",
+        "emq/producer/router.py",
+        "if joined is not None or name in self._lines:",
+        "if joined is not None:",
+        "tests/unit/test_router.py::test_nobody_overtakes_those_that_wait_for_their_topic",
+    ),
 )
