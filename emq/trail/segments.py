@@ -263,7 +263,7 @@ def at_one_time(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[
 
 LEAP_US = forms.LEAP_US
 
-_IN_TURN = pa.array([events.STARTED, events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD])
+_IN_TURN = (events.STARTED, events.SETTLED, events.RETRIED, events.RETURNED, events.DEAD)
 """Events that a host records as they happen."""
 
 
@@ -287,7 +287,7 @@ def _contradiction(header: Header, table: Any) -> str | None:
 
 
 def _in_turn(table: Any) -> Any:
-    return table.filter(pc.is_in(table["event"].cast(pa.string()), _IN_TURN))["time_us"]
+    return table.filter(pc.is_in(table["event"].cast(pa.string()), pa.array(_IN_TURN)))["time_us"]
 
 
 def _turn(table: Any) -> tuple[int, int] | None:

@@ -22,3 +22,9 @@ def test_help_loads_none_of_what_only_commands_need() -> None:
 def test_the_core_does_not_need_pyarrow() -> None:
     code = "import sys, emq.trail, emq.trail.events; sys.exit('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_module_of_the_trail_makes_no_array_when_it_is_imported() -> None:
+    """Arrow imports pandas, where it is installed, for the first array: half a second and 90 MB."""
+    code = "import sys, emq.trail.lookup, emq.trail.proof, emq.trail.writer; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
