@@ -58,7 +58,10 @@ class Expiry:
             due = self._due(self._clock.now_us())
             try:
                 async for group in in_slices(due):
-                    self._sift(group)
+                    try:
+                        self._sift(group)
+                    except Exception as exc:  # else the messages that were taken out would be lost
+                        self._events.broken("expiry", group, exc)
             except BaseException:
                 for group in [group for group in due if group.expires_us and not group.stopping]:
                     self.watch(group)

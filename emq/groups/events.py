@@ -8,7 +8,7 @@ from emq import errors
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.message import Message
 
-GroupLoop: TypeAlias = Literal["dispatch", "fetch", "lanes", "slots", "settle"]
+GroupLoop: TypeAlias = Literal["dispatch", "fetch", "lanes", "slots", "settle", "expiry"]
 """The parts of a host that work on group after group, and go on with the next one if a group breaks."""
 
 GROUP_LOOPS: tuple[GroupLoop, ...] = get_args(GroupLoop)

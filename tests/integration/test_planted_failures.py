@@ -18,6 +18,7 @@ from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_looks import SlotLooks
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue
+from emq.host.reports import Reports
 from emq.loops.troubles import Troubles
 from emq.message import Message
 from support.rig import Rig, bound, rig, until
@@ -125,3 +126,21 @@ async def test_an_unexpected_failure_costs_no_group(owner: Any, name: str, calls
             host.stop()
             with contextlib.suppress(asyncio.CancelledError):
                 await running
+
+
+@virtual
+async def test_an_unexpected_failure_at_an_expired_message_loses_none_of_those_that_expired_with_it() -> None:
+    plant = Plant(Reports.expired, 1)
+    plant.armed = True
+    async with rig() as r:
+        await r.topic("brief", 1, ttl_s=1)
+        await r.producer.publish_many("brief", [b"x"] * 8)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Reports, "expired", plant.function())
+            host = r.host(bound({"*": lambda m: None}))
+            running = asyncio.create_task(host.run())
+            await asyncio.sleep(SOON_S)
+            assert plant.failed == 1
+            host.stop()
+            await running
+        assert await r.lag("brief") == 0

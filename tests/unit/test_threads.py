@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from emq import errors
 from emq.host.handlers import Handlers, with_timeout
+from emq.quota.places.places import Places
 from emq.quota.places.threads import REPLACE_S, Threads
 
 
@@ -88,6 +90,19 @@ async def test_idle_threads_are_used_again_and_surplus_ones_end(gate: threading.
     for _ in range(50):
         await asyncio.gather(*[threads.run("t", str, i) for i in range(10)])
     assert sum(thread.name.startswith("again-") for thread in threading.enumerate()) <= 3
+    threads.close()
+
+
+async def test_what_nobody_expects_costs_no_place() -> None:
+    threads = Threads(1, "test")
+    with mock.patch("threading.Thread.start", side_effect=RuntimeError), pytest.raises(RuntimeError):
+        await returned(threads.run("a", str, 1))
+    with mock.patch.object(Places, "_serve", side_effect=KeyError), pytest.raises(KeyError):
+        await returned(threads.run("a", str, 1))
+    with mock.patch.object(Places, "free", side_effect=KeyError):
+        assert await returned(threads.run("a", str, 1)) == "1"
+    threads._places.free("a", 0)
+    assert await returned(threads.run("a", str, 2)) == "2"
     threads.close()
 
 

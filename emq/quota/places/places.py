@@ -72,10 +72,10 @@ class Places:
         place: asyncio.Future[int] = self._loop.create_future()
         tenant.waiting.append(place)
         self.waiting += 1
-        self._serve(tenant)
         try:
+            self._serve(tenant)
             return await place
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, most of all
             if place.done() and not place.cancelled():
                 self.free(name, place.result())
             elif place in tenant.waiting:

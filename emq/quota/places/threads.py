@@ -93,7 +93,11 @@ class Threads:
         if self._idle:
             self._idle -= 1
         else:
-            threading.Thread(target=self._work_off, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
+            try:
+                threading.Thread(target=self._work_off, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
+            except BaseException:  # such as a limit of the system
+                self._give_back(call)
+                raise
         self._work.put(call)
         try:
             return await call.future
@@ -125,17 +129,17 @@ class Threads:
             self._idle += 1
         else:
             self._work.put(None)
+        if not call.future.done():
+            if failure is None:
+                call.future.set_result(result)
+            else:
+                call.future.set_exception(failure)
         if self._loop is call.loop:
             if call.spare:
                 self._spare[call.name] -= 1
                 self._spare += Counter()  # drops tenants that have no spare thread left
             else:
                 self._give_back(call)
-        if not call.future.done():
-            if failure is None:
-                call.future.set_result(result)
-            else:
-                call.future.set_exception(failure)
 
     def _give_back(self, call: _Call) -> None:
         if self._placed.pop(call, call) is None:
