@@ -1,6 +1,6 @@
 # Everything a developer types. `make` alone prints the list.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test all-tests every-test engine oldest constraints upgrade fuzz day simulate mutants lint types format bench bench-check docs clean
+.PHONY: help setup demo test all-tests engine oldest constraints upgrade fuzz day simulate mutants lint types format bench bench-check docs clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -54,9 +54,6 @@ test: setup ## prove every promise on every store, three workers a core, at most
 
 all-tests: setup ## run what takes longer: thousands of faults, days, clusters, Spark's audits, every page (after make test)
 	@$(PYTEST) $(SHARED) -m long $(TEST_ARGS)
-
-every-test: setup ## run make test and make all-tests as one run, which takes less than both
-	@$(PYTEST) $(SHARED) $(TEST_ARGS)
 
 engine: setup ## run the engine's unit tests, and its stores' without a server, without the packages that are built on it
 	@EMQ_ENGINE_ALONE=1 $(PYTEST) $(SHARED) $(ENGINE_TESTS) $(TEST_ARGS)

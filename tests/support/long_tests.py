@@ -3,7 +3,7 @@
 What takes more than `LONG_S` on a machine with three workers a core is long, and so is `NEED_LONG`; `CORE` never is. To
 write the list anew, run all tests and give their times:
 
-    make every-test TEST_ARGS=--junitxml=times.xml
+    make test TEST_ARGS="-m '' --junitxml=times.xml"
     cd tests && ../.venv/bin/python -m support.long_tests ../times.xml
 """
 

@@ -161,12 +161,17 @@ async def test_requests_at_once_share_transactions(api: Api) -> None:
 async def test_a_crash_after_the_commit_loses_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     await endpoint_of(api)
 
-    async def crash(*_: object) -> None:
-        raise asyncio.CancelledError
+    sending = asyncio.Event()
+
+    async def never_ends(*_: object) -> None:
+        sending.set()
+        await asyncio.Event().wait()
 
     with monkeypatch.context() as patch:
-        patch.setattr(api.app, "send", crash)
+        patch.setattr(api.app, "send", never_ends)
         task = asyncio.create_task(post(api, message(id="m1")))
+        await sending.wait()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
     assert await lag(api) == 0

@@ -12,6 +12,7 @@ from emq.groups.capacity import Gauge, buffer_capacity, in_flight_limit
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
 from emq.groups.priority import policy_for
+from emq.groups.reading_ahead import startable
 from emq.message import Message
 from emq.quota.counter import WindowCounter
 from emq.topics.model import Topic, TopicOptions, split
@@ -232,12 +233,12 @@ def test_beyond_its_share_a_group_starts_no_low_message_while_a_higher_priority_
     high = group.queues[0]
     assert group.counter.reserve(8, 1.0) == 8
     assert [group.take(1) for _ in range(8)]
-    assert group.startable(1.0) == 34
+    assert startable(group, 1.0) == 34
     high.enlist()
-    assert group.startable(1.0) == 4, "as many as the high buffer holds, though two are left of the share"
+    assert startable(group, 1.0) == 4, "as many as the high buffer holds, though two are left of the share"
     assert group.counter.reserve(4, 1.0) == 4
     assert [group.take(1) for _ in range(4)]
-    assert group.startable(1.0) == 0
-    assert group.startable(2.0) == 10, "the share of the next second"
+    assert startable(group, 1.0) == 0
+    assert startable(group, 2.0) == 10, "the share of the next second"
     high.delist()
-    assert group.startable(1.0) == 30
+    assert startable(group, 1.0) == 30
