@@ -18,7 +18,8 @@ Call = Callable[[], Awaitable[None]]
 class Asides:
     """Makes the calls of a loop that may run several times at once; see `Aside`.
 
-    Calls outlive an error of the loop: the next run takes over the calls of the run that broke.
+    Calls outlive an error of the loop: the next run takes over the calls of the run that broke. After a cancellation,
+    it takes over those that had not begun.
 
     Args:
         most: see `Aside`.
@@ -33,9 +34,8 @@ class Asides:
         aside = self._spare.pop() if self._spare else Aside(self._most)
         try:
             await aside.run(following)
-        except Exception:
+        finally:
             self._spare.append(aside)
-            raise
 
 
 class Aside:
@@ -75,6 +75,7 @@ class Aside:
         except asyncio.CancelledError:
             for task in self._tasks:
                 task.cancel()
+            self._tasks, self._driver = set(), None
             raise
 
     async def _drive(self, following: Callable[[], Awaitable[Iterable[Call]]]) -> None:

@@ -153,3 +153,16 @@ async def test_a_call_that_is_cancelled_from_within_is_an_error_and_no_end() -> 
 
     with pytest.raises(RuntimeError, match="cancelled from within"):
         await Aside().run(following)
+
+
+@virtual
+async def test_calls_that_had_not_begun_when_their_loop_was_cancelled_are_made_by_the_next_run() -> None:
+    work, asides = Work(), Asides()
+    await work.end()
+    work.names = ["slow", "a"]
+    for _ in range(2):
+        running = asyncio.create_task(asides.run(work.following))
+        await asyncio.sleep(SLOW_S / 2)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert work.made == ["slow", "a"]
