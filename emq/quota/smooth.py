@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from emq.topics import shares
-from emq.topics.shares import MICRO, TokenSource
+from emq.topics.shares import MICRO, USE_S, TokenSource
 
 PICO = MICRO * MICRO
 
@@ -106,6 +106,8 @@ Paces = Sequence[Pace]
 class SmoothCounter:
     """A counter that grants tokens: over all groups of a topic at most qps * t + burst in *any* span of t seconds.
 
+    A grant may be used for `USE_S` seconds, so a span may hold the starts of so much more.
+
     The counter starts empty, so that groups gain no burst by moving between hosts. The default burst, 1 + a tenth of
     a second of qps, lets a dispatcher that wakes up to 100 ms late still reach the full rate.
 
@@ -154,7 +156,7 @@ class SmoothCounter:
 
     def valid_until(self, now: float) -> float:
         # Tokens taken now and used later would make that later second fuller than the bucket allows.
-        return now + 0.001
+        return now + USE_S
 
     def next_at(self, now: float) -> float:
         now_us = int(now * 1e6)

@@ -389,6 +389,9 @@ def beginning(new: Division, since_s: int, now_s: float) -> tuple[Division, ...]
 
 # ------------------------------------------------------------------------------------------------------ smooth pacing
 
+USE_S = 0.001
+"""Seconds for which a smooth topic's granted start may be used."""
+
 LEAST_LIFETIME_S = 0.01
 """Shortest lifetime in seconds of a token that is minted at a fixed time, since no host can wake exactly then."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import NamedTuple
 
-from emq.topics.shares import MICRO, Share, share_of
+from emq.topics.shares import MICRO, USE_S, Share, share_of
 from emq.trail import skew
 from emq.trail.waiting import Waiting
 
@@ -138,6 +138,8 @@ def sliding_caps(
 ) -> Violations:
     """Return the stretches of one second, from any time on, in which a smooth group exceeded quota + burst.
 
+    A start may come `USE_S` after it was granted.
+
     Args:
         starts: all starts, in order of time.
         quotas: see `aligned_caps`.
@@ -153,7 +155,7 @@ def sliding_caps(
                 if time_us < until:
                     continue
                 in_force = _in_force(quotas[place], time_us, time_us + MICRO)
-                allowed = math.floor(max(map(float, in_force), default=0.0) + bursts[place] + 1e-9)
+                allowed = math.floor(max(map(float, in_force), default=0.0) * (1 + USE_S) + bursts[place] + 1e-9)
                 if i + allowed < len(times) and times[i + allowed] < time_us + MICRO:
                     until = time_us + MICRO
                     count = bisect_left(times, until) - i

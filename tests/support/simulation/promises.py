@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from emq.topics.shares import Division, smooth_burst
+from emq.topics.shares import USE_S, Division, smooth_burst
 from support.simulation import budget_use, folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.rules import NOTICED_S, Rules
@@ -173,7 +173,7 @@ def _level(place: str, starts: Sequence[Start], rates: Sequence[float], burst: f
     for start, rate in sorted(zip(starts, rates, strict=True), key=lambda pair: pair[0].started_us):
         level = max(0.0, level - rate * (start.started_us - last_us) / 1e6) + 1
         last_us = start.started_us
-        if level > burst + 1e-3:
+        if level > burst + rate * USE_S + 1e-3:
             yield Violation("Q", place, f"{level:.2f} starts at once, burst {burst}, at {start.at:.3f} s")
             return
 
