@@ -178,12 +178,14 @@ class LaneClaimer:
                 self._failed(group, claimed, now_ms)
             else:
                 self._events.lost(group)
+        lost_ms = [group.lane_lost_ms for group in owned]
+        for group in owned:
+            group.lane_lost_ms = 0  # before the call, so that it keeps a doubt that comes meanwhile
         recovered = await of_each(self._store.recover([(g.name, g.epoch) for g in owned], now_ms + 1), len(owned))
-        for group, answer in zip(owned, recovered, strict=True):
+        for group, since_ms, answer in zip(owned, lost_ms, recovered, strict=True):
             if isinstance(answer, FAILURES):
+                group.lane_lost_ms = since_ms
                 self._failed(group, answer, now_ms)
-            else:
-                group.lane_lost_ms = 0
 
     def _buffer(self, group: OwnedGroup, claim: LaneClaim, claimed: LaneClaimed, now_ms: int, cut: bool) -> None:
         group.lane_claimed(len(claimed.entries))

@@ -635,6 +635,22 @@ async def test_a_lane_that_is_woken_while_it_is_being_claimed_from_is_claimed_fr
     claiming.cancel()
 
 
+@virtual
+async def test_a_doubt_that_comes_while_a_lane_is_recovered_recovers_it_again() -> None:
+    b = Bench()
+
+    async def doubted() -> None:
+        b.lanes.doubted(b.group)
+
+    b.store.lanes.after["recover"] = doubted
+    claiming = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
+    b.lanes.doubted(b.group)
+    await until(lambda: b.store.lanes.calls.get("recover") == 2, 15)
+    await until(lambda: not b.group.lane_lost_ms, 15)
+    claiming.cancel()
+
+
 @pytest.mark.parametrize("lost", [False, True])
 @virtual
 async def test_what_a_claim_of_a_former_hold_took_is_recovered_by_the_hold_of_now(lost: bool) -> None:
