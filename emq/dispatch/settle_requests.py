@@ -118,7 +118,9 @@ def lane_verdict(pending: Pending) -> LaneSettle:
     decision = pending.decision or decision
     if decision.due_ms is None:
         return LaneSettle(group.name, m.uid, LaneVerdict.DEAD, group.epoch, body=body, reason=decision.recorded)
-    return LaneSettle(group.name, m.uid, LaneVerdict.RETRY, group.epoch, decision.due_ms, body, priority=m.priority)
+    # After the claim, so after its due time: with the same time and body it would be taken for a repeat.
+    due_ms = max(decision.due_ms, m.ready_us // 1000 + 1)
+    return LaneSettle(group.name, m.uid, LaneVerdict.RETRY, group.epoch, due_ms, body, priority=m.priority)
 
 
 def lane_add(pending: Pending, now_ms: int) -> LaneAdd:

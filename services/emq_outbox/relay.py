@@ -222,16 +222,14 @@ class Relay:
             connection.execute(self._table.delete().where(columns.id.in_(done)))
         refused = [(row, o) for row, o in zip(rows, outcomes, strict=True) if isinstance(o, REFUSED)]
         for row, error in refused:
-            # PostgreSQL stores neither NULs nor lone surrogates, which the reason may quote.
-            reason = (
-                f"{type(error).__name__}: {error}".replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
-            )
+            reason = f"{type(error).__name__}: {_storable(error)}"
             connection.execute(self._table.update().where(columns.id == row.id).values(error=reason))
         if refused:
             (row, error), count = refused[0], len(refused)
+            others = f" and {plurals.others(count - 1)}" if count > 1 else ""
             log.warning(
                 "outbox %s: refused message %s (%s)%s; the reason is in the column error, and NULL there tries again",
-                *(self._table, row.message_id, error, f" and {plurals.others(count - 1)}" if count > 1 else ""),
+                *(self._table, row.message_id, _storable(error), others),
             )
 
     def _say(self, troubles: dict[str, str], unexpected: Exception | None = None) -> None:
@@ -248,6 +246,11 @@ class Relay:
         if self._troubled and not troubles:
             log.info("outbox %s: its rows are published again", self._table)
         self._troubled = self._troubled | troubles.keys() if troubles else set()
+
+
+def _storable(error: Exception) -> str:
+    """Return an error's text without NULs and lone surrogates, which PostgreSQL and logs do not take."""
+    return str(error).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
 
 
 def _outgoing(row: Any) -> Outgoing | errors.InvalidMessage:

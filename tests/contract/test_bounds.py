@@ -83,8 +83,7 @@ async def test_large_bodies_can_be_added_retried_and_buried_many_at_once(store: 
         found += [id_ for id_, _ in answer.entries]
     retry, dead = LaneVerdict.RETRY, LaneVerdict.DEAD
     settles = [
-        LaneSettle(lane, id_, dead if i % 2 else retry, 1, NOW - 1, bytes([i]) * MB, "why")
-        for i, id_ in enumerate(found)
+        LaneSettle(lane, id_, dead if i % 2 else retry, 1, NOW, bytes([i]) * MB, "why") for i, id_ in enumerate(found)
     ]
     assert await store.lanes.settle(settles) == [True] * n
     [state] = await store.lanes.inspect([lane])

@@ -75,8 +75,10 @@ async def test_every_kind_of_text_body_priority_and_time_passes_through_a_lane_i
     assert {id_: bytes(body) for id_, body in claimed.entries} == bodies
     verdicts = (LaneVerdict.RETRY, LaneVerdict.DEAD, LaneVerdict.ACK)
     settles = [
-        LaneSettle(lane, id_, verdicts[i % 3], 1, DUES[i % len(DUES)], BODIES[i % len(BODIES)], f"{id_} failed", i % 16)
-        for i, id_ in enumerate(TEXTS)
+        LaneSettle(
+            lane, id_, verdicts[i % 3], 1, DUES[-i % len(DUES)], BODIES[-i % len(BODIES)], f"{id_} failed", i % 16
+        )
+        for i, id_ in enumerate(TEXTS, 1)
     ]
     settles += [LaneSettle(other, id_, LaneVerdict.PURGE) for id_ in TEXTS]
     assert await store.lanes.settle(settles) == [True] * len(settles)

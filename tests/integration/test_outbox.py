@@ -333,7 +333,7 @@ async def test_rows_pass_through_the_middleware_of_the_app_in_order(engine: sa.E
     ["5", "null", '"x"', "[]", "{", "[" * 100_000, '{"merge_key_base64": 5}', r'{"\u0000": 5}', r'{"\ud800": 5}'],
 )
 async def test_options_that_nobody_can_read_stop_nobody(
-    app: emq.App, engine: sa.Engine, outbox: Outbox, options: str
+    app: emq.App, engine: sa.Engine, outbox: Outbox, caplog: pytest.LogCaptureFixture, options: str
 ) -> None:
     with engine.begin() as connection:
         values = {"message_id": "x", "topic": "orders", "payload": b"2", "options": options}
@@ -344,6 +344,7 @@ async def test_options_that_nobody_can_read_stop_nobody(
     assert await stored(app) == ["free"]
     [marked] = rows(engine, outbox)
     assert "options" in marked.error
+    assert "options" in caplog.text.encode().decode()  # a log takes no lone surrogates
 
 
 async def test_each_topic_in_trouble_is_told_once(

@@ -112,7 +112,7 @@ def test_an_occurrence_that_comes_twice_is_found(monkeypatch: pytest.MonkeyPatch
 
     def settle(self: MemoryLanes, settle: Any) -> Any:
         if settle.verdict is firing.LaneVerdict.ACK and "." in settle.id and next(count) == 5:
-            due_ms = int(self._world.clock.now() * 1000)
+            due_ms = int(self._world.clock.now() * 1000) + 1
             return real(self, settle._replace(verdict=firing.LaneVerdict.RETRY, due_ms=due_ms, body=self.body(settle)))
         return real(self, settle)
 
