@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from emq import errors
 from emq.clock import boot_s
-from emq.producer.lines import Line
+from emq.producer.lines import Lines
 from emq.producer.routes import Memory, Route, route_of
 from emq.topics.catalog_reading import CatalogReading
 from emq.topics.catalog_rows import ChangedNames
@@ -40,18 +38,14 @@ _now_s = boot_s
 """A clock that goes on while the machine is suspended, since an earlier look is then old."""
 
 
-Place = asyncio.Future[Route | Exception | None]
-"""A place in the line for a topic. The answer is None if there is no such topic, or the error of the reading."""
-
-
 class Router:
     """Knows the topics to which this process has published, and follows their changes.
 
-    The first publish to a topic reads its row. One task reads, for all who wait: names that are wanted at the same time
-    share a reading, which first looks at the catalog's version. If the version has moved, the reading asks which topics
-    have changed since, and reads again those that are known. A publish to a known topic waits for a look when the last
-    one is `CATALOG_POLL_S` old. No publish overtakes another one to its topic that waits. Names of no topic are
-    refused, and not kept.
+    The first publish to a topic reads its row. One task reads for all: names that are wanted at the same time share a
+    reading, which first looks at the catalog's version. If the version has moved, the reading asks which topics have
+    changed since, and reads again those that are known. A publish to a known topic waits for a look when the last one
+    is `CATALOG_POLL_S` old. Who waits stands in the topic's line, so no publish overtakes another one to its topic.
+    Names of no topic are refused, and not kept.
 
     While the database is away, messages are routed by the catalog as last seen, for at most `STALE_S`, and only to
     topics to which this process has published before. This is safe: a topic changes only in the database, and groups
@@ -61,23 +55,19 @@ class Router:
     def __init__(self, catalog: CatalogReading) -> None:
         self._catalog = catalog
         self._routes: OrderedDict[str, Route] = OrderedDict()
+        self._lines = Lines()
         self._version = 0
         self._checked_at = 0.0
         self._seen_at = 0.0
         self._away = False
+        self._look: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._is_asked = False
-        self._readings = 0
-        self._looking: asyncio.TimerHandle | None = None
-        self._lines: dict[str, Line[Route | Exception | None]] = {}
-        self._looks: Line[Exception | None] = Line(self._looks_passed)
-        self._ends: Line[Exception | None] = Line(lambda: None)
+        self._next: asyncio.Future[Mapping[str, Route]] | None = None  # of the reading that begins next
+        self._wanted: dict[str, None] = {}  # names that this reading is to find
+        self._is_comparing = False
 
-    async def route(self, name: str, joined: Place | None = None) -> Route:
-        """Return the topic's route.
-
-        Args:
-            joined: the caller's place in the topic's line, if it stands there already.
+    async def route(self, name: str) -> Route:
+        """Return the topic's route. The caller that goes on at once is overtaken by no publish to the topic.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -89,71 +79,80 @@ class Router:
         except TypeError:  # a list, for one, cannot be looked up
             validate_text(name)
             raise
-        if route is None:
-            validate_text(name)
-            route = await self._awaited(name, joined)
+        if route is None or name in self._lines or self._waits_for_look():
+            found = (await self.routes([name]))[name]
         else:
-            self._routes.move_to_end(name)
-            if _now_s() - self._checked_at > CATALOG_POLL_S:
-                self._begin_look()
-            if joined is not None or name in self._lines:
-                route = await self._awaited(name, joined)
-            elif (self._looking or self._looks.busy) and not self._away:
-                if (failure := await self._looks.join()) is not None:
-                    raise failure
-                route = self._routes.get(name) or await self._awaited(name)
-        if self._away:
-            self._refuse_stale()
-        if route.topic.state is State.DRAINING:
-            raise errors.TopicClosed(f"topic {name!r} is draining and takes no new messages; resume it first")
-        return route
+            found = self._usable(route)
+        if isinstance(found, errors.EMQError):
+            raise found.with_traceback(None)  # others may raise it, too
+        return found
 
     async def routes(self, names: Collection[str]) -> dict[str, Route | errors.EMQError]:
         """Return the route of each topic, or the error that `route` raises. Unknown topics share a reading."""
-        joined = {name: self._join(name) for name in names if name not in self._routes or name in self._lines}
         found: dict[str, Route | errors.EMQError] = {}
         for name in names:
             try:
-                found[name] = await self.route(name, joined.get(name))
-            except errors.EMQError as exc:
+                validate_text(name)
+            except errors.InvalidTopic as exc:
                 found[name] = exc
+        if not (valid := [name for name in names if name not in found]):
+            return found
+        place = self._lines.join(valid)
+        try:
+            found |= await self._found(valid)
+            await place.turn()
+            return found
+        finally:
+            place.leave()
+
+    async def _found(self, names: Collection[str]) -> dict[str, Route | errors.EMQError]:
+        read: Mapping[str, Route] = {}
+        failure: errors.EMQError | None = None
+        if any(name not in self._routes for name in names):
+            try:
+                read = await self._read_with(names)  # all, since known ones may be dropped for those read
+            except errors.EMQError as exc:
+                failure = exc
+        elif self._waits_for_look() and self._look is not None:
+            await asyncio.shield(self._look)
+        found: dict[str, Route | errors.EMQError] = {}
+        for name in names:
+            route = self._routes.get(name) or read.get(name) or failure or await self._unknown(name, len(names) == 1)
+            found[name] = self._usable(route) if isinstance(route, Route) else route
         return found
 
-    async def _awaited(self, name: str, joined: Place | None = None) -> Route:
-        """Return the route of a topic from a reading, behind those who wait for it already."""
-        while True:
-            answer = await (joined or self._join(name))
-            if isinstance(answer, Route):
-                return answer
-            if answer is not None:
-                raise answer
-            await self._catalog.get(name)  # raises UnknownTopic with a hint, unless the topic was created just now
-            joined = None
-
-    def _join(self, name: str) -> Place:
-        """Stand in the topic's line, for a reading that begins after this call."""
-        if name not in self._routes:
-            self._ask()
-        if (line := self._lines.get(name)) is None:
-            line = self._lines[name] = Line(partial(self._line_passed, name))
-        return line.join(self._readings + 1)
-
-    def _line_passed(self, name: str) -> None:
-        line = self._lines[name]
-        if not line.waiting:
-            del self._lines[name]
-        elif (route := self._routes.get(name)) is not None:
-            line.release(route)  # they came after the reading, while others had not gone on yet
-        else:
-            self._ask()
-
-    def _refuse_stale(self) -> None:
-        age_s = _now_s() - self._seen_at
-        if age_s > STALE_S:
-            raise errors.DatabaseUnavailable(
+    def _usable(self, route: Route) -> Route | errors.EMQError:
+        """Return a known topic's route if a publish may use it now, else the reason why not."""
+        name = route.topic.name
+        if name in self._routes:
+            self._routes.move_to_end(name)
+        if self._away and (age_s := _now_s() - self._seen_at) > STALE_S:
+            return errors.DatabaseUnavailable(
                 f"the catalog was last seen {age_s:.0f} s ago and cannot be read; nothing was published; see that the "
                 "database answers"
             )
+        if route.topic.state is State.DRAINING:
+            return errors.TopicClosed(f"topic {name!r} is draining and takes no new messages; resume it first")
+        return route
+
+    async def _unknown(self, name: str, compare: bool) -> Route | errors.EMQError:
+        """Return the error for a name that a reading has not found; its route if the topic was created just now.
+
+        Args:
+            compare: name topics that are spelt alike. They are searched for one caller at a time, since that reads up
+                to 2,000 names.
+        """
+        if not compare or self._is_comparing:
+            return self._catalog.unknown(name)
+        self._is_comparing = True
+        try:
+            await self._catalog.get(name)
+            read = await self._read_with([name])
+        except errors.EMQError as exc:
+            return exc
+        finally:
+            self._is_comparing = False
+        return self._routes.get(name) or read.get(name) or self._catalog.unknown(name)
 
     async def topic_now(self, name: str) -> Topic:
         """Return the topic as the catalog has it now, read after the call began.
@@ -162,50 +161,45 @@ class Router:
             UnknownTopic: the topic was deleted in the meantime.
             DatabaseUnavailable: the catalog cannot be read; ask again later.
         """
-        self._ask()
+        reading = self._reading([name])
         if not self._away:
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    await self._next_reading()
-                    return (self._routes.get(name) or await self._awaited(name)).topic
+                    read = await asyncio.shield(reading)
             except TimeoutError:
                 self._missed(f"the database has given no answer for {PATIENCE_S:g} s")
+            else:
+                if (route := self._routes.get(name) or read.get(name)) is None:
+                    raise self._catalog.unknown(name)
+                return route.topic
         raise errors.DatabaseUnavailable("the catalog cannot be read while the database is away")
 
     async def refresh(self) -> None:
         """Read the changes of known topics now; callers that ask at the same time share a reading."""
-        await self._next_reading()
-
-    async def _next_reading(self) -> None:
-        """Wait for the end of a reading that begins after this call; raise its error."""
-        self._ask()
-        if (failure := await self._ends.join(self._readings + 1)) is not None:
-            raise failure
+        await self._read_with(())
 
     # ---------------------------------------------------------------------------------------------------------- looks
 
-    def _begin_look(self) -> None:
-        """Look for changes of the catalog; publishes wait for the look only while the database answers promptly."""
-        self._checked_at = _now_s()
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().call_later(PATIENCE_S, self._lose_patience)
-            if self._reader is None or self._reader.done():
-                self._ask()
+    def _waits_for_look(self) -> bool:
+        """Return True if publishes wait for a look at the catalog; begin the look if it is due.
 
-    def _lose_patience(self) -> None:
-        self._missed(f"the database has given no answer for {PATIENCE_S:g} s")
-        self._looks.release(None)
+        They wait only while the database answers promptly.
+        """
+        if self._look is None and _now_s() - self._checked_at > CATALOG_POLL_S:
+            self._checked_at = _now_s()
+            self._look = asyncio.create_task(self._look_for_changes(), name="emq look at the catalog")
+        return self._look is not None and not self._away
 
-    def _looks_passed(self) -> None:
-        if self._looks.waiting and self._looking is None:
-            self._looks.release(None)  # they came after the look, while others had not gone on yet
-
-    def _end_look(self, failure: Exception | None) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
-        if self._looks.waiting:
-            self._looks.release(None if isinstance(failure, errors.DatabaseUnavailable) else failure)
+    async def _look_for_changes(self) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._read_with(())
+        except TimeoutError:
+            self._missed(f"the database has given no answer for {PATIENCE_S:g} s")
+        except errors.DatabaseUnavailable:
+            pass  # the reader has noted it
+        finally:
+            self._look = None
 
     def _missed(self, why: str) -> None:
         if not self._away and self._routes:
@@ -219,49 +213,44 @@ class Router:
 
     # ------------------------------------------------------------------------------------------------------- readings
 
-    def _ask(self) -> None:
-        """Have a reading begin after this call."""
-        self._is_asked = True
-        if self._reader is None or self._reader.done():
-            self._reader = asyncio.create_task(self._read_on(), name="emq read the catalog")
+    async def _read_with(self, names: Iterable[str]) -> Mapping[str, Route]:
+        """Wait for a reading that begins after this call; return the routes of those of the names that exist."""
+        return await asyncio.shield(self._reading(names))
+
+    def _reading(self, names: Iterable[str]) -> asyncio.Future[Mapping[str, Route]]:
+        self._wanted.update(dict.fromkeys(names))
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+            if self._reader is None or self._reader.done():
+                self._reader = asyncio.create_task(self._read_on(), name="emq read the catalog")
+        return self._next
 
     async def _read_on(self) -> None:
         """Read the catalog for as long as somebody asks."""
-        while self._is_asked:
-            self._is_asked = False
-            self._readings += 1
-            failure: Exception | None = errors.DatabaseUnavailable("the reading of the catalog was cancelled")
+        while (reading := self._next) is not None:
+            wanted, self._wanted, self._next = self._wanted, {}, None
             try:
-                await self._read(self._readings)
-                failure = None
-            except errors.DatabaseUnavailable as exc:
-                failure = exc
-                self._missed(str(exc))
+                reading.set_result(await self._read(wanted))
             except Exception as exc:  # goes to those who wait
-                failure = exc
-            finally:
-                self._end(self._readings, failure)
+                if isinstance(exc, errors.DatabaseUnavailable):
+                    self._missed(str(exc))
+                _fail(reading, exc)
+            except BaseException:
+                for each in filter(None, (reading, self._next)):
+                    _fail(each, errors.DatabaseUnavailable("the reading of the catalog was cancelled"))
+                self._next = None
+                raise
 
-    def _end(self, reading: int, failure: Exception | None) -> None:
-        self._end_look(failure)
-        if self._ends.waiting:
-            self._ends.release(failure, reading)
-        if failure is not None:
-            for line in [line for line in self._lines.values() if line.waiting]:
-                line.release(failure, reading)
-
-    async def _read(self, reading: int) -> None:
-        """Read the changes of known topics, and the topics for which somebody stands in line."""
-        wanted = [name for name in self._lines if name not in self._routes]
+    async def _read(self, wanted: Collection[str]) -> Mapping[str, Route]:
+        """Read the changes of known topics, and the topics that are wanted; return those of the latter that exist."""
         self._checked_at = _now_s()
         changes = await self._changes()
         known = [name for name in (self._routes if changes.all else changes.changed) if name in self._routes]
-        await self._learn(known, reading, frozenset(changes.deleted))
+        await self._learn(known, frozenset(changes.deleted))
         self._version = changes.version
         self._seen()
-        await self._learn(wanted[:AT_ONCE], reading)
-        if wanted[AT_ONCE:]:
-            self._is_asked = True
+        found = {name: route for name in wanted if (route := self._routes.get(name)) is not None}
+        return found | await self._learn([name for name in wanted if name not in found])
 
     async def _changes(self) -> ChangedNames:
         """Return what has changed since the last reading; what was changed before a topic was read does not count."""
@@ -270,21 +259,22 @@ class Router:
             return ChangedNames(version, (), ())
         return await self._catalog.changes_of(self._version)
 
-    async def _learn(self, names: Iterable[str], reading: int, deleted: Collection[str] = ()) -> None:
-        """Read topics, and answer those who stand in their lines.
+    async def _learn(self, names: Sequence[str], deleted: Collection[str] = ()) -> dict[str, Route]:
+        """Read topics, and return the routes of those that exist.
 
         Args:
             deleted: names of topics that were deleted, and perhaps created again, since they were read.
         """
-        rest = iter(names)
-        while some := [*itertools.islice(rest, AT_ONCE)]:
+        found: dict[str, Route] = {}
+        for start in range(0, len(names), AT_ONCE):
+            some = names[start : start + AT_ONCE]
             topics = await self._catalog.some(some)
             for name in some:
-                route = self._keep(name, topics.get(name), name in deleted)
-                if (line := self._lines.get(name)) is not None:
-                    line.release(route, None if route else reading)
+                if (route := self._keep(name, topics.get(name), name in deleted)) is not None:
+                    found[name] = route
             while len(self._routes) > KNOWN:
                 self._routes.popitem(last=False)
+        return found
 
     def _keep(self, name: str, topic: Topic | None, is_another: bool) -> Route | None:
         """Keep a topic as it was read; return its route."""
@@ -297,3 +287,8 @@ class Router:
         route = route_of(topic, Memory() if before is None else before.memory)
         self._routes[name] = route
         return route
+
+
+def _fail(reading: asyncio.Future[Mapping[str, Route]], failure: Exception) -> None:
+    reading.set_exception(failure)
+    reading.exception()  # those who wait may all have been cancelled

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from emq import errors
 from emq.database import Database, database
 from emq.topics import catalog_rows, rules
 from emq.topics.catalog_rows import ChangedNames, Changes, TopicRows
@@ -37,6 +38,10 @@ class CatalogReading:
         """
         rules.validate_text(name)
         return await self._read(lambda rows: rows.topic(name))
+
+    def unknown(self, name: str) -> errors.UnknownTopic:
+        """Return the error for a name that a reading has not found."""
+        return catalog_rows.unknown(name, self._environment, self._place)
 
     async def some(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return those of the topics that exist, by name, in time proportional to the number of names.

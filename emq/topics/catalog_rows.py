@@ -130,9 +130,7 @@ class TopicRows:
             return decode(name, found[name])
         # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
         alike = changing.alike(name, self.beginning(name[:1], 2000))
-        raise errors.UnknownTopic(
-            f"there is no topic {name!r} in {self._environment}{self._place}{alike or '; create it first'}"
-        )
+        raise unknown(name, self._environment, self._place, alike)
 
     def matching(self, pattern: str) -> list[Topic]:
         """Return the topics whose names match a shell pattern, by name, of those that this version can read."""
@@ -246,6 +244,15 @@ class TopicRows:
         stored = [str.__str__(name) for name in names if _is_storable(name)]
         values = {"environment": self._environment, "names": msgspec.json.encode(stored).decode()}
         return self.connection.execute(statements.catalog(self.connection, statement), values)
+
+
+def unknown(name: str, environment: str, place: str, alike: str = "") -> errors.UnknownTopic:
+    """Return the error for a name of no topic.
+
+    Args:
+        alike: names topics that are spelt alike.
+    """
+    return errors.UnknownTopic(f"there is no topic {name!r} in {environment}{place}{alike or '; create it first'}")
 
 
 def _may_match(pattern: str) -> sa.ColumnElement[bool]:

@@ -26,6 +26,8 @@ class Watched(Catalog):
         self.began, self.go = asyncio.Event(), asyncio.Event()
         self.go.set()
         self.failure: Exception | None = None
+        self.told, self.tell = asyncio.Event(), asyncio.Event()
+        self.tell.set()
 
     async def some(self, names: Iterable[str]) -> dict[str, Topic]:
         self.read.append([*names])
@@ -36,6 +38,8 @@ class Watched(Catalog):
 
     async def get(self, name: str) -> Topic:
         self.gets += 1
+        self.told.set()
+        await self.tell.wait()
         return await super().get(name)
 
     async def version(self) -> int:
@@ -97,6 +101,30 @@ async def test_a_reading_under_way_does_not_count_for_a_topic_that_was_created_s
     assert (len(catalog.read), catalog.gets) == (2, 1)
 
 
+async def test_callers_go_on_where_a_topic_is_created_while_the_first_is_told_of_none(
+    catalog: Watched, routes: Router
+) -> None:
+    catalog.tell.clear()
+    asked = [asyncio.create_task(routes.route("late"))]
+    await catalog.told.wait()
+    await created(catalog, "late", "other")
+    asked += [asyncio.create_task(routes.route(name)) for name in ("other", "late")]
+    assert (await asked[1]).topic.name == "other"
+    catalog.tell.set()
+    async with asyncio.timeout(5):
+        assert [(await task).topic.name for task in asked] == ["late", "other", "late"]
+    assert len(routes._lines) == 0
+
+
+async def test_a_flood_of_unknown_names_costs_one_reading(catalog: Watched, routes: Router) -> None:
+    await created(catalog, "a")
+    found = await routes.routes([*(f"none-{i}" for i in range(300)), "a"])
+    assert sum(isinstance(route, errors.UnknownTopic) for route in found.values()) == 300
+    asked = [routes.route(f"none-{i}") for i in range(300)]
+    assert {type(outcome) for outcome in await asyncio.gather(*asked, return_exceptions=True)} == {errors.UnknownTopic}
+    assert (len(catalog.read), catalog.gets) == (2, 1)
+
+
 @pytest.mark.parametrize("waits_for", ["first reading", "look"])
 async def test_nobody_overtakes_those_that_wait_for_their_topic(
     catalog: Watched, routes: Router, waits_for: str
@@ -122,7 +150,7 @@ async def test_nobody_overtakes_those_that_wait_for_their_topic(
     assert order == [*range(begun)]
     assert (await routes.route("orders")).topic.name == "orders"
     assert not routes._lines
-    assert not routes._looks.busy
+    assert routes._look is None
 
 
 async def test_a_cancelled_caller_cancels_nobody_else(catalog: Watched, routes: Router) -> None:
@@ -152,7 +180,7 @@ async def test_a_name_that_no_topic_can_have_is_refused_alone_and_no_unknown_nam
     found = [outcome.topic.name if isinstance(outcome, tuple) else type(outcome) for outcome in outcomes]
     unknown, invalid = errors.UnknownTopic, errors.InvalidTopic
     assert found == ["a", unknown, unknown, invalid, unknown, unknown, "b", *[unknown] * 20, *[invalid] * 4]
-    assert (set(routes._routes), routes._lines) == ({"a", "b"}, {})
+    assert (set(routes._routes), len(routes._lines)) == ({"a", "b"}, 0)
 
 
 async def test_more_topics_than_are_kept_are_all_found_and_nothing_of_the_others_stays(
@@ -167,7 +195,7 @@ async def test_more_topics_than_are_kept_are_all_found_and_nothing_of_the_others
     together = await routes.routes(names)
     assert [route.topic.name for route in together.values() if not isinstance(route, Exception)] == names
     await asyncio.sleep(0)
-    assert (len(routes._routes), routes._lines) == (10, {})
+    assert (len(routes._routes), len(routes._lines)) == (10, 0)
     before = await routes.route("t00")
     assert [before.group(None) for _ in range(3)] == [0, 1, 2]
     for name in names[20:29]:
