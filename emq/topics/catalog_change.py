@@ -15,18 +15,21 @@ from emq.topics.model import Topic
 class CatalogChange:
     """A change takes the next version first: its row is the lock that keeps other writers out until the end.
 
-    A version is at least the time of day in seconds, since a layout's number is a catalog version, and stores keep
-    layouts in 32 bits.
+    A version is at least the time of day in milliseconds, so after a loss of the database no change gets the version of
+    a lost one. Numbers of layouts are at least the time in seconds, since stores keep them in 32 bits. Each change
+    counts both up.
 
     Attributes:
         rows: the rows of the transaction.
         version: the catalog's version from this change on.
+        layout: the number of the layouts of topics that this change creates.
     """
 
     def __init__(self, rows: TopicRows, now_s: Callable[[], float]) -> None:
         self.rows = rows
         self._read_now_s = now_s
-        self.version = rows.next_version(int(now_s()))
+        self.version = rows.next_version(int(now_s() * 1000))
+        self.layout = rows.next_layout(int(now_s()))
 
     @functools.cached_property
     def now_s(self) -> float:
@@ -39,7 +42,7 @@ class CatalogChange:
         Also returns the budgets above them that change.
 
         The database may have lost a former topic whose messages and queues still have layouts. These are lower than any
-        new version, since a version is at least the time of day.
+        new layout, since its number is at least the time of day.
 
         Args:
             topics: to be created.
@@ -49,8 +52,8 @@ class CatalogChange:
         above = self.rows.budgets_above(topics)
         timely = buried or above or any(t.options.budget or t.qps < 1 for t in topics)
         now_s = self.now_s if timely else 0.0
-        new = [t if t.is_sorted else msgspec.structs.replace(t, layout=self.version) for t in topics]
-        new = [changing.again(t, self.version, buried[t.name], now_s) if t.name in buried else t for t in new]
+        new = [t if t.is_sorted else msgspec.structs.replace(t, layout=self.layout) for t in topics]
+        new = [changing.again(t, self.layout, buried[t.name], now_s) if t.name in buried else t for t in new]
         new, named = budgets.begun(new, {**above, **known}, now_s)
         return [changing.created(topic, now_s) for topic in new], named
 

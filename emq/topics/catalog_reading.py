@@ -102,8 +102,8 @@ class CatalogReading:
     async def changes_since(self, version: int) -> Changes:
         """Return the changes after `version` (0 for all topics), in time proportional to their number.
 
-        A database may come back without its last writes. A version is at least the time of day in seconds, so a later
-        change has another number than a lost one. A caller that asks only after a later change does not see the loss.
+        A database may come back without its last writes. A version is at least the time of day in milliseconds, so a
+        later change has another number than a lost one. A caller that asks only after a later change does not see the loss.
 
         Raises:
             DatabaseUnavailable: try again later.

@@ -48,6 +48,9 @@ DAMAGED = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 VERSION = "catalog_version"
 """The key of the catalog's version in `emq_meta`."""
 
+LAYOUT = "catalog_layout"
+"""The key of the number that the last change gave to layouts."""
+
 
 class Changes(NamedTuple):
     """The changes of the catalog since a version. Apply `deleted` first, then `changed`.
@@ -109,6 +112,10 @@ class TopicRows:
     def next_version(self, least: int) -> int:
         """Take the next version, at least this; its row stays locked until the transaction ends."""
         return database.next_value(self.connection, self._environment, VERSION, least)
+
+    def next_layout(self, least: int) -> int:
+        """Take the next number for the layouts of new topics, at least this."""
+        return database.next_value(self.connection, self._environment, LAYOUT, least)
 
     def bodies(self, names: Iterable[str]) -> dict[str, str]:
         """Return the rows' texts by name, of those among the names that exist."""

@@ -61,14 +61,14 @@ def divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s
     return msgspec.structs.replace(after, divisions=divisions)
 
 
-def again(topic: Topic, version: int, ended_s: float, now_s: float) -> Topic:
+def again(topic: Topic, layout: int, ended_s: float, now_s: float) -> Topic:
     """Return a new topic whose name belonged to a topic that was deleted at `ended_s`.
 
     Its layout is above every layout of the former topic, since queues may still refuse those. It starts nothing until
     every host knows that the former topic is gone.
     """
     divisions = shares.beginning(topic.division, shares.learned_s(ended_s), now_s)
-    return msgspec.structs.replace(topic, layout=version, divisions=divisions)
+    return msgspec.structs.replace(topic, layout=layout, divisions=divisions)
 
 
 def created(topic: Topic, now_s: float) -> Topic:

@@ -155,6 +155,17 @@ async def test_changes_that_the_database_has_lost_are_found_and_their_versions_n
     assert "other" in [topic.name for topic in (await catalog.changes_since(seen)).changed], (
         "orders given again are heard of"
     )
+    for qps in range(2, 9):
+        await catalog.update("kept", qps=qps)
+    seen = await catalog.version()
+    await db.run(come_back)
+    seconds[0] += 1
+    await catalog.update("other", qps=4)
+    for qps in range(2, 19):
+        await catalog.update("kept", qps=qps)
+    changes = await catalog.changes_since(seen)
+    told = {topic.name: topic.qps for topic in changes.changed}
+    assert told == {"kept": 18, "other": 4}, "a host that stood still meanwhile hears of them, too"
 
 
 async def test_a_catalog_that_came_back_empty_has_lost_every_topic(catalog: Catalog, db: Database) -> None:
