@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from emq import errors, message
@@ -72,6 +72,11 @@ class LaneClaimer:
         self._groups.pop(group.name, None)
         self._due.forget(group.name)
         self._troubles.well(group.name)
+
+    def deleted(self, lanes: Iterable[str]) -> None:
+        """Forget late claims from lanes of a deleted topic."""
+        for lane in lanes:
+            self._astray.pop(lane, None)
 
     def at(self, lane: str, due_ms: int) -> None:
         """An entry of the lane is due at `due_ms`."""

@@ -248,7 +248,7 @@ class Ownership:
     def forget(self, group: OwnedGroup) -> None:
         """Take a group out of all loops; its messages in flight may still end."""
         self.stop(group)
-        if group.has_claims:
+        if group.has_claims and not self.is_deleted(group):
             self.takeover.left(group)
         group.discard()
         self.work.lanes.release(group)
@@ -281,7 +281,10 @@ class Ownership:
         self._budgets.forget(deleted)
         self.losses.deleted(deleted)
         for name in deleted:
-            self.topics.pop(name, None)
+            if (topic := self.topics.pop(name, None)) is not None:
+                groups = [topic.group(i) for i in range(topic.groups)]
+                self.takeover.deleted(groups)
+                self.work.lanes.deleted(groups)
             self.changing.forget(name)
             # The assignment will soon take the deleted topic's groups away; they do not belong to a new topic of that
             # name. Start nothing more of them: the new topic's capacity counts on that.

@@ -64,6 +64,11 @@ class Takeover:
         """
         self._left[group.name] = group.epoch
 
+    def deleted(self, groups: Iterable[str]) -> None:
+        """Forget groups of a deleted topic; nothing of them is put back."""
+        for group in groups:
+            self._left.pop(group, None)
+
     async def fence(
         self, wanted: Mapping[str, int], queues: Mapping[str, Sequence[str]], waiting: dict[str, Failure]
     ) -> set[str]:

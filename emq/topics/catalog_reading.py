@@ -103,7 +103,8 @@ class CatalogReading:
         """Return the changes after `version` (0 for all topics), in time proportional to their number.
 
         A database may come back without its last writes. A version is at least the time of day in milliseconds, so a
-        later change has another number than a lost one. A caller that asks only after a later change does not see the loss.
+        later change has another number than a lost one. A caller that asks only after a later change does not see
+        the loss.
 
         Raises:
             DatabaseUnavailable: try again later.

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from emq.topics.model import Kind, Topic, TopicOptions
 
-
 LATE_S = 0.1
 """Seconds by which a thread may begin after its time has begun: other handlers compute in between."""
 
