@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from emq import App, settings
 from emq.host.host import Host
+from emq.host.lag_parts import Part
 from emq.message import Message
 from emq.settings import Address
 from emq_push.records import tables
@@ -59,7 +60,10 @@ async def dashboard(browser: Browser) -> AsyncIterator[Dashboard]:
         host.throttles.close(f"acme.{ids['Legacy']}", 600, "out of order: 502 Bad Gateway")
         for name, n in (("Orders", 4_000), ("Legacy", 40)):
             await app.publish_many(f"acme.{ids[name]}", [b"{}"] * n)
-        await host.lag.look()
+        async with asyncio.timeout(10):
+            while host.lag.counts[Part.PARKED] < 40:  # until the host has been woken for each of them
+                await asyncio.sleep(0.01)
+                await host.lag.look()
         await host.lag.look()
         async with serving.serving(app, Address("127.0.0.1", 0)) as where:
             yield Dashboard(app, host, service, f"http://{where}", ids, browser)
