@@ -86,5 +86,6 @@ def _share_left(group: OwnedGroup, now: float) -> int:
 
 
 def _left_by_others(group: OwnedGroup) -> int:
+    """Return what the topic's other groups here leave together; those that use more than their own take from it."""
     others = [other for other in group.owner.groups.values() if other is not group]
-    return sum([max(0, other.allowance - other.ahead) for other in others])
+    return max(0, sum([other.allowance - other.ahead for other in others]))

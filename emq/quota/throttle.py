@@ -97,7 +97,8 @@ class Throttle:
     def give_back(self, n: int, at: float) -> None:
         """Take back `n` starts that were noted at the time `at` and not made."""
         if self.is_limited:
-            self._tokens = min(self._most, self._tokens + n)  # the throttle may be younger than these starts
+            if at >= self.since:  # else they are of another state
+                self._tokens = min(self._most, self._tokens + n)
         elif self._probed_at == at:
             self._probed_at = None
 

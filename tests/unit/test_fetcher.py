@@ -354,6 +354,10 @@ async def test_a_group_may_be_unsaved_by_what_the_topics_other_groups_are_not() 
     b.group.owner.groups[1] = other
     other.ahead = 45
     assert wanted(b.queue) == 5
+    third = Bench().group
+    third.allowance, third.ahead = 50, 54  # it uses most of what the second one leaves
+    b.group.owner.groups[2] = third
+    assert wanted(b.queue) == 1
 
 
 @virtual

@@ -404,6 +404,11 @@ def test_starts_taken_back_from_before_the_throttle_make_no_burst() -> None:
     counter = ThrottledCounter(own, throttle)
     counter.release(50, 100.0)
     assert counter.reserve(50, 100.0) <= 1
+    throttle.limit(0.1, "", 101.0)
+    throttle.close(102.0, "", 101.5)
+    throttle.limit(0.1, "", 102.0)
+    counter.release(1, 101.0)
+    assert counter.reserve(50, 109.0) == 0
 
 
 async def test_a_topic_that_is_closed_for_a_day_again_and_again_takes_no_memory() -> None:
