@@ -16,6 +16,7 @@ from emq.dispatch.settler import Settler
 from emq.fetcher import readiness, slot_claimer
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_looks import SlotLooks
+from emq.groups import reading_ahead
 from emq.groups.offset_tracker import OffsetTracker
 from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.reports import Reports
@@ -38,7 +39,7 @@ PLACES: list[tuple[Any, str]] = [
     (Dispatcher, "_has_rest"),
     (Dispatcher, "_end_visit"),
     (Dispatcher, "_go_on"),
-    (OwnedGroup, "startable"),
+    (reading_ahead, "startable"),
     (OwnedGroup, "memory_room"),
     (OwnedGroup, "finish_key"),
     (OwnedGroup, "release_key"),
