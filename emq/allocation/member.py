@@ -119,11 +119,9 @@ class ClusterMembership:
 
     @property
     def plan(self) -> PlanInForce | None:
-        return (
-            None
-            if self._record is None
-            else PlanInForce(self._record.generation, len(self._record.lists.keys() - NO_HOSTS))
-        )
+        if self._record is None:
+            return None
+        return PlanInForce(self._record.generation, len(self._record.lists.keys() - NO_HOSTS))
 
     @property
     def leads(self) -> bool:

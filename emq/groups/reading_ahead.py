@@ -45,7 +45,7 @@ def left(queue: OwnedQueue) -> int:
 
 
 def is_near(group: OwnedGroup) -> bool:
-    """Return True if the group's allowance may bound what it starts; False nearly always."""
+    """Return True if the group's allowance may bound what the group starts. Nearly always it is far off."""
     return group.ahead + group.capacity > group.allowance
 
 
