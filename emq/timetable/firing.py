@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from emq import errors, message
 from emq.groups.context import HostContext
@@ -33,7 +33,8 @@ BATCH_BYTES = 8 << 20
 UNREACHABLE_S = 1.0
 
 
-class _Turn(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Turn:
     """One schedule's turn.
 
     Attributes:
@@ -45,6 +46,7 @@ class _Turn(NamedTuple):
             on the new claim, or deliver a handled occurrence again.
         sent_ms: id of each occurrence whose add was sent -> when it was sent first.
         reason: why the schedule can never be fired; empty if it can.
+        in_doubt: True after an add whose answer was lost. The occurrences may lie in the lane, or be handled.
     """
 
     group: OwnedGroup
@@ -54,6 +56,7 @@ class _Turn(NamedTuple):
     proven: set[str]
     sent_ms: dict[str, int]
     reason: str = ""
+    in_doubt: bool = False
 
     @property
     def adds(self) -> list[LaneAdd]:
@@ -121,8 +124,8 @@ class Firing:
 
     Both steps carry the group's epoch. If a group stops before the first step, the loop drops its schedules; if a group
     is lost, the loop drops its schedules at any time. Dropped schedules stay claimed in the store until the next owner
-    recovers them. After the first step, the loop still settles the schedules of a stopping group; otherwise the next
-    owner would publish the same occurrences again.
+    recovers them. Once the first step may have happened, the loop still ends the turns of a stopping group; otherwise
+    the next owner would publish the same occurrences again.
 
     A schedule that the store cannot serve now rests for a second and then goes on with its present step; schedules of
     other groups do not wait for it.
@@ -217,6 +220,7 @@ class Firing:
             waiting = {id(turn) for turn in (*self._to_add, *self._to_settle)}
             for turn in [turn for turn in (*adding, *settling) if id(turn) in self._turns.keys() - waiting]:
                 again = added is None and turn in adding
+                turn.in_doubt |= again
                 self._rest(self._to_add if again else self._to_settle, turn, unexpected(exc))
             raise
         if not self._pending and not self._turns:
@@ -224,7 +228,7 @@ class Firing:
 
     async def _add(self, turns: Sequence[_Turn]) -> list[_Turn]:
         """Add occurrences; return the turns that may be settled."""
-        turns = self._kept(turns, lambda group: group.stopping or group.lost)
+        turns = self._kept(turns, lambda turn: turn.group.lost or (turn.group.stopping and not turn.in_doubt))
         adds_of = [turn.adds for turn in turns]
         adds = [add for each in adds_of for add in each]
         now_ms = self._clock.now_us() // 1000
@@ -239,6 +243,7 @@ class Firing:
             of_turn: list[object] = [next(answers) for _ in mine]
             of_turn += [next(places) for _ in turn.placed]
             if failures := [answer for answer in of_turn if isinstance(answer, FAILURES)]:
+                turn.in_doubt |= any(isinstance(answer, errors.OutcomeUnknown) for answer in failures)
                 self._rest(self._to_add, turn, failures[0])
             elif any(isinstance(answer, errors.NotOwner) for answer in of_turn):
                 self._ended(turn)
@@ -254,7 +259,7 @@ class Firing:
         return added
 
     async def _settle(self, turns: Sequence[_Turn]) -> None:
-        turns = self._kept(turns, lambda group: group.lost)
+        turns = self._kept(turns, lambda turn: turn.group.lost)
         for turn in [turn for turn in turns if turn.entry.uid in turn.proven]:
             self._ended(turn)
             turn.group.lane_settled()
@@ -285,10 +290,10 @@ class Firing:
             self._ended(turn)  # last: a turn that an error keeps from its end is settled again
             turn.group.lane_settled()
 
-    def _kept(self, turns: Iterable[_Turn], is_dropped: Callable[[OwnedGroup], bool]) -> list[_Turn]:
+    def _kept(self, turns: Iterable[_Turn], is_dropped: Callable[[_Turn], bool]) -> list[_Turn]:
         kept = []
         for turn in turns:
-            if is_dropped(turn.group):
+            if is_dropped(turn):
                 self._ended(turn)
             else:
                 kept.append(turn)

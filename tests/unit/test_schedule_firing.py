@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -303,6 +303,29 @@ async def test_a_group_that_begins_to_stop_between_the_two_steps_is_settled_so_t
     assert seen == [1]
     assert b.firing.unsettled(b.group) == 0
     assert await b.ids() == ["s.1", "s"]
+
+
+async def test_a_group_that_begins_to_stop_after_an_add_without_an_answer_repeats_nothing() -> None:
+    """The store had the occurrence, and it was handled, before the host let go of the group."""
+    b = Bench()
+    await b.plan("s", every(60))
+    [m] = await b.claim()
+    b.firing.put(b.group, m)
+    add = b.store.real.lanes.add
+
+    async def handled_and_stopped(adds: Sequence[LaneAdd]) -> None:
+        await add(adds)
+        for m in await b.claim():
+            b.firing.claimed(b.group, m.id)
+            await b.store.lanes.settle([LaneSettle(LANE, m.id, LaneVerdict.ACK, EPOCH)])
+        b.group.stopping = True
+        raise errors.OutcomeUnknown("the answer was lost")
+
+    b.store.lanes.replace("add", handled_and_stopped)
+    async with b.running():
+        await b.idle()
+    assert await b.store.lanes.recover([(LANE, EPOCH + 1)]) == [0]
+    assert await b.ids() == ["s"]
 
 
 @pytest.mark.parametrize(
