@@ -40,10 +40,6 @@ LOOK_S = 0.5
 NOT_NOW = (errors.StoreUnavailable, errors.DatabaseUnavailable, errors.StoreFull, errors.UnknownTopic)
 """What hinders a change for a while; a topic is unknown until an operator creates it again in an empty database."""
 
-FAR_AHEAD_S = 600.0
-"""A jump of the environment's time by so much makes thousands of occurrences due at once."""
-
-
 class Timetable:
     """Keeps the schedules of one topic."""
 
@@ -81,18 +77,25 @@ class Timetable:
     async def settle(self) -> None:
         """Wait until nobody changes any, and all schedules are on time; then take them back.
 
-        Where the environment's time has jumped ahead by hours, a schedule that makes up for all it missed has thousands
-        of occurrences, and those of its lane's other schedules wait behind them: there nobody need be on time.
+        Schedules may ask for more than their group's share, or for nearly as much: then a lane keeps what has been due
+        since the faults, and a schedule waits behind it. Nobody can be on time there.
         """
         await self._over.wait()
         deadline = self._evidence.now + SETTLED_S
         while late := self._late():
             if self._evidence.now > deadline:
-                for standing in late if self._cluster.db.ahead_s < FAR_AHEAD_S else ():
-                    self._wrong(standing, "it is late though everything has healed")
+                for standing in late:
+                    if not await self._is_behind(standing):
+                        self._wrong(standing, "it is late though everything has healed")
                 break
             await asyncio.sleep(LOOK_S)
         await self._remove_all()
+
+    async def _is_behind(self, standing: Standing) -> bool:
+        """Return True if its lane holds something that has been due for longer than the schedule has."""
+        [lane] = await self._cluster.keeper.store.lanes.inspect([standing.group])
+        due_ms = standing.due_ms(standing.fired + 1)
+        return lane.next_due_ms is not None and due_ms is not None and lane.next_due_ms < due_ms
 
     async def try_out(self) -> None:
         """Let schedules stand for a while in which nothing goes wrong.
