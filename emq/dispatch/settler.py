@@ -136,6 +136,9 @@ class Settler:
         """
         try:
             await self._records.written_at_last()
+            now_us = self._clock.now_us()
+            for pending in batch:
+                pending.sent_us = pending.sent_us or now_us
             await call(batch)
         except BaseException as exc:
             resting = {id(pending) for pending in self._resting}
@@ -264,7 +267,7 @@ class Settler:
             self.refused += 1
             self._events.lost(group)
         elif answer and decision is not None:
-            self._record(group, m, decision)
+            self._record(pending, decision)
             if decision is retry.EXPIRED:
                 self.failures.buried(group, m, decision.reason + _told(group, m))
             elif decision.cause == events.UNFIT:
@@ -274,21 +277,21 @@ class Settler:
         if group.slot is not None and decision is not None and decision.rests and decision.due_ms is not None:
             self._events.due(group.slot.address, decision.due_ms)
 
-    def _record(self, group: OwnedGroup, m: message.Message, decision: retry.Decision) -> None:
-        now_us, counts = self._clock.now_us(), group.owner.deliveries
+    def _record(self, pending: Pending, decision: retry.Decision) -> None:
+        m, sent_us, counts = pending.message, pending.sent_us, pending.group.owner.deliveries
         if decision.due_ms is None:
             self.dead += 1
             if counts is not None:
                 counts.dead += decision is not retry.EXPIRED
                 counts.expired += decision is retry.EXPIRED
             if self._trail.enabled:
-                self._trail.record(events.Dead(now_us, m, decision.recorded))
+                self._trail.record(events.Dead(sent_us, m, decision.recorded))
         else:
             self.retried += 1
             if counts is not None:
                 counts.retried += 1
             if self._trail.enabled:
-                self._trail.record(events.Retried(now_us, m, decision.reason, decision.due_ms))
+                self._trail.record(events.Retried(sent_us, m, decision.reason, decision.due_ms))
 
 
 def _told(group: OwnedGroup, m: message.Message) -> str:

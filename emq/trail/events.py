@@ -127,7 +127,10 @@ class Doubted(Batch, frozen=True):
 
 
 class Failure(Record, frozen=True):
-    """An attempt failed. `message` has the attempt count of this attempt."""
+    """An attempt failed. `message` has the attempt count of this attempt.
+
+    The time is that at which the host sent the verdict to the store; recorded once the store has taken it.
+    """
 
     message: Message
     reason: str

@@ -266,6 +266,22 @@ async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lan
 
 
 @virtual
+async def test_the_trail_dates_a_failure_before_its_next_start_though_the_answer_comes_after_it() -> None:
+    b = Bench()
+    trail = b.settler._trail = RecordedTrail()
+    b.store.lanes.inject("add", after_s=1.0)
+    async with b.settling():
+        b.settler.failed(b.group, b.started("a"), ValueError())
+        await asyncio.sleep(0.1)
+        [m] = await b.claimed()
+        b.settler.claimed(b.group, m.id)
+        again_us = b.clock.now_us()
+        await b.settler.idle()
+    [failed] = [e for e in trail.events if isinstance(e, events.Retried)]
+    assert failed.time_us < again_us < b.clock.now_us()
+
+
+@virtual
 async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_claimed() -> None:
     b = Bench()
     b.store.lanes.lose("add")

@@ -40,6 +40,7 @@ LOOK_S = 0.5
 NOT_NOW = (errors.StoreUnavailable, errors.DatabaseUnavailable, errors.StoreFull, errors.UnknownTopic)
 """What hinders a change for a while; a topic is unknown until an operator creates it again in an empty database."""
 
+
 class Timetable:
     """Keeps the schedules of one topic."""
 
