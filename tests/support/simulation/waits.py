@@ -111,13 +111,19 @@ class Waits:
         return [int(group.rpartition("/")[2]) for group in groups if self.owned(group, host, begin, end)]
 
     def owned(self, group: str, host: str, begin: float, end: float) -> bool:
-        """Return whether a host surely owned a group, and could start messages of it, all the time."""
+        """Return whether a host surely owned a group, and could start messages of it, all the time.
+
+        A host that lets go of a group starts nothing more of it while the group's last messages run.
+        """
         before = [owner for owner in self._acquired[group] if owner.at <= begin - ACQUIRED_S]
         # A host that was stopped may acquire a group under an epoch that is over, a moment before it is refused.
         owner = max(before, key=lambda acquired: acquired.epoch, default=None)
         if owner is None or owner.host != host or self.has_moved(group, begin, end):
             return False
-        return self._evidence.let_go.get((host, group, owner.epoch), math.inf) > end
+        released = self._evidence.let_go.get((host, group, owner.epoch), math.inf)
+        if released == math.inf:
+            return True
+        return released > end and any(start.host == host and start.at >= begin for start in self.starts[group])
 
     def _ran(self, starts: Sequence[Start], begin: float, end: float) -> int:
         """How many of these were with a handler that waited at some time of that span."""
