@@ -15,18 +15,16 @@ class Pending:
 
     Attributes:
         decision: None for an acknowledgement.
-        proven: True if the message's lane entry was claimed after the verdict or the add was sent. So the store has
-            carried out that call. A repeat would act on the new claim, so the call must not be repeated.
+        proven: True if the message was claimed after the verdict or the add was sent. So the store has carried out that
+            call, and the trail was told. A repeat would act on the new claim, so the call must not be repeated.
         since_ms: when the host claimed the entry from the lane and could start it, or first sent the message there;
             None before that.
-        sent_us: when the host first sent the verdict; 0 before that. The trail dates the outcome by it: the store may
-            carry a retry out, and the host start its message again, before the answer is read.
         is_settled: True once the store has taken the verdict.
         vanished: True if the lane has no prepared entry of the message: either the store forgot it in a crash, or it
             carried out an unanswered call.
     """
 
-    __slots__ = ("decision", "group", "is_settled", "message", "proven", "sent_us", "since_ms", "vanished")
+    __slots__ = ("decision", "group", "is_settled", "message", "proven", "since_ms", "vanished")
 
     def __init__(self, group: OwnedGroup, m: message.Message, decision: retry.Decision | None) -> None:
         self.group = group
@@ -35,7 +33,6 @@ class Pending:
         self.proven = False
         self.since_ms: int | None = m.ready_us // 1000 if m.offset < 0 else None
         self.vanished = False
-        self.sent_us = 0
         self.is_settled = False
 
     @property

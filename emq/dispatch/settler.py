@@ -93,12 +93,15 @@ class Settler:
         self._append(Pending(group, m, retry.Decision(None, reason, cause=events.UNFIT)))
 
     def claimed(self, group: OwnedGroup, id_: str) -> None:
-        """An entry of the group's lane was claimed.
+        """An entry of the group's lane was claimed, or a member of its slot while the host had it in hand.
 
-        So the store has carried out the call that put the entry there, even if the answer is still missing.
+        So the store has carried out the call that put the entry there, even if the answer is still missing. The trail
+        tells of it now, before the next start of the message.
         """
         if (pending := self._sent.pop((group.name, id_), None)) is not None:
             pending.proven = True
+            if pending.decision is not None:
+                self._record(pending, pending.decision)
 
     async def idle(self) -> None:
         """Return once nothing waits to be settled."""
@@ -136,9 +139,6 @@ class Settler:
         """
         try:
             await self._records.written_at_last()
-            now_us = self._clock.now_us()
-            for pending in batch:
-                pending.sent_us = pending.sent_us or now_us
             await call(batch)
         except BaseException as exc:
             resting = {id(pending) for pending in self._resting}
@@ -167,8 +167,10 @@ class Settler:
     async def _settle_slots(self, batch: Sequence[Pending]) -> None:
         def done(places: Sequence[int], answers: Sequence[bool | errors.NotOwner]) -> None:
             for place, answer in zip(places, answers, strict=True):
+                self._forget(batch[place])
                 self._done(batch[place], answer)
 
+        self._sent.update(((pending.group.name, pending.message.uid), pending) for pending in batch)
         await self._members.settle([slot_verdict(p) for p in batch], _slots_of(batch), done)
 
     async def _settle_lanes(self, batch: Sequence[Pending]) -> None:
@@ -200,7 +202,7 @@ class Settler:
             await self._move(vanished)
 
     def _forget(self, pending: Pending) -> None:
-        """Stop listening for a claim of the message's lane entry."""
+        """Stop listening for a claim of the message."""
         place = (pending.group.name, pending.message.uid)
         if self._sent.get(place) is pending:
             del self._sent[place]
@@ -267,7 +269,8 @@ class Settler:
             self.refused += 1
             self._events.lost(group)
         elif answer and decision is not None:
-            self._record(pending, decision)
+            if not pending.proven:
+                self._record(pending, decision)
             if decision is retry.EXPIRED:
                 self.failures.buried(group, m, decision.reason + _told(group, m))
             elif decision.cause == events.UNFIT:
@@ -278,20 +281,20 @@ class Settler:
             self._events.due(group.slot.address, decision.due_ms)
 
     def _record(self, pending: Pending, decision: retry.Decision) -> None:
-        m, sent_us, counts = pending.message, pending.sent_us, pending.group.owner.deliveries
+        m, now_us, counts = pending.message, self._clock.now_us(), pending.group.owner.deliveries
         if decision.due_ms is None:
             self.dead += 1
             if counts is not None:
                 counts.dead += decision is not retry.EXPIRED
                 counts.expired += decision is retry.EXPIRED
             if self._trail.enabled:
-                self._trail.record(events.Dead(sent_us, m, decision.recorded))
+                self._trail.record(events.Dead(now_us, m, decision.recorded))
         else:
             self.retried += 1
             if counts is not None:
                 counts.retried += 1
             if self._trail.enabled:
-                self._trail.record(events.Retried(sent_us, m, decision.reason, decision.due_ms))
+                self._trail.record(events.Retried(now_us, m, decision.reason, decision.due_ms))
 
 
 def _told(group: OwnedGroup, m: message.Message) -> str:

@@ -290,6 +290,9 @@ class SlotClaimer(Claims):
         slot.note_times(claimed.next_score, claimed.rest_ms)
         if entries:
             messages = decoded(slot, claimed, self._clock.now_us())
+            for m in messages if slot.settling else ():
+                if m.member in slot.held:
+                    self._events.claimed(group, m.uid)
             slot.hold([entry.member for entry in entries])
             self.fetched += len(entries)
             slot.size = sum([m.size for m in messages]) / len(messages) + OVERHEAD_BYTES

@@ -29,7 +29,7 @@ class HostEvents:
         """Some of the group's buffered messages have a time to live."""
 
     def claimed(self, group: OwnedGroup, id_: str) -> None:
-        """An entry of the group's lane was claimed, so an earlier add has put it there."""
+        """A lane's entry, or a slot's member in hand, was claimed: the store has carried out what put it there."""
 
     def schedule_due(self, group: OwnedGroup, message: Message) -> None:
         """A schedule was claimed from the group's lane: publish its occurrences that are due."""

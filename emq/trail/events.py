@@ -127,10 +127,7 @@ class Doubted(Batch, frozen=True):
 
 
 class Failure(Record, frozen=True):
-    """An attempt failed. `message` has the attempt count of this attempt.
-
-    The time is that at which the host sent the verdict to the store; recorded once the store has taken it.
-    """
+    """An attempt failed. `message` has the attempt count of this attempt."""
 
     message: Message
     reason: str

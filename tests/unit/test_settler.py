@@ -23,13 +23,13 @@ from emq.observe import dead_letters, planned
 from emq.quota.counter import WindowCounter
 from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
-from emq.topics.model import Topic, TopicOptions, split
+from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
 from support.recorded_trail import RecordedTrail
-from support.rig import until
+from support.rig import Seen, rig, until
 from support.virtual import LoopClock, virtual
 
 EPOCH = 5
@@ -266,19 +266,39 @@ async def test_a_failure_whose_entry_the_store_has_forgotten_is_put_into_the_lan
 
 
 @virtual
-async def test_the_trail_dates_a_failure_before_its_next_start_though_the_answer_comes_after_it() -> None:
+async def test_the_trail_tells_of_a_failure_before_the_next_start_though_the_answer_comes_after_it() -> None:
     b = Bench()
     trail = b.settler._trail = RecordedTrail()
     b.store.lanes.inject("add", after_s=1.0)
     async with b.settling():
         b.settler.failed(b.group, b.started("a"), ValueError())
         await asyncio.sleep(0.1)
+        assert trail.events == []
         [m] = await b.claimed()
         b.settler.claimed(b.group, m.id)
-        again_us = b.clock.now_us()
+        assert [type(e) for e in trail.events] == [events.Retried]
         await b.settler.idle()
-    [failed] = [e for e in trail.events if isinstance(e, events.Retried)]
-    assert failed.time_us < again_us < b.clock.now_us()
+    assert (len(trail.events), b.settler.retried) == (1, 1)
+
+
+@virtual
+async def test_the_trail_tells_of_a_members_failure_before_its_next_start() -> None:
+    trail, told = RecordedTrail(), list[int]()
+
+    async def fail_once(m: Message) -> None:
+        told.append(sum(isinstance(event, events.Retried) for event in trail.events))
+        if m.attempt == 1:
+            raise ValueError("once")
+
+    async with rig() as r:
+        await r.topic("ranked", kind=Kind.PRIORITY, priorities=())
+        late = r.store.sorted.inject("settle", after_s=2.0, when=lambda settles, _: settles[0].verdict != "ack")
+        async with r.consuming(Seen(fail_once), store=r.store, trail=trail):
+            await r.producer.publish("ranked", b"x", priority=20.0)
+            await until(lambda: len(told) == 2)
+            await asyncio.sleep(5)
+    assert (told, late.happened) == ([0, 1], 1)
+    assert sum(isinstance(event, events.Retried) for event in trail.events) == 1
 
 
 @virtual
