@@ -22,7 +22,7 @@ KNOWN_LATE_US = 3 * SECOND_US
 
 AT_RISK_US = 2_500_000
 """What a killed host had settled so shortly before may not be saved: a checkpoint a second, and a second for a busy
-machine."""
+machine. Time in which a host had none of its own does not count."""
 
 READY_US = 6 * SECOND_US
 """Who published so long before a start was ready by then, whatever the hosts say of it."""
@@ -195,8 +195,7 @@ def at_risk(e: Evidence) -> set[tuple[str, str]]:
 
 def _at_risk(run: Run, e: Evidence) -> bool:
     """It ran on a host that was killed before its end was surely saved."""
-    killed_us = e.killed.get(run.host)
-    return killed_us is not None and (run.ended_us is None or run.ended_us > killed_us - AT_RISK_US)
+    return run.host in e.killed and (run.ended_us is None or run.ended_us > e.before(e.killed[run.host], AT_RISK_US))
 
 
 # -------------------------------------------------------------------------------------------------------------- Q

@@ -109,6 +109,21 @@ class Evidence:
     moving: frozenset[str] = frozenset()
     dropping: frozenset[str] = frozenset()
     forced: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    _before: dict[tuple[int, int, int], int] = dataclasses.field(default_factory=dict)
+
+    def before(self, at_us: int, us: int) -> int:
+        """Return the time from which on until `at_us` nobody was late for `us` microseconds altogether."""
+        asked = at_us, us, len(self.late)
+        if asked not in self._before:
+            since_us = at_us - us
+            for begun_us, ended_us in sorted(self.late, key=lambda span: -span[1]):
+                if ended_us <= since_us:
+                    break
+                if begun_us < at_us:  # spans of several hosts may overlap
+                    since_us -= min(ended_us, at_us) - begun_us
+                    at_us = begun_us
+            self._before[asked] = since_us
+        return self._before[asked]
 
 
 def now_us() -> int:

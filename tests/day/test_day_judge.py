@@ -210,6 +210,17 @@ def test_what_a_killed_host_may_repeat_is_what_it_ended_shortly_before() -> None
     early_us = KILLED_US - AT_RISK_US - 1
     evidence.runs[i] = evidence.runs[i]._replace(ended_us=early_us)
     assert [line.partition(":")[0] for line in judged(evidence)] == ["duplicates"]
+    evidence.late.append((KILLED_US - 2_000_000, KILLED_US - 1_500_000))
+    assert judged(evidence) == []
+
+
+def test_time_in_which_hosts_were_late_counts_once_and_only_before_a_moment() -> None:
+    evidence = Evidence(0)
+    assert evidence.before(1_000, 100) == 900
+    evidence.late += [(950, 960), (940, 955), (945, 950), (890, 910), (990, 1_020), (700, 860)]
+    assert evidence.before(1_000, 100) == 900 - (20 + 20 + 10) - 160
+    assert evidence.before(1_000, 89) == 1_000 - 89 - (20 + 20 + 10)
+    assert evidence.before(1_000, 60) == 1_000 - 60 - (20 + 10)
 
 
 def test_the_journal_of_a_killed_host_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
