@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -121,3 +122,31 @@ async def test_a_process_that_was_held_up_does_not_count_that_time_against_the_s
     loop._virtual.now += 60  # as if something else had kept the process from running
     assert await call == "well"
     await node.patience.close()
+
+
+@virtual
+@pytest.mark.parametrize("refusal", [None, errors.StoreFull("full")])
+async def test_a_cancellation_that_the_driver_loses_ends_the_caller_all_the_same(refusal: Exception | None) -> None:
+    node = Node()
+
+    async def loses() -> str:
+        try:
+            await asyncio.sleep(0.5)
+        except asyncio.CancelledError:
+            if refusal is not None:
+                raise refusal from None
+        return "sent"
+
+    async def caller() -> None:
+        for _ in range(100):
+            with contextlib.suppress(errors.StoreFull):
+                await node.patience.answer(loses)
+
+    calling = asyncio.create_task(caller())
+    await asyncio.sleep(0.7)
+    calling.cancel()
+    done, _ = await asyncio.wait([calling], timeout=10)
+    assert calling in done
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await node.patience.answer(loses)

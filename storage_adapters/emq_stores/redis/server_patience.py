@@ -88,6 +88,8 @@ class Patience:
         loop = asyncio.get_running_loop()
         deadline_s = self.deadline_s + longer_s + sending_s
         began, waiting = loop.time(), _Waiting(asyncio.timeout(None), self._answers, deadline_s)
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task is not None else 0
         try:
             async with waiting.scope:
                 self._waiting.add(waiting)
@@ -99,6 +101,10 @@ class Patience:
                     self._waiting.discard(waiting)
                     if not waiting.is_over:
                         self._answered(None if longer_s else loop.time() - began)
+                    if task is not None and task.cancelling() > cancelled + waiting.is_over:
+                        # Before Python 3.12, `asyncio.wait_for`, by which the driver sends, loses a cancellation that
+                        # comes as it ends. The caller would go on for ever.
+                        raise asyncio.CancelledError
         except TimeoutError as exc:
             if not waiting.is_over:
                 raise
