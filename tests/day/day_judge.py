@@ -28,7 +28,8 @@ READY_US = 6 * SECOND_US
 """Who published so long before a start was ready by then, whatever the hosts say of it."""
 
 MOVED_US = 10 * SECOND_US
-"""After a host was killed, stopped or started, and around its first run, all groups have an owner within this time."""
+"""After a host was killed, stopped or started, and around its first run, all groups have an owner within this time, of
+which time in which a host had none of its own does not count."""
 
 PLAIN = ("plain", "flood", "grown", "wide", "weighted", "aging", "little")
 """Traits of topics that nothing but their quota holds back."""
@@ -238,7 +239,7 @@ def use(e: Evidence) -> Iterator[str]:
     moves_us = [*e.disturbed_us, *joined_us, *(at_us - MOVED_US for at_us in joined_us)]
     for name, runs in _grouped(e.runs, lambda run: run.topic):
         published = {s.name: s.done_us for s in plain.get(name, ())}
-        used = _used(e.versions[name], published, runs, moves_us)
+        used = _used(e, e.versions[name], published, runs, moves_us)
         judged_ = [each for second, each in used.items() if second not in late]
         had, might = sum(had for had, _ in judged_), sum(allowed for _, allowed in judged_)
         if had < min(USED * might, might - 1):
@@ -246,7 +247,7 @@ def use(e: Evidence) -> Iterator[str]:
 
 
 def _used(
-    versions: Sequence[Version], published: Mapping[str, int], runs: Sequence[Run], moves_us: Sequence[int]
+    e: Evidence, versions: Sequence[Version], published: Mapping[str, int], runs: Sequence[Run], moves_us: Sequence[int]
 ) -> dict[int, tuple[int, int]]:
     """Starts of a topic, at most as many as it might have, and how many it might have, by second with a backlog."""
     waits: dict[int, int] = {}
@@ -257,7 +258,7 @@ def _used(
     starts = Counter(run.started_us // SECOND_US for run in runs)
     found = {}
     for second, group in waits.items():
-        if any(at < (second + 1) * SECOND_US and second * SECOND_US < at + MOVED_US for at in moves_us):
+        if any(e.before(second * SECOND_US, MOVED_US) < at < (second + 1) * SECOND_US for at in moves_us):
             continue
         known = _in_force(versions, second * SECOND_US)
         allowed = math.floor(min(quotas(topic)[group] if group < topic.groups else 0 for topic in known))
