@@ -7,7 +7,6 @@ the margin, so that no text can pass for a record. As JSON, each record is one l
 from __future__ import annotations
 
 import datetime
-import functools
 import json
 import logging
 import os
@@ -15,10 +14,6 @@ import re
 import select
 import sys
 import traceback
-from collections.abc import Callable
-
-import structlog
-from structlog.typing import EventDict, ExcInfo, WrappedLogger
 
 from emq.cli.log_options import Format, Level
 
@@ -33,6 +28,14 @@ MARGIN = "    "
 
 _OWN = ("event", "exception", "level", "logger", "pid", "timestamp")
 """Names in a JSON record that its `extra` may not use."""
+
+_NO_EXTRA = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+"""Attributes of every record, which are no `extra`."""
+
+_BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_GREEN, _YELLOW, _RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
+_COLORS = {logging.DEBUG: _GREEN, logging.INFO: _GREEN, logging.WARNING: _YELLOW}
+_COLORS |= {logging.ERROR: _RED, logging.CRITICAL: _RED}
 
 CHATTY = ("aiosqlite", "alembic", "asyncio", "kazoo", "sqlalchemy")
 """Libraries that log each step or statement at the level debug; EMQ shows only their warnings and errors."""
@@ -60,85 +63,71 @@ def configure(level: str, format_: str, *, shared: bool = False) -> None:
 
 def formatter(format_: str, *, colors: bool = False, most: int | None = None) -> logging.Formatter:
     """Return the formatter for a value of `Format`; `colors` are for text, `most` bytes of a line for JSON."""
-    return _json(most) if format_ == Format.JSON else _text(colors)
+    return _Json(most) if format_ == Format.JSON else _Text(colors)
 
 
 def _has_colors() -> bool:
     return sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
-def _json(most: int | None) -> logging.Formatter:
+class _Json(logging.Formatter):
     """One object for each record: timestamp (ISO 8601, UTC), level, logger, pid, event, and the record's `extra`.
 
-    If the object already has the name of an `extra`, the `extra` is called `extra_<name>`.
+    If the object already has the name of an `extra`, the `extra` is called `extra_<name>`. A value of an `extra` that
+    JSON cannot hold is shown as Python writes it.
+
+    Args:
+        most: bytes of a line with its new line, if a shorter traceback is enough for that.
     """
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[
-            _add_extra,
-            _add_utc,
-            structlog.stdlib.add_log_level,
-            structlog.stdlib.add_logger_name,
-        ],
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            _add_pid,
-            structlog.processors.ExceptionRenderer(_traceback),
-            structlog.processors.JSONRenderer(functools.partial(_dumped, most=most)),
-        ],
-    )
+
+    def __init__(self, most: int | None) -> None:
+        super().__init__()
+        self._most = most
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, object] = {"event": record.getMessage()}
+        for name, value in vars(record).items():
+            if name not in _NO_EXTRA:
+                told[f"extra_{name}" if name in _OWN else name] = value
+        created = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        told["timestamp"] = created.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        told |= {"level": record.levelname.lower(), "logger": record.name}
+        told["pid"] = os.getpid()  # several host processes may share one log
+        if not (text := _traceback(record)):
+            return _json_of(told)
+        line, left = _json_of({**told, "exception": text}), len(text)
+        while self._most is not None and len(line) >= self._most and left > 100:
+            left = left * 4 // 5
+            line = _json_of({**told, "exception": _cut(text, left)})
+        return line
 
 
-def _text(colors: bool) -> logging.Formatter:
+class _Text(logging.Formatter):
     """Local time, level and message in one line, then the traceback, indented. A message of EMQ says all of its
     `extra`.
     """
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[_add_local_time, structlog.stdlib.add_log_level],
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.ExceptionRenderer(_traceback),
-            _make_printable,
-            structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
-        ],
-    )
+
+    def __init__(self, colors: bool) -> None:
+        super().__init__()
+        self._colors = colors
+
+    def format(self, record: logging.LogRecord) -> str:
+        created = datetime.datetime.fromtimestamp(record.created)
+        time, level = created.isoformat(sep=" ", timespec="milliseconds"), f"{record.levelname.lower():9}"
+        text = _printable(record.getMessage())
+        if self._colors:
+            time, text = f"{_DIM}{time}{_PLAIN}", f"{_BOLD}{text}{_PLAIN}"
+            level = f"{_COLORS.get(record.levelno, '')}{_BOLD}{level}{_PLAIN}"
+        found = _traceback(record)
+        return f"{time} [{level}] {text}" + (f"\n{MARGIN}{_printable(found)}" if found else "")
 
 
-def _created(event: EventDict) -> datetime.datetime:
-    record: logging.LogRecord = event["_record"]
-    return datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-
-
-def _add_extra(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    extra = _extra_of(logger, method, {"_record": event["_record"]})
-    del extra["_record"]
-    return {**event, **{f"extra_{name}" if name in _OWN else name: value for name, value in extra.items()}}
-
-
-_extra_of = structlog.stdlib.ExtraAdder()
-
-
-def _dumped(event: EventDict, default: Callable[[object], object], *, most: int | None, **_: object) -> str:
-    """Return the record as JSON, with its new line in at most `most` bytes if a shorter traceback is enough for that.
-
-    A value of an `extra` that JSON cannot hold is shown as Python writes it.
-    """
-    line, text = _json_of(event, default), event.get("exception")
-    if most is not None and isinstance(text, str):
-        left = len(text)
-        while len(line) >= most and left > 100:
-            left = left * 4 // 5
-            line = _json_of({**event, "exception": _cut(text, left)}, default)
-    return line
-
-
-def _json_of(event: EventDict, default: Callable[[object], object]) -> str:
+def _json_of(told: dict[str, object]) -> str:
     try:
-        return json.dumps(event, default=default, allow_nan=False)
+        return json.dumps(told, default=repr, allow_nan=False)
     except Exception:  # of the value's own class, too
-        return json.dumps({name: value if type(value) in _PLAIN else _written(value) for name, value in event.items()})
-
-
-_PLAIN = (str, int, bool, type(None))
+        plain = (str, int, bool, type(None))
+        return json.dumps({name: value if type(value) in plain else _written(value) for name, value in told.items()})
 
 
 def _written(value: object) -> str:
@@ -148,34 +137,16 @@ def _written(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-def _add_utc(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    event["timestamp"] = _created(event).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return event
-
-
-def _add_local_time(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    local = _created(event).astimezone().replace(tzinfo=None)
-    event["timestamp"] = local.isoformat(sep=" ", timespec="milliseconds")
-    return event
-
-
-def _add_pid(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Several host processes may share one log."""
-    event["pid"] = os.getpid()
-    return event
-
-
-def _make_printable(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+def _printable(text: str) -> str:
     """Escape control characters, such as those with which a stranger's text would draw on the terminal; indent."""
-    for name, first in (("event", ""), ("exception", MARGIN)):
-        if (text := event.get(name)) is not None:
-            text = _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
-            event[name] = first + text.replace("\n", "\n" + MARGIN)
-    return event
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text).replace("\n", "\n" + MARGIN)
 
 
-def _traceback(exc_info: ExcInfo) -> str:
-    text = "".join(traceback.format_exception(*exc_info)).rstrip("\n")
+def _traceback(record: logging.LogRecord) -> str:
+    """Return the record's traceback, cut to `MAX_TRACEBACK`; empty if it has none."""
+    if record.exc_info is None or record.exc_info[0] is None:
+        return ""
+    text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
     return text if len(text) <= MAX_TRACEBACK else _cut(text, MAX_TRACEBACK)
 
 
