@@ -29,7 +29,7 @@ from emq.cli import (
     upgrade,
     watching,
 )
-from emq.cli.entry import Entry, TakesIds
+from emq.cli.entry import Entry
 from emq.cli.session import command
 
 HELP = """Consume tens of thousands of queues, each at no more than its own rate, in priority order.
@@ -84,7 +84,7 @@ command(app, "publish")(publish.publish)
 command(app, "stats")(watching.stats)
 command(app, "top", endless=True)(watching.top)
 command(app, "lag")(watching.lag)
-command(app, "trace", cls=TakesIds)(trace.trace)
+command(app, "trace")(trace.trace)
 app.add_typer(dead.app, name="dead")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(offsets.app, name="offsets")

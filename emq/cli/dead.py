@@ -9,7 +9,7 @@ import typer
 
 from emq import errors
 from emq.cli import output, times
-from emq.cli.entry import Room, TakesIds
+from emq.cli.entry import Room
 from emq.cli.identities import Identity, OneId, one_of
 from emq.cli.patterns import NameOrPattern, Pattern, is_pattern, matched, matching, none
 from emq.cli.progress import Bar
@@ -90,7 +90,7 @@ async def list_(
         session.out.print(f"these are the first {limit}; --limit shows more")
 
 
-@command(app, "show", cls=TakesIds)
+@command(app, "show")
 async def show(session: Session, topic: Topic, message_id: OneId = None, identity: Identity = None) -> None:
     """Show one dead letter in full, with its identity and the history of its failed attempts.
 
@@ -109,7 +109,7 @@ async def show(session: Session, topic: Topic, message_id: OneId = None, identit
     raise errors.EMQError(f"topic {topic!r} has no dead letter {message_id!r}; list them with: emq dead list {topic}")
 
 
-@command(app, "replay", cls=TakesIds)
+@command(app, "replay")
 async def replay(
     session: Session,
     pattern: NameOrPattern,
@@ -148,7 +148,7 @@ async def replay(
     session.say(said, {"replayed": count})
 
 
-@command(app, "purge", cls=TakesIds)
+@command(app, "purge")
 async def purge(
     session: Session,
     pattern: NameOrPattern,

@@ -1,10 +1,8 @@
-"""How `emq` takes its arguments: an error of usage is one line, and message ids may begin with a hyphen."""
+"""How `emq` takes its arguments: an error of usage is one line."""
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Collection, Sequence
 from typing import Any
 
 import typer
@@ -14,9 +12,6 @@ from emq.cli import exit_codes
 
 _WrongUsage: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's `UsageError`; some versions of Typer bring a Click of their own, so it has no one place to import from."""
-
-_ID = re.compile(r"(?=.*[A-Z0-9])-[A-Za-z0-9_-]{11,}[^=\s]*")
-"""An id that EMQ made, and that begins with a hyphen: 12 random characters and a number. No option looks like this."""
 
 LONG_WORD, SHOWN = 200, 60
 """An error shows only the first `SHOWN` characters of a word that is longer than `LONG_WORD`."""
@@ -58,32 +53,6 @@ class Command(TyperCommand):
             if getattr(exc, "ctx", None) is None:
                 exc.ctx = ctx  # type: ignore[attr-defined]
             raise
-
-
-class TakesIds(Command):
-    """A command with message ids among its arguments; ids of earlier versions may begin with a hyphen."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with_value = [name for p in self.get_params(ctx) if not getattr(p, "is_flag", True) for name in p.opts]
-        return super().parse_args(ctx, ids_last(args, with_value))
-
-
-def ids_last(args: Sequence[str], with_value: Collection[str]) -> list[str]:
-    """Move ids that look like options behind `--`, so that the parser takes them as ids.
-
-    Args:
-        with_value: options whose value is the next argument, whatever it looks like.
-    """
-    rest, ids = list[str](), list[str]()
-    left = iter(args)
-    for arg in left:
-        if arg == "--":
-            return [*rest, "--", *ids, *left]
-        if arg in with_value:
-            rest += [arg, *([value] if (value := next(left, None)) is not None else [])]
-        else:
-            (ids if _ID.fullmatch(arg) else rest).append(arg)
-    return [*rest, "--", *ids] if ids else rest
 
 
 def one_line(text: str) -> str:

@@ -74,7 +74,6 @@ async def reset(
         typer.Option(help="Only this queue, such as 0/low (group/priority); may be repeated. (default: all)"),
     ] = None,
     yes: Yes = False,
-    execute: Annotated[bool, typer.Option("--execute", hidden=True, help="The former name of --yes.")] = False,
 ) -> None:
     """Set the offset from which hosts consume each queue of a topic. Shows the change and asks before it is made.
 
@@ -93,7 +92,7 @@ async def reset(
             session.out.print(output.table("", columns, changes, right=columns[1:]))
         again, skipped = sum(c.again for c in changes), sum(c.skipped for c in changes)
         what = f"deliver {output.count(again, 'message')} again and skip {output.number(skipped)}"
-        session.confirm(f"Set {output.count(len(changes), 'queue')} of topic {topic!r}: {what}?", yes or execute)
+        session.confirm(f"Set {output.count(len(changes), 'queue')} of topic {topic!r}: {what}?", yes)
         await refuse_if_consumed(opened)
         for change in changes:
             await opened.checkpoints.reset(change.queue, change.to)

@@ -8,7 +8,7 @@ import typer
 
 from emq import errors
 from emq.cli import output
-from emq.cli.entry import Room, TakesIds
+from emq.cli.entry import Room
 from emq.cli.identities import Identity, OneId, one_of
 from emq.cli.patterns import Pattern, matching, none
 from emq.cli.session import Session, command
@@ -60,7 +60,7 @@ async def list_(
         session.out.print(f"--page {page + 1} shows more")
 
 
-@command(app, "show", cls=TakesIds)
+@command(app, "show")
 async def show(session: Session, topic: Topic, message_id: OneId = None, identity: Identity = None) -> None:
     """Show one delayed message, retry or schedule in full, with the next occurrences of a schedule.
 
@@ -80,7 +80,7 @@ async def show(session: Session, topic: Topic, message_id: OneId = None, identit
     session.show(_data(planned, next_=True), lambda: _facts(planned))
 
 
-@command(app, "recall", cls=TakesIds)
+@command(app, "recall")
 async def recall(
     session: Session,
     topic: Topic,

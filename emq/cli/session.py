@@ -186,9 +186,7 @@ class Session:
             raise errors.EMQError("nothing was changed")
 
 
-def command(
-    group: typer.Typer, name: str, *, json: bool = True, endless: bool = False, cls: type[Command] = Command
-) -> Callable[[Any], Any]:
+def command(group: typer.Typer, name: str, *, json: bool = True, endless: bool = False) -> Callable[[Any], Any]:
     """Decorator: make a function that takes a `Session` and its own parameters a command of `group`.
 
     The command gets the options that name EMQ's store and database, and `--json`. A coroutine function runs in an
@@ -197,7 +195,6 @@ def command(
     Args:
         json: offer `--json`.
         endless: the command runs until Ctrl-C, which ends it with exit code 0.
-        cls: `TakesIds` for a command with message ids among its arguments.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -224,7 +221,7 @@ def command(
         call.__annotations__ = {p.name: p.annotation for p in parameters}
         paragraphs = (inspect.getdoc(function) or "").split("\n\n")
         call.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-        group.command(name, cls=cls)(call)
+        group.command(name, cls=Command)(call)
         return function
 
     return register

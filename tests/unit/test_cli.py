@@ -469,7 +469,7 @@ def test_a_reset_is_a_preview_until_it_is_agreed_to(emq: Shell) -> None:
     [made] = emq.json("offsets reset t --to tail --queue 0/mid --yes")["queues"]
     assert made == {"queue": "t/0/mid", "watermark": 1, "to": 4, "head": 1, "tail": 4, "again": 0, "skipped": 3}
     assert emq.json("lag t")[0]["ready"]["mid"] == 0
-    [back] = emq.json("offsets reset t --to 2 --queue t/0/mid --execute")["queues"]
+    [back] = emq.json("offsets reset t --to 2 --queue t/0/mid --yes")["queues"]
     assert (back["again"], back["skipped"]) == (2, 0)
     assert emq.json("lag t")[0]["ready"]["mid"] == 2
 

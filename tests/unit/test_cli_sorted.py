@@ -259,7 +259,7 @@ def test_schedules_are_made_with_every_or_cron(emq: Shell) -> None:
         ("publish log x --every 5m --tz Europe/Berlin", "tz 'Europe/Berlin'"),
         ("publish log - --every 5m", "payloads as arguments"),
         ("offsets show p", "its slots have no offsets"),
-        ("offsets reset p --execute", "its slots have no offsets"),
+        ("offsets reset p --yes", "its slots have no offsets"),
         ("dead replay f --priority 50", "its letters go by time"),
         ("dead replay log --priority 50", "keep their own"),
         ("dead replay p --priority 5", "must be a number above 16"),
