@@ -19,7 +19,6 @@ from emq.cli import (
     orders,
     plan,
     publish,
-    run,
     schedule,
     settings,
     store,
@@ -29,6 +28,7 @@ from emq.cli import (
     upgrade,
     watching,
 )
+from emq.cli.arguments import LOGGING
 from emq.cli.entry import Entry
 from emq.cli.session import command
 
@@ -72,9 +72,9 @@ def _main(
 ) -> None: ...
 
 
-command(app, "up", json=False, endless=True)(host.up)
-command(app, "run", json=False, endless=True)(run.run)
-command(app, "host", json=False, endless=True)(host.host)
+command(app, "up", json=False, endless=True, settings=("app", "api", "metrics", *LOGGING))(host.up)
+command(app, "run", json=False, endless=True, settings=("metrics", *LOGGING))(host.run)
+command(app, "host", json=False, endless=True, settings=("app", "metrics", *LOGGING))(host.host)
 command(app, "hosts", endless=True)(hosts.hosts)
 command(app, "plan")(plan.plan)
 command(app, "drain")(orders.drain)

@@ -9,11 +9,11 @@ import typer
 
 from emq import errors
 from emq.cli import output, times
+from emq.cli.arguments import Identity, NameOrPattern, OneId, Pattern, Topic, Yes, one_of
 from emq.cli.entry import Room
-from emq.cli.identities import Identity, OneId, one_of
-from emq.cli.patterns import NameOrPattern, Pattern, is_pattern, matched, matching, none
+from emq.cli.patterns import is_pattern, matched, none
 from emq.cli.progress import Bar
-from emq.cli.session import Session, Yes, command
+from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +26,6 @@ app = typer.Typer(
     help="Look at dead letters (messages that EMQ gave up), put them back, or throw them away.",
 )
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 Chosen = Annotated[
     list[str] | None,
     typer.Argument(metavar="[ID]...", help="Only the letters of these messages. (default: all)", show_default=False),
@@ -72,7 +71,7 @@ async def list_(
 
     async with session.app() as opened:
         selection = _selection(opened, since, until, reason)
-        topics = await matching(opened, pattern)
+        topics = await opened.catalog.matching(pattern)
         letters = (letter for topic in topics async for letter in dead_letters.find(opened.store, topic, selection))
         found = await session.listed(letters, limit + 1)
     more, found = len(found) > limit, found[:limit]
@@ -137,7 +136,7 @@ async def replay(
         raise typer.BadParameter(f"{rate} must be above 0", param_hint="--rate")
     async with session.app(recorded=True) as opened:
         selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())], identities)
-        topics = await matching(opened, pattern)
+        topics = await opened.catalog.matching(pattern)
         dead = sum(lag.dead for lag in await opened.admin.slot_lag(topics))
         with Bar(session, "replaying", None if selection != dead_letters.EVERY else dead) as bar:
             count = await opened.replay_dead_letters(
@@ -168,7 +167,7 @@ async def purge(
 
     async with session.app() as opened:
         selection = _selection(opened, since, until, reason, [*(chosen or ()), *(ids or ())], identities)
-        topics = await matching(opened, pattern)
+        topics = await opened.catalog.matching(pattern)
         what = "all dead letters" if selection == dead_letters.EVERY else "the selected dead letters"
         session.confirm(f"Throw away {what} of {_named(pattern, len(topics))} for good?", yes)
         count = await opened.purge_dead_letters(pattern, selection)

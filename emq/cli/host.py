@@ -1,4 +1,4 @@
-"""`emq up` and `emq host`: be a host until told to stop."""
+"""`emq up`, `emq host` and `emq run`: be a host until told to stop."""
 
 from __future__ import annotations
 
@@ -6,34 +6,10 @@ from typing import Annotated
 
 import typer
 
-from emq.cli.log_options import LogFormat, LogLevel
-from emq.cli.metrics_option import Metrics
 from emq.cli.session import Session
 
-Handlers = Annotated[
-    str | None,
-    typer.Option(
-        "--app", metavar="MODULE[:ATTRIBUTE]", help="Use the handlers of this emq.App, such as shop.handlers."
-    ),
-]
 
-
-def up(
-    session: Session,
-    handlers: Handlers = None,
-    api: Annotated[
-        str | None,
-        typer.Option(
-            "--api",
-            metavar="HOST:PORT",
-            help="Serve the HTTP API of the push service and of pools there, such as 127.0.0.1:8080.",
-            show_default=False,
-        ),
-    ] = None,
-    metrics: Metrics = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
-) -> None:
+def up(session: Session) -> None:
     """Run everything in one process: consume until Ctrl-C or SIGTERM, then stop cleanly.
 
     Topics go to the handlers of --app. Topics without a handler are pushed over HTTP if they have a push.url.
@@ -42,19 +18,14 @@ def up(
     """
     from emq.cli import consuming
 
-    session = session.with_overrides(app=handlers, api=api, metrics=metrics, log_level=log_level, log_format=log_format)
     consuming.run(session, api=True)
 
 
 def host(
     session: Session,
-    handlers: Handlers = None,
     processes: Annotated[
         int, typer.Option(min=1, help="Number of host processes; several need redis:// or postgresql://.")
     ] = 1,
-    metrics: Metrics = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
     member: Annotated[str | None, typer.Option(hidden=True, help="I/N: one of N processes of a parent.")] = None,
 ) -> None:
     """Consume until Ctrl-C or SIGTERM, with one or several processes, then stop cleanly.
@@ -67,8 +38,37 @@ def host(
     """
     from emq.cli import consuming
 
-    session = session.with_overrides(app=handlers, metrics=metrics, log_level=log_level, log_format=log_format)
     if processes == 1:
         consuming.run(session, member)
     else:
         consuming.run_many(session, processes)
+
+
+def run(
+    session: Session,
+    handlers: Annotated[
+        str, typer.Argument(metavar="MODULE[:ATTRIBUTE]", help="The emq.App to run, such as shop.handlers:app.")
+    ],
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start again whenever a Python file below this directory changes.")
+    ] = False,
+    child: Annotated[bool, typer.Option("--child", hidden=True, help="Stop with the process that started it.")] = False,
+) -> None:
+    """Run an app while you develop it: consume until Ctrl-C, in one process.
+
+    This is `emq up --app`. With --reload, a module that cannot be imported is shown, and tried again when a file
+    changes; messages in flight get a second to end, and the others are delivered again.
+
+    Example: emq run shop.handlers --reload
+    """
+    from emq.cli import consuming
+
+    session = session.with_overrides(app=handlers)
+    if not reload:
+        consuming.run(session, child=child, api=True)
+        return
+    from emq.cli.extras import needing
+
+    with needing("--reload", "reload"):
+        from emq.cli import reloading
+    reloading.run(session)

@@ -15,7 +15,7 @@ import select
 import sys
 import traceback
 
-from emq.cli.log_options import Format, Level
+from emq.cli.arguments import Format, Level
 
 MAX_TRACEBACK = 16_000
 """Most characters of a traceback. The text of an error, which is part of its traceback, may be of any length."""

@@ -8,8 +8,9 @@ import typer
 
 from emq import errors
 from emq.cli import output
+from emq.cli.arguments import Topic, Yes
 from emq.cli.entry import Room
-from emq.cli.session import Session, Yes, command
+from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from emq.topics import model
 
 app = typer.Typer(cls=Room, help="Show how far each queue of a topic is consumed, or set another place to go on from.")
-
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 
 
 class Change(NamedTuple):

@@ -9,7 +9,8 @@ import msgspec
 import typer
 
 from emq import errors, plurals
-from emq.cli.session import Session, Yes
+from emq.cli.arguments import Yes
+from emq.cli.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,38 +1,8 @@
-"""Topics chosen by a pattern: optional, and the same in every command."""
+"""Words about topics that were chosen by a pattern, the same in every command."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
 from emq.cli import output
-
-if TYPE_CHECKING:
-    from emq.app import App
-    from emq.topics.model import Topic
-
-Pattern = Annotated[
-    str,
-    typer.Argument(
-        metavar="[TOPIC|PATTERN]",
-        help="A topic's name, or a shell pattern such as 'shop.*'. (default: all)",
-        show_default=False,
-    ),
-]
-
-
-NameOrPattern = Annotated[
-    str,
-    typer.Argument(
-        metavar="TOPIC|PATTERN", help="A topic's name, or a shell pattern such as 'shop.*'.", show_default=False
-    ),
-]
-
-
-async def matching(app: App, pattern: str) -> list[Topic]:
-    """Return the topics that match a pattern. Raises `UnknownTopic` if a plain name is not there."""
-    return [*await app.catalog.matching(pattern)]
 
 
 def is_pattern(text: str) -> bool:

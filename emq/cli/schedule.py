@@ -8,9 +8,9 @@ import typer
 
 from emq import errors
 from emq.cli import output
+from emq.cli.arguments import Identity, OneId, Pattern, Topic, one_of
 from emq.cli.entry import Room
-from emq.cli.identities import Identity, OneId, one_of
-from emq.cli.patterns import Pattern, matching, none
+from emq.cli.patterns import none
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from emq.observe.planned import Planned
 
 app = typer.Typer(cls=Room, help="List delayed messages and schedules, and take them back.")
-
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 
 UPCOMING = 5
 """Occurrences shown of a schedule."""
@@ -40,7 +38,7 @@ async def list_(
     from emq.observe import planned as book
 
     async with session.app() as opened:
-        topics = await matching(opened, pattern)
+        topics = await opened.catalog.matching(pattern)
         entries = book.find(opened.store.lanes, topics, skip=(page - 1) * limit, limit=limit + 1)
         found = await session.listed(entries, limit + 1)
     more, found = len(found) > limit, found[:limit]

@@ -8,16 +8,15 @@ import inspect
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 import typer
 
 from emq import errors, plurals
-from emq.cli import exit_codes, extras
+from emq.cli import arguments, exit_codes, extras
 from emq.cli.entry import Command, one_line
-from emq.storage.environment import Environment
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -34,54 +33,6 @@ LISTED_BYTES = 64 << 20
 
 PIPE_WIDTH = 160
 """Columns of a table that does not go to a terminal."""
-
-
-_PANEL = "Where"
-_OPTIONS: dict[str, Any] = {
-    "store": Annotated[
-        str | None,
-        typer.Option(
-            help="URL of the store: memory:, sqlite:///FILE, redis://HOST:PORT/DB, postgresql://USER@HOST/DB; "
-            "also redis+cluster:// and redis+sentinel://.",
-            rich_help_panel=_PANEL,
-            show_default=False,
-        ),
-    ],
-    "database": Annotated[
-        str | None,
-        typer.Option(
-            help="URL of the database with topics and checkpoints; left out: beside the store.", rich_help_panel=_PANEL
-        ),
-    ],
-    "cluster": Annotated[
-        str | None,
-        typer.Option(
-            help="ZooKeeper in which hosts meet: zookeeper://HOST:PORT,...; left out: in the database.",
-            rich_help_panel=_PANEL,
-        ),
-    ],
-    "environment": Annotated[
-        Environment | None,
-        typer.Option(
-            "--env",
-            help="online is production; sandbox is for trials and shares nothing with it.",
-            rich_help_panel=_PANEL,
-        ),
-    ],
-    "settings_file": Annotated[
-        str | None,
-        typer.Option(
-            "--settings",
-            help="TOML file with settings. (default: emq.toml, if it exists)",
-            metavar="FILE",
-            rich_help_panel=_PANEL,
-        ),
-    ],
-}
-_JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed if standard input is not a terminal.")]
-"""The option of every command that asks before it does something."""
 
 
 @dataclasses.dataclass
@@ -186,7 +137,9 @@ class Session:
             raise errors.EMQError("nothing was changed")
 
 
-def command(group: typer.Typer, name: str, *, json: bool = True, endless: bool = False) -> Callable[[Any], Any]:
+def command(
+    group: typer.Typer, name: str, *, json: bool = True, endless: bool = False, settings: Sequence[str] = ()
+) -> Callable[[Any], Any]:
     """Decorator: make a function that takes a `Session` and its own parameters a command of `group`.
 
     The command gets the options that name EMQ's store and database, and `--json`. A coroutine function runs in an
@@ -195,27 +148,24 @@ def command(group: typer.Typer, name: str, *, json: bool = True, endless: bool =
     Args:
         json: offer `--json`.
         endless: the command runs until Ctrl-C, which ends it with exit code 0.
+        settings: other settings that the command takes as options; see `emq.cli.arguments.SETTINGS`.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         own = inspect.signature(function, eval_str=True)
-        shared = {**_OPTIONS, **({"as_json": _JSON} if json else {})}
+        shared = {name: arguments.SETTINGS[name] for name in (*settings, *arguments.WHERE)}
+        more = {"settings_file": arguments.SettingsFile, **({"as_json": arguments.Json} if json else {})}
         parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in list(own.parameters.values())[1:]] + [
             inspect.Parameter(
                 key, inspect.Parameter.KEYWORD_ONLY, default=None if key != "as_json" else False, annotation=hint
             )
-            for key, hint in shared.items()
+            for key, hint in {**shared, **more}.items()
         ]
 
-        def call(**arguments: Any) -> None:
-            _refuse_broken_text(arguments)
-            where = {key: arguments.pop(key) for key in shared}
-            session = Session(
-                {key: where[key] for key in ("store", "database", "cluster", "environment")},
-                where["settings_file"],
-                where.get("as_json", False),
-            )
-            guard(lambda: function(session, **arguments), endless=endless)
+        def call(settings_file: str | None = None, as_json: bool = False, **given: Any) -> None:
+            _refuse_broken_text({"settings_file": settings_file, **given})
+            session = Session({key: given.pop(key) for key in shared}, settings_file, as_json)
+            guard(lambda: function(session, **given), endless=endless)
 
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {p.name: p.annotation for p in parameters}

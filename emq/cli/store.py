@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emq.cli import output
+from emq.cli.arguments import Yes
 from emq.cli.entry import Room
-from emq.cli.session import Session, Yes, command
+from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
     from emq.offsets.orphans import Orphan

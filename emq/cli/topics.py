@@ -11,9 +11,10 @@ import typer
 
 from emq import errors, private_files
 from emq.cli import many_topics, output
+from emq.cli.arguments import NameOrPattern, Pattern, Yes
 from emq.cli.entry import Room
-from emq.cli.patterns import NameOrPattern, Pattern, is_pattern, matching, none
-from emq.cli.session import Session, Yes, command
+from emq.cli.patterns import is_pattern, none
+from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -130,7 +131,7 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     from emq.cli import topic_settings
 
     async with session.app() as opened:
-        topics = await matching(opened, pattern)
+        topics = await opened.catalog.matching(pattern)
     if not session.json and not topics:
         session.out.print(none(pattern, opened.place), soft_wrap=True)
         return
@@ -338,7 +339,7 @@ async def export(
     from emq.topics import catalog_file
 
     async with session.app() as opened:
-        text = catalog_file.dump(await matching(opened, pattern), fmt, secrets=secrets)
+        text = catalog_file.dump(await opened.catalog.matching(pattern), fmt, secrets=secrets)
     if file is None:
         typer.echo(text, nl=False)
         return

@@ -10,7 +10,7 @@ import typer
 
 from emq import errors
 from emq.cli import output
-from emq.cli.identities import Identity, OneId, one_of
+from emq.cli.arguments import Identity, OneId, one_of
 from emq.cli.session import Session
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import typer
 
 from emq import durations, errors
 from emq.cli import output
-from emq.cli.patterns import Pattern, is_pattern, matching, none
+from emq.cli.arguments import Pattern
+from emq.cli.patterns import is_pattern, none
 from emq.cli.session import Session
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ async def lag(
     from emq.observe import backlog
 
     async with session.app() as opened:
-        found = await backlog.of(opened.admin, await matching(opened, pattern))
+        found = await backlog.of(opened.admin, await opened.catalog.matching(pattern))
     session.show(found, lambda: _lag(found) if found else none(pattern, opened.place))
 
 

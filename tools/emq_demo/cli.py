@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from emq.cli import log_options
+from emq.cli import arguments
 from emq.cli.extras import needing
 from emq.cli.session import guard
 
@@ -39,8 +39,8 @@ def demo(
             metavar="DIR", help="Go on with a run that --keep kept, and serve its page, until Enter or Ctrl-C."
         ),
     ] = None,
-    log_level: log_options.LogLevel = None,
-    log_format: log_options.LogFormat = None,
+    log_level: arguments.LogLevel = None,
+    log_format: arguments.LogFormat = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Push real traffic of many tenants over HTTP, each at its own limit, and prove that no message was lost.
@@ -56,8 +56,8 @@ def demo(
     def run() -> None:
         from emq.cli import logs
 
-        level = log_level or log_options.Level.ERROR
-        logs.configure(level, log_format or log_options.Format.TEXT)
+        level = log_level or arguments.Level.ERROR
+        logs.configure(level, log_format or arguments.Format.TEXT)
         with needing("the demo", "demo"):
             from emq_demo import run as module
         if resume is not None:

@@ -13,8 +13,9 @@ import typer
 
 from emq import errors
 from emq.cli import exit_codes, output, times
+from emq.cli.arguments import Yes
 from emq.cli.entry import Room
-from emq.cli.session import Session, Yes, command
+from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
     from emq.app import App

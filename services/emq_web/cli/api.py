@@ -11,10 +11,10 @@ import typer
 
 from emq import plurals
 from emq.cli import output
+from emq.cli.arguments import LOGGING, Yes
 from emq.cli.entry import Room
 from emq.cli.extras import needing
-from emq.cli.log_options import LogFormat, LogLevel
-from emq.cli.session import Session, Yes, command
+from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
     from emq.app import App
@@ -62,8 +62,6 @@ def serve(
             "--at", metavar="HOST:PORT", help="Serve there; :PORT for all addresses. (default: 127.0.0.1:8080)"
         ),
     ] = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
 ) -> None:
     """Serve the API in a process of its own until Ctrl-C or SIGTERM. Hosts deliver what it takes.
 
@@ -73,7 +71,7 @@ def serve(
     """
     with needing("the HTTP API", "api"):
         from emq_web.cli import serving_api
-    serving_api.run(session.with_overrides(api=at, log_level=log_level, log_format=log_format))
+    serving_api.run(session.with_overrides(api=at))
 
 
 async def create_key(
@@ -170,7 +168,7 @@ def _times(key: Key) -> dict[str, float | None]:
     return {"created": key.created_us / 1e6, "expires": key.expires_us / 1e6 if key.expires_us else None}
 
 
-command(app, "serve", json=False, endless=True)(serve)
+command(app, "serve", json=False, endless=True, settings=LOGGING)(serve)
 command(keys, "create")(create_key)
 command(keys, "list")(list_keys)
 command(keys, "delete")(delete_key)

@@ -1,0 +1,164 @@
+"""Arguments and options that several commands take, each declared once."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import typer
+
+from emq.storage.environment import Environment
+
+
+class Level(enum.StrEnum):
+    """The least level that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Format(enum.StrEnum):
+    """How lines of the log look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+Pattern = Annotated[
+    str,
+    typer.Argument(
+        metavar="[TOPIC|PATTERN]",
+        help="A topic's name, or a shell pattern such as 'shop.*'. (default: all)",
+        show_default=False,
+    ),
+]
+NameOrPattern = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC|PATTERN", help="A topic's name, or a shell pattern such as 'shop.*'.", show_default=False
+    ),
+]
+OneId = Annotated[str | None, typer.Argument(metavar="[ID]", help="The id of the message.", show_default=False)]
+Identity = Annotated[
+    str | None,
+    typer.Option(
+        "--identity", metavar="IDENTITY", help="The identity of the message, in place of ID; no other has it."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed if standard input is not a terminal.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Handlers = Annotated[
+    str | None,
+    typer.Option(
+        "--app", metavar="MODULE[:ATTRIBUTE]", help="Use the handlers of this emq.App, such as shop.handlers."
+    ),
+]
+Api = Annotated[
+    str | None,
+    typer.Option(
+        "--api",
+        metavar="HOST:PORT",
+        help="Serve the HTTP API of the push service and of pools there, such as 127.0.0.1:8080.",
+        show_default=False,
+    ),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Serve /metrics, /livez and /readyz over HTTP there, such as 127.0.0.1:9464.",
+        show_default=False,
+    ),
+]
+LogLevel = Annotated[
+    Level | None,
+    typer.Option("--log-level", case_sensitive=False, help="Least level that is logged.", show_default=False),
+]
+LogFormat = Annotated[
+    Format | None,
+    typer.Option(
+        "--log-format", case_sensitive=False, help="text, or one JSON object for each line.", show_default=False
+    ),
+]
+
+_WHERE = "Where"
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="URL of the store: memory:, sqlite:///FILE, redis://HOST:PORT/DB, postgresql://USER@HOST/DB; "
+        "also redis+cluster:// and redis+sentinel://.",
+        rich_help_panel=_WHERE,
+        show_default=False,
+    ),
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        help="URL of the database with topics and checkpoints; left out: beside the store.",
+        rich_help_panel=_WHERE,
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="ZooKeeper in which hosts meet: zookeeper://HOST:PORT,...; left out: in the database.",
+        rich_help_panel=_WHERE,
+    ),
+]
+Env = Annotated[
+    Environment | None,
+    typer.Option(
+        "--env", help="online is production; sandbox is for trials and shares nothing with it.", rich_help_panel=_WHERE
+    ),
+]
+SettingsFile = Annotated[
+    str | None,
+    typer.Option(
+        "--settings",
+        help="TOML file with settings. (default: emq.toml, if it exists)",
+        metavar="FILE",
+        rich_help_panel=_WHERE,
+    ),
+]
+
+SETTINGS: Mapping[str, Any] = MappingProxyType(
+    {
+        "app": Handlers,
+        "api": Api,
+        "metrics": Metrics,
+        "log_level": LogLevel,
+        "log_format": LogFormat,
+        "store": Store,
+        "database": Database,
+        "cluster": Cluster,
+        "environment": Env,
+    }
+)
+"""Settings that commands take as options, by the names of the settings."""
+
+WHERE = ("store", "database", "cluster", "environment")
+"""Those that every command takes."""
+
+LOGGING = ("log_level", "log_format")
+
+
+def one_of(message_id: str | None, identity: str | None) -> tuple[str, bool]:
+    """Return the id or the identity of a message, whichever was given, and whether it is the identity.
+
+    Raises:
+        BadParameter: both were given, or neither.
+    """
+    if message_id is not None and identity is None:
+        return message_id, False
+    if identity is not None and message_id is None:
+        return identity, True
+    raise typer.BadParameter("give either the ID of the message or --identity")
