@@ -13,7 +13,7 @@ import msgspec
 from emq import errors
 from emq.clock import Clock
 from emq.database import Database, host_stats, urls
-from emq.host import statistics
+from emq.host.statistics import HostStatistics
 from emq.loops import patience
 from emq.settings import Settings
 from emq.storage import opening
@@ -75,7 +75,7 @@ class Servers:
         """Save a snapshot, if the database is open, so that lists of hosts show why this one waits."""
         self.waits_for = why
         if self._database is not None:
-            snapshot = statistics.waiting(self._host, self._clock.now(), why)
+            snapshot = HostStatistics(self._host, self._clock.now(), store_unreachable=why)
             with contextlib.suppress(errors.DatabaseUnavailable):
                 await host_stats.save(
                     self._database,

@@ -177,20 +177,20 @@ class HostStatistics(msgspec.Struct, frozen=True):
 
     host: str
     time: float
-    uptime_s: float
-    topics: int
-    groups: int
-    queues: int
-    ready_queues: int
-    buffered_messages: int
-    buffered_bytes: int
-    in_flight: int
-    loop_lag_s: float
-    store_unreachable: str | None
-    database_unreachable: str | None
-    totals: Totals
-    rates: Rates
-    busiest: tuple[TopicStatistics, ...]
+    uptime_s: float = 0.0
+    topics: int = 0
+    groups: int = 0
+    queues: int = 0
+    ready_queues: int = 0
+    buffered_messages: int = 0
+    buffered_bytes: int = 0
+    in_flight: int = 0
+    loop_lag_s: float = 0.0
+    store_unreachable: str | None = None
+    database_unreachable: str | None = None
+    totals: Totals = Totals()
+    rates: Rates = Rates()
+    busiest: tuple[TopicStatistics, ...] = ()
     clock: ClockState | None = None
     closed: int = 0
     limited: int = 0
@@ -218,25 +218,3 @@ class HostStatistics(msgspec.Struct, frozen=True):
 
 decode = msgspec.json.Decoder(HostStatistics).decode
 """Decode a saved snapshot (JSON text). Raises `msgspec.DecodeError` if the fields of another version do not fit."""
-
-
-def waiting(host: str, now: float, why: str) -> HostStatistics:
-    """Return the snapshot of a host that waits for its store and consumes nothing yet; `why` is the store's error."""
-    return HostStatistics(
-        host=host,
-        time=now,
-        uptime_s=0.0,
-        topics=0,
-        groups=0,
-        queues=0,
-        ready_queues=0,
-        buffered_messages=0,
-        buffered_bytes=0,
-        in_flight=0,
-        loop_lag_s=0.0,
-        store_unreachable=why,
-        database_unreachable=None,
-        totals=Totals(),
-        rates=Rates(),
-        busiest=(),
-    )

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from emq.clock import Clock
 from emq.database import Database, host_stats
 from emq.host import statistics
 from emq.host.statistics import HostStatistics, Rates, ThrottledTopic, Totals
-from emq.settings import Settings
+from emq.observe.opened import Opened
 
 FORGOTTEN_S = 3600.0
 """Seconds of silence after which commands hide a host."""
-
-
-class Opened(Protocol):
-    """The parts of an open `emq.App` that hold the snapshots."""
-
-    settings: Settings
-
-    @property
-    def database(self) -> Database: ...
-
-    @property
-    def clock(self) -> Clock: ...
 
 
 class AgedSnapshot(NamedTuple):

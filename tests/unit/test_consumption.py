@@ -12,9 +12,9 @@ import msgspec
 from emq.allocation.membership import Membership
 from emq.cli import host_view
 from emq.cli.cluster import DatabaseView
-from emq.host import statistics
 from emq.host.consumption import LATE_S, Consumption, Unconsumed
 from emq.host.ownership import Ownership
+from emq.host.statistics import HostStatistics
 from emq.observe.snapshots import AgedSnapshot
 from support.virtual import virtual
 
@@ -65,7 +65,7 @@ async def test_a_host_is_late_only_after_what_a_move_may_take() -> None:
 
 
 def snapshot(**fields: Any) -> AgedSnapshot:
-    waiting = statistics.waiting("h1", 1_700_000_000.0, "")
+    waiting = HostStatistics("h1", 1_700_000_000.0, store_unreachable="")
     return AgedSnapshot(msgspec.structs.replace(waiting, **fields), 0.5)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from emq.host import statistics
 from emq.host.statistics import HostStatistics, Move, Rates, TroubledTopic
 from emq.observe.snapshots import AgedSnapshot
 from emq_push.records.attempts import Attempt
@@ -20,7 +19,7 @@ NOTHING = dict.fromkeys(("ready", "held_by_rate", "held_by_key", "held_by_room",
 def host(name: str = "h1", **facts: Any) -> HostStatistics:
     """A host that runs well, but for these facts."""
     well = {"time": 1000.0, "groups": 3, "rates": Rates(started=12.0), "lag": NOTHING, "lag_at": 995.0}
-    blank = statistics.waiting(name, 1000.0, "")
+    blank = HostStatistics(name, 1000.0, store_unreachable="")
     return msgspec.structs.replace(blank, **{"store_unreachable": None, **well, **facts})
 
 

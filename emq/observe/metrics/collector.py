@@ -9,7 +9,7 @@ from emq import errors, extras
 from emq.observe.metrics import exposition, host_families
 from emq.observe.metrics.families import Family, Histogram
 from emq.observe.metrics.monitor import Monitor
-from emq.observe.metrics.watched import Watched
+from emq.observe.opened import Opened
 
 try:
     from prometheus_client import Metric
@@ -20,7 +20,7 @@ except ModuleNotFoundError as exc:
     ) from exc
 
 
-class Monitored(Watched, Protocol):
+class Monitored(Opened, Protocol):
     """An app."""
 
     @property

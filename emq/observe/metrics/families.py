@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -54,14 +54,17 @@ class Family(NamedTuple):
     sizes: range = range(0)
 
 
-def counter(name: str, help: str, *values: tuple[Labels, Value]) -> Family:
-    return Family(name, "counter", help, values)
+def counter(name: str, help: str, value: Value | Mapping[str, Value], label: str = "") -> Family:
+    """Return a counter: of one value, or of a value for each text of a label."""
+    return Family(name, "counter", help, _series(value, label))
 
 
-def gauge(name: str, help: str, *values: tuple[Labels, Value]) -> Family:
-    return Family(name, "gauge", help, values)
+def gauge(name: str, help: str, value: Value | Mapping[str, Value], label: str = "") -> Family:
+    """Return a gauge, as `counter`."""
+    return Family(name, "gauge", help, _series(value, label))
 
 
-def one(value: Value) -> tuple[Labels, Value]:
-    """A series without labels."""
-    return (), value
+def _series(value: Value | Mapping[str, Value], label: str) -> list[tuple[Labels, Value]]:
+    if isinstance(value, Mapping):
+        return [(((label, text),), each) for text, each in value.items()]
+    return [((), value)]

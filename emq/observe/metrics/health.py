@@ -9,7 +9,7 @@ from typing import NamedTuple
 from emq import plurals
 from emq.database import Database
 from emq.host.host import Host
-from emq.observe.metrics.watched import Watched
+from emq.observe.opened import Opened
 
 SILENT_S = 2.0
 """Seconds without an answer after which the database counts as out of reach, before the call itself fails."""
@@ -26,14 +26,14 @@ class Check(NamedTuple):
     reason: str
 
 
-def live(app: Watched) -> list[Check]:
+def live(app: Opened) -> list[Check]:
     """Return the checks of a process that need not be restarted. Servers out of reach do not count: EMQ waits."""
     dead = {} if app.host is None else app.host.guard.dead
     reason = "; ".join(f"{name}: {why}" for name, why in dead.items())
     return [Check("event loop", True, "runs"), Check("loops", not dead, reason or "none has died")]
 
 
-def ready(app: Watched) -> list[Check]:
+def ready(app: Opened) -> list[Check]:
     """Return the checks of a host that consumes."""
     if app.waits_for is not None:
         return [Check("open", False, f"waits for {app.waits_for}")]

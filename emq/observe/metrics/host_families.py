@@ -16,8 +16,8 @@ from emq.groups.deliveries import Deliveries
 from emq.host.host import Host
 from emq.host.lag_parts import Part
 from emq.observe.metrics import health
-from emq.observe.metrics.families import Family, Histogram, Labels, counter, gauge, one
-from emq.observe.metrics.watched import Watched
+from emq.observe.metrics.families import Family, Histogram, Labels, counter, gauge
+from emq.observe.opened import Opened
 
 WAITS = range(10, 35)
 """Buckets of waits: from 1 ms to about 5 hours, in powers of two."""
@@ -29,23 +29,21 @@ LAGS = range(10, 26)
 """Buckets of the event loop's delays: from 1 ms to about 34 s."""
 
 
-def of_process(app: Watched) -> Iterator[Family]:
+def of_process(app: Opened) -> Iterator[Family]:
     """Yield all families of the process, with those of the host if the app consumes."""
     name = app.host_name() if app.host is None else app.host.parts.membership.host
-    yield gauge(
-        "emq_info",
-        "1; the labels tell the version of EMQ, the name of the host in its cluster, and the environment.",
-        (_labels(version=_version(), host=name, environment=app.settings.environment.value), 1),
-    )
+    labels = (("version", _version()), ("host", name), ("environment", app.settings.environment.value))
+    told = "1; the labels tell the version of EMQ, the name of the host in its cluster, and the environment."
+    yield Family("emq_info", "gauge", told, [(labels, 1)])
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield counter(
         "emq_process_cpu_seconds_total",
         "CPU time of this process, in seconds. Its event loop uses one core at most.",
-        one(used.ru_utime + used.ru_stime),
+        used.ru_utime + used.ru_stime,
     )
-    yield gauge("emq_process_max_memory_bytes", "Most memory that this process has used.", one(used.ru_maxrss * 1024))
+    yield gauge("emq_process_max_memory_bytes", "Most memory that this process has used.", used.ru_maxrss * 1024)
     if app.is_open:
-        yield counter("emq_published_total", "Messages that this process has published.", one(app.producer.published))
+        yield counter("emq_published_total", "Messages that this process has published.", app.producer.published)
     if app.host is not None:
         yield from of_host(app.host)
 
@@ -110,99 +108,94 @@ def _lag(host: Host) -> Iterator[Family]:
     yield gauge(
         "emq_lag_messages",
         "Messages of this host's groups that are not done, by what they wait for, as of emq_lag_age_seconds ago.",
-        *((_labels(part=part.value), lag.counts[part]) for part in Part),
-        (_labels(part="in_flight"), host.work.dispatcher.flight.count),
+        {**{part.value: lag.counts[part] for part in Part}, "in_flight": host.work.dispatcher.flight.count},
+        "part",
     )
-    age_s = max(0.0, host.statistics().time - lag.sampled_at)
     yield gauge(
         "emq_lag_age_seconds",
         "Age of the counts of emq_lag_messages, in seconds; it grows while the store does not answer.",
-        one(age_s),
+        max(0.0, host.statistics().time - lag.sampled_at),
     )
 
 
 def _buffers(host: Host) -> Iterator[Family]:
     held = host.work.gauge
-    yield gauge("emq_buffered_messages", "Messages in this host's memory that have not started.", one(held.messages))
-    yield gauge("emq_buffered_bytes", "Bytes of these messages, with their keys and headers.", one(held.bytes))
-    yield gauge("emq_in_flight_bytes", "Bytes of the messages in flight whose handlers wait.", one(held.flying))
-    yield gauge("emq_buffer_limit_messages", "Most messages that this host buffers.", one(held.max_messages))
-    yield gauge("emq_buffer_limit_bytes", "Most bytes that this host buffers.", one(held.max_bytes))
-    yield gauge("emq_in_flight_messages", "Messages started and not settled.", one(host.work.dispatcher.flight.count))
-    yield gauge(
-        "emq_in_flight_limit_messages", "Most messages in flight on this host.", one(host.options.max_in_flight)
-    )
+    yield gauge("emq_buffered_messages", "Messages in this host's memory that have not started.", held.messages)
+    yield gauge("emq_buffered_bytes", "Bytes of these messages, with their keys and headers.", held.bytes)
+    yield gauge("emq_in_flight_bytes", "Bytes of the messages in flight whose handlers wait.", held.flying)
+    yield gauge("emq_buffer_limit_messages", "Most messages that this host buffers.", held.max_messages)
+    yield gauge("emq_buffer_limit_bytes", "Most bytes that this host buffers.", held.max_bytes)
+    yield gauge("emq_in_flight_messages", "Messages started and not settled.", host.work.dispatcher.flight.count)
+    yield gauge("emq_in_flight_limit_messages", "Most messages in flight on this host.", host.options.max_in_flight)
     totals = host.statistics().totals
-    yield counter("emq_fetched_total", "Messages read from queues, or claimed from slots.", one(totals.fetched))
-    yield counter("emq_holes_total", "Offsets skipped because the queue held nothing there.", one(totals.holes))
+    yield counter("emq_fetched_total", "Messages read from queues, or claimed from slots.", totals.fetched)
+    yield counter("emq_holes_total", "Offsets skipped because the queue held nothing there.", totals.holes)
 
 
 def _checkpoints(host: Host) -> Iterator[Family]:
     checkpointer = host.work.checkpointer
-    yield counter("emq_checkpoints_saved_total", "Checkpoints of single queues saved.", one(checkpointer.saved))
+    yield counter("emq_checkpoints_saved_total", "Checkpoints of single queues saved.", checkpointer.saved)
     yield counter(
         "emq_checkpoint_failures_total",
         "Attempts to save the progress of all changed queues that failed.",
-        one(checkpointer.failures),
+        checkpointer.failures,
     )
     yield gauge(
         "emq_checkpoint_unsaved_seconds",
         "Age of the oldest progress that no checkpoint covers, in seconds; a crash repeats this much work.",
-        one(checkpointer.unsaved_s),
+        checkpointer.unsaved_s,
     )
     keepers = host.parts.records.keepers
     yield gauge(
         "emq_records_waiting",
         "Records that wait for the database, such as those of attempts to push.",
-        *((_labels(kind=keeper.kind), keeper.waiting) for keeper in keepers),
+        {keeper.kind: keeper.waiting for keeper in keepers},
+        "kind",
     )
     yield counter(
         "emq_records_lost_total",
         "Records left out, since too many waited for the database, or no table takes them; the log says which.",
-        *((_labels(kind=keeper.kind), keeper.lost) for keeper in keepers),
+        {keeper.kind: keeper.lost for keeper in keepers},
+        "kind",
     )
 
 
 def _cluster(host: Host) -> Iterator[Family]:
     lease, now = host.parts.membership.lease, host.statistics().time
-    yield gauge(
-        "emq_lease_valid", "1 while this host may claim and start messages, else 0.", one(int(now < lease.until))
-    )
+    yield gauge("emq_lease_valid", "1 while this host may claim and start messages, else 0.", int(now < lease.until))
     yield gauge(
         "emq_lease_remaining_seconds",
         "Time until this host must stop unless it hears from its cluster, in seconds; +Inf for a host on its own.",
-        one(max(0.0, lease.until - now) if math.isfinite(lease.until) else math.inf),
+        max(0.0, lease.until - now) if math.isfinite(lease.until) else math.inf,
     )
     plan, ownership = host.parts.membership.plan, host.ownership
     yield gauge(
         "emq_plan_version",
         "Number of the plan that this host follows; 0 before the first.",
-        one(plan.version if plan else 0),
+        plan.version if plan else 0,
     )
-    yield gauge("emq_plan_hosts", "Hosts in that plan.", one(plan.hosts if plan else 0))
-    yield gauge("emq_groups_owned", "Groups that this host consumes.", one(len(ownership.groups)))
+    yield gauge("emq_plan_hosts", "Hosts in that plan.", plan.hosts if plan else 0)
+    yield gauge("emq_groups_owned", "Groups that this host consumes.", len(ownership.groups))
     missing = host.parts.consumption.unconsumed()
     yield gauge(
         "emq_groups_unconsumed",
         "Groups that the plan gives to this host and that it does not consume.",
-        one(missing.groups),
+        missing.groups,
     )
     yield gauge(
         "emq_groups_unconsumed_seconds",
         "Time for which the first of these groups has waited, in seconds; moves and restarts end within some seconds.",
-        one(missing.for_s),
+        missing.for_s,
     )
-    yield gauge("emq_queues_owned", "Queues of these groups.", one(len(ownership.queues)))
-    yield gauge("emq_topics_owned", "Topics of these groups.", one(len(ownership.owned)))
-    yield counter(
-        "emq_groups_lost_total", "Groups that a newer owner took from this host.", one(ownership.losses.groups)
-    )
+    yield gauge("emq_queues_owned", "Queues of these groups.", len(ownership.queues))
+    yield gauge("emq_topics_owned", "Topics of these groups.", len(ownership.owned))
+    yield counter("emq_groups_lost_total", "Groups that a newer owner took from this host.", ownership.losses.groups)
     yield counter(
         "emq_queues_shrunk_total",
         "Queues read again because their store came back from a crash without messages.",
-        one(ownership.shrunk_queues),
+        ownership.shrunk_queues,
     )
-    yield gauge("emq_catalog_version", "Version of the topic catalog that this host knows.", one(host.catalog.version))
+    yield gauge("emq_catalog_version", "Version of the topic catalog that this host knows.", host.catalog.version)
 
 
 def _clock(host: Host) -> Iterator[Family]:
@@ -213,25 +206,23 @@ def _clock(host: Host) -> Iterator[Family]:
         yield gauge(
             "emq_clock_error_seconds",
             "Most seconds by which this host's clock may differ from the database's.",
-            one(state.uncertain_s),
+            state.uncertain_s,
         )
     yield gauge(
         "emq_clock_machine_ahead_seconds",
         "Seconds by which the machine's own clock is ahead of the database's.",
-        one(state.machine_ahead_s),
+        state.machine_ahead_s,
     )
-    yield gauge("emq_clock_corrected_seconds", "Sum of all corrections of this host's clock.", one(state.corrected_s))
+    yield gauge("emq_clock_corrected_seconds", "Sum of all corrections of this host's clock.", state.corrected_s)
 
 
 def _servers(host: Host) -> Iterator[Family]:
     store = host.store_unreachable
-    yield gauge("emq_store_reachable", "1 while the store serves every call of this host, else 0.", one(int(not store)))
+    yield gauge("emq_store_reachable", "1 while the store serves every call of this host, else 0.", int(not store))
     database = host.parts.database
+    yield gauge("emq_database_reachable", "1 while the database answers, else 0.", int(not health.trouble(database)))
     yield gauge(
-        "emq_database_reachable", "1 while the database answers, else 0.", one(int(not health.trouble(database)))
-    )
-    yield gauge(
-        "emq_database_away_seconds", "Time for which the database has not answered, in seconds.", one(database.away_s)
+        "emq_database_away_seconds", "Time for which the database has not answered, in seconds.", database.away_s
     )
 
 
@@ -241,8 +232,8 @@ def _throttles(host: Host) -> Iterator[Family]:
         "emq_throttled_topics",
         "Topics that their handlers, or push, hold below their quota on this host: closed (nothing starts but a probe "
         "now and then) or limited to a lower rate.",
-        (_labels(state="closed"), host.recorder.throttled - limited),
-        (_labels(state="limited"), limited),
+        {"closed": host.recorder.throttled - limited, "limited": limited},
+        "state",
     )
 
 
@@ -251,7 +242,8 @@ def _loops(host: Host) -> Iterator[Family]:
     yield counter(
         "emq_loop_failures_total",
         "Unexpected failures of the host's loops, each followed by a new start; the log has them. 0 in a healthy host.",
-        *((_labels(loop=name), broken[name]) for name in sorted(host.guard.names | broken.keys())),
+        {name: broken[name] for name in sorted(host.guard.names | broken.keys())},
+        "loop",
     )
     recorder = host.recorder
     yield Family(
@@ -261,20 +253,16 @@ def _loops(host: Host) -> Iterator[Family]:
         (((), Histogram(recorder.lags, recorder.lagged_us)),),
         LAGS,
     )
-    yield counter("emq_wakeups_total", "Wake-ups from the store.", one(host.waker.woken))
+    yield counter("emq_wakeups_total", "Wake-ups from the store.", host.waker.woken)
     yield counter(
         "emq_wakeup_losses_total",
         "Times that wake-ups may have been lost, so that the host looked at everything.",
-        one(host.waker.doubts),
+        host.waker.doubts,
     )
 
 
 def _of(counts: Deliveries) -> Labels:
     return (("handler", counts.pattern),)
-
-
-def _labels(**labels: str) -> Labels:
-    return tuple(labels.items())
 
 
 @functools.cache  # it reads files

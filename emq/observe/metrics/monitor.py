@@ -11,7 +11,7 @@ from emq import errors, settings
 from emq.groups.deliveries import HandlerDeliveries
 from emq.observe.metrics import exposition, health, host_families
 from emq.observe.metrics.server import PLAIN, Page, Server
-from emq.observe.metrics.watched import Watched
+from emq.observe.opened import Opened
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Monitor:
         address: where the pages are served now; None if they are not.
     """
 
-    def __init__(self, app: Watched) -> None:
+    def __init__(self, app: Opened) -> None:
         self._app = app
         self._wanted = 0
         self._server: Server | None = None

@@ -7,20 +7,16 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol, cast
+from typing import cast
 
 from emq import errors, extras, plurals
-from emq.clock import Clock
 from emq.host.statistics import HostStatistics
+from emq.observe.opened import Opened
 from emq.observe.trace import timeline
 from emq.observe.trace.facts import Consumer, Facts, Failure, Place, Running, State, is_host
 from emq.observe.trace.places import QUEUE_SEARCH, Finder
 from emq.observe.trace.timeline import TimelineEntry
 from emq.observe.trace.waiting_reasons import Reason, why
-from emq.offsets.checkpoints import CheckpointStore
-from emq.settings import Settings
-from emq.storage.store import Store
-from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
 from emq.trail import events
 from emq.trail.events import Event
@@ -29,21 +25,6 @@ Progress = Callable[[str, int, int], None]
 """Takes the name of the searched thing, the part that is done, and the whole."""
 
 ENDED = frozenset((events.SETTLED, events.RECALLED, events.SKIPPED, events.DROPPED))
-
-
-class Sources(Protocol):
-    """The sources from which a message's life is looked up. An `emq.App` has all of these."""
-
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def catalog(self) -> Catalog: ...
-    @property
-    def store(self) -> Store: ...
-    @property
-    def checkpoints(self) -> CheckpointStore: ...
-    @property
-    def clock(self) -> Clock: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,7 +61,7 @@ class Trace:
 
 
 async def look_up(
-    sources: Sources,
+    opened: Opened,
     message_id: str,
     topic_name: str | None,
     hosts: Sequence[HostStatistics],
@@ -91,7 +72,7 @@ async def look_up(
     """Return a message's life and, if it goes on, its place and the reasons why it waits. Changes nothing.
 
     Args:
-        sources: settings, catalog, store, checkpoints and clock.
+        opened: an open app.
         message_id: the id that `publish` returned, or that a handler, a dead letter or the trail shows.
         topic_name: the message's topic; needed if there is no trail, or if several topics have the id.
         hosts: snapshots of the live hosts.
@@ -104,7 +85,7 @@ async def look_up(
         EMQError: there is neither a trail nor a topic to look in; the text says what to add.
     """
     message_id = events.origin(message_id)
-    directory = sources.settings.trail
+    directory = opened.settings.trail
     if not directory and topic_name is None:
         raise errors.EMQError(
             f"there is no trail to look {message_id!r} up in (the setting trail is empty); "
@@ -114,14 +95,14 @@ async def look_up(
     name = _topic_of(message_id, found, topic_name, directory)
     found = [e for e in found if e.topic == name]
     uid, found, others = _one_of(message_id, found)
-    topic = await _topic(sources, name, known=bool(found))
+    topic = await _topic(opened, name, known=bool(found))
     if topic is None or timeline.state(found) in ENDED:
         notes = () if topic is not None else (f"topic {name!r} was deleted with its messages",)
         lines = timeline.lines(found, [], topic)
         return Trace(uid, name, topic, timeline.state(found), lines, found, notes=(*notes, *others))
     of_group = await _of_group(directory, found, on_progress) if found else []
     by_identity = by_identity or bool(others)
-    trace = await _unfinished(sources, topic, uid, found, of_group, hosts, on_progress, by_identity)
+    trace = await _unfinished(opened, topic, uid, found, of_group, hosts, on_progress, by_identity)
     return dataclasses.replace(trace, notes=(*trace.notes, *others))
 
 
@@ -146,7 +127,7 @@ def _one_of(message_id: str, found: list[Event]) -> tuple[str, list[Event], Sequ
 
 
 async def _unfinished(
-    sources: Sources,
+    opened: Opened,
     topic: Topic,
     message_id: str,
     found: Sequence[Event],
@@ -155,12 +136,12 @@ async def _unfinished(
     on_progress: Progress,
     by_identity: bool,
 ) -> Trace:
-    state, now_ms = timeline.state(found, of_group), sources.clock.now_us() // 1000
+    state, now_ms = timeline.state(found, of_group), opened.clock.now_us() // 1000
     lines, notes = timeline.lines(found, of_group, topic), []
     if state in ENDED:
         return Trace(message_id, topic.name, topic, state, lines, found)
     finder = Finder(
-        *(sources.store, sources.checkpoints, topic, message_id, now_ms),
+        *(opened.store, opened.checkpoints, topic, message_id, now_ms),
         lambda done, n: on_progress("the store", done, n),
         by_identity=by_identity,
     )
@@ -169,7 +150,7 @@ async def _unfinished(
         notes.append(
             f"the search ended after {QUEUE_SEARCH:,} messages of the topic's queues; with a trail it knows the offset"
         )
-    if not sources.settings.trail:
+    if not opened.settings.trail:
         notes.append("there is no trail (the setting trail is empty): only the store could be searched")
     elif not found:
         notes.append("the trail has no event of this message")
@@ -256,9 +237,9 @@ def _topic_of(message_id: str, found: Sequence[Event], wanted: str | None, direc
     )
 
 
-async def _topic(sources: Sources, name: str, *, known: bool) -> Topic | None:
+async def _topic(opened: Opened, name: str, *, known: bool) -> Topic | None:
     try:
-        return await sources.catalog.get(name)
+        return await opened.catalog.get(name)
     except errors.UnknownTopic:
         if known:
             return None

@@ -1,17 +1,21 @@
-"""The source of a process's metrics and health."""
+"""The app that is observed, as far as observers look at it."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from emq.clock import Clock
 from emq.database import Database
 from emq.host.host import Host
+from emq.offsets.checkpoints import CheckpointStore
 from emq.producer import Producer
 from emq.settings import Settings
+from emq.storage.store import Store
+from emq.topics.catalog import Catalog
 
 
-class Watched(Protocol):
-    """The part of an app that metrics and health checks read.
+class Opened(Protocol):
+    """The parts of an `emq.App` from which snapshots, traces, metrics and health checks are read.
 
     Attributes:
         settings: its settings.
@@ -22,15 +26,19 @@ class Watched(Protocol):
     host: Host | None
 
     @property
+    def clock(self) -> Clock: ...
+    @property
     def waits_for(self) -> str | None: ...
-
     @property
     def is_open(self) -> bool: ...
-
     @property
     def database(self) -> Database: ...
-
+    @property
+    def store(self) -> Store: ...
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def checkpoints(self) -> CheckpointStore: ...
     @property
     def producer(self) -> Producer: ...
-
     def host_name(self) -> str: ...
