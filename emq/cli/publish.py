@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -16,6 +16,7 @@ import typer
 
 from emq import errors
 from emq.cli import exit_codes, output, times
+from emq.cli.progress import Bar
 from emq.cli.session import Session, fail
 
 if TYPE_CHECKING:
@@ -269,11 +270,16 @@ def _follow(session: Session, patience: _Patience, publisher: Publisher) -> _Pro
     """Publish the lines of standard input, chunk by chunk; return the failure, or None."""
     from emq.cli import message_lines
 
-    with _progress(session) as advance, patience.asked_for():
+    status = os.fstat(sys.stdin.fileno()) if session.err.is_terminal else None
+    size = status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
+    bar = Bar(session, "publishing", size, count="{task.fields[published]:,} published", published=0)
+    with bar, patience.asked_for():
+        done = 0
         try:
             for chunk in message_lines.chunks(sys.stdin.buffer):
                 patience.run(publisher.publish(chunk))
-                advance(sum(map(len, chunk)) + len(chunk), publisher.published)
+                done += sum(map(len, chunk)) + len(chunk)
+                bar.set(done, published=publisher.published)
         except message_lines.BadLine as exc:
             return _Problem(str(exc), exit_codes.of(exc.reason))
         except errors.EMQError as exc:
@@ -319,26 +325,6 @@ class _Patience:
             self._wanted = True
         else:
             raise KeyboardInterrupt
-
-
-@contextmanager
-def _progress(session: Session) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal; yield a function to call with (bytes read, messages published so far)."""
-    if session.json or not session.err.is_terminal:
-        yield lambda _bytes, _published: None
-        return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("publishing"),
-        BarColumn(),
-        TextColumn("{task.fields[published]:,} published"),
-    )
-    with Progress(*columns, TimeElapsedColumn(), console=session.err, transient=True) as progress:
-        status = os.fstat(sys.stdin.fileno())
-        task = progress.add_task("", total=status.st_size if stat.S_ISREG(status.st_mode) else None, published=0)
-        yield lambda size, published: progress.update(task, advance=size, published=published)
 
 
 def _headers(pairs: Sequence[str]) -> dict[str, str] | None:

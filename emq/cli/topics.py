@@ -17,8 +17,6 @@ from emq.cli.patterns import is_pattern, none
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from emq.topics.model import Topic
 
 app = typer.Typer(cls=Room, help="Create, look at, change and delete topics.")
@@ -91,19 +89,16 @@ async def create(
         )
     pairs = list(settings or ()) + ([f"{topic_settings.taker().address}={url}"] if url is not None else [])
     given = topic_settings.parse(name, pairs)
-    fields: dict[str, Any] = {"name": name, "qps": qps, "kind": Kind(kind.value)}
-    if slots is not None:
-        fields["slots"] = slots
-    if group_qps is not None:
-        fields["group_qps"] = group_qps
-    if priorities is not None:
-        fields["priorities"] = tuple(part.strip() for part in priorities.split(","))
+    names = None if priorities is None else tuple(part.strip() for part in priorities.split(","))
+    asked: dict[str, Any] = {"slots": slots, "group_qps": group_qps, "priorities": names}
+    fields = {key: value for key, value in asked.items() if value is not None}
     options = {key: value for key, value in given.settings.items() if key in TopicOptions.__struct_fields__}
     for key in given.settings.keys() - options.keys():
-        if key in ("kind", "slots", "qps", "group_qps", "priorities"):
+        if key in ("kind", "qps", *asked):
             raise errors.InvalidTopic(f"topic {name!r}: give {key} as --{key.replace('_', '-')}, not with --set")
         raise errors.InvalidTopic(f"topic {name!r} has no option {key!r}; {topic_settings.listed()}")
-    topic = Topic(**fields, options=TopicOptions(**options, attributes=given.merged({})))
+    topic_options = TopicOptions(**options, attributes=given.merged({}))
+    topic = Topic(name, qps, kind=Kind(kind.value), **fields, options=topic_options)
     topic_settings.check(topic, session.settings)
     if handshake is not None:
         topic = await topic_settings.taker().agreed(topic, handshake, session.settings)
@@ -135,16 +130,13 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
     if not session.json and not topics:
         session.out.print(none(pattern, opened.place), soft_wrap=True)
         return
+    endpoints = {t.name: topic_settings.endpoint(t) for t in topics}
+    columns = ("topic", "kind", "qps", "split into", "priorities", "state", *["endpoint"] * any(endpoints.values()))
     rows: list[tuple[output.Cell, ...]] = [
-        (
-            *(t.name, t.kind.value, t.qps, topic_settings.split(t), ", ".join(t.priorities) or "-"),
-            *(t.state.value, topic_settings.endpoint(t) or "-"),
-        )
+        (t.name, t.kind.value, t.qps, topic_settings.split(t), ", ".join(t.priorities) or "-", t.state.value)
+        + ((endpoints[t.name] or "-",) if "endpoint" in columns else ())
         for t in topics
     ]
-    columns: tuple[str, ...] = ("topic", "kind", "qps", "split into", "priorities", "state", "endpoint")
-    if all(row[-1] == "-" for row in rows):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
     data = [{k: v for k, v in _data(t).items() if k not in _LIFE} for t in topics]
     spare = ("priorities", "split into")
     session.show(data, lambda: output.table("", columns, rows, right=("qps", "split into"), spare=spare))
@@ -179,12 +171,10 @@ async def show(session: Session, name: Name) -> None:
             return
         groups = topic_view.groups(topic, await opened.admin.offsets(topic))
     lag = topic_view.lag(topic, groups, backlog)
-    data = {**_data(topic), "held_by": held_by, "lag": lag, "group_list": [g._asdict() for g in groups]}
-
-    def human() -> RenderableType:
-        return topic_view.render(topic, groups, backlog, held_by)
-
-    session.show(data, human)
+    session.show(
+        {**_data(topic), "held_by": held_by, "lag": lag, "group_list": [g._asdict() for g in groups]},
+        lambda: topic_view.render(topic, groups, backlog, held_by),
+    )
 
 
 @command(app, "set")
@@ -291,15 +281,8 @@ async def drain(session: Session, pattern: NameOrPattern, yes: Yes = False) -> N
 
     Example: emq topic drain 'shop.*' --yes
     """
-    await _set_state(
-        session,
-        pattern,
-        yes,
-        "Drain",
-        "set to drain",
-        "draining",
-        "is draining: it takes no new messages and delivers those that it has",
-    )
+    text = "is draining: it takes no new messages and delivers those that it has"
+    await _set_state(session, pattern, yes, "Drain", "set to drain", "draining", text)
 
 
 @command(app, "delete")
@@ -412,6 +395,4 @@ def _data(topic: Topic) -> dict[str, Any]:
     from emq.topics import secret_attributes
 
     topic = secret_attributes.without_secrets(topic)
-    options = {field: getattr(topic.options, field) for field in topic.options.__struct_fields__}
-    data: dict[str, Any] = {**msgspec.structs.asdict(topic), "options": options}
-    return data
+    return {**msgspec.structs.asdict(topic), "options": msgspec.structs.asdict(topic.options)}

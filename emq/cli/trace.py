@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +9,7 @@ import typer
 from emq import errors
 from emq.cli import output
 from emq.cli.arguments import Identity, OneId, one_of
+from emq.cli.progress import Bar
 from emq.cli.session import Session
 
 if TYPE_CHECKING:
@@ -46,7 +45,12 @@ async def trace(
     message_id, by_identity = one_of(message_id, identity)
     async with session.app() as opened:
         hosts = [seen.host for seen in await snapshots.load(opened) if seen.live]
-        with _progress(session) as advance:
+        with Bar(session, "searching", visible=False) as bar:
+
+            def advance(what: str, done: int, total: int) -> None:
+                many = total >= (MANY_SEGMENTS if what == "the trail" else MANY_MESSAGES)
+                bar.set(done, description=f"searching {what}", total=total, visible=many)
+
             found = await lookup.look_up(opened, message_id, topic, hosts, advance, by_identity=by_identity)
     if session.json or not found.is_unknown:
         session.show(_data(found), lambda: _shown(found))
@@ -98,22 +102,3 @@ def _where(place: Place) -> str:
     if place.attempt > 1:
         parts.append(f"attempt {place.attempt} comes next")
     return ", ".join(parts)
-
-
-@contextmanager
-def _progress(session: Session) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar on a terminal during a long search; yield the function that takes the progress."""
-    if session.json or not session.err.is_terminal:
-        yield lambda _what, _done, _all: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("searching {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=session.err, transient=True) as progress:
-        task = progress.add_task("", visible=False)
-
-        def advance(what: str, done: int, total: int) -> None:
-            many = total >= (MANY_SEGMENTS if what == "the trail" else MANY_MESSAGES)
-            progress.update(task, description=what, completed=done, total=total, visible=many)
-
-        yield advance
