@@ -45,12 +45,11 @@ async def show(session: Session, topic: Topic) -> None:
 
     Example: emq offsets show shop
     """
-    from emq.cli.topic_view import unfinished
     from emq.observe import epochs
 
     async with session.app() as opened:
         found = await opened.admin.offsets(_with_offsets(await opened.catalog.get(topic)))
-    rows = [(c.queue, c.watermark, head, tail, unfinished(c, head, tail), c.epoch) for c, head, tail in found]
+    rows = [(c.queue, c.watermark, head, tail, c.unfinished(head, tail), c.epoch) for c, head, tail in found]
     columns = ("queue", "watermark", "head", "tail", "unfinished", "epoch")
     data = [
         {**dict(zip(columns, row, strict=True)), "finished": c.finished}
@@ -155,7 +154,6 @@ def _chosen(
 
 
 def _change(checkpoint: Checkpoint, head: int, tail: int, to: str) -> Change:
-    from emq.cli.topic_view import unfinished
 
     if to in ("head", "tail"):
         target = head if to == "head" else tail
@@ -165,8 +163,8 @@ def _change(checkpoint: Checkpoint, head: int, tail: int, to: str) -> Change:
             raise errors.EMQError(
                 f"offset {target} is outside of queue {checkpoint.queue!r}; give one from {head} to {tail}"
             )
-    left = unfinished(checkpoint, head, tail)
+    left = checkpoint.unfinished(head, tail)
     after = max(0, tail - target)
     # A reset forgets which messages above the watermark are finished.
-    below = unfinished(checkpoint, head, target) if target > checkpoint.watermark else 0
+    below = checkpoint.unfinished(head, target) if target > checkpoint.watermark else 0
     return Change(checkpoint.queue, checkpoint.watermark, target, head, tail, max(0, after - (left - below)), below)

@@ -13,6 +13,7 @@ from emq import durations
 from emq.cli import output, topic_settings
 from emq.observe.backlog import Backlog
 from emq.offsets.checkpoints import Checkpoint
+from emq.offsets.lag import of_place
 from emq.producer.sorted_topics import AGING_EPOCH_S
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneState
@@ -65,19 +66,12 @@ class SlotView(NamedTuple):
 
 def groups(topic: Topic, offsets: list[tuple[Checkpoint, int, int]]) -> list[GroupView]:
     """The topic's groups, from what `Admin.offsets` answers."""
-    left = iter(offsets)
+    left = iter([checkpoint.unfinished(head, tail) for checkpoint, head, tail in offsets])
     shares = quotas(topic)
     return [
-        GroupView(g, shares[g], g >= topic.active_groups, {p: unfinished(*next(left)) for p in topic.priorities})
+        GroupView(g, shares[g], g >= topic.active_groups, {p: next(left) for p in topic.priorities})
         for g in range(topic.groups)
     ]
-
-
-def unfinished(checkpoint: Checkpoint, head: int, tail: int) -> int:
-    """Messages of a queue that are not finished, as far as the checkpoint knows."""
-    start = max(head, checkpoint.watermark)
-    beyond = sum(max(0, min(end, tail) - max(begin, start)) for begin, end in checkpoint.finished)
-    return max(0, tail - start - beyond)
 
 
 def lag(topic: Topic, found: list[GroupView], backlog: Backlog) -> dict[str, Any]:
@@ -91,15 +85,7 @@ async def slots(store: Store, topic: Topic, now_ms: int) -> list[SlotView]:
     states = served(await store.sorted.inspect(places, now_ms))
     lanes = served(await store.lanes.inspect([place.name for place in places]))
     return [
-        SlotView(
-            i,
-            shares[i],
-            state.due,
-            state.waiting - state.due + state.resting + lane.waiting,
-            state.prepared - state.resting + lane.prepared,
-            state.dead + lane.dead,
-            *_next(topic, state, lane, now_ms),
-        )
+        SlotView(i, shares[i], *of_place(lane, state), *_next(topic, state, lane, now_ms))
         for i, (state, lane) in enumerate(zip(states, lanes, strict=True))
     ]
 

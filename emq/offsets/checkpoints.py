@@ -47,6 +47,14 @@ class Checkpoint(NamedTuple):
         """Return the first offset of which the checkpoint knows nothing."""
         return max(self.watermark, self.marks[0].offset + 1 if self.marks else 0)
 
+    def unfinished(self, head: int, tail: int) -> int:
+        """Return the number of messages from `head` to below `tail` that the checkpoint does not count as finished."""
+        if self.watermark > tail:  # the store came back without its last messages; all that it has are unfinished
+            return max(0, tail - head)
+        start = max(head, self.watermark)
+        finished = sum(max(0, min(end, tail) - max(begin, start)) for begin, end in self.finished)
+        return max(0, tail - start - finished)
+
     def rewound(self, upto: int, marks: tuple[Mark, ...]) -> Checkpoint:
         """Return the part of the checkpoint that holds for a store that has lost everything from offset `upto` on.
 

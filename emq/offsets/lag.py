@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from emq.offsets.checkpoints import CheckpointStore
+from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.answers import served
+from emq.storage.lane_store import LaneState
 from emq.storage.log_store import LogStore
+from emq.storage.slot_store import SlotState
 from emq.storage.store import Store
 from emq.topics.model import Topic
 
@@ -49,21 +51,12 @@ async def unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Sequen
     """Return the number of messages of each queue that are not finished by its checkpoint."""
     counts: list[int] = []
     for start in range(0, len(queues), AT_ONCE):
-        counts += await _unfinished(log, checkpoints, queues[start : start + AT_ONCE])
+        part = queues[start : start + AT_ONCE]
+        saved = await checkpoints.load(part)
+        for queue, bounds in zip(part, served(await log.bounds(part)), strict=True):
+            checkpoint = saved.get(queue) or Checkpoint(queue, 0, 0)
+            counts.append(checkpoint.unfinished(bounds.head, bounds.tail))
         await asyncio.sleep(0)
-    return counts
-
-
-async def _unfinished(log: LogStore, checkpoints: CheckpointStore, queues: Sequence[str]) -> list[int]:
-    saved = await checkpoints.load(queues)
-    counts = []
-    for queue, bounds in zip(queues, served(await log.bounds(queues)), strict=True):
-        checkpoint = saved.get(queue)
-        if checkpoint is not None and checkpoint.watermark > bounds.tail:
-            checkpoint = None  # the store came back without its last messages; all messages that it has are unfinished
-        start = bounds.head if checkpoint is None else max(bounds.head, checkpoint.watermark)
-        beyond = 0 if checkpoint is None else sum(e - max(s, start) for s, e in checkpoint.finished if e > start)
-        counts.append(max(0, bounds.tail - start - beyond))
     return counts
 
 
@@ -117,12 +110,14 @@ async def of_slots(store: Store, topics: Sequence[Topic], now_ms: int) -> list[S
     slots = iter(served(await store.sorted.inspect(places, now_ms)) if places else ())
     found = []
     for t in topics:
-        ready = delayed = claimed = dead = 0
-        for lane in (next(lanes) for _ in range(t.groups)):
-            delayed, claimed, dead = delayed + lane.waiting, claimed + lane.prepared, dead + lane.dead
-        for slot in (next(slots) for _ in range(t.groups if t.is_sorted else 0)):
-            ready, delayed = ready + slot.due, delayed + slot.waiting - slot.due
-            delayed, claimed = delayed + slot.resting, claimed + slot.prepared - slot.resting
-            dead += slot.dead
-        found.append(SlotLag(t.name, ready, delayed, claimed, dead))
+        counts = [of_place(next(lanes), next(slots) if t.is_sorted else None) for _ in range(t.groups)]
+        found.append(SlotLag(t.name, *map(sum, zip(*counts, strict=True))))
     return found
+
+
+def of_place(lane: LaneState, slot: SlotState | None = None) -> tuple[int, int, int, int]:
+    """Return what is ready, delayed, claimed and dead in the lane of a group and, for a sorted topic, in its slot."""
+    if slot is None:
+        return 0, lane.waiting, lane.prepared, lane.dead
+    delayed = lane.waiting + slot.waiting - slot.due + slot.resting
+    return slot.due, delayed, lane.prepared + slot.prepared - slot.resting, lane.dead + slot.dead

@@ -84,3 +84,19 @@ async def test_of_a_queue_that_is_in_a_batch_twice_the_higher_epoch_counts(store
     await store.save([Checkpoint("a/0/high", 2, 5)])
     assert await store.save([former, now][::order]) == []
     assert await store.load(["a/0/high"]) == {"a/0/high": now}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "left"),
+    [
+        (Checkpoint("q", 1, 0), 8),
+        (Checkpoint("q", 1, 5), 5),
+        (Checkpoint("q", 1, 5, ((6, 8), (9, 10))), 2),
+        (Checkpoint("q", 1, 0, ((1, 4),)), 6),
+        (Checkpoint("q", 1, 10), 0),
+        (Checkpoint("q", 1, 14), 8),
+    ],
+    ids=["none", "some", "beyond", "half of a trimmed range", "all", "a store that lost its last messages"],
+)
+def test_what_a_checkpoint_leaves_unfinished(checkpoint: Checkpoint, left: int) -> None:
+    assert checkpoint.unfinished(2, 10) == left

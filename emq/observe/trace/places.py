@@ -75,22 +75,11 @@ class Finder:
         saved = (await self._checkpoints.load([queue])).get(queue, Checkpoint(queue, 0, bounds.head))
         start = max(bounds.head, saved.watermark)
         finished = offset < start or OffsetTracker(saved.watermark, saved.finished).is_finished(offset)
+        where, name = (group, self._id, offset), self._topic.priorities[priority]
         if finished or offset >= bounds.tail:
-            return Place(
-                Where.QUEUE, State.FINISHED, queue, group, self._id, offset, priority=self._topic.priorities[priority]
-            )
-        done = sum(max(0, min(e, offset) - max(s, start)) for s, e in saved.finished)
-        return Place(
-            Where.QUEUE,
-            State.WAITING,
-            queue,
-            group,
-            self._id,
-            offset,
-            priority=self._topic.priorities[priority],
-            ahead=offset - start - done,
-            above=await self._unfinished(queues[:priority]),
-        )
+            return Place(Where.QUEUE, State.FINISHED, queue, *where, priority=name)
+        ahead, above = saved.unfinished(bounds.head, offset), await self._unfinished(queues[:priority])
+        return Place(Where.QUEUE, State.WAITING, queue, *where, priority=name, ahead=ahead, above=above)
 
     async def in_queues(self) -> tuple[Place | None, bool]:
         """Search the unfinished part of every queue; the second answer is whether all of it was looked at."""
