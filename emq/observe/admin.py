@@ -37,7 +37,7 @@ class Admin:
         store: Store,
         checkpoints: CheckpointStore,
         next_epoch: Callable[[], Awaitable[int]],
-        trail: TrailSink | None = None,
+        trail: TrailSink = recall.NO_TRAIL,
         clock: Clock | None = None,
     ) -> None:
         self.catalog = catalog

@@ -9,11 +9,11 @@ from emq import errors, message
 from emq.clock import Clock
 from emq.offsets.checkpoints import CheckpointStore
 from emq.offsets.sealing import seal_finished
-from emq.storage import slot_store
 from emq.storage.answers import served
 from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
 from emq.storage.log_store import Bounds, LogStore, Trim
 from emq.storage.names import group_of, index_of, topic_of
+from emq.storage.slot_store import Recover, SlotSettle, SlotVerdict
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
@@ -49,9 +49,7 @@ def places_of(topics: Iterable[Topic]) -> list[Place]:
     return [Place(topic, group) for topic in topics for group in range(topic.groups)]
 
 
-async def settle_all(
-    store: Store, places: Sequence[Place], of_lanes: LaneVerdict, of_slots: slot_store.SlotVerdict
-) -> set[str]:
+async def settle_all(store: Store, places: Sequence[Place], of_lanes: LaneVerdict, of_slots: SlotVerdict) -> set[str]:
     """Give each lane and slot a verdict; return the names of the topics for which one returned True."""
     found: set[str] = set()
     for start in range(0, len(places), CHUNK):
@@ -59,7 +57,7 @@ async def settle_all(
         answers = served(await store.lanes.settle([LaneSettle(place.lane, "", of_lanes) for place in part]))
         found.update(place.topic.name for place, answer in zip(part, answers, strict=True) if answer is True)
         if in_slots := [place for place in part if place.topic.is_sorted]:
-            slots = [slot_store.SlotSettle(p.topic.slot(p.group), b"", of_slots) for p in in_slots]
+            slots = [SlotSettle(p.topic.slot(p.group), b"", of_slots) for p in in_slots]
             answers = served(await store.sorted.settle(slots))
             found.update(place.topic.name for place, answer in zip(in_slots, answers, strict=True) if answer is True)
     return found
@@ -97,7 +95,7 @@ class Deletion:
         store: Store,
         checkpoints: CheckpointStore,
         next_epoch: Callable[[], Awaitable[int]],
-        trail: TrailSink | None,
+        trail: TrailSink,
         clock: Clock,
     ) -> None:
         self._store = store
@@ -116,7 +114,7 @@ class Deletion:
         queues = [queue for topic in topics for queue in topic.all_queues()]
         # The lanes first: a group forgets the ids of publishes when its last queue is sealed, and must learn no id
         # after that. Else a new topic of this name would leave out a message of such an id.
-        await settle_all(self._store, places_of(topics), LaneVerdict.SEAL, slot_store.SlotVerdict.SEAL)
+        await settle_all(self._store, places_of(topics), LaneVerdict.SEAL, SlotVerdict.SEAL)
         done = True
         for start in range(0, len(queues), CHUNK):
             part = queues[start : start + CHUNK]
@@ -196,14 +194,10 @@ class Deletion:
             epoch = await self._next_epoch()
             # Recover all members, also those that another program claimed: it cannot give members back to a deleted
             # topic.
-            served(await store.recover([slot_store.Recover(slot, epoch, FAR_FUTURE_MS) for slot in emptied], now_ms))
+            served(await store.recover([Recover(slot, epoch, FAR_FUTURE_MS) for slot in emptied], now_ms))
             for group, slot in enumerate(emptied):
                 while page := await store.waiting(slot, 0, CHUNK):
-                    served(
-                        await store.settle(
-                            [slot_store.SlotSettle(slot, w.member, slot_store.SlotVerdict.RECALL) for w in page]
-                        )
-                    )
+                    served(await store.settle([SlotSettle(slot, w.member, SlotVerdict.RECALL) for w in page]))
                     self._record_gone(topic, group, [message.slot_id(group, w.member) for w in page])
             if not any(state.prepared for state in served(await store.inspect(emptied, now_ms))):
                 break
@@ -211,14 +205,10 @@ class Deletion:
             raise errors.StillConsumed(f"a host takes topic {topic.name!r} back again and again; {AGAIN}")
         for slot in emptied:
             while letters := await store.dead(slot, limit=CHUNK):
-                served(
-                    await store.settle(
-                        [slot_store.SlotSettle(slot, d.member, slot_store.SlotVerdict.PURGE) for d in letters]
-                    )
-                )
+                served(await store.settle([SlotSettle(slot, d.member, SlotVerdict.PURGE) for d in letters]))
 
     async def _bounds_of(self, topic: Topic) -> Sequence[Bounds]:
-        if self._trail is None or not self._trail.enabled:
+        if not self._trail.enabled:
             return ()
         return served(await self._store.log.bounds(topic.all_queues()))
 
@@ -226,11 +216,10 @@ class Deletion:
         """Record that the queues' messages were dropped on purpose; nothing was added after the second look."""
         places = ((group, priority) for group in range(topic.groups) for priority in range(len(topic.priorities)))
         for (group, priority), was, now in zip(places, before, after, strict=False):
-            if self._trail is not None and now.tail > was.head:
+            if now.tail > was.head:
                 now_us = self._clock.now_us()
                 self._trail.record(events.Dropped(now_us, topic.name, group, priority, was.head, now.tail, "deleted"))
 
     def _record_gone(self, topic: Topic, group: int, ids: Sequence[str]) -> None:
-        if self._trail is not None:
-            for id_ in ids:
-                self._trail.record(events.Recalled(self._clock.now_us(), topic.name, group, 0, id_))
+        for id_ in ids:
+            self._trail.record(events.Recalled(self._clock.now_us(), topic.name, group, 0, id_))

@@ -1,4 +1,4 @@
-"""The book of planned messages: lists the messages that wait in topics' lanes, by due time, and takes them back."""
+"""The book of planned messages: lists the messages that wait in topics' lanes, by due time, or finds them by id."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Literal, NamedTuple
 
 from emq import errors, message
-from emq.clock import Clock, SystemClock
 from emq.storage.answers import served
-from emq.storage.lane_store import MOST_FOUND, Asked, EntryState, LaneSettle, LaneStore, LaneVerdict, WaitingEntry
+from emq.storage.lane_store import MOST_FOUND, Asked, EntryState, LaneStore, WaitingEntry
 from emq.timetable import schedule as spec
 from emq.timetable.schedule import Schedule
 from emq.topics.model import Topic
-from emq.trail import events
-from emq.trail.sink import NullTrail, TrailSink
 
 PAGE = 100
 """Most entries of one lane that are read at a time."""
@@ -29,9 +26,6 @@ OPEN_BYTES = 32 << 20
 
 LISTED_BYTES = 64 << 20
 """Most bytes of payloads in one list, for callers that ask for a list."""
-
-NO_PRIORITY = -1
-"""The priority, in the trail, of messages that were taken back unread."""
 
 Kind = Literal["delayed", "every", "cron", "retry"]
 
@@ -182,48 +176,6 @@ async def get(store: LaneStore, topic: Topic, message_id: str, *, by_identity: b
         if message_id == (planned.uid if by_identity else planned.id):
             return planned
     return None
-
-
-async def recall(
-    store: LaneStore,
-    topic: Topic,
-    ids: Collection[str],
-    uids: Collection[str] = (),
-    *,
-    trail: TrailSink | None = None,
-    clock: Clock | None = None,
-) -> set[str]:
-    """Take back messages and schedules that wait for their time; returns the ids and identities of those taken back.
-
-    Each message is either taken back or delivered, never both. An id that is not returned was not waiting: the message
-    has started, is about to start, is over, or never existed. A schedule that is just being fired waits again a moment
-    later. Taking back a schedule leaves the occurrences that it has already published. If several waiting messages have
-    the id, all of them are taken back.
-
-    Args:
-        store: the store of lanes.
-        topic: the topic of the messages.
-        ids: message or schedule ids.
-        uids: identities of messages.
-        trail: records each recall.
-        clock: gives the time of the record.
-
-    Raises:
-        StoreUnavailable: some may have been taken back; repeat the call, which then does not return these.
-    """
-    recalled: set[str] = set()
-    sink, clock = trail or NullTrail(), clock or SystemClock()
-    for asked, by_identity in ((uids, True), (ids, False)):
-        async for chunk in named(store, topic, asked, EntryState.WAITING, by_identity=by_identity):
-            answers = await store.settle(
-                [LaneSettle(topic.group(each.group), each.uid, LaneVerdict.RECALL, for_good=True) for each in chunk]
-            )
-            for each, answer in zip(chunk, answers, strict=True):
-                if answer is True:
-                    recalled.add(each.id)
-                    sink.record(events.Recalled(clock.now_us(), topic.name, each.group, NO_PRIORITY, each.uid))
-            served(answers)
-    return recalled
 
 
 class Named(NamedTuple):

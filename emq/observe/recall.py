@@ -8,6 +8,7 @@ from emq import message
 from emq.clock import Clock, SystemClock
 from emq.observe import planned
 from emq.storage.answers import served
+from emq.storage.lane_store import EntryState, LaneSettle, LaneVerdict
 from emq.storage.slot_store import SlotSettle, SlotVerdict
 from emq.storage.store import Store
 from emq.topics.model import Topic
@@ -16,26 +17,46 @@ from emq.trail.sink import NullTrail, TrailSink
 
 PAGE = 1_000
 
+NO_PRIORITY = -1
+"""The priority, in the trail, of messages that were taken back unread."""
+
+NO_TRAIL = NullTrail()
+
 
 async def recall(
     store: Store,
     topic: Topic,
     ids: Collection[str],
-    trail: TrailSink | None = None,
+    trail: TrailSink = NO_TRAIL,
     clock: Clock | None = None,
     *,
     uids: Collection[str] = (),
 ) -> set[str]:
-    """Take back waiting messages; returns the ids and identities of those that were still there.
+    """Take back waiting messages and schedules; returns the ids and identities of those that were still there.
 
-    Messages that a host has claimed already are not taken back: they have started, or are about to. Neither are
-    messages in the queues of a log topic. Atomic for each message. For a sorted topic, the time grows with the number
-    of messages in the slot of an id.
+    Each message is either taken back or delivered, never both. An id that is not returned was not waiting: the message
+    has started, a host has claimed it or it is ready in the queue of a log topic, it is over, or never existed. A
+    schedule that is just being fired waits again a moment later. Taking back a schedule leaves the occurrences that it
+    has already published. If several waiting messages have an id, all of them are taken back. For a sorted topic, the
+    time grows with the number of messages in the slot of an id.
+
+    Raises:
+        StoreUnavailable: some may have been taken back; repeat the call, which then does not return these.
     """
     clock = clock or SystemClock()
-    taken = await planned.recall(store.lanes, topic, ids, uids, trail=trail, clock=clock)
+    taken: set[str] = set()
+    for asked, by_identity in ((uids, True), (ids, False)):
+        async for chunk in planned.named(store.lanes, topic, asked, EntryState.WAITING, by_identity=by_identity):
+            answers = await store.lanes.settle(
+                [LaneSettle(topic.group(each.group), each.uid, LaneVerdict.RECALL, for_good=True) for each in chunk]
+            )
+            for each, answer in zip(chunk, answers, strict=True):
+                if answer is True:
+                    taken.add(each.id)
+                    trail.record(events.Recalled(clock.now_us(), topic.name, each.group, NO_PRIORITY, each.uid))
+            served(answers)
     if topic.is_sorted:  # the id of a member is its identity
-        taken |= await _from_slots(store, topic, {*ids, *uids} - taken, trail or NullTrail(), clock)
+        taken |= await _from_slots(store, topic, {*ids, *uids} - taken, trail, clock)
     return taken
 
 

@@ -192,7 +192,7 @@ async def test_an_id_replays_purges_and_recalls_all_messages_that_have_it(shop: 
         await asyncio.sleep(0.01)
     for payload in (b"d", b"e"):
         await shop.publish(payload, delay_ms=LONG_S * 1000)
-    assert await planned.recall(shop.store.lanes, shop.topic, [ID]) == {ID}
+    assert await recall.recall(shop.store, shop.topic, [ID]) == {ID}
     assert (await shop.waiting(), await shop.letters()) == ([], [b"c"])
     assert await dead_letters.purge(shop.store, shop.topic, Selection(ids=frozenset({ID}))) == 1
     assert await shop.letters() == []
@@ -274,9 +274,9 @@ async def test_many_entries_of_an_id_and_of_ids_that_begin_with_it_hide_none(sto
     crowd = [f"a#{n:04d}#0000000000000" for n in range(MOST_FOUND + 200)]
     for names in (many, crowd, ["a", "b#0000000000000"]):
         assert all(await store.lanes.add([LaneAdd(topic.group(0), name, b"", 1 << 40) for name in names]))
-    assert await planned.recall(store.lanes, topic, ["a", "b"]) == {"a", "b"}
+    assert await recall.recall(store, topic, ["a", "b"]) == {"a", "b"}
     [state] = served(await store.lanes.inspect([topic.group(0)]))
     assert state.waiting == len(crowd)
-    assert await planned.recall(store.lanes, topic, ["a#0007"]) == {"a#0007"}
+    assert await recall.recall(store, topic, ["a#0007"]) == {"a#0007"}
     [state] = served(await store.lanes.inspect([topic.group(0)]))
     assert state.waiting == len(crowd) - 1

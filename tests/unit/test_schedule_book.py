@@ -9,6 +9,7 @@ import pytest
 from emq import errors, message
 from emq.message import Message
 from emq.observe import planned as book
+from emq.observe import recall
 from emq.observe.planned import Planned
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
 from emq.timetable import schedule
@@ -135,12 +136,12 @@ async def test_what_is_recalled_is_taken_from_whichever_group_has_it_and_recorde
     for i in range(8):
         await plan(store, TOPIC, i % 4, f"m{i}", START + i)
     trail = RecordedTrail()
-    assert await book.recall(store.lanes, TOPIC, ["m6", "m1", "m9", "m1"], trail=trail) == {"m1", "m6"}
+    assert await recall.recall(store, TOPIC, ["m6", "m1", "m9", "m1"], trail=trail) == {"m1", "m6"}
     recalled = [(e.topic, e.group, e.id) for e in trail.events if isinstance(e, Recalled)]
     assert sorted(recalled) == [("orders", 1, "m1"), ("orders", 2, "m6")]
     assert await ids(store) == ["m0", "m2", "m3", "m4", "m5", "m7"]
-    assert await book.recall(store.lanes, TOPIC, ["m1"]) == set()
-    assert await book.recall(store.lanes, TOPIC, []) == set()
+    assert await recall.recall(store, TOPIC, ["m1"]) == set()
+    assert await recall.recall(store, TOPIC, []) == set()
 
 
 async def test_what_has_been_claimed_or_is_dead_is_not_recalled(store: FaultyStore) -> None:
@@ -149,7 +150,7 @@ async def test_what_has_been_claimed_or_is_dead_is_not_recalled(store: FaultySto
     await plan(store, TOPIC, 1, "dead", START)
     await store.lanes.claim([LaneClaim("orders/1", 1, 1)], START)
     await store.lanes.settle([LaneSettle("orders/1", "dead", LaneVerdict.DEAD, 1, reason="why")])
-    assert await book.recall(store.lanes, TOPIC, ["claimed", "dead"]) == set()
+    assert await recall.recall(store, TOPIC, ["claimed", "dead"]) == set()
 
 
 async def test_an_unreachable_store_is_said_so(store: FaultyStore) -> None:
@@ -157,4 +158,4 @@ async def test_an_unreachable_store_is_said_so(store: FaultyStore) -> None:
     with pytest.raises(errors.StoreUnavailable):
         await find(store)
     with pytest.raises(errors.StoreUnavailable):
-        await book.recall(store.lanes, TOPIC, ["x"])
+        await recall.recall(store, TOPIC, ["x"])

@@ -18,7 +18,7 @@ from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message
-from emq.observe import planned
+from emq.observe import recall
 from emq.quota.counter import WindowCounter
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict, WaitingEntry
 from emq.timetable import firing
@@ -471,7 +471,7 @@ async def test_an_occurrence_that_was_taken_back_after_an_answer_was_lost_does_n
     await b.plan("s", every(60))
 
     async def take_back() -> None:
-        assert await planned.recall(b.store.real.lanes, split(b.topic), ["s.1"]) == {"s.1"}
+        assert await recall.recall(b.store.real, split(b.topic), ["s.1"]) == {"s.1"}
         raise errors.OutcomeUnknown("the connection broke")
 
     b.store.lanes.after["add"] = take_back
@@ -484,7 +484,7 @@ async def test_an_occurrence_that_was_taken_back_after_an_answer_was_lost_does_n
 async def test_an_occurrence_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id() -> None:
     b = Bench()
     await b.store.real.lanes.add([LaneAdd(LANE, "s.1", b"old", 1)])
-    assert await planned.recall(b.store.real.lanes, split(b.topic), ["s.1"]) == {"s.1"}
+    assert await recall.recall(b.store.real, split(b.topic), ["s.1"]) == {"s.1"}
     b.clock.advance(0.001)
     await b.plan("s", every(60))
     b.store.lanes.inject("add", before=errors.OutcomeUnknown("it never arrived"), times=1)
@@ -497,7 +497,7 @@ async def test_an_occurrence_is_not_lost_to_the_recall_of_an_earlier_one_of_its_
 async def test_a_schedule_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id() -> None:
     b = Bench()
     await b.plan("s", every(60))
-    assert await planned.recall(b.store.real.lanes, split(b.topic), ["s"]) == {"s"}
+    assert await recall.recall(b.store.real, split(b.topic), ["s"]) == {"s"}
     before = b.world.snapshot()
     b.clock.advance(1)
     await b.plan("s", every(60))
@@ -515,7 +515,7 @@ async def test_a_schedule_that_was_taken_back_after_an_answer_was_lost_does_not_
     await b.plan("s", every(60))
 
     async def take_back() -> None:
-        assert await planned.recall(b.store.real.lanes, split(b.topic), ["s"]) == {"s"}
+        assert await recall.recall(b.store.real, split(b.topic), ["s"]) == {"s"}
         raise errors.OutcomeUnknown("the connection broke")
 
     b.store.lanes.after["settle"] = take_back

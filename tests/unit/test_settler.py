@@ -19,7 +19,7 @@ from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.message import Message, decode, encode_retry
-from emq.observe import dead_letters, planned
+from emq.observe import dead_letters, recall
 from emq.quota.counter import WindowCounter
 from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
@@ -355,7 +355,7 @@ async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again
         await asyncio.sleep(0.1)
         assert b.settled == []
         topic, store = split(b.group.owner.topic), b.store.real
-        taken = len(await planned.recall(store.lanes, topic, ["a"])) + await dead_letters.purge(store, topic)
+        taken = len(await recall.recall(store, topic, ["a"])) + await dead_letters.purge(store, topic)
         await b.settler.idle()
     assert (taken, b.settled, b.group.lane_out) == (1, ["a"], 0)
     assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it does not stand again"
@@ -374,7 +374,7 @@ async def test_what_an_operator_took_after_the_answer_of_its_move_was_lost_stays
         b.settler.failed(b.group, b.started("a"), failure)
         await asyncio.sleep(0.1)
         topic, store = split(b.group.owner.topic), b.store.real
-        taken = len(await planned.recall(store.lanes, topic, ["a"])) + await dead_letters.purge(store, topic)
+        taken = len(await recall.recall(store, topic, ["a"])) + await dead_letters.purge(store, topic)
         await b.settler.idle()
     assert (taken, b.settled, b.store.lanes.calls["add"]) == (1, ["a"], repeats + 1)
     assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it does not stand again"
@@ -387,7 +387,7 @@ async def test_a_message_is_not_lost_to_the_recall_of_an_earlier_message_of_its_
     b = Bench()
     topic, store = split(b.group.owner.topic), b.store.real
     await store.lanes.add([LaneAdd("t/0", id_, b"old", 1) for id_ in ("delayed", "logged")])
-    assert await planned.recall(store.lanes, topic, ["delayed", "logged"]) == {"delayed", "logged"}
+    assert await recall.recall(store, topic, ["delayed", "logged"]) == {"delayed", "logged"}
     before = b.world.snapshot()
     await asyncio.sleep(0.1)
     await store.lanes.add([LaneAdd("t/0", "delayed", b.body("delayed"), 1)])
