@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -22,10 +22,14 @@ CHUNK_BYTES = 1 << 18
 """Most bytes of one read. A read takes only what a pipe holds now, so lines of a slow source go out one by one."""
 
 
-class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
-    """One line of input; see `emq publish --help`."""
+class Told(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What is said of a message: by its line, or by the options of the command for lines that do not say it.
 
-    payload: msgspec.Raw
+    Attributes:
+        delay: a level of the topic, or a span such as 30s.
+        at: a time in words, or seconds since the epoch.
+    """
+
     topic: str | None = None
     key: str | None = None
     priority: str | float | None = None
@@ -37,26 +41,26 @@ class MessageLine(msgspec.Struct, forbid_unknown_fields=True):
     time_range_ms: int | None = None
     merge_key: str | None = None
 
+    def at_s(self, now_s: float) -> float | None:
+        """Return `at` in seconds since the epoch. Raises `InvalidMessage`."""
+        if not isinstance(self.at, str):
+            return self.at
+        try:
+            return times.ahead(self.at, now_s)
+        except ValueError as exc:
+            raise errors.InvalidMessage(f"at {exc}") from None
 
-class Defaults(NamedTuple):
-    """Defaults for a line. If the line has one of the fields `WHEN`, none of the defaults for these counts.
+    def or_else(self, default: Told) -> Told:
+        """Return this with the default where this says nothing, of the fields `WHEN` only if it has none of them."""
+        said = {name: getattr(self, name) for name in Told.__struct_fields__ if getattr(self, name) is not None}
+        left = WHEN if any(name in said for name in WHEN) else ()
+        return msgspec.structs.replace(default, **(dict.fromkeys(left) | said))
 
-    Attributes:
-        delay: a level of the topic, or a span such as 30s.
-        at: seconds since the epoch.
-        others: as for `Producer.publish`.
-    """
 
-    topic: str | None = None
-    key: str | None = None
-    priority: str | float | None = None
-    headers: Mapping[str, str] | None = None
-    delay: str | None = None
-    delay_ms: float | None = None
-    at: times.When | None = None
-    ttl_s: float | None = None
-    time_range_ms: int | None = None
-    merge_key: str | None = None
+class MessageLine(Told, kw_only=True):
+    """One line of input; see `emq publish --help`."""
+
+    payload: msgspec.Raw
 
 
 WHEN = ("delay", "delay_ms", "at", "time_range_ms")
@@ -101,7 +105,7 @@ class Publisher:
         topics: names of the topics published to.
     """
 
-    def __init__(self, app: App, defaults: Defaults) -> None:
+    def __init__(self, app: App, defaults: Told) -> None:
         self._app = app
         self._defaults = defaults
         self._topics: dict[str, Topic] = {}
@@ -156,10 +160,10 @@ class Publisher:
             topic = self._topics[name] = await self._app.catalog.get(name)
         raw = bytes(line.payload)
         payload = msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
-        return outgoing(topic, payload, _told(line, default), self._app.clock.now_us())
+        return outgoing(topic, payload, line.or_else(default), self._app.clock.now_us())
 
 
-def outgoing(topic: Topic, payload: bytes, told: Defaults, now_us: int) -> Outgoing:
+def outgoing(topic: Topic, payload: bytes, told: Told, now_us: int) -> Outgoing:
     """Return a message for `topic`, after all checks that need no store.
 
     Args:
@@ -178,7 +182,7 @@ def outgoing(topic: Topic, payload: bytes, told: Defaults, now_us: int) -> Outgo
         if delay_ms is not None:
             raise errors.InvalidMessage("give only one of delay, delay_ms and at")
         delay_ms = delay_ms_of(topic, told.delay)
-    at = told.at and told.at.at_s(now_us / 1e6)
+    at = told.at_s(now_us / 1e6)
     due_ms = due_ms_of(topic, delay_ms, None, at, now_us)
     priority = priority_of(topic, told.priority)
     if topic.is_sorted:
@@ -218,17 +222,3 @@ def delay_ms_of(topic: Topic, delay: str) -> float:
             f"which has {', '.join(known) or 'none'}"
         )
     return seconds * 1000
-
-
-def _told(line: MessageLine, default: Defaults) -> Defaults:
-    said = {name: getattr(line, name) for name in Defaults._fields if getattr(line, name) is not None}
-    if isinstance(line.at, str):
-        try:
-            said["at"] = times.ahead(line.at)
-        except ValueError as exc:
-            raise errors.InvalidMessage(f"at {exc}") from None
-    elif line.at is not None:
-        said["at"] = times.When(line.at)
-    if any(name in said for name in WHEN):
-        default = default._replace(delay=None, delay_ms=None, at=None, time_range_ms=None)
-    return default._replace(**said)

@@ -22,7 +22,7 @@ from emq.cli.session import Session, fail
 if TYPE_CHECKING:
     import asyncio
 
-    from emq.cli.message_lines import Defaults, Publisher
+    from emq.cli.message_lines import Publisher, Told
 
 STDIN = "-"
 
@@ -137,19 +137,24 @@ def publish(
     """
     import asyncio
 
-    from emq.cli.message_lines import Defaults
+    from emq.cli.message_lines import Told
 
     if topic == STDIN:
         topic, payloads = None, [STDIN]
     again = _again(every, repeat, cron, tz, missed, {"--time-range": time_range, "--merge-key": merge_key})
     _refuse_two({"--delay": delay, "--at": at, "--time-range": time_range} if again is None else {})
-    told = Defaults(
-        topic,
-        key,
-        priority,
-        _headers(header or ()),
+    if at is not None:
+        try:
+            times.ahead(at, 0.0)  # the time is known once the app is open
+        except ValueError as exc:
+            raise typer.BadParameter(str(exc), param_hint="--at") from None
+    told = Told(
+        topic=topic,
+        key=key,
+        priority=priority,
+        headers=_headers(header or ()),
         delay=delay,
-        at=_at(at),
+        at=at,
         ttl_s=None if ttl is None else times.given_span_s(ttl, "--ttl"),
         time_range_ms=None if time_range is None else round(times.given_span_s(time_range, "--time-range") * 1000),
         merge_key=merge_key,
@@ -165,7 +170,7 @@ def publish(
 
 
 async def _publish_arguments(
-    session: Session, told: Defaults, payloads: Sequence[str], again: dict[str, Any] | None
+    session: Session, told: Told, payloads: Sequence[str], again: dict[str, Any] | None
 ) -> None:
     from emq.cli import message_lines
     from emq.producer.outcomes import all_published
@@ -181,7 +186,7 @@ async def _publish_arguments(
             if told.delay is not None:
                 again["delay_ms"] = message_lines.delay_ms_of(topic, told.delay)
             said = {name: getattr(told, name) for name in ("key", "headers", "ttl_s")}
-            said["at"] = told.at and told.at.at_s(app.clock.now())
+            said["at"] = told.at_s(app.clock.now())
             said["priority"] = message_lines.priority_of(topic, told.priority)
             ids = [await app.schedule(topic.name, payload, **again, **said) for payload in payloads]
     shown = ", ".join(ids[:SHOWN_IDS])
@@ -226,16 +231,7 @@ def _refuse_two(whens: dict[str, str | None]) -> None:
         raise errors.InvalidMessage(f"{' and '.join(given)} both say when; give only one of them")
 
 
-def _at(text: str | None) -> times.When | None:
-    if text is None:
-        return None
-    try:
-        return times.ahead(text)
-    except ValueError as exc:
-        raise typer.BadParameter(str(exc), param_hint="--at") from None
-
-
-def _publish_lines(session: Session, defaults: Defaults) -> None:
+def _publish_lines(session: Session, defaults: Told) -> None:
     import asyncio
 
     from emq.cli.message_lines import Publisher

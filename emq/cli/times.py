@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import NamedTuple
 
 import typer
 
@@ -29,22 +28,6 @@ def given_span_s(text: str, option: str) -> float:
     return seconds
 
 
-class When(NamedTuple):
-    """A time to come.
-
-    Attributes:
-        seconds: seconds since 1970, or from now if `from_now`.
-        from_now: whether `seconds` count from now, by the environment's time, which an open app knows.
-    """
-
-    seconds: float
-    from_now: bool = False
-
-    def at_s(self, now_s: float) -> float:
-        """Seconds since the epoch."""
-        return now_s + self.seconds if self.from_now else self.seconds
-
-
 def ago_ms(text: str, option: str, now_s: float) -> int:
     """Return milliseconds since 1970 of a time in ISO 8601 (local time if it has no zone) or of an age such as 2h."""
     seconds = span_s(text)
@@ -58,17 +41,20 @@ def ago_ms(text: str, option: str, now_s: float) -> int:
         ) from None
 
 
-def ahead(text: str) -> When:
-    """Read a future time: ISO 8601 with its zone, or a span from now, as `15m` or `in 15m`.
+def ahead(text: str, now_s: float) -> float:
+    """Return seconds since 1970 of a time to come: ISO 8601 with its zone, or a span from now: `15m` or `in 15m`.
 
     The zone is required, since publisher and hosts may be in different zones.
+
+    Args:
+        now_s: the environment's time, which an open app knows.
 
     Raises:
         ValueError: the text is neither; the message says what would be right.
     """
     seconds = span_s(text.removeprefix("in").strip())
     if seconds is not None:
-        return When(seconds, from_now=True)
+        return now_s + seconds
     try:
         found = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -77,4 +63,4 @@ def ahead(text: str) -> When:
         ) from None
     if found.tzinfo is None:
         raise ValueError(f"{text!r} does not say in which time zone; write 2030-01-31T12:00+01:00, or Z for UTC")
-    return When(found.timestamp())
+    return found.timestamp()

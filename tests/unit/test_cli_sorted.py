@@ -311,11 +311,11 @@ def test_lines_before_a_bad_one_are_published_and_counted(emq: Shell, line: str,
 
 
 def test_a_time_to_come_says_its_zone() -> None:
-    assert [times.ahead(text).at_s(1_000.0) for text in ("90s", "in 15m", "in 1.5h")] == [1_090, 1_900, 6_400]
-    assert times.ahead("2033-01-31T12:00Z").at_s(1_000.0) == 1_990_785_600
+    assert [times.ahead(text, 1_000.0) for text in ("90s", "in 15m", "in 1.5h")] == [1_090, 1_900, 6_400]
+    assert times.ahead("2033-01-31T12:00Z", 1_000.0) == 1_990_785_600
     for text, said in (("2033-01-31T12:00", "time zone"), ("tomorrow", "not a time"), ("in", "not a time")):
         with pytest.raises(ValueError, match=said):
-            times.ahead(text)
+            times.ahead(text, 0.0)
 
 
 # ------------------------------------------------------------------------------------------- watching and dead letters
