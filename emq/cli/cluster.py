@@ -46,6 +46,11 @@ class DatabaseView(NamedTuple):
         """The unit of each topic that shares a budget."""
         return budgets.units({topic.name: topic for topic in self.topics})
 
+    @property
+    def troubles(self) -> list[str]:
+        """The trouble with the database and those of the live hosts, a line each."""
+        return [*filter(None, [self.trouble]), *(text for seen in self.hosts for text in seen.troubles)]
+
 
 def meet(settings: Settings) -> bool:
     """Return whether hosts of these settings meet, in ZooKeeper or in the database, or consume alone."""

@@ -129,12 +129,10 @@ def loads(view: View, quotas: Mapping[str, float]) -> dict[str, float]:
 
 def troubles(view: View, found: Iterable[HostRow], known: DatabaseView) -> list[str]:
     """Return a line for each trouble that an operator should know of."""
-    lines = [known.trouble] if known.trouble else []
+    lines = known.troubles
     for seen in known.hosts:
         host = seen.host.host
-        if seen.live:
-            lines += [f"{host}: {text}" for text in seen.host.troubles]
-        elif host in view.members and not view.members[host].trouble:
+        if not seen.live and host in view.members and not view.members[host].trouble:
             lines.append(
                 f"{host}: silent for {durations.brief(seen.age_s)}: it is paused, has ended, or does not reach its "
                 "database"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,7 @@ from emq.cli import output
 from emq.cli.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from rich.console import RenderableType
 
@@ -42,14 +43,15 @@ async def hosts(
     from emq.allocation import cluster_view
     from emq.cli import cluster, host_view, refreshing
 
-    if not cluster.meet(session.settings):
-        await _alone(session, watch=watch, interval_s=interval, count=count)
-        return
-
-    async with cluster.tree_of(session) as tree:
+    async with contextlib.AsyncExitStack() as stack:
+        tree = None
+        if cluster.meet(session.settings):
+            tree = await stack.enter_async_context(cluster.tree_of(session))
 
         async def look() -> tuple[object, Callable[[], RenderableType]]:
             known = await cluster.known(session)
+            if tree is None:
+                return _alone(session, known), lambda: _table(known)
             seen = await cluster_view.read(tree, session.settings.environment)
             wide = session.out.width >= refreshing.WIDE
             return host_view.data(seen, known), lambda: host_view.render(seen, known, wide=wide)
@@ -57,26 +59,11 @@ async def hosts(
         await refreshing.show(session, look, watch=watch, interval_s=interval, count=count)
 
 
-async def _alone(session: Session, *, watch: bool, interval_s: float, count: int | None) -> None:
-    """Show the host's snapshot in the database; a store for one host alone has no cluster to look at."""
-    from emq.cli import cluster, refreshing
-
-    async def look() -> tuple[object, Callable[[], RenderableType]]:
-        known = await cluster.known(session)
-        data = {
-            "environment": str(session.settings.environment),
-            "leader": None,
-            "hosts": [_data(seen) for seen in known.hosts],
-            "trouble": _troubles(known),
-        }
-        return data, lambda: _table(known.hosts, "\n".join(_troubles(known)))
-
-    await refreshing.show(session, look, watch=watch, interval_s=interval_s, count=count)
-
-
-def _troubles(known: DatabaseView) -> list[str]:
-    lines = [known.trouble] if known.trouble else []
-    return lines + [f"{s.host.host}: {text}" for s in known.hosts if s.live for text in s.host.troubles]
+def _alone(session: Session, known: DatabaseView) -> dict[str, object]:
+    """Return the hosts' snapshots in the database; a store for one host alone has no cluster to look at."""
+    environment = str(session.settings.environment)
+    hosts = [_data(seen) for seen in known.hosts]
+    return {"environment": environment, "leader": None, "hosts": hosts, "trouble": known.troubles}
 
 
 def _data(seen: AgedSnapshot) -> dict[str, object]:
@@ -97,23 +84,14 @@ NO_CLUSTER = (
 )
 
 
-def _table(hosts: Sequence[AgedSnapshot], trouble: str) -> RenderableType:
+def _table(known: DatabaseView) -> RenderableType:
     from rich.console import Group
 
-    if not hosts:
-        return "\n".join(filter(None, ("no host is running; start one with: emq up", trouble, NO_CLUSTER)))
+    if not known.hosts:
+        return "\n".join(["no host is running; start one with: emq up", *known.troubles, NO_CLUSTER])
     rows = [
-        (
-            seen.host.host,
-            "live" if seen.live else f"stale, {durations.brief(seen.age_s)}",
-            seen.host.groups,
-            seen.host.rates.started,
-            durations.brief(seen.host.uptime_s),
-        )
-        for seen in hosts
+        (s.host.host, s.state, s.host.groups, s.host.rates.started, durations.brief(s.host.uptime_s))
+        for s in known.hosts
     ]
-    return Group(
-        output.table("", ("host", "state", "groups", "per s", "up"), rows, right=("groups", "per s")),
-        *([output.plain(trouble)] if trouble else []),
-        NO_CLUSTER,
-    )
+    table = output.table("", ("host", "state", "groups", "per s", "up"), rows, right=("groups", "per s"))
+    return Group(table, *map(output.plain, known.troubles), NO_CLUSTER)

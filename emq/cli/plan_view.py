@@ -221,28 +221,13 @@ def sorted_groups(groups: Sequence[str] | set[str] | dict[str, Any]) -> list[str
 def _group_table(
     view: View, known: DatabaseView, groups: Sequence[str], *, with_host: bool = True
 ) -> list[RenderableType]:
-    columns = ("group", "qps", "host", output.zoned("epoch"), "why", "state")
-    shown = [row(view, known, group) for group in groups[:MAX_GROUPS]]
-    cells = [
-        (
-            found.group,
-            found.quota,
-            found.host,
-            epochs.shown(found.epoch),
-            found.why or "stayed",
-            _state(found),
-        )
-        for found in shown
-    ]
-    skip = () if with_host else (2,)
-    parts: list[RenderableType] = [
-        output.table(
-            "",
-            [c for i, c in enumerate(columns) if i not in skip],
-            [[c for i, c in enumerate(line) if i not in skip] for line in cells],
-            right=("qps",),
-        )
-    ]
+    cells = []
+    for found in (row(view, known, group) for group in groups[:MAX_GROUPS]):
+        host = (found.host,) if with_host else ()
+        why = found.why or "stayed"
+        cells.append((found.group, found.quota, *host, epochs.shown(found.epoch), why, _state(found)))
+    columns = ("group", "qps", *(("host",) if with_host else ()), output.zoned("epoch"), "why", "state")
+    parts: list[RenderableType] = [output.table("", columns, cells, right=("qps",))]
     if len(groups) > MAX_GROUPS:
         parts.append(f"... and {output.number(len(groups) - MAX_GROUPS)} more; --json has them")
     return parts

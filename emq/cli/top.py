@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,8 +16,9 @@ from emq.cli import output, patterns
 from emq.host.statistics import IN_SLOT, ThrottledTopic
 from emq.observe import backlog as backlogs
 from emq.observe import snapshots
+from emq.observe.backlog import Backlog
 from emq.observe.snapshots import AgedSnapshot, TopicTotal
-from emq.topics.model import Topic
+from emq.topics.model import State, Topic
 
 MANY = 300
 """With more topics than this, the screen looks only at those that hosts count among their busiest."""
@@ -28,38 +28,41 @@ class Row(NamedTuple):
     """A topic on the screen.
 
     Attributes:
-        rate: starts a second now; 0 where no live host counts it among its busiest.
-        max_in_flight: most that its live hosts would have in flight; 0 where none counts it among its busiest.
-        held_by: the budget that holds the topic back; empty if none does.
+        now: what its live hosts do; zeros where none counts it among its busiest.
         throttle: set if a live host closes or limits the topic.
-        backlog: what is ready, as `Backlog.ready`; the others as there, too.
     """
 
-    topic: str
-    limit: float
-    state: str
-    rate: float
-    in_flight: int
-    max_in_flight: int
-    backlog: dict[str, int]
-    delayed: int
-    claimed: int
-    dead: int
-    throttle: ThrottledTopic | None = None
-    held_by: str = ""
+    topic: Topic
+    now: TopicTotal
+    backlog: Backlog
+    throttle: ThrottledTopic | None
 
     @property
     def word(self) -> str:
         """The word behind the row: paused or draining, closed, limited or held; empty for a topic that runs."""
-        if self.state != "active":
-            return self.state
+        if self.topic.state is not State.ACTIVE:
+            return self.topic.state.value
         if self.throttle is None:
-            return f"held by {self.held_by}" if self.held_by else ""
+            return f"held by {self.now.held_by}" if self.now.held_by else ""
         return "closed" if self.throttle.rate is None else f"at {output.number(self.throttle.rate)}"
 
     def data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return self._asdict() | {"throttle": msgspec.to_builtins(self.throttle)}
+        now, backlog = self.now, self.backlog
+        return {
+            "topic": self.topic.name,
+            "limit": self.topic.qps,
+            "state": self.topic.state.value,
+            "rate": now.started_per_s,
+            "in_flight": now.in_flight,
+            "max_in_flight": now.max_in_flight,
+            "backlog": backlog.ready,
+            "delayed": backlog.delayed,
+            "claimed": backlog.claimed,
+            "dead": backlog.dead,
+            "throttle": msgspec.to_builtins(self.throttle),
+            "held_by": now.held_by,
+        }
 
 
 class Frame(NamedTuple):
@@ -94,9 +97,9 @@ class Frame(NamedTuple):
         columns = ("topic", "limit", "rate", "in flight", "ready", "delayed", "claimed", "dead", "")
         cells = [
             (
-                *(r.topic, r.limit, r.rate, output.of_most(r.in_flight, r.max_in_flight)),
-                _by_priority(r.backlog) if wide else sum(r.backlog.values()),
-                *(r.delayed, r.claimed, r.dead, r.word),
+                *(r.topic.name, r.topic.qps, r.now.started_per_s, output.of_most(r.now.in_flight, r.now.max_in_flight)),
+                _by_priority(r.backlog.ready) if wide else sum(r.backlog.ready.values()),
+                *(r.backlog.delayed, r.backlog.claimed, r.backlog.dead, r.word),
             )
             for r in self.rows[:rows]
         ]
@@ -150,34 +153,16 @@ class Screen:
             chosen = list(self._topics.values())
         else:
             chosen = [self._topics[name] for name in list(busy)[:rows]]
-        found = await self._rows(chosen, busy, snapshots.throttled(seen))
-        found.sort(key=lambda r: (-r.rate, -sum(r.backlog.values()) - r.delayed - r.claimed, -r.in_flight, r.topic))
+        throttled = snapshots.throttled(seen)
+        found = [
+            Row(
+                topic, busy.get(topic.name) or TopicTotal(topic.name, topic.qps, ""), backlog, throttled.get(topic.name)
+            )
+            for topic, backlog in zip(chosen, await backlogs.of(self._app.admin, chosen), strict=True)
+        ]
+        found.sort(key=_busiest_first)
         nothing = "" if self._topics else patterns.none(self._pattern, self._app.place)
         return Frame(seen, found[:rows], len(self._topics), none=nothing)
-
-    async def _rows(
-        self, chosen: Sequence[Topic], busy: dict[str, TopicTotal], throttled: Mapping[str, ThrottledTopic]
-    ) -> list[Row]:
-        rows = []
-        for topic, backlog in zip(chosen, await backlogs.of(self._app.admin, chosen), strict=True):
-            now = busy.get(topic.name)
-            rows.append(
-                Row(
-                    topic.name,
-                    topic.qps,
-                    topic.state.value,
-                    now.started_per_s if now else 0.0,
-                    now.in_flight if now else 0,
-                    now.max_in_flight if now else 0,
-                    backlog.ready,
-                    backlog.delayed,
-                    backlog.claimed,
-                    backlog.dead,
-                    throttled.get(topic.name),
-                    now.held_by if now else "",
-                )
-            )
-        return rows
 
     async def _follow_catalog(self) -> None:
         changes = await self._app.catalog.changes_since(self._version)
@@ -187,6 +172,11 @@ class Screen:
         changed = {t.name: t for t in changes.changed}
         self._topics.update({name: changed[name] for name in names})
         self._version = changes.version
+
+
+def _busiest_first(row: Row) -> tuple[float, int, int, str]:
+    waiting = sum(row.backlog.ready.values()) + row.backlog.delayed + row.backlog.claimed
+    return -row.now.started_per_s, -waiting, -row.now.in_flight, row.topic.name
 
 
 def _by_priority(ready: dict[str, int]) -> str:

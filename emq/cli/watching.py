@@ -140,21 +140,8 @@ def _stats(
     if not seen:
         return "no host is running; start one with: emq up"
     totals, rates = snapshots.totals(seen), snapshots.rates(seen)
-    counts = [
-        (name, getattr(totals, name), getattr(rates, name, None))
-        for name in (
-            "fetched",
-            "started",
-            "succeeded",
-            "failed",
-            "retried",
-            "dead",
-            "expired",
-            "holes",
-            "fenced",
-            "shrunk",
-        )
-    ]
+    names = ("fetched", "started", "succeeded", "failed", "retried", "dead", "expired", "holes", "fenced", "shrunk")
+    counts = [(name, getattr(totals, name), getattr(rates, name, None)) for name in names]
     busiest = [_topic(topic, backlog.get(topic.name)) for topic in topics[:MAX_TOPICS]]
     parts: list[RenderableType] = [
         output.table("Hosts", _HOST_COLUMNS, map(_host, seen), right=_HOST_COLUMNS[2:]),
@@ -173,7 +160,7 @@ def _stats(
             parts.append(f"... and {more} more")
     if trouble:
         parts.append(trouble)
-    parts += [f"{s.host.host}: {text}" for s in seen if s.live for text in s.host.troubles]
+    parts += [text for s in seen for text in s.troubles]
     return Group(*parts)
 
 
@@ -186,7 +173,7 @@ def _host(seen: AgedSnapshot) -> tuple[output.Cell, ...]:
     host = seen.host
     return (
         host.host,
-        "live" if seen.live else f"stale, {durations.brief(seen.age_s)}",
+        seen.state,
         host.groups,
         host.rates.started,
         host.in_flight,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from emq import durations
 from emq.database import Database, host_stats
 from emq.host import statistics
 from emq.host.statistics import HostStatistics, Rates, ThrottledTopic, Totals
@@ -29,6 +30,16 @@ class AgedSnapshot(NamedTuple):
     @property
     def live(self) -> bool:
         return self.age_s <= statistics.LIVE_S
+
+    @property
+    def state(self) -> str:
+        """For people: `live`, or `stale, 12 s`."""
+        return "live" if self.live else f"stale, {durations.brief(self.age_s)}"
+
+    @property
+    def troubles(self) -> list[str]:
+        """What keeps a live host from its work, a line for each cause."""
+        return [f"{self.host.host}: {text}" for text in self.host.troubles] if self.live else []
 
 
 class TopicTotal(msgspec.Struct):

@@ -30,7 +30,7 @@ async def save(
     """Save the snapshot of a host that names all its topics."""
     now = app.clock.now() - age_s
     snapshot = msgspec.structs.replace(
-        statistics.waiting(host, now, ""),
+        statistics.HostStatistics(host, now, store_unreachable=""),
         store_unreachable=None,
         busiest=busiest,
         topics=len(busiest),

@@ -57,7 +57,7 @@ def test_commands_say_which_budget_holds_a_topic(emq: Shell) -> None:
 
     async def save(made: App) -> None:
         busy = statistics.TopicStatistics("orders", 100, "active", 2, 1.0, 0, {"mid": 7}, 0, held_by="tenant")
-        host = statistics.waiting("h1", 0, "")
+        host = statistics.HostStatistics("h1", 0, store_unreachable="")
         host = msgspec.structs.replace(host, store_unreachable=None, busiest=(busy,))
         text = msgspec.json.encode(host).decode()
         await host_stats.save(made.database, "online", "h1", text, int(time.time() * 1000))
