@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,19 +74,12 @@ async def list_(
         topics = await opened.catalog.matching(pattern)
         letters = (letter for topic in topics async for letter in dead_letters.find(opened.store, topic, selection))
         found = await session.listed(letters, limit + 1)
-    more, found = len(found) > limit, found[:limit]
-    if session.json:
-        session.show([_data(letter) for letter in found], str)
-        return
-    if not found:
-        said = none(pattern, opened.place) if not topics else f"no dead letters in the {opened.place}"
-        session.out.print(said, soft_wrap=True)
-        return
-    rows = [(d.topic, d.id, d.priority, d.attempts, output.when_briefly(d.dead_ms), d.reason) for d in found]
-    died = output.zoned("died", (letter.dead_ms for letter in found))
-    session.out.print(output.table("", ("topic", "id", "priority", "tries", died, "reason"), rows, right=("tries",)))
-    if more:
-        session.out.print(f"these are the first {limit}; --limit shows more")
+    session.page(
+        [_data(letter) for letter in found[:limit]],
+        lambda: _table(found[:limit]),
+        none=f"no dead letters in the {opened.place}" if topics else none(pattern, opened.place),
+        more=f"these are the first {limit}; --limit shows more" if len(found) > limit else "",
+    )
 
 
 @command(app, "show")
@@ -102,10 +95,12 @@ async def show(session: Session, topic: Topic, message_id: OneId = None, identit
         of_topic = await opened.catalog.get(topic)
         name = frozenset([message_id])
         wanted = dead_letters.Selection(uids=name) if by_identity else dead_letters.Selection(ids=name)
-        async for letter in dead_letters.find(opened.store, of_topic, wanted):
-            session.show(_data(letter), lambda letter=letter: _facts(letter))  # type: ignore[misc]
-            return
-    raise errors.EMQError(f"topic {topic!r} has no dead letter {message_id!r}; list them with: emq dead list {topic}")
+        letter = await anext(dead_letters.find(opened.store, of_topic, wanted), None)
+    if letter is None:
+        raise errors.EMQError(
+            f"topic {topic!r} has no dead letter {message_id!r}; list them with: emq dead list {topic}"
+        )
+    session.show(_data(letter), lambda: _facts(letter))
 
 
 @command(app, "replay")
@@ -213,6 +208,12 @@ def _data(letter: Letter) -> dict[str, Any]:
         {"time_ms": a.at_ms, "time": output.when(a.at_ms), "reason": a.reason, "place": a.place} for a in letter.history
     ]
     return output.with_payload({**letter._asdict(), "died": output.when(letter.dead_ms), "history": history})
+
+
+def _table(letters: Sequence[Letter]) -> RenderableType:
+    rows = [(d.topic, d.id, d.priority, d.attempts, output.when_briefly(d.dead_ms), d.reason) for d in letters]
+    died = output.zoned("died", (letter.dead_ms for letter in letters))
+    return output.table("", ("topic", "id", "priority", "tries", died, "reason"), rows, right=("tries",))
 
 
 def _facts(letter: Letter) -> RenderableType:

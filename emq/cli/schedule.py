@@ -14,6 +14,8 @@ from emq.cli.patterns import none
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
     from emq.observe.planned import Planned
@@ -41,21 +43,13 @@ async def list_(
         topics = await opened.catalog.matching(pattern)
         entries = book.find(opened.store.lanes, topics, skip=(page - 1) * limit, limit=limit + 1)
         found = await session.listed(entries, limit + 1)
-    more, found = len(found) > limit, found[:limit]
-    if session.json:
-        session.show([_data(planned) for planned in found], str)
-        return
-    if not found:
-        said = f"nothing waits for its time in the {opened.place}" if page == 1 else f"there is no page {page}"
-        session.out.print(said if topics else none(pattern, opened.place), soft_wrap=True)
-        return
-    rows = [
-        (p.topic, p.id, p.kind, p.priority, p.attempts, output.when_briefly(p.due_ms), p.text or "-") for p in found
-    ]
-    columns = ("topic", "id", "kind", "priority", "tries", output.zoned("due", (p.due_ms for p in found)), "what")
-    session.out.print(output.table("", columns, rows, right=("tries",)))
-    if more:
-        session.out.print(f"--page {page + 1} shows more")
+    empty = f"nothing waits for its time in the {opened.place}" if page == 1 else f"there is no page {page}"
+    session.page(
+        [_data(planned) for planned in found[:limit]],
+        lambda: _table(found[:limit]),
+        none=empty if topics else none(pattern, opened.place),
+        more=f"--page {page + 1} shows more" if len(found) > limit else "",
+    )
 
 
 @command(app, "show")
@@ -153,6 +147,14 @@ def _data(planned: Planned, *, next_: bool = False) -> dict[str, Any]:
     if next_:
         data["next"] = [{"number": n, "due_ms": ms, "due": output.when(ms)} for n, ms in _upcoming(planned)]
     return output.with_payload(data)
+
+
+def _table(found: Sequence[Planned]) -> RenderableType:
+    rows = [
+        (p.topic, p.id, p.kind, p.priority, p.attempts, output.when_briefly(p.due_ms), p.text or "-") for p in found
+    ]
+    columns = ("topic", "id", "kind", "priority", "tries", output.zoned("due", (p.due_ms for p in found)), "what")
+    return output.table("", columns, rows, right=("tries",))
 
 
 def _upcoming(planned: Planned) -> list[tuple[int, int]]:

@@ -83,6 +83,21 @@ class Session:
         else:
             self.out.print(human())
 
+    def page(self, data: Sequence[object], table: Callable[[], RenderableType], *, none: str, more: str = "") -> None:
+        """Print a page of a list: one JSON document with `--json`, else the table, or `none` if the page is empty.
+
+        Args:
+            more: the line below the table; empty if nothing follows the page.
+        """
+        if self.json:
+            print_json(data)
+        elif not data:
+            self.out.print(none, soft_wrap=True)
+        else:
+            self.out.print(table())
+            if more:
+                self.out.print(more)
+
     async def listed(self, entries: AsyncIterator[_Listed], most: int) -> list[_Listed]:
         """Return the first `most` entries: for a table without payloads, for JSON with 64 MiB of payloads at most."""
         found: list[_Listed] = []

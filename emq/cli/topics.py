@@ -127,9 +127,6 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
 
     async with session.app() as opened:
         topics = await opened.catalog.matching(pattern)
-    if not session.json and not topics:
-        session.out.print(none(pattern, opened.place), soft_wrap=True)
-        return
     endpoints = {t.name: topic_settings.endpoint(t) for t in topics}
     columns = ("topic", "kind", "qps", "split into", "priorities", "state", *["endpoint"] * any(endpoints.values()))
     rows: list[tuple[output.Cell, ...]] = [
@@ -138,8 +135,9 @@ async def list_(session: Session, pattern: Pattern = "*") -> None:
         for t in topics
     ]
     data = [{k: v for k, v in _data(t).items() if k not in _LIFE} for t in topics]
-    spare = ("priorities", "split into")
-    session.show(data, lambda: output.table("", columns, rows, right=("qps", "split into"), spare=spare))
+    right, spare = ("qps", "split into"), ("priorities", "split into")
+    empty = none(pattern, opened.place)
+    session.page(data, lambda: output.table("", columns, rows, right=right, spare=spare), none=empty)
 
 
 @command(app, "show")

@@ -77,7 +77,7 @@ async def lag(
 
     async with session.app() as opened:
         found = await backlog.of(opened.admin, await opened.catalog.matching(pattern))
-    session.show(found, lambda: _lag(found) if found else none(pattern, opened.place))
+    session.page(found, lambda: _lag(found), none=none(pattern, opened.place))
 
 
 async def top(

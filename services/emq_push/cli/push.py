@@ -371,12 +371,5 @@ def _list(
     none: str,
     more: str,
 ) -> None:
-    if session.json:
-        session.show(data, str)
-        return
-    if not rows:
-        session.out.print(none, soft_wrap=True)
-        return
-    session.out.print(output.table("", columns, rows, right=right))
-    if more:
-        session.out.print("these are the first; --limit shows more")
+    below = "these are the first; --limit shows more" if more else ""
+    session.page(data, lambda: output.table("", columns, rows, right=right), none=none, more=below)

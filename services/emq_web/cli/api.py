@@ -114,15 +114,11 @@ async def list_keys(
         }
         for key in page.rows
     ]
-    if session.json:
-        session.show(data, str)
-    elif not rows:
-        session.out.print(f"no keys in the {opened.place}", soft_wrap=True)
-    else:
-        made = output.zoned("made", (key.created_us / 1000 for key in page.rows))
-        session.out.print(output.table("", ("key", "kind", "role", "tenant", "name", "made by", made, "ends"), rows))
-        if page.next:
-            session.out.print("these are the first; --limit shows more")
+    made = output.zoned("made", (key.created_us / 1000 for key in page.rows))
+    columns = ("key", "kind", "role", "tenant", "name", "made by", made, "ends")
+    more = "these are the first; --limit shows more" if page.next else ""
+    empty = f"no keys in the {opened.place}"
+    session.page(data, lambda: output.table("", columns, rows), none=empty, more=more)
 
 
 async def delete_key(
