@@ -26,7 +26,7 @@ from emq.host.options import HostOptions
 from emq.host.orphan_watch import OrphanWatch
 from emq.host.ownership import Ownership
 from emq.host.passage_loop import PassageLoop
-from emq.host.recorder import Parts, Recorder
+from emq.host.recorder import Recorder
 from emq.host.reports import Reports
 from emq.host.retirement import Retirement
 from emq.host.statistics import HostStatistics
@@ -69,7 +69,8 @@ class Host:
         self.options = options
         self.deliveries, self.timekeeper = services.deliveries, services.timekeeper
         self._neighbours = services.neighbours
-        self._checkpoints, self._membership, self._clock = checkpoints, membership, clock
+        self._checkpoints, self.membership, self._clock = checkpoints, membership, clock
+        self.database, self.records = checkpoints.database, services.records
         self._is_member = False
         self._stop = asyncio.Event()
         self._last_steps = LastSteps()
@@ -97,18 +98,9 @@ class Host:
         reports.connect(self.work, self.assignments, self.passage, self.throttles, self.guard)
 
         self.lag = LagSampler(ownership, store, clock, skips_quiet=services.deliveries is None)
-        self.parts = Parts(
-            ownership=ownership,
-            guard=self.guard,
-            timekeeper=self.timekeeper,
-            membership=membership,
-            database=checkpoints.database,
-            lag=self.lag,
-            watched=WatchedTenants(ownership.owned, clock),
-            consumption=Consumption(membership, ownership, self.assignments.trouble, options.drain_s),
-            records=services.records,
-        )
-        self.recorder = Recorder(self.parts, checkpoints, membership.host, clock)
+        self.watched = WatchedTenants(ownership.owned, clock)
+        self.consumption = Consumption(membership, ownership, self.assignments.trouble, options.drain_s)
+        self.recorder = Recorder(self, checkpoints, clock)
 
     def loops(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """Return every loop of this host by its name; each runs until it is cancelled."""
@@ -136,7 +128,7 @@ class Host:
             "retirement": self.retirement.watch,
             "orphans": self.orphans.watch,
             "statistics": self.recorder.record,
-            "watched": self.parts.watched.sample,
+            "watched": self.watched.sample,
             "lag": self.lag.sample,
         }
         if self.timekeeper is not None:
@@ -185,7 +177,7 @@ class Host:
                 joining.cancel()
                 await asyncio.gather(joining, return_exceptions=True)
                 with contextlib.suppress(errors.EMQError):
-                    await self._membership.leave()
+                    await self.membership.leave()
 
     async def _arrive(self) -> None:
         if self.timekeeper is not None:
@@ -196,11 +188,11 @@ class Host:
         if (stores := self._checkpoints.stores) is not None:
             await self._arrived("store and database", stores.arrive)
         await self._arrived("database", self._check_level)
-        await self._arrived("cluster", self._membership.join)
+        await self._arrived("cluster", self.membership.join)
         try:
             await self._arrived("database", self._check_level)  # it may have been raised in that moment
         except errors.HostConflict:
-            await self._membership.leave()
+            await self.membership.leave()
             raise
 
     async def _arrived(self, server: str, step: Callable[[], Awaitable[object]]) -> None:
@@ -209,8 +201,8 @@ class Host:
 
     async def _check_level(self) -> None:
         """Raise `HostConflict` if this version cannot read the environment's present or announced feature level."""
-        database, environment = self._checkpoints.database, self._checkpoints.environment
-        await database.run(lambda c: levels.join(c, environment), deadline_s=QUICK_S)
+        environment = self._checkpoints.environment
+        await self.database.run(lambda c: levels.join(c, environment), deadline_s=QUICK_S)
 
     def stop(self) -> None:
         """Begin a clean stop; `run` returns when it is done. Safe to repeat, and to call from a signal handler."""
@@ -223,7 +215,7 @@ class Host:
     @property
     def name(self) -> str:
         """The host's name in its cluster. Any thread may ask."""
-        return self._membership.host
+        return self.membership.host
 
     @property
     def store_unreachable(self) -> str | None:
@@ -243,7 +235,7 @@ class Host:
     def owns(self, topic: str) -> bool:
         """Return True while this host may start messages of the topic's first group; False once it lets go of it."""
         group = self.ownership.groups.get(f"{topic}/0")
-        return group is not None and not group.stopping and self._clock.now() < self._membership.lease.until
+        return group is not None and not group.stopping and self._clock.now() < self.membership.lease.until
 
     def epoch_of(self, topic: str) -> int | None:
         """Return the epoch under which this host has the topic's first group; None if not, or while it lets go of it.
@@ -254,10 +246,10 @@ class Host:
         return None if group is None or group.stopping else group.epoch
 
     async def _drain(self) -> None:
-        if not self.parts.database.away_s:  # without the database, no host can take a group over
+        if not self.database.away_s:  # without the database, no host can take a group over
             most_s = self.options.drain_s + HAND_OVER_S
             async with self._last_steps.step("handing its groups over", most_s + LEAST_STEP_S):
-                await self._membership.hand_over(most_s)
+                await self.membership.hand_over(most_s)
         await self.work.dispatcher.stop()
         self.assignments.stop()
         self._last_steps.begin(self.options.drain_s)
@@ -279,9 +271,9 @@ class Host:
             await self.work.checkpointer.save()
             await self.recorder.forget()
         if self.timekeeper is not None:
-            self.timekeeper.unbind(self._membership.lease)
+            self.timekeeper.unbind(self.membership.lease)
         async with self._last_steps.step("leaving the cluster"):  # else the other hosts notice later
-            await self._membership.leave()
+            await self.membership.leave()
         if self._neighbours is not None:
             async with self._last_steps.step("taking its sign from the store"):
                 await self._neighbours.depart()

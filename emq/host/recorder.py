@@ -11,18 +11,18 @@ import contextlib
 import heapq
 from collections import deque
 from collections.abc import Generator, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from emq import errors
 from emq.allocation.membership import Membership
 from emq.clock import Clock
-from emq.database import Database, host_stats, levels
+from emq.database import host_stats, levels
 from emq.groups.deliveries import SIZES
 from emq.groups.owned import OwnedTopic
-from emq.groups.records import Records
 from emq.host.consumption import Consumption
+from emq.host.group_work import GroupWork
 from emq.host.lag_sampler import LagSampler
 from emq.host.ownership import Ownership
 from emq.host.statistics import IN_SLOT, HostStatistics, Move, Rates, ThrottledTopic, TopicStatistics, Totals
@@ -59,18 +59,17 @@ GROUPS_PER_S = 5_000
 """Groups looked at in a second, on average; a host with more groups renews its list of topics less often."""
 
 
-class Parts(NamedTuple):
-    """The parts of a host whose counters the recorder and the metrics read; other parts are in `ownership.work`."""
+class Recorded(Protocol):
+    """The parts of an `emq.host.host.Host` whose counters the recorder reads."""
 
+    work: GroupWork
     ownership: Ownership
     guard: Guard
     timekeeper: Timekeeper | None
     membership: Membership
-    database: Database
     lag: LagSampler
     watched: WatchedTenants
     consumption: Consumption
-    records: Records
 
 
 class _Mark(NamedTuple):
@@ -87,9 +86,8 @@ class Recorder:
     """Takes and saves the snapshots of one host.
 
     Args:
-        parts: the parts of the host, whose counters the recorder reads.
+        host: its counters are recorded.
         checkpoints: tells the database and environment in which to save snapshots.
-        name: the host's name in its cluster.
 
     Attributes:
         lags: counts of the delays with which the event loop woke the loop below, by size; see `Deliveries`.
@@ -97,10 +95,10 @@ class Recorder:
         throttled, limited: topics that were closed or limited at the last look, and the limited ones among them.
     """
 
-    def __init__(self, parts: Parts, checkpoints: CheckpointStore, name: str, clock: Clock) -> None:
-        self._parts = parts
+    def __init__(self, host: Recorded, checkpoints: CheckpointStore, clock: Clock) -> None:
+        self._host, self._work, self._ownership = host, host.work, host.ownership
         self._database, self._environment = checkpoints.database, checkpoints.environment
-        self._name = name
+        self._name = host.membership.host
         self._clock = clock
         self._born = clock.now()
         self._lag_s = 0.0
@@ -120,40 +118,39 @@ class Recorder:
 
     def latest(self) -> HostStatistics:
         """Return a snapshot: totals of this moment, rates and topics as the loop last found them. Cheap."""
-        parts, totals = self._parts, self._totals()
-        loops = parts.ownership.work
-        now = self._clock.now()
+        host, work, ownership, now = self._host, self._work, self._ownership, self._clock.now()
+        missing = host.consumption.unconsumed()
         return HostStatistics(
             host=self._name,
             time=now,
             uptime_s=now - self._born,
-            topics=len(parts.ownership.owned),
-            groups=len(parts.ownership.groups),
-            queues=len(parts.ownership.queues),
-            ready_queues=len(loops.readiness),
-            buffered_messages=self._parts.ownership.work.gauge.messages,
-            buffered_bytes=self._parts.ownership.work.gauge.bytes,
-            in_flight=loops.dispatcher.flight.count,
+            topics=len(ownership.owned),
+            groups=len(ownership.groups),
+            queues=len(ownership.queues),
+            ready_queues=len(work.readiness),
+            buffered_messages=work.gauge.messages,
+            buffered_bytes=work.gauge.bytes,
+            in_flight=work.dispatcher.flight.count,
             loop_lag_s=self._lag_s,
             store_unreachable=self.store_unreachable,
             database_unreachable=self._database.unreachable,
-            totals=totals,
+            totals=self._totals(),
             rates=self._rates,
             busiest=self._busiest,
-            clock=parts.timekeeper.state() if parts.timekeeper is not None else None,
+            clock=host.timekeeper.state() if host.timekeeper is not None else None,
             closed=self.throttled - self.limited,
             limited=self.limited,
             throttled=self._throttled,
-            lag={part.value: n for part, n in parts.lag.counts.items()} if parts.lag.sampled_at is not None else {},
-            lag_at=parts.lag.sampled_at,
-            troubled=parts.lag.troubled,
-            in_trouble=parts.lag.in_trouble,
-            watched=parts.watched.latest(),
-            quota=parts.lag.quota,
-            plan=plan.version if (plan := parts.membership.plan) is not None else 0,
+            lag={part.value: n for part, n in host.lag.counts.items()} if host.lag.sampled_at is not None else {},
+            lag_at=host.lag.sampled_at,
+            troubled=host.lag.troubled,
+            in_trouble=host.lag.in_trouble,
+            watched=host.watched.latest(),
+            quota=host.lag.quota,
+            plan=plan.version if (plan := host.membership.plan) is not None else 0,
             moves=tuple(self._moves),
             level=levels.LEVEL,
-            unconsumed=(missing := parts.consumption.unconsumed()).groups,
+            unconsumed=missing.groups,
             unconsumed_s=round(missing.for_s, 1),
             unconsumed_why=str(missing) if missing.groups else "",
         )
@@ -161,13 +158,8 @@ class Recorder:
     @property
     def store_unreachable(self) -> str | None:
         """The error of the store, or of the part of it that does not answer; None while all is well."""
-        parts, loops = self._parts, self._parts.ownership.work
-        return (
-            parts.ownership.work.puller.unreachable
-            or loops.slots.unreachable
-            or loops.lanes.unreachable
-            or parts.lag.unreachable
-        )
+        work = self._work
+        return work.puller.unreachable or work.slots.unreachable or work.lanes.unreachable or self._host.lag.unreachable
 
     async def record(self) -> None:
         """Save a snapshot every `INTERVAL_S` (1 s) while the host is busy or watched, else every `IDLE_S` (5 s).
@@ -192,26 +184,25 @@ class Recorder:
             await host_stats.drop(self._database, self._environment, self._name)
 
     async def _round(self) -> None:
-        self._parts.consumption.look()
+        self._host.consumption.look()
         changed = self._take_rates()
         if changed:
             # A second look, after the last change, brings the topics' rates back to 0.
             self._looks_wanted = 2
         now = self._clock.now()
         self._note_moves(now)
-        interval_s = max(INTERVAL_S, len(self._parts.ownership.groups) / GROUPS_PER_S)
+        interval_s = max(INTERVAL_S, len(self._ownership.groups) / GROUPS_PER_S)
         look = self._looks_wanted > 0 and now - self._looked_at >= interval_s * 0.9
         if look:
             self._looks_wanted -= 1
             for _ in self._look(now):
                 await asyncio.sleep(0)
-        if changed or look or self._parts.watched.names or now - self._saved_at >= IDLE_S:
+        if changed or look or self._host.watched.names or now - self._saved_at >= IDLE_S:
             await self._save()
 
     def _note_moves(self, now: float) -> None:
         """Note the groups that have come and gone since the last round; those of a few seconds are one move."""
-        ownership, before = self._parts.ownership, self._moved
-        self._moved = (ownership.taken, ownership.let_go)
+        before, self._moved = self._moved, (self._ownership.taken, self._ownership.let_go)
         taken, let_go = (after - former for after, former in zip(self._moved, before, strict=True))
         if not taken and not let_go:
             return
@@ -223,16 +214,10 @@ class Recorder:
 
     def _take_rates(self) -> bool:
         """Compute the rates since the last round. Returns True if any total changed."""
-        parts, now = self._parts, self._clock.now()
-        loops = parts.ownership.work
+        now, work = self._clock.now(), self._work
         unreachable = (self.store_unreachable, self._database.unreachable)
-        mark = _Mark(
-            self._totals(),
-            loops.dispatcher.flight.count,
-            self._parts.ownership.work.gauge.messages,
-            len(parts.ownership.groups),
-            unreachable,
-        )
+        counts = (work.dispatcher.flight.count, work.gauge.messages, len(self._ownership.groups))
+        mark = _Mark(self._totals(), *counts, unreachable)
         before, elapsed = self._mark, max(1e-3, now - self._marked_at)
         self._mark, self._marked_at = mark, now
         if mark == before:
@@ -251,7 +236,7 @@ class Recorder:
         found: list[tuple[int, int, int, str]] = []
         throttled: list[tuple[int, str, ThrottledTopic]] = []
         looked = 0
-        for name, owner in list(self._parts.ownership.owned.items()):
+        for name, owner in list(self._ownership.owned.items()):
             started = waiting = 0
             for group in list(owner.groups.values()):
                 started += group.counter.reserved - group.counter.rolled_back
@@ -264,7 +249,7 @@ class Recorder:
                 throttled.append((waiting, name, _throttled(name, throttle)))
             # Not below 0: groups may have gone since.
             found.append((max(0, started - self._starts.get(name, 0)), waiting, owner.in_flight, name))
-        owned, busiest = self._parts.ownership.owned, []
+        owned, busiest = self._ownership.owned, []
         for began, _, _, name in heapq.nlargest(BUSIEST, found):
             if name in owned:
                 busiest.append((yield from _topic(owned[name], began / elapsed, now)))
@@ -283,25 +268,24 @@ class Recorder:
             )
         except errors.DatabaseUnavailable:
             return  # the checkpointer has logged the error; the next round tries again
-        self._parts.watched.watch(wanted)
+        self._host.watched.watch(wanted)
         self._saved_at, self._lag_s = snapshot.time, 0.0
 
     def _totals(self) -> Totals:
-        parts = self._parts
-        loops = parts.ownership.work
+        work, ownership = self._work, self._ownership
         return Totals(
-            fetched=parts.ownership.work.puller.fetched + loops.slots.fetched,
-            started=loops.dispatcher.started,
-            succeeded=loops.endings.succeeded,
-            failed=loops.endings.failed,
-            retried=parts.ownership.work.settler.retried,
-            dead=parts.ownership.work.settler.dead,
-            expired=loops.endings.expired,
-            holes=parts.ownership.work.puller.holes,
-            checkpoints=loops.checkpointer.saved,
-            fenced=parts.ownership.losses.groups,
-            shrunk=parts.ownership.shrunk_queues,
-            broken=parts.guard.broken.total(),
+            fetched=work.puller.fetched + work.slots.fetched,
+            started=work.dispatcher.started,
+            succeeded=work.endings.succeeded,
+            failed=work.endings.failed,
+            retried=work.settler.retried,
+            dead=work.settler.dead,
+            expired=work.endings.expired,
+            holes=work.puller.holes,
+            checkpoints=work.checkpointer.saved,
+            fenced=ownership.losses.groups,
+            shrunk=ownership.shrunk_queues,
+            broken=self._host.guard.broken.total(),
         )
 
 

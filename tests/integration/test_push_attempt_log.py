@@ -350,5 +350,5 @@ async def test_the_thread_of_the_database_learns_the_host_while_groups_wait_to_b
         async with app.running() as host:
             await until(lambda: bool(host.ownership.consumed))
             host.ownership.consumed.clear()  # as before the first of them is acquired
-            host.parts.consumption.look()
+            host.consumption.look()
             assert await asyncio.to_thread(_Surroundings(app).host) == host.name

@@ -239,10 +239,10 @@ async def test_a_host_whose_lease_is_over_is_not_ready() -> None:
     async with rig() as r:
         await r.topic("t", 100)
         async with counting(r, {"t": handle}) as host:
-            host.parts.membership.lease.end()
+            host.membership.lease.end()
             assert not ready(r, host)["lease"].ok
             assert scraped(r, host).value("emq_lease_valid") == 0
-            host.parts.membership.lease.renew(r.clock.now() + 60)
+            host.membership.lease.renew(r.clock.now() + 60)
             assert ready(r, host)["lease"] == health.Check("lease", True, "valid for 60.0 s")
 
 

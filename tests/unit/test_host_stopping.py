@@ -22,10 +22,10 @@ async def generation(least: int) -> int:
 @pytest.mark.parametrize(
     ("part", "step"),
     [
-        ("_membership.hand_over", "handing its groups over"),
+        ("membership.hand_over", "handing its groups over"),
         ("letting_go.release", "letting go of the groups"),
         ("work.checkpointer.save", "saving the last progress"),
-        ("_membership.leave", "leaving the cluster"),
+        ("membership.leave", "leaving the cluster"),
     ],
 )
 @virtual

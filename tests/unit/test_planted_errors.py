@@ -54,7 +54,7 @@ def consumes_all(host: Host) -> bool:
 @pytest.mark.parametrize(
     "path",
     [
-        "_membership.join",
+        "membership.join",
         "ownership._updates.bind",  # of a topic's first group
         "work.dispatcher.tasks.cancel",  # at the end
         "work.settler.failures.close",

@@ -62,12 +62,11 @@ def report(checks: Sequence[Check]) -> str:
 
 
 def _of_host(host: Host) -> list[Check]:
-    parts, membership, groups = host.parts, host.parts.membership, len(host.ownership.groups)
-    missing = parts.consumption.unconsumed()
+    membership, groups, missing = host.membership, len(host.ownership.groups), host.consumption.unconsumed()
     plan, lease = membership.plan, membership.lease
     left_s = lease.until - host.statistics().time
     store = host.store_unreachable
-    database, timekeeper = trouble(host.parts.database), host.timekeeper
+    database, timekeeper = trouble(host.database), host.timekeeper
     resting = "; ".join(f"{name}: {why}" for name, why in host.guard.resting.items())
     return [
         Check("running", not host.is_stopping, "stops" if host.is_stopping else "since the host was started"),
@@ -79,7 +78,7 @@ def _of_host(host: Host) -> list[Check]:
             if host.running.is_set()
             else "the first assignment is not carried out yet",
         ),
-        Check("groups", not parts.consumption.is_late(missing), str(missing)),
+        Check("groups", not host.consumption.is_late(missing), str(missing)),
         Check("store", store is None, store or "answers"),
         Check("database", database is None, database or "answers"),
         Check(

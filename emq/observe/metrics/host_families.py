@@ -31,7 +31,7 @@ LAGS = range(10, 26)
 
 def of_process(app: Opened) -> Iterator[Family]:
     """Yield all families of the process, with those of the host if the app consumes."""
-    name = app.host_name() if app.host is None else app.host.parts.membership.host
+    name = app.host_name() if app.host is None else app.host.membership.host
     labels = (("version", _version()), ("host", name), ("environment", app.settings.environment.value))
     told = "1; the labels tell the version of EMQ, the name of the host in its cluster, and the environment."
     yield Family("emq_info", "gauge", told, [(labels, 1)])
@@ -145,7 +145,7 @@ def _checkpoints(host: Host) -> Iterator[Family]:
         "Age of the oldest progress that no checkpoint covers, in seconds; a crash repeats this much work.",
         checkpointer.unsaved_s,
     )
-    keepers = host.parts.records.keepers
+    keepers = host.records.keepers
     yield gauge(
         "emq_records_waiting",
         "Records that wait for the database, such as those of attempts to push.",
@@ -161,14 +161,14 @@ def _checkpoints(host: Host) -> Iterator[Family]:
 
 
 def _cluster(host: Host) -> Iterator[Family]:
-    lease, now = host.parts.membership.lease, host.statistics().time
+    lease, now = host.membership.lease, host.statistics().time
     yield gauge("emq_lease_valid", "1 while this host may claim and start messages, else 0.", int(now < lease.until))
     yield gauge(
         "emq_lease_remaining_seconds",
         "Time until this host must stop unless it hears from its cluster, in seconds; +Inf for a host on its own.",
         max(0.0, lease.until - now) if math.isfinite(lease.until) else math.inf,
     )
-    plan, ownership = host.parts.membership.plan, host.ownership
+    plan, ownership = host.membership.plan, host.ownership
     yield gauge(
         "emq_plan_version",
         "Number of the plan that this host follows; 0 before the first.",
@@ -176,7 +176,7 @@ def _cluster(host: Host) -> Iterator[Family]:
     )
     yield gauge("emq_plan_hosts", "Hosts in that plan.", plan.hosts if plan else 0)
     yield gauge("emq_groups_owned", "Groups that this host consumes.", len(ownership.groups))
-    missing = host.parts.consumption.unconsumed()
+    missing = host.consumption.unconsumed()
     yield gauge(
         "emq_groups_unconsumed",
         "Groups that the plan gives to this host and that it does not consume.",
@@ -219,7 +219,7 @@ def _clock(host: Host) -> Iterator[Family]:
 def _servers(host: Host) -> Iterator[Family]:
     store = host.store_unreachable
     yield gauge("emq_store_reachable", "1 while the store serves every call of this host, else 0.", int(not store))
-    database = host.parts.database
+    database = host.database
     yield gauge("emq_database_reachable", "1 while the database answers, else 0.", int(not health.trouble(database)))
     yield gauge(
         "emq_database_away_seconds", "Time for which the database has not answered, in seconds.", database.away_s

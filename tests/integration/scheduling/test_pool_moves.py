@@ -114,7 +114,7 @@ async def test_a_lease_that_lapses_for_a_moment_does_not_let_more_run(made: meet
         async with a.running() as host:
             await submitted(scheduling, 12)
             await until(lambda: jobs.running["a"] == 4)
-            lease = host._membership.lease
+            lease = host.membership.lease
             sure = lease._sure_until
             lease.sure(0.0)  # as after a jump of the clock
             await asyncio.sleep(1.8)
