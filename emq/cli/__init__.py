@@ -6,8 +6,7 @@ import io
 import os
 import sys
 
-from emq import standard_output
-from emq.cli import exit_codes
+from emq.cli import exit_codes, standard_output
 
 
 def main() -> None:

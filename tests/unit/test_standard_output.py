@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from emq import standard_output
+from emq.cli import standard_output
 
 
 class Partial(io.RawIOBase):
