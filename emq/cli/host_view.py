@@ -18,6 +18,7 @@ from emq.allocation.plan.plan import effective
 from emq.allocation.records import Order
 from emq.cli import output
 from emq.cli.cluster import DatabaseView
+from emq.host.statistics import HostStatistics
 from emq.observe import epochs
 
 
@@ -64,41 +65,38 @@ class HostRow(msgspec.Struct, frozen=True):
 
 def rows(view: View, known: DatabaseView) -> list[HostRow]:
     """Every host of the cluster, by name."""
-    groups: dict[str, list[str]] = {}
-    for group, owned in view.groups.items():
-        groups.setdefault(owned.host, []).append(group)
-    waiting = {h: sum(view.holding(g) is not Holding.HELD for g in mine) for h, mine in groups.items()}
     load = loads(view, known.quotas)
     live = {s.host.host: s.host for s in known.hosts if s.live}
-    found = []
-    for host in view.hosts:
-        member, order = view.members.get(host), view.orders.get(host, Order())
-        row = HostRow(
-            host,
-            state(view, host, len(groups.get(host, ()))),
-            leads=host == view.leader,
-            ordered_weight=order.weight,
-            drain=order.drain,
-            groups=len(groups.get(host, ())),
-            waiting=waiting.get(host, 0),
-            unconsumed=None if host not in live else live[host].unconsumed,
-            quota=sum(known.quotas.get(group, 0.0) for group in groups.get(host, ())),
-            load=load.get(host),
-            started_per_s=None if host not in live else live[host].rates.started,
-        )
-        if member is not None:
-            row = msgspec.structs.replace(
-                row,
-                weight=member.weight,
-                generation=member.generation,
-                draining=len(member.draining),
-                ahead_s=member.ahead_s,
-                machine=member.machine,
-                pid=member.pid,
-                joined_s=member.joined_s,
-            )
-        found.append(row)
-    return found
+    return [_row(view, known, host, load.get(host), live.get(host)) for host in view.hosts]
+
+
+def _row(view: View, known: DatabaseView, host: str, load: float | None, seen: HostStatistics | None) -> HostRow:
+    order, groups = view.orders.get(host, Order()), view.of(host)
+    row = HostRow(
+        host,
+        state(view, host, len(groups)),
+        leads=host == view.leader,
+        ordered_weight=order.weight,
+        drain=order.drain,
+        groups=len(groups),
+        waiting=sum(view.holding(group) is not Holding.HELD for group in groups),
+        unconsumed=None if seen is None else seen.unconsumed,
+        quota=sum(known.quotas.get(group, 0.0) for group in groups),
+        load=load,
+        started_per_s=None if seen is None else seen.rates.started,
+    )
+    if (member := view.members.get(host)) is None:
+        return row
+    return msgspec.structs.replace(
+        row,
+        weight=member.weight,
+        generation=member.generation,
+        draining=len(member.draining),
+        ahead_s=member.ahead_s,
+        machine=member.machine,
+        pid=member.pid,
+        joined_s=member.joined_s,
+    )
 
 
 def state(view: View, host: str, groups: int) -> str:

@@ -232,18 +232,19 @@ async def _find(
     store: Store, topic: Topic, selection: Selection
 ) -> AsyncIterator[tuple[Letter, DeadEntry | DeadMember]]:
     for group in range(topic.groups):
-        async for letter, dead in _in_lane(store.lanes, topic, group, selection):
+        async for letter, dead in in_lane(store.lanes, topic, group, selection):
             if selection.matches(letter):
                 yield letter, dead
         if topic.is_sorted:
-            async for of_slot, member in _in_slot(store.sorted, topic, group, selection):
+            async for of_slot, member in in_slot(store.sorted, topic, group, selection):
                 if selection.matches(of_slot):
                     yield of_slot, member
 
 
-async def _in_lane(
-    store: LaneStore, topic: Topic, group: int, selection: Selection
+async def in_lane(
+    store: LaneStore, topic: Topic, group: int, selection: Selection = EVERY
 ) -> AsyncIterator[tuple[Letter, DeadEntry]]:
+    """Yield the letters in the lane of a group, oldest first; the selection only bounds their time."""
     after = (max(0, selection.since_ms - 1), "\U0010ffff") if selection.since_ms else (0, "")
     while page := await store.dead(topic.group(group), after, PAGE):
         after = (page[-1].dead_ms, page[-1].id)
@@ -262,9 +263,10 @@ def letter_of(topic: Topic, group: int, dead: DeadEntry) -> Letter:
     return Letter(topic.name, group, name, id_, m.payload, m.attempt, dead.reason, dead.dead_ms, history, dead.id)
 
 
-async def _in_slot(
-    store: SortedStore, topic: Topic, group: int, selection: Selection
+async def in_slot(
+    store: SortedStore, topic: Topic, group: int, selection: Selection = EVERY
 ) -> AsyncIterator[tuple[Letter, DeadMember]]:
+    """Yield the letters in a slot, as `in_lane`."""
     after = (max(0, selection.since_ms - 1), b"\xff" * 64) if selection.since_ms else (0, b"")
     while page := await store.dead(topic.slot(group), after, PAGE):
         after = (page[-1].dead_ms, page[-1].member)

@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from emq import message
 from emq.groups.offset_tracker import OffsetTracker
+from emq.observe import dead_letters
+from emq.observe.dead_letters import Letter
 from emq.observe.trace.facts import Place, State, Where
 from emq.offsets import lag
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
-from emq.storage import reasons
 from emq.storage.answers import served
 from emq.storage.lane_store import WaitingEntry
 from emq.storage.log_store import LogStore
@@ -121,9 +122,10 @@ class Finder:
         for group in groups:
             name = self._topic.group(group)
             [state] = served(await self._store.lanes.inspect([name]))
-            place = (await self._waiting(group, state.waiting) if state.waiting else None) or (
-                await self._dead(group, state.dead) if state.dead else None
-            )
+            place = await self._waiting(group, state.waiting) if state.waiting else None
+            if place is None and state.dead:
+                letters = dead_letters.in_lane(self._store.lanes, self._topic, group)
+                place = await self._dead(Where.LANE, name, letters, state.dead)
             if place is not None:
                 return place
             if state.prepared:
@@ -163,17 +165,17 @@ class Finder:
             recurring=m.schedule is not None,
         )
 
-    async def _dead(self, group: int, total: int) -> Place | None:
-        name = self._topic.group(group)
-        after, seen = (0, ""), 0
-        while page := await self._store.lanes.dead(name, after, PAGE):
-            for letter in page:
-                if self._is(letter.id):
-                    return Place(
-                        Where.LANE, State.DEAD, name, group, letter.id, error=letter.reason, since_ms=letter.dead_ms
-                    )
-            after, seen = (page[-1].dead_ms, page[-1].id), seen + len(page)
-            self._on_progress(seen, max(seen, total))
+    async def _dead(
+        self, where: Where, name: str, letters: AsyncIterator[tuple[Letter, object]], total: int
+    ) -> Place | None:
+        seen = 0
+        async for letter, _ in letters:
+            if self._is(letter.uid):
+                error, since_ms = letter.reason, letter.dead_ms
+                return Place(where, State.DEAD, name, letter.group, letter.uid, error=error, since_ms=since_ms)
+            seen += 1
+            if seen % PAGE == 0:
+                self._on_progress(seen, max(seen, total))
         return None
 
     def _is(self, entry_id: str) -> bool:
@@ -191,7 +193,10 @@ class Finder:
             return None
         group, slot = int(index), self._topic.slot(int(index))
         [state] = served(await self._store.sorted.inspect([slot], self._now_ms))
-        place = await self._waiting_member(group, slot, state) or await self._dead_member(group, slot, state)
+        place = await self._waiting_member(group, slot, state)
+        if place is None and state.dead:
+            letters = dead_letters.in_slot(self._store.sorted, self._topic, group)
+            place = await self._dead(Where.SLOT, slot.name, letters, state.dead)
         if place is None and state.prepared:
             return Place(Where.SLOT, State.CLAIMED, slot.name, group)
         return place
@@ -232,17 +237,6 @@ class Finder:
         if self._topic.kind == "fixed_time" and self._topic.options.precision == "second":
             return math.ceil(score / 1000) * 1000
         return math.ceil(score)
-
-    async def _dead_member(self, group: int, slot: Slot, state: SlotState) -> Place | None:
-        after, seen = (0, b""), 0
-        while state.dead and (page := await self._store.sorted.dead(slot, after, PAGE)):
-            for dead in page:
-                if message.slot_id(group, dead.member) == self._id:
-                    error = reasons.parted(dead.reason).text
-                    return Place(Where.SLOT, State.DEAD, slot.name, group, self._id, error=error, since_ms=dead.dead_ms)
-            after, seen = (page[-1].dead_ms, page[-1].member), seen + len(page)
-            self._on_progress(seen, max(seen, state.dead))
-        return None
 
 
 def _decoded(body: bytes) -> message.Message | None:
