@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -142,6 +141,7 @@ def _moves(count: int) -> str:
 
 
 def _unknown(host: str, names: list[str]) -> str:
-    alike = difflib.get_close_matches(host, names, n=2)
-    hint = f"; did you mean {' or '.join(map(repr, alike))}?" if alike else "."
+    from emq.topics.changing import alike
+
+    hint = alike(host, names) or "."
     return f"the cluster has no host {host!r}{hint} See: emq hosts. Add --force for a host that starts later"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -119,9 +118,9 @@ def _detail(session: Session, view: View, known: DatabaseView, name: str, *, wid
 
 
 def _unknown(view: View, known: DatabaseView, name: str) -> str:
+    from emq.topics.changing import alike
+
     if name in known.quotas or any(topic.name == name for topic in known.topics):
         return f"the plan does not know {name!r} yet, which the catalog has; look again in a moment"
     names = {*view.hosts, *view.groups, *(topic_of(group) for group in view.groups)}
-    alike = difflib.get_close_matches(name, sorted(names), n=2)
-    hint = f"; did you mean {' or '.join(map(repr, alike))}?" if alike else "; see: emq plan"
-    return f"the plan has no group, topic or host {name!r}{hint}"
+    return f"the plan has no group, topic or host {name!r}{alike(name, sorted(names)) or '; see: emq plan'}"
