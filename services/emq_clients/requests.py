@@ -42,6 +42,11 @@ class Request(msgspec.Struct, Generic[T], frozen=True):
     repeatable: bool = True
 
 
+def one_of(*values: str) -> msgspec.Meta:
+    """Return a note on a text for the OpenAPI document: the values of this version. Others are not refused."""
+    return msgspec.Meta(extra_json_schema={"enum": list(values)})
+
+
 def path(*parts: str, **query: Any) -> str:
     """Return a path of these parts, escaped, with the parts of the query that are not None or empty."""
     head = "/".join(urllib.parse.quote(part, safe=":") for part in parts)

@@ -28,9 +28,9 @@ class _Batch:
     __slots__ = ("endpoint", "messages", "most", "size", "task", "timer", "waiting")
 
     def __init__(self, endpoint: Endpoint) -> None:
-        assert endpoint.batching is not None
+        assert endpoint.batch is not None
         self.endpoint = endpoint
-        self.most = endpoint.batching.most
+        self.most = endpoint.batch.most
         self.messages: dict[int, Message] = {}
         self.waiting: dict[int, asyncio.Future[Outcome]] = {}
         self.size = 0
@@ -61,7 +61,7 @@ class Batches:
 
         Cancelling takes out a message that still waits.
         """
-        assert endpoint.batching is not None
+        assert endpoint.batch is not None
         most = most_of(endpoint, message)
         batch = self._open.get(endpoint.topic)
         if batch is not None and (
@@ -74,7 +74,7 @@ class Batches:
         if batch is None:
             batch = self._open[endpoint.topic] = _Batch(endpoint)
             loop = asyncio.get_running_loop()
-            batch.timer = loop.call_later(endpoint.batching.wait_s, self._close_batch, batch)
+            batch.timer = loop.call_later(endpoint.batch.wait_s, self._close_batch, batch)
         batch.most = min(batch.most, most)
         place = id(message)
         batch.messages[place] = message
@@ -129,10 +129,10 @@ class Batches:
 
 def most_of(endpoint: Endpoint, message: Message) -> int:
     """Return the most messages of a batch with this one: half as many after each failed attempt, 1 for its last one."""
-    assert endpoint.batching is not None
+    assert endpoint.batch is not None
     if endpoint.schedule.is_last(message.attempt):
         return 1
-    return max(1, endpoint.batching.most >> min(message.attempt - 1, 30))
+    return max(1, endpoint.batch.most >> min(message.attempt - 1, 30))
 
 
 def fits(endpoint: Endpoint, message: Message) -> bool:
@@ -150,8 +150,8 @@ def fits(endpoint: Endpoint, message: Message) -> bool:
 
 def body_of(endpoint: Endpoint, messages: Sequence[Message]) -> bytes:
     """Return the body of a batch: a JSON array of payloads, or one payload a line."""
-    assert endpoint.batching is not None
-    if endpoint.batching.is_array:
+    assert endpoint.batch is not None
+    if endpoint.batch.format == "json":
         return b"[" + b",".join([m.payload for m in messages]) + b"]"
     return b"".join([_line(m.payload) + b"\n" for m in messages])
 

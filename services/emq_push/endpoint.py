@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal
 
+import msgspec
 import yarl
+from msgspec import Meta
 
 from emq import errors
 from emq.topics import model
@@ -45,17 +48,18 @@ _KNOWN = (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Batching:
-    """Attributes:
-    most: most messages of one request.
-    wait_s: seconds that a message waits for others, at most.
-    is_array: True for a JSON array of payloads, False for one payload a line.
+class Batch(msgspec.Struct, frozen=True):
+    """How messages share a request.
+
+    Attributes:
+        most: most messages of one request.
+        wait_s: most seconds that a message waits for others.
+        format: a JSON array of the payloads, or one payload a line.
     """
 
-    most: int
-    wait_s: float
-    is_array: bool
+    most: Annotated[int, Meta(ge=2, le=MAX_BATCH)]
+    wait_s: Annotated[float, Meta(ge=0, le=MAX_BATCH_MS / 1000)] = DEFAULT_BATCH_MS / 1000
+    format: Literal["json", "lines"] = "json"
 
 
 class KeyMissing(errors.InvalidTopic):
@@ -78,7 +82,7 @@ class Endpoint:
             left out of `repr`.
         oauth2: where to get the token of each request; None for none.
         tls: the endpoint's own settings of TLS; None for the usual ones.
-        batching: how messages share a request; None if each has its own.
+        batch: how messages share a request; None if each has its own.
         disabled: why nothing is delivered, also while the tenant is paused; empty for an endpoint in use.
         failing_since: when it began to fail, as noted by hosts, in seconds since the epoch; 0 if it does not.
         disable_after_s: seconds of failure after which it is disabled; infinity for never.
@@ -97,7 +101,7 @@ class Endpoint:
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, hash=False)
     oauth2: OAuth2 | None = None
     tls: ssl.SSLContext | None = dataclasses.field(default=None, repr=False, compare=False)
-    batching: Batching | None = None
+    batch: Batch | None = None
     disabled: str = dataclasses.field(default="", compare=False)
     failing_since: float = dataclasses.field(default=0.0, compare=False)
     disable_after_s: float = dataclasses.field(default=DEFAULT_DISABLE_AFTER_S, compare=False)
@@ -132,7 +136,7 @@ def is_delivered(attributes: Mapping[str, str]) -> bool:
     return URL in attributes and not attributes.get(DISABLED) and not attributes.get(PAUSED)
 
 
-def batching_of(attributes: Mapping[str, str]) -> Batching | None:
+def batch_of(attributes: Mapping[str, str]) -> Batch | None:
     """Return how the messages of an endpoint share a request; None if each has its own.
 
     Raises:
@@ -141,7 +145,7 @@ def batching_of(attributes: Mapping[str, str]) -> Batching | None:
     most = endpoint_values.whole_number(BATCH[0], attributes.get(BATCH[0], "1"), 1, MAX_BATCH)
     wait_ms = endpoint_values.number(BATCH[1], attributes.get(BATCH[1], f"{DEFAULT_BATCH_MS}"), 0.0, MAX_BATCH_MS)
     form = endpoint_values.choice(BATCH[2], attributes.get(BATCH[2]) or "json", ("json", "lines"))
-    return None if most == 1 else Batching(most, wait_ms / 1000, form == "json")
+    return None if most == 1 else Batch(most, wait_ms / 1000, "json" if form == "json" else "lines")
 
 
 class _Reader:
@@ -163,7 +167,7 @@ class _Reader:
         self._seen += [text.partition("_")[2] for text in signing.split()]
         oauth2 = self._oauth2()
         own_tls = tls.context(self._take("push.tls.ca"), self._take("push.tls.cert"), self._secret("push.tls.key"))
-        batching = batching_of({name: self._attributes.pop(name) for name in BATCH if name in self._attributes})
+        batch = batch_of({name: self._attributes.pop(name) for name in BATCH if name in self._attributes})
         paused = self._take(PAUSED)
         disabled, failing_since = self._take(DISABLED) or paused, self._number(FAILING_SINCE, 0.0, 0.0, 1e11)
         disable_after_s = self._disable_after_s()
@@ -180,7 +184,7 @@ class _Reader:
             headers,
             oauth2,
             own_tls,
-            batching,
+            batch,
             disabled,
             failing_since,
             disable_after_s,

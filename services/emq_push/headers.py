@@ -24,7 +24,7 @@ _VALUE_SAFE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 def of_request(endpoint: Endpoint, messages: Sequence[Message], timestamp_s: int) -> tuple[bytes, dict[str, str]]:
     """Return body and headers of a request with one message, or a batch; see `of_delivery` and `of_batch`."""
-    if endpoint.batching is None or (len(messages) == 1 and not batches.fits(endpoint, messages[0])):
+    if endpoint.batch is None or (len(messages) == 1 and not batches.fits(endpoint, messages[0])):
         [message] = messages
         return message.payload, of_delivery(endpoint, message, timestamp_s)
     body = batches.body_of(endpoint, messages)
@@ -37,10 +37,10 @@ def of_batch(endpoint: Endpoint, messages: Sequence[Message], body: bytes, times
     `webhook-id` follows from the ids of the messages, which are in `emq-ids`, with commas between them, in the order of
     the payloads. The signature covers the whole body. Headers of the messages are left out.
     """
-    assert endpoint.batching is not None
+    assert endpoint.batch is not None
     ids = ",".join([quote(m.id, safe="") for m in messages])
     headers = {
-        "Content-Type": endpoint.content_type if endpoint.batching.is_array else LINES,
+        "Content-Type": endpoint.content_type if endpoint.batch.format == "json" else LINES,
         "webhook-id": f"batch_{hashlib.sha256(ids.encode()).hexdigest()[:32]}",
         "webhook-timestamp": str(timestamp_s),
         "emq-topic": _value(endpoint.topic),

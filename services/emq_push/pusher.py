@@ -111,7 +111,7 @@ class Pusher:
         if (question := asking.question_of(message)) is not None:
             await self._ask(endpoint, question)
             return
-        if endpoint.batching is not None and batches.fits(endpoint, message):
+        if endpoint.batch is not None and batches.fits(endpoint, message):
             outcome = await self._batches.join(endpoint, message)
         else:
             outcome = await self._send(endpoint, (message,))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Annotated
 
 import fastapi
 import pydantic
 
+from emq_clients.push import answers
+from emq_clients.requests import Page
 from emq_push.service.letters import MOST_IDS, DeadDelivery, LetterFilter
-from emq_web import access, forms, queries
+from emq_web import access, forms, models, queries
 from emq_web.queries import Existing
 from emq_web.tenants import TenantId
 
-router = fastapi.APIRouter(prefix="/v1/tenants/{tenant}/dead-letters", tags=["dead letters"])
+router = models.Router(prefix="/v1/tenants/{tenant}/dead-letters", tags=["dead letters"])
 
 MOST_PAYLOAD = 4_096
 """Most bytes of a payload that a list shows."""
@@ -21,33 +22,11 @@ MOST_PAYLOAD = 4_096
 Ids = Annotated[list[Annotated[str, pydantic.StringConstraints(max_length=400)]], pydantic.Field(max_length=MOST_IDS)]
 
 
-class FailedAttempt(forms.Shown):
-    """An attempt that failed."""
-
-    at: datetime.datetime
-    reason: str
-
-
-class LetterShown(forms.Shown):
-    """A dead letter."""
-
-    id: str = pydantic.Field(description="of its delivery")
-    endpoint: str
-    message: str
-    priority: str
-    attempts: int
-    reason: str
-    died: datetime.datetime
-    history: list[FailedAttempt]
-    payload: str = pydantic.Field(description=f"its first {MOST_PAYLOAD} bytes, as text")
-    payload_bytes: int
-
-
-class LetterPage(forms.Shown):
-    """Dead letters by endpoint. A filtered page may have fewer entries than `limit`, although more follow."""
-
-    data: list[LetterShown]
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
+models.answer(answers.FailedAttempt, "FailedAttempt")
+models.answer(answers.DeadLetter, "LetterShown")
+models.answer(answers.EndpointDead, "EndpointCount")
+models.answer(answers.DeadLetterCount, "LetterCount")
+models.answer(answers.ReplayedLetters, "Replayed")
 
 
 class LetterQuery(queries.EndpointQuery):
@@ -69,30 +48,10 @@ class CountQuery(queries.Query):
     endpoint: queries.EndpointId = ""
 
 
-class EndpointCount(forms.Shown):
-    """The dead letters of an endpoint."""
-
-    endpoint: str
-    dead: int
-
-
-class LetterCount(forms.Shown):
-    """The dead letters of a tenant, and of its endpoints that have any."""
-
-    dead: int
-    endpoints: list[EndpointCount]
-
-
 class ReplayLettersBody(forms.Body):
     """Dead letters to put back."""
 
     ids: Ids = pydantic.Field(min_length=1, description="of deliveries; for more, create a replay")
-
-
-class Replayed(forms.Shown):
-    """The dead letters that wait again."""
-
-    ids: list[str]
 
 
 class PurgeBody(forms.Body):
@@ -110,16 +69,9 @@ class PurgeBody(forms.Body):
         return LetterFilter(self.endpoint, self.reason, since, until)
 
 
-class PurgedShown(forms.Shown):
-    """What was thrown away."""
-
-    purged: int
-    more: bool = pydantic.Field(description="true if another call may throw away more")
-
-
-def shown(found: DeadDelivery) -> LetterShown:
+def shown(found: DeadDelivery) -> answers.DeadLetter:
     letter = found.letter
-    return LetterShown(
+    return answers.DeadLetter(
         id=found.id,
         endpoint=found.endpoint,
         message=letter.id,
@@ -127,7 +79,9 @@ def shown(found: DeadDelivery) -> LetterShown:
         attempts=letter.attempts,
         reason=letter.reason,
         died=forms.time(letter.dead_ms * 1000),
-        history=[FailedAttempt(at=forms.time(each.at_ms * 1000), reason=each.reason) for each in letter.history],
+        history=[
+            answers.FailedAttempt(at=forms.time(each.at_ms * 1000), reason=each.reason) for each in letter.history
+        ],
         payload=letter.payload[:MOST_PAYLOAD].decode(errors="replace"),
         payload_bytes=len(letter.payload),
     )
@@ -140,10 +94,13 @@ async def list_dead_letters(
     __: Existing,
     service: access.Service,
     query: Annotated[LetterQuery, fastapi.Query()],
-) -> LetterPage:
-    """List dead letters by endpoint, as the store has them."""
+) -> Page[answers.DeadLetter]:
+    """List dead letters by endpoint, as the store has them.
+
+    A filtered page may have fewer entries than `limit`, although more follow.
+    """
     page = await service.letters.page(tenant, query.wanted, query.limit, query.cursor)
-    return LetterPage(data=[shown(each) for each in page.rows], next=page.next or None)
+    return forms.page(page, shown)
 
 
 @router.get("/count")
@@ -153,29 +110,29 @@ async def count_dead_letters(
     __: Existing,
     service: access.Service,
     query: Annotated[CountQuery, fastapi.Query()],
-) -> LetterCount:
+) -> answers.DeadLetterCount:
     """Count dead letters."""
     found = await service.letters.count(tenant, query.endpoint)
-    counts = [EndpointCount(endpoint=each.endpoint, dead=each.n) for each in found]
-    return LetterCount(dead=sum(each.n for each in found), endpoints=counts)
+    counts = [answers.EndpointDead(endpoint=each.endpoint, dead=each.n) for each in found]
+    return answers.DeadLetterCount(dead=sum(each.n for each in found), endpoints=counts)
 
 
 # The path of the collection ends without a slash, so that its actions follow behind a colon.
-actions = fastapi.APIRouter(prefix="/v1/tenants/{tenant}", tags=["dead letters"])
+actions = models.Router(prefix="/v1/tenants/{tenant}", tags=["dead letters"])
 
 
 @actions.post("/dead-letters:replay")
 async def replay_dead_letters(
     tenant: TenantId, caller: access.Manager, __: Existing, service: access.Service, body: ReplayLettersBody
-) -> Replayed:
+) -> answers.ReplayedLetters:
     """Put dead letters back: each leaves the dead letters once, and waits as a first attempt."""
-    return Replayed(ids=await service.letters.replay(tenant, body.ids, caller.actor))
+    return answers.ReplayedLetters(ids=await service.letters.replay(tenant, body.ids, caller.actor))
 
 
 @actions.post("/dead-letters:purge")
 async def purge_dead_letters(
     tenant: TenantId, caller: access.Manager, __: Existing, service: access.Service, body: PurgeBody
-) -> PurgedShown:
+) -> answers.Purged:
     """Throw dead letters away for good."""
     found = await service.letters.purge(tenant, body.wanted, body.ids, caller.actor)
-    return PurgedShown(purged=found.n, more=found.more)
+    return answers.Purged(purged=found.n, more=found.more)

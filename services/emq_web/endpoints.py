@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import datetime
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import fastapi
 import msgspec
 import pydantic
 
-from emq_push.records.endpoints import Endpoint, EndpointSettings, Handshake
-from emq_push.service.matching import EVENT_TYPE
-from emq_web import access, endpoint_forms, forms, versions
-from emq_web.endpoint_forms import (
-    EndpointBody,
-    EndpointChanged,
-    EndpointChanges,
-    EndpointMade,
-    EndpointPage,
-    EndpointShown,
-    shown,
-)
+from emq_clients.push import answers
+from emq_clients.requests import Page
+from emq_push.records.endpoints import EVENT_TYPE, Endpoint, EndpointSettings, Handshake
+from emq_push.service.endpoints import Made
+from emq_push.service.refusals import converted
+from emq_push.service.topic_fields import EndpointFields, TopicFields
+from emq_web import access, forms, models, versions
 from emq_web.tenants import TenantId
 
-router = fastapi.APIRouter(prefix="/v1/tenants/{tenant}/endpoints", tags=["endpoints"])
+router = models.Router(prefix="/v1/tenants/{tenant}/endpoints", tags=["endpoints"])
 
 EndpointId = Annotated[str, fastapi.Path(max_length=128, description="the endpoint's id, such as ep_...")]
+
+
+Settings = Annotated[dict[str, Any], models.body(EndpointFields, "EndpointBody")]
+Changes = Annotated[dict[str, Any], models.body(EndpointFields, "EndpointChanges", partial=True)]
+
+models.answer(answers.Endpoint, "EndpointShown", without=("warnings", "secret"))
+CHANGED = models.answer(answers.Endpoint, "EndpointChanged")
+MADE = models.answer(answers.Endpoint, "EndpointMade")
 
 
 class Rotation(forms.Body):
@@ -42,6 +45,42 @@ class Reason(forms.Body):
     reason: str = pydantic.Field("disabled by hand", min_length=1, max_length=500)
 
 
+def shown(endpoint: Endpoint, secret: str = "", warnings: Sequence[str] = ()) -> answers.Endpoint:
+    values = {
+        **msgspec.to_builtins(endpoint.settings),
+        "id": endpoint.id,
+        "header_names": endpoint.header_names,
+        "auth": endpoint.auth,
+        "batch": msgspec.to_builtins(endpoint.batch),
+        "signature": endpoint.signature,
+        "public_key": endpoint.public_key or None,
+        "disabled": endpoint.disabled or None,
+        "paused": endpoint.is_paused,
+        "old_secret_until": forms.time_or_none(endpoint.old_secret_until_us),
+        "created": forms.time(endpoint.created_us),
+        "changed": forms.time(endpoint.changed_us),
+        "warnings": warnings,
+        "secret": secret or None,
+    }
+    return msgspec.convert(values, answers.Endpoint)
+
+
+def _tagged(endpoint: Endpoint, response: fastapi.Response) -> answers.Endpoint:
+    versions.tag(response, endpoint.changed_us)
+    return shown(endpoint)
+
+
+def _made(made: Made, response: fastapi.Response) -> answers.Endpoint:
+    versions.tag(response, made.endpoint.changed_us)
+    return shown(made.endpoint, made.secret, made.warnings)
+
+
+def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], TopicFields]:
+    """Return the given fields that the row keeps, and those that only the topic keeps."""
+    of_topic = {name: given[name] for name in TopicFields.__struct_fields__ if name in given}
+    return {name: given[name] for name in given if name not in of_topic}, converted(of_topic, TopicFields)
+
+
 @router.get("")
 async def list_endpoints(
     tenant: TenantId,
@@ -49,56 +88,51 @@ async def list_endpoints(
     _: access.Reader,
     limit: forms.Limit = forms.DEFAULT_LIMIT,
     cursor: forms.Cursor = "",
-) -> EndpointPage:
+) -> Page[answers.Endpoint]:
     """List the endpoints of a tenant in the order of their making."""
     page = await service.endpoints.page(tenant, limit, cursor)
-    return EndpointPage(data=[shown(endpoint) for endpoint in page.rows], next=page.next or None)
+    return forms.page(page, shown)
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, response_model=MADE)
 async def create_endpoint(
     tenant: TenantId,
-    body: EndpointBody,
+    body: Settings,
     service: access.Service,
     caller: access.Manager,
     response: fastapi.Response,
-) -> EndpointMade:
+) -> answers.Endpoint:
     """Create an endpoint. The answer has its secret, which nothing shows again, or its public key."""
-    settings = msgspec.convert(body.model_dump(exclude=endpoint_forms.OF_TOPIC), EndpointSettings)
-    fields = endpoint_forms.topic_fields(body, endpoint_forms.OF_TOPIC)
-    made = await service.endpoints.create(tenant, settings, caller.actor, fields)
-    versions.tag(response, made.endpoint.changed_us)
-    return endpoint_forms.made_shown(made)
+    settings, fields = _split(msgspec.to_builtins(converted(body, EndpointFields)))
+    wanted = converted(settings, EndpointSettings)
+    return _made(await service.endpoints.create(tenant, wanted, caller.actor, fields), response)
 
 
 @router.get("/{endpoint}")
 async def get_endpoint(
     tenant: TenantId, endpoint: EndpointId, service: access.Service, _: access.Reader, response: fastapi.Response
-) -> EndpointShown:
+) -> answers.Endpoint:
     """Show an endpoint."""
     return _tagged(await service.endpoints.get(tenant, endpoint), response)
 
 
-@router.patch("/{endpoint}")
+@router.patch("/{endpoint}", response_model=CHANGED)
 async def change_endpoint(
     tenant: TenantId,
     endpoint: EndpointId,
-    body: EndpointChanges,
+    body: Changes,
     service: access.Service,
     caller: access.Manager,
     response: fastapi.Response,
     version: versions.Version,
-) -> EndpointChanged:
+) -> answers.Endpoint:
     """Change settings. Those that the body leaves out keep their values; `headers` replaces all headers.
 
     `auth` replaces all that authenticated before. Another `signature` makes a new secret; deliveries are signed with
     both for a day.
     """
-    changes = body.model_dump(exclude_unset=True, exclude=endpoint_forms.OF_TOPIC)
-    fields = endpoint_forms.topic_fields(body, body.model_fields_set)
-    made = await service.endpoints.change(tenant, endpoint, changes, caller.actor, fields, version)
-    versions.tag(response, made.endpoint.changed_us)
-    return endpoint_forms.changed_shown(made)
+    changes, fields = _split(body)
+    return _made(await service.endpoints.change(tenant, endpoint, changes, caller.actor, fields, version), response)
 
 
 @router.delete("/{endpoint}", status_code=204, response_model=None)
@@ -113,7 +147,7 @@ async def delete_endpoint(
     await service.endpoints.delete(tenant, endpoint, caller.actor, version)
 
 
-@router.post("/{endpoint}:rotate-secret")
+@router.post("/{endpoint}:rotate-secret", response_model=MADE)
 async def rotate_secret(
     tenant: TenantId,
     endpoint: EndpointId,
@@ -122,12 +156,11 @@ async def rotate_secret(
     response: fastapi.Response,
     version: versions.Version,
     body: Rotation | None = None,
-) -> EndpointMade:
+) -> answers.Endpoint:
     """Give an endpoint a new secret. For a while, deliveries are signed with both."""
     overlap_s = (body or Rotation.model_validate({})).overlap_s
     made = await service.endpoints.rotate_secret(tenant, endpoint, caller.actor, overlap_s=overlap_s, expected=version)
-    versions.tag(response, made.endpoint.changed_us)
-    return endpoint_forms.made_shown(made)
+    return _made(made, response)
 
 
 @router.post("/{endpoint}:disable")
@@ -139,7 +172,7 @@ async def disable_endpoint(
     response: fastapi.Response,
     version: versions.Version,
     body: Reason | None = None,
-) -> EndpointShown:
+) -> answers.Endpoint:
     """Disable an endpoint: its deliveries wait until somebody enables it."""
     reason = (body or Reason.model_validate({})).reason
     return _tagged(await service.endpoints.set_disabled(tenant, endpoint, reason, caller.actor, version), response)
@@ -153,7 +186,7 @@ async def enable_endpoint(
     caller: access.Manager,
     response: fastapi.Response,
     version: versions.Version,
-) -> EndpointShown:
+) -> answers.Endpoint:
     """Enable an endpoint that somebody, or a host after many failures, has disabled."""
     return _tagged(await service.endpoints.set_disabled(tenant, endpoint, "", caller.actor, version), response)
 
@@ -166,7 +199,7 @@ async def pause_endpoint(
     caller: access.Manager,
     response: fastapi.Response,
     version: versions.Version,
-) -> EndpointShown:
+) -> answers.Endpoint:
     """Pause an endpoint: nothing is started until somebody resumes it."""
     return _tagged(await service.endpoints.set_paused(tenant, endpoint, True, caller.actor, version), response)
 
@@ -179,14 +212,9 @@ async def resume_endpoint(
     caller: access.Manager,
     response: fastapi.Response,
     version: versions.Version,
-) -> EndpointShown:
+) -> answers.Endpoint:
     """Resume a paused endpoint."""
     return _tagged(await service.endpoints.set_paused(tenant, endpoint, False, caller.actor, version), response)
-
-
-def _tagged(endpoint: Endpoint, response: fastapi.Response) -> EndpointShown:
-    versions.tag(response, endpoint.changed_us)
-    return shown(endpoint)
 
 
 class HandshakeBody(forms.Body):
@@ -199,22 +227,10 @@ class HandshakeBody(forms.Body):
     )
 
 
-class HandshakeShown(forms.Shown):
-    """What the endpoint said of deliveries."""
-
-    state: Literal["none", "asked", "agreed", "refused", "outdated"] = pydantic.Field(
-        description='"none": nobody asked; "asked": no host has asked yet; "outdated": the URL is another one since'
-    )
-    origin: str | None
-    allowed_rate_per_min: int | None = pydantic.Field(description="deliveries a minute; null for any number")
-    reason: str = pydantic.Field(description="why it refused")
-    asked: datetime.datetime | None
-
-
-def _handshake(found: Handshake | None) -> HandshakeShown:
+def _handshake(found: Handshake | None) -> answers.Handshake:
     if found is None:
-        return HandshakeShown(state="none", origin=None, allowed_rate_per_min=None, reason="", asked=None)
-    return HandshakeShown(
+        return answers.Handshake(state="none", origin=None, allowed_rate_per_min=None, reason="", asked=None)
+    return answers.Handshake(
         state=found.state,
         origin=found.origin,
         allowed_rate_per_min=found.rate_per_min,
@@ -226,7 +242,7 @@ def _handshake(found: Handshake | None) -> HandshakeShown:
 @router.post("/{endpoint}:handshake", status_code=202)
 async def start_handshake(
     tenant: TenantId, endpoint: EndpointId, body: HandshakeBody, service: access.Service, caller: access.Manager
-) -> HandshakeShown:
+) -> answers.Handshake:
     """Ask the endpoint, as CloudEvents webhooks do, whether it wants deliveries; the rate it allows binds from now on.
 
     A host asks in the endpoint's queue, under its limit; `GET .../handshake` then shows the answer. An endpoint that
@@ -238,7 +254,7 @@ async def start_handshake(
 @router.get("/{endpoint}/handshake")
 async def get_handshake(
     tenant: TenantId, endpoint: EndpointId, service: access.Service, _: access.Reader
-) -> HandshakeShown:
+) -> answers.Handshake:
     """Show the last handshake with the endpoint."""
     return _handshake((await service.endpoints.get(tenant, endpoint)).handshake)
 
@@ -250,14 +266,6 @@ class ExampleBody(forms.Body):
     payload: dict[str, Any] | None = pydantic.Field(None, description="null for one that the service makes up")
 
 
-class ExampleShown(forms.Shown):
-    """An example that was accepted."""
-
-    id: str = pydantic.Field(description="the webhook-id of the request")
-    delivery: str = pydantic.Field(description="id of its delivery, which shows what became of it")
-    payload: dict[str, Any]
-
-
 @router.post("/{endpoint}:send-example", status_code=202)
 async def send_example(
     tenant: TenantId,
@@ -265,9 +273,9 @@ async def send_example(
     service: access.Service,
     _: access.Sender,
     body: ExampleBody | None = None,
-) -> ExampleShown:
+) -> answers.Example:
     """Send one signed example to this endpoint, in its queue and under its limits, at its highest priority."""
     asked = body or ExampleBody.model_validate({})
     payload = None if asked.payload is None else forms.encoded(asked.payload)
     receipt, sent = await service.examples.send(tenant, endpoint, asked.event_type, payload)
-    return ExampleShown(id=receipt.id, delivery=receipt.deliveries[0], payload=msgspec.json.decode(sent))
+    return answers.Example(id=receipt.id, delivery=receipt.deliveries[0], payload=msgspec.json.decode(sent))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import fastapi
 import msgspec
 import pydantic
 
+from emq_clients.requests import Page
 from emq_push.records import cursors
 from emq_web.problems import Problem
+
+Row = TypeVar("Row")
+Shows = TypeVar("Shows")
 
 MAX_CURSOR = 2_000
 DEFAULT_LIMIT = 50
@@ -81,6 +86,11 @@ def encoded(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except (ValueError, OverflowError) as exc:
         raise Problem(422, "invalid_request", f"a value cannot be sent as JSON: {exc}") from None
+
+
+def page(found: cursors.Page[Row], shown: Callable[[Row], Shows]) -> Page[Shows]:
+    """Return a page of rows as answers show it."""
+    return Page(data=[shown(each) for each in found.rows], next=found.next or None)
 
 
 def time(us: int) -> datetime.datetime:

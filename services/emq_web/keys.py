@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Annotated, Any, Literal
 
 import fastapi
 import pydantic
 
-from emq_push.records.keys import Key, Kind, Role
-from emq_web import access, forms
+from emq_clients.push import answers
+from emq_clients.requests import Page
+from emq_push.records.audit_log import Entry
+from emq_push.records.keys import Key, Role
+from emq_web import access, forms, models
 from emq_web.tenants import TenantId
 
-router = fastapi.APIRouter(prefix="/v1", tags=["keys"])
+router = models.Router(prefix="/v1", tags=["keys"])
 
 TenantRole = Literal["read", "send", "manage"]
 
@@ -36,52 +38,20 @@ class TokenBody(forms.Body):
     lifetime_s: int = pydantic.Field(3_600, ge=1, le=86_400)
 
 
-class KeyShown(forms.Shown):
-    """A key without the key itself."""
-
-    id: str
-    role: Role
-    tenant: str | None
-    name: str
-    kind: Kind = pydantic.Field(description='"session" for somebody who is signed in to the pages')
-    made_by: str | None = pydantic.Field(description="id of the key that made it, and with which it ends")
-    created: datetime.datetime
-    expires: datetime.datetime | None = pydantic.Field(description="no later than that of the key that made it")
+models.answer(answers.Key, "KeyShown", without=("key",))
+models.answer(answers.NewKey, "KeyMade")
+models.answer(answers.AuditEntry, "EntryShown")
 
 
-class KeyMade(KeyShown):
-    """A new key."""
-
-    key: str = pydantic.Field(description="nothing shows it again")
+def _shown(key: Key) -> answers.Key:
+    return answers.Key(**_fields(key))
 
 
-class KeyPage(forms.Shown):
-    """Keys in the order of their making."""
-
-    data: list[KeyShown]
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
+def _made(key: Key, text: str) -> answers.NewKey:
+    return answers.NewKey(**_fields(key), key=text)
 
 
-class EntryShown(forms.Shown):
-    """A change that somebody made."""
-
-    id: str
-    time: datetime.datetime
-    tenant: str | None
-    actor: str = pydantic.Field(description="id and name of the key")
-    action: str = pydantic.Field(description="such as endpoint.changed")
-    target: str
-    changes: dict[str, Any]
-
-
-class EntryPage(forms.Shown):
-    """Changes, the latest first."""
-
-    data: list[EntryShown]
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
-
-
-def _shown(key: Key) -> dict[str, Any]:
+def _fields(key: Key) -> dict[str, Any]:
     return {
         "id": key.id,
         "role": key.role,
@@ -97,19 +67,19 @@ def _shown(key: Key) -> dict[str, Any]:
 @router.get("/keys")
 async def list_keys(
     service: access.Service, _: access.Admin, limit: forms.Limit = forms.DEFAULT_LIMIT, cursor: forms.Cursor = ""
-) -> KeyPage:
+) -> Page[answers.Key]:
     """List keys in the order of their making."""
     page = await service.keys.page(limit, cursor)
-    return KeyPage(data=[KeyShown(**_shown(key)) for key in page.rows], next=page.next or None)
+    return forms.page(page, _shown)
 
 
 @router.post("/keys", status_code=201)
-async def create_key(body: KeyBody, service: access.Service, caller: access.Admin) -> KeyMade:
+async def create_key(body: KeyBody, service: access.Service, caller: access.Admin) -> answers.NewKey:
     """Make a key. The database has its hash alone. It ends with the caller's own key at the latest."""
     key, text = await service.keys.create(
         body.role, caller.actor, tenant=body.tenant, name=body.name, lifetime_s=body.lifetime_s, maker=caller.key
     )
-    return KeyMade(**_shown(key), key=text)
+    return _made(key, text)
 
 
 @router.delete("/keys/{key}", status_code=204, response_model=None)
@@ -129,7 +99,9 @@ async def delete_key(
 
 
 @router.post("/tenants/{tenant}/tokens", status_code=201)
-async def create_token(tenant: TenantId, body: TokenBody, service: access.Service, caller: access.Manager) -> KeyMade:
+async def create_token(
+    tenant: TenantId, body: TokenBody, service: access.Service, caller: access.Manager
+) -> answers.NewKey:
     """Make a short-lived key of the tenant, for a page in the tenant's own portal.
 
     It ends with the caller's own key at the latest.
@@ -142,24 +114,24 @@ async def create_token(tenant: TenantId, body: TokenBody, service: access.Servic
         lifetime_s=body.lifetime_s,
         maker=caller.key,
     )
-    return KeyMade(**_shown(key), key=text)
+    return _made(key, text)
 
 
-async def _entries(service: access.Service, limit: int, cursor: str, tenant: str | None) -> EntryPage:
+def _entry(of: Entry) -> answers.AuditEntry:
+    return answers.AuditEntry(
+        id=of.id,
+        time=forms.time(of.created_us),
+        tenant=of.tenant or None,
+        actor=of.actor,
+        action=of.action,
+        target=of.target,
+        changes=of.changes,
+    )
+
+
+async def _entries(service: access.Service, limit: int, cursor: str, tenant: str | None) -> Page[answers.AuditEntry]:
     page = await service.audit_log(limit, cursor, tenant)
-    data = [
-        EntryShown(
-            id=entry.id,
-            time=forms.time(entry.created_us),
-            tenant=entry.tenant or None,
-            actor=entry.actor,
-            action=entry.action,
-            target=entry.target,
-            changes=entry.changes,
-        )
-        for entry in page.rows
-    ]
-    return EntryPage(data=data, next=page.next or None)
+    return forms.page(page, _entry)
 
 
 @router.get("/audit-log", tags=["audit log"])
@@ -169,7 +141,7 @@ async def list_changes(
     limit: forms.Limit = forms.DEFAULT_LIMIT,
     cursor: forms.Cursor = "",
     tenant: Annotated[forms.Plain | None, fastapi.Query(max_length=64, description="of one tenant")] = None,
-) -> EntryPage:
+) -> Page[answers.AuditEntry]:
     """List who changed what, the latest first."""
     return await _entries(service, limit, cursor, tenant)
 
@@ -181,6 +153,6 @@ async def list_changes_of_tenant(
     _: access.Manager,
     limit: forms.Limit = forms.DEFAULT_LIMIT,
     cursor: forms.Cursor = "",
-) -> EntryPage:
+) -> Page[answers.AuditEntry]:
     """List who changed what of a tenant, the latest first."""
     return await _entries(service, limit, cursor, tenant)

@@ -2,83 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import fastapi
-import pydantic
+import msgspec
 
+from emq_clients.push import answers
+from emq_clients.requests import Page
 from emq_push.service import lagging
 from emq_push.service.lagging import EndpointLag, RateStatus
-from emq_web import access, forms, queries
-from emq_web.deliveries import HoldShown, hold_shown
+from emq_web import access, forms, models, queries
+from emq_web.deliveries import hold_shown
 from emq_web.queries import Existing
 from emq_web.tenants import TenantId
 
-router = fastapi.APIRouter(prefix="/v1/tenants/{tenant}", tags=["lag and limits"])
+router = models.Router(prefix="/v1/tenants/{tenant}", tags=["lag and limits"])
 
 
-class Parts(forms.Shown):
-    """Deliveries that are not done, by what they wait for; each counts in one part. null: no host has reported."""
+class Parts(msgspec.Struct):
+    """Deliveries that are not done, by what they wait for, as in the lag of an endpoint. null: no host has reported."""
 
-    ready: int = pydantic.Field(description="they may start now")
-    held_by_rate: int | None = pydantic.Field(description="their endpoint or tenant uses its whole rate")
-    delayed: int = pydantic.Field(description="they wait for their next attempt")
-    in_flight: int | None = pydantic.Field(description="they wait for the endpoint's answer")
-    parked: int | None = pydantic.Field(
-        description="their endpoint is disabled, it or its tenant is paused, or its circuit is open"
-    )
-    dead: int = pydantic.Field(description="dead letters")
+    ready: int
+    delayed: int
+    dead: int
+    held_by_rate: int | None
+    in_flight: int | None
+    parked: int | None
 
 
-class EndpointLagShown(Parts):
-    """The lag of an endpoint."""
+class LagPage(msgspec.Struct):
+    """The lag of endpoints by id, and the sum of this page.
 
-    endpoint: str
-    oldest_claimable_s: float | None = pydantic.Field(
-        description="seconds since the oldest delivery that is due was accepted; null if none is due"
-    )
-    hold: HoldShown | None
+    Attributes:
+        sum: over the endpoints of this page.
+        next: cursor of the next page; None on the last one.
+    """
 
-
-class LagPage(forms.Shown):
-    """The lag of endpoints by id, and the sum of this page."""
-
-    data: list[EndpointLagShown]
-    sum: Parts = pydantic.Field(description="over the endpoints of this page")
+    data: list[answers.EndpointLag]
+    sum: Parts
     oldest_claimable_s: float | None
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
+    next: str | None
 
 
-class RateShown(forms.Shown):
-    """What an endpoint, or the tenant as a whole, may use and uses."""
+for _kind in (Parts, LagPage):
+    models.answer(_kind)
 
-    endpoint: str | None = pydantic.Field(description="null for the tenant as a whole")
-    cap_per_s: float = pydantic.Field(description="most deliveries started in a second")
-    used_per_s: float | None = pydantic.Field(description="deliveries started a second now; null if not known")
-    last_seconds: list[int] = pydantic.Field(
-        description="starts in each of the last seconds, as far as hosts count them"
+
+def _lag(found: EndpointLag) -> answers.EndpointLag:
+    counts = {name: getattr(found, name) for name in Parts.__struct_fields__}
+    return answers.EndpointLag(
+        endpoint=found.endpoint, oldest_claimable_s=found.oldest_s, hold=hold_shown(found.hold), **counts
     )
-    limited_by: HoldShown | None = pydantic.Field(description="null if nothing limits it now")
 
 
-class RatePage(forms.Shown):
-    """Limits of the tenant, on the first page, and of its endpoints by id."""
-
-    data: list[RateShown]
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
-
-
-_NAMES = ("ready", "held_by_rate", "delayed", "in_flight", "parked", "dead")
-
-
-def _lag(found: EndpointLag) -> EndpointLagShown:
-    counts = {name: getattr(found, name) for name in _NAMES}
-    own = {"endpoint": found.endpoint, "oldest_claimable_s": found.oldest_s, "hold": hold_shown(found.hold)}
-    return EndpointLagShown.model_validate({**counts, **own})
-
-
-def _rate(found: RateStatus) -> RateShown:
-    return RateShown(
+def _rate(found: RateStatus) -> answers.Rate:
+    return answers.Rate(
         endpoint=found.name or None,
         cap_per_s=found.cap_per_s,
         used_per_s=found.used_per_s,
@@ -97,11 +75,13 @@ async def get_lag(
 ) -> LagPage:
     """Show how far endpoints are behind, in parts that are never added up."""
     page = await service.lagging.lag(tenant, query.limit, query.cursor, query.endpoint)
-    sums = {name: lagging.total([getattr(each, name) for each in page.rows]) for name in _NAMES}
+    sums: dict[str, Any] = {
+        name: lagging.total([getattr(each, name) for each in page.rows]) for name in Parts.__struct_fields__
+    }
     oldest = max((each.oldest_s for each in page.rows if each.oldest_s is not None), default=None)
     return LagPage(
         data=[_lag(each) for each in page.rows],
-        sum=Parts.model_validate(sums),
+        sum=Parts(**sums),
         oldest_claimable_s=oldest,
         next=page.next or None,
     )
@@ -114,7 +94,7 @@ async def get_rate_limit_status(
     __: Existing,
     service: access.Service,
     query: Annotated[queries.EndpointQuery, fastapi.Query()],
-) -> RatePage:
+) -> Page[answers.Rate]:
     """Show what the tenant and its endpoints may use, use, and are limited by now."""
     page = await service.lagging.rates(tenant, query.limit, query.cursor, query.endpoint)
-    return RatePage(data=[_rate(each) for each in page.rows], next=page.next or None)
+    return forms.page(page, _rate)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pydantic
-
+from emq_clients.push import answers
 from emq_push.service.incoming import Incoming, Many
+from emq_web import models
 from emq_web.one_or_many import OneOrMany
 
 _bodies = OneOrMany(Incoming, Many, "messages")
@@ -27,19 +27,9 @@ BODY: dict[str, Any] = {
 }
 
 
-class ReceiptShown(pydantic.BaseModel):
-    """A message that was accepted."""
-
-    id: str
-    deliveries: list[str] = pydantic.Field(description="ids of its deliveries, one for each endpoint that gets it")
-
-
-class ReceiptsShown(pydantic.BaseModel):
-    """Messages that were accepted, in the order of the request."""
-
-    data: list[ReceiptShown]
-
-
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    202: {"model": ReceiptShown | ReceiptsShown, "description": "accepted, and in the queues of the endpoints"}
+    202: {
+        "model": models.of(answers.Receipt) | models.of(answers.Receipts),
+        "description": "accepted, and in the queues of the endpoints",
+    }
 }

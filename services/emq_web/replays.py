@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Annotated, Literal
 
 import fastapi
 import pydantic
 
+from emq_clients.push import answers
+from emq_clients.requests import Page
 from emq_push.records.replays import Replay, ReplayFilter
 from emq_push.service import replaying
 from emq_push.service.replaying import MAX_RATE_PER_S, MIN_RATE_PER_S, NewReplay
-from emq_web import access, forms, queries
+from emq_web import access, forms, models, queries
 from emq_web.queries import Existing
 from emq_web.tenants import TenantId
 
-router = fastapi.APIRouter(prefix="/v1/tenants/{tenant}/replays", tags=["replays"])
+router = models.Router(prefix="/v1/tenants/{tenant}/replays", tags=["replays"])
 
 DEFAULT_RATE_PER_S = 10.0
 
@@ -53,53 +54,13 @@ class ReplayBody(forms.Body):
         )
 
 
-class FilterShown(forms.Shown):
-    """The deliveries that a replay takes."""
-
-    endpoint: str
-    states: list[str]
-    event_types: list[str]
-    created_gte: datetime.datetime | None
-    created_lt: datetime.datetime | None
+COUNTED = models.answer(answers.Counted, "Counted")
 
 
-class ReplayShown(forms.Shown):
-    """A replay and its progress."""
-
-    id: str
-    state: Literal["running", "paused", "cancelled", "done"]
-    filter: FilterShown
-    rate_per_s: float
-    priority: str
-    total: int = pydantic.Field(description="deliveries that it had to take at its start")
-    total_is_exact: bool = pydantic.Field(description="false if there were more than `total`")
-    replayed: int = pydantic.Field(description="deliveries put back so far")
-    left_out: int = pydantic.Field(
-        description="deliveries whose payload or endpoint is gone, or that changed meanwhile"
-    )
-    trouble: str = pydantic.Field(description="why it does not go on; empty if it does")
-    created: datetime.datetime
-    changed: datetime.datetime
-
-
-class ReplayPage(forms.Shown):
-    """Replays, the newest first."""
-
-    data: list[ReplayShown]
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
-
-
-class Counted(forms.Shown):
-    """What a replay would take now."""
-
-    total: int
-    total_is_exact: bool = pydantic.Field(description="false if there are more than `total`")
-
-
-def shown(replay: Replay) -> ReplayShown:
+def shown(replay: Replay) -> answers.Replay:
     body = replay.body
     chosen = body.filter
-    filter_ = FilterShown(
+    filter_ = answers.Filter(
         endpoint=chosen.endpoint,
         states=list(chosen.states),
         event_types=list(chosen.event_types),
@@ -107,25 +68,23 @@ def shown(replay: Replay) -> ReplayShown:
         created_lt=forms.time(chosen.until_us),
     )
     state = replaying.shown_state(replay)
-    return ReplayShown.model_validate(
-        {
-            "id": replay.id,
-            "state": state,
-            "filter": filter_,
-            "rate_per_s": body.rate_per_s,
-            "priority": body.priority,
-            "total": body.total,
-            "total_is_exact": body.is_total_exact,
-            "replayed": body.replayed,
-            "left_out": body.left_out,
-            "trouble": body.trouble if state == "running" else "",
-            "created": forms.time(replay.created_us),
-            "changed": forms.time(replay.changed_us),
-        }
+    return answers.Replay(
+        id=replay.id,
+        state=state,
+        filter=filter_,
+        rate_per_s=body.rate_per_s,
+        priority=body.priority,
+        total=body.total,
+        total_is_exact=body.is_total_exact,
+        replayed=body.replayed,
+        left_out=body.left_out,
+        trouble=body.trouble if state == "running" else "",
+        created=forms.time(replay.created_us),
+        changed=forms.time(replay.changed_us),
     )
 
 
-@router.post("", status_code=202, responses={200: {"model": Counted, "description": "dry run"}})
+@router.post("", status_code=202, responses={200: {"model": COUNTED, "description": "dry run"}})
 async def create_replay(
     tenant: TenantId,
     caller: access.Manager,
@@ -133,12 +92,12 @@ async def create_replay(
     service: access.Service,
     body: ReplayBody,
     response: fastapi.Response,
-) -> ReplayShown | Counted:
+) -> answers.Replay | answers.Counted:
     """Send deliveries of the past again. With `dry_run`, count them and create nothing."""
     if body.dry_run:
         response.status_code = 200
         counted = await service.replays.count(tenant, body.wanted)
-        return Counted(total=counted.n, total_is_exact=counted.exact)
+        return answers.Counted(total=counted.n, total_is_exact=counted.exact)
     return shown(await service.replays.create(tenant, body.wanted, caller.actor))
 
 
@@ -149,10 +108,10 @@ async def list_replays(
     __: Existing,
     service: access.Service,
     query: Annotated[queries.ListQuery, fastapi.Query()],
-) -> ReplayPage:
+) -> Page[answers.Replay]:
     """List replays, the newest first."""
     page = await service.replays.page(tenant, query.limit, query.cursor)
-    return ReplayPage(data=[shown(each) for each in page.rows], next=page.next or None)
+    return forms.page(page, shown)
 
 
 ReplayId = Annotated[str, fastapi.Path(max_length=80)]
@@ -161,7 +120,7 @@ ReplayId = Annotated[str, fastapi.Path(max_length=80)]
 @router.get("/{replay}")
 async def get_replay(
     tenant: TenantId, replay: ReplayId, _: access.Reader, __: Existing, service: access.Service
-) -> ReplayShown:
+) -> answers.Replay:
     """Show a replay and its progress."""
     return shown(await service.replays.get(tenant, replay))
 
@@ -169,7 +128,7 @@ async def get_replay(
 @router.post("/{replay}:pause")
 async def pause_replay(
     tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
-) -> ReplayShown:
+) -> answers.Replay:
     """Let a replay rest. What it has put back so far is sent."""
     return shown(await service.replays.pause(tenant, replay, caller.actor))
 
@@ -177,7 +136,7 @@ async def pause_replay(
 @router.post("/{replay}:resume")
 async def resume_replay(
     tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
-) -> ReplayShown:
+) -> answers.Replay:
     """Let a paused replay go on where it was."""
     return shown(await service.replays.resume(tenant, replay, caller.actor))
 
@@ -185,6 +144,6 @@ async def resume_replay(
 @router.post("/{replay}:cancel")
 async def cancel_replay(
     tenant: TenantId, replay: ReplayId, caller: access.Manager, __: Existing, service: access.Service
-) -> ReplayShown:
+) -> answers.Replay:
     """End a replay. What it has put back so far is sent."""
     return shown(await service.replays.cancel(tenant, replay, caller.actor))

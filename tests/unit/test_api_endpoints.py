@@ -13,6 +13,7 @@ from aiohttp.abc import AbstractResolver
 from standardwebhooks.webhooks import Webhook
 
 from emq import errors
+from emq_push.service.refusals import Invalid
 from support import push_api
 from support.push_api import Api, Receiver
 from support.push_api_calls import PATH, endpoint_of, hosting, message, post, states
@@ -137,6 +138,12 @@ async def test_a_wrong_endpoint_is_refused_by_its_place(api: Api, body: Any, cod
     assert (problem["code"], problem.get("pointer")) == (code, pointer)
     assert "s3cret" not in str(problem)
     assert [topic.name for topic in await api.app.catalog.list("acme.*")] == []
+
+
+async def test_a_rate_too_low_is_refused_whoever_asks(api: Api) -> None:
+    made = await endpoint_of(api)
+    with pytest.raises(Invalid, match=r"1e-06.*`\$.qps`"):  # as a page does, past the models of the API
+        await api.service.endpoints.change("acme", made["id"], {"qps": 1e-9}, "test")
 
 
 async def test_a_name_without_an_address_is_a_warning(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

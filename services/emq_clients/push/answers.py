@@ -1,14 +1,39 @@
-"""The results of the client's operations. Fields of a newer service are left out."""
+"""The answers of the API, and so the results of the client's operations.
+
+The service makes its answers from these structs. A client leaves out fields of a newer service, and takes values that
+this version does not know.
+"""
 
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from emq_clients.push.operators import AuditEntry as AuditEntry
+from emq_clients.push.operators import Host as Host
+from emq_clients.push.operators import Hosts as Hosts
+from emq_clients.push.operators import Key as Key
+from emq_clients.push.operators import Line as Line
+from emq_clients.push.operators import NewKey as NewKey
+from emq_clients.push.operators import Plan as Plan
+from emq_clients.push.operators import PlannedHost as PlannedHost
+from emq_clients.push.operators import Reason as Reason
+from emq_clients.push.operators import Trace as Trace
+from emq_clients.requests import one_of
+
+STATES = ("waiting", "held", "delayed", "in_flight", "delivered", "parked", "dead", "cancelled")
+"""The states of deliveries."""
+
 
 class Tenant(msgspec.Struct, frozen=True):
+    """A tenant.
+
+    Attributes:
+        paused: nothing is delivered to any of its endpoints until somebody resumes it.
+    """
+
     id: str
     qps: float
     created: datetime.datetime
@@ -24,12 +49,12 @@ class Handshake(msgspec.Struct, frozen=True):
     """An endpoint's answer to a handshake.
 
     Attributes:
-        state: "none", "agreed", "refused" or "outdated".
+        state: "none": nobody asked; "asked": no host has asked yet; "outdated": the URL is another one since.
         allowed_rate_per_min: deliveries a minute; None for any number.
         reason: why it refused.
     """
 
-    state: str
+    state: Annotated[str, one_of("none", "asked", "agreed", "refused", "outdated")]
     origin: str | None = None
     allowed_rate_per_min: int | None = None
     reason: str = ""
@@ -47,7 +72,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     most: int
     wait_s: float = 0.0
-    format: str = "json"
+    format: Annotated[str, one_of("json", "lines")] = "json"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -57,11 +82,13 @@ class Endpoint(msgspec.Struct, frozen=True):
         qps: its own rate below its tenant's; None if it has none.
         auth: the type of authentication.
         batch: None if each message has a request of its own.
-        signature: "hmac" or "ed25519"; None if the service cannot tell.
+        signature: None for none, or if the service lacks the key with which the secret is encrypted.
         public_key: checks signatures of ed25519; None for others.
-        disabled: why it is disabled; None if it is not.
-        warnings: of the service, when it created or changed the endpoint.
-        secret: only in the answer that makes it, and never for ed25519.
+        disabled: why it gets nothing until somebody enables it; None if it does.
+        paused: by itself; the tenant has a pause of its own.
+        old_secret_until: until then, deliveries are signed with the secret before the last rotation, too.
+        warnings: what is not wrong, but looks like a mistake; only after a change.
+        secret: verifies deliveries by Standard Webhooks. Only the answer that makes it has it; None for ed25519.
     """
 
     id: str
@@ -70,50 +97,76 @@ class Endpoint(msgspec.Struct, frozen=True):
     changed: datetime.datetime
     description: str = ""
     event_types: list[str] = []
+    filters: list[dict[str, Any]] = []
     qps: float | None = None
     priorities: list[str] = []
     retry_schedule_s: list[float] = []
+    jitter: float = 0.0
     timeout_s: float = 0.0
+    ttl_s: float | None = None
+    durability: str = "accepted"
     header_names: list[str] = []
     auth: str = ""
     batch: Batch | None = None
-    signature: str | None = None
+    signature: Annotated[str, one_of("hmac", "ed25519")] | None = None
     public_key: str | None = None
     disabled: str | None = None
     paused: bool = False
+    old_secret_until: datetime.datetime | None = None
     warnings: list[str] = []
     secret: str | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """A published message with the ids of its deliveries; none if no endpoint takes its type."""
+    """A message that was accepted.
+
+    Attributes:
+        deliveries: ids of its deliveries, one for each endpoint that gets it; none if no endpoint takes its type.
+    """
 
     id: str
     deliveries: list[str] = []
 
 
 class Receipts(msgspec.Struct, frozen=True):
+    """Messages that were accepted, in the order of the request."""
+
     data: list[Receipt]
 
 
 class StoredMessage(msgspec.Struct, frozen=True):
-    """A message of the log; `payload` and `deliveries` only where one message was asked for."""
+    """A message of the log.
+
+    Attributes:
+        expires: when the service forgets the message.
+        due: when the first attempt may be made; None for at once.
+        erased: the payload is gone.
+        payload: None if it was erased, and where more than one message was asked for, as `deliveries`.
+        deliveries: their ids.
+    """
 
     id: str
     event_type: str
     created: datetime.datetime
+    expires: datetime.datetime
     key: str | None = None
     priority: str | None = None
     headers: dict[str, str] = {}
     due: datetime.datetime | None = None
-    expires: datetime.datetime | None = None
     erased: bool = False
     payload: Any = None
     deliveries: list[str] = []
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What holds a delivery or an endpoint now."""
+    """What holds a delivery or an endpoint now.
+
+    Attributes:
+        name: disabled, paused, circuit_open, throttled, endpoint_cap, tenant_cap, gone, or unknown: no host has
+            reported lately.
+        until: when the hold ends at the latest; None if not known.
+        rate_per_s: deliveries a second that are left; None if not limited.
+    """
 
     name: str
     reason: str
@@ -122,6 +175,16 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
+    """An attempt to deliver a message.
+
+    Attributes:
+        number: from 1; begins again when a message is sent again.
+        outcome: delivered, retry, parked or dead.
+        status: of the answer; None without one.
+        answer: the beginning of the answer's body, with secrets masked.
+        host: the host that made it; for admin keys.
+    """
+
     delivery: str
     number: int
     started: datetime.datetime
@@ -137,15 +200,20 @@ class Delivery(msgspec.Struct, frozen=True):
     """One message on its way to one endpoint.
 
     Attributes:
-        state: waiting, held, delayed, in_flight, delivered, parked, dead, cancelled, or unknown.
-        latest_attempts: only where one delivery was asked for.
+        attempts: attempts made.
+        status: of the last answer; None without one.
+        reason: why the last attempt failed.
+        next_attempt: None if it is due, or over.
+        settled: when it was delivered, died or was cancelled.
+        hold: None if nothing holds its endpoint, or if it is over.
+        latest_attempts: the newest first; only where one delivery was asked for.
     """
 
     id: str
     endpoint: str
     message: str
     event_type: str
-    state: str
+    state: Annotated[str, one_of(*STATES)]
     attempts: int
     created: datetime.datetime
     status: int | None = None
@@ -156,28 +224,55 @@ class Delivery(msgspec.Struct, frozen=True):
     latest_attempts: list[Attempt] = []
 
 
+class Filter(msgspec.Struct, frozen=True):
+    """The deliveries that a replay takes."""
+
+    endpoint: str = ""
+    states: list[str] = []
+    event_types: list[str] = []
+    created_gte: datetime.datetime | None = None
+    created_lt: datetime.datetime | None = None
+
+
 class Replay(msgspec.Struct, frozen=True):
-    """A replay, running or over; after a dry run only its count."""
+    """A replay and its progress.
+
+    Attributes:
+        total: deliveries that it had to take at its start.
+        total_is_exact: False if there were more than `total`.
+        replayed: deliveries put back so far.
+        left_out: deliveries whose payload or endpoint is gone, or that changed meanwhile.
+        trouble: why it does not go on; empty if it does.
+    """
 
     id: str
-    state: str
+    state: Annotated[str, one_of("running", "paused", "cancelled", "done")]
     total: int
     total_is_exact: bool
+    created: datetime.datetime
+    changed: datetime.datetime
     replayed: int = 0
     left_out: int = 0
     trouble: str = ""
     rate_per_s: float = 0.0
     priority: str = ""
+    filter: Filter = Filter()
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What a replay would take."""
+    """What a replay would take now.
+
+    Attributes:
+        total_is_exact: False if there are more than `total`.
+    """
 
     total: int
     total_is_exact: bool
 
 
 class FailedAttempt(msgspec.Struct, frozen=True):
+    """An attempt that failed."""
+
     at: datetime.datetime
     reason: str
 
@@ -187,7 +282,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
     Attributes:
         id: of its delivery.
-        payload: its beginning, as text.
+        payload: its first 4096 bytes, as text.
         payload_bytes: of all of it.
     """
 
@@ -204,6 +299,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class EndpointDead(msgspec.Struct, frozen=True):
+    """The dead letters of an endpoint."""
+
     endpoint: str
     dead: int
 
@@ -221,26 +318,18 @@ class ReplayedLetters(msgspec.Struct, frozen=True):
     ids: list[str]
 
 
-class AuditEntry(msgspec.Struct, frozen=True):
-    """A change that somebody made.
+class EndpointLag(msgspec.Struct, frozen=True):
+    """The lag of an endpoint: deliveries that are not done, by what they wait for; each counts in one part.
 
     Attributes:
-        actor: id and name of the key.
-        action: such as "endpoint.changed".
-        changes: the new values, without secrets.
+        ready: they may start now.
+        delayed: they wait for their next attempt.
+        dead: dead letters.
+        held_by_rate: their endpoint or tenant uses its whole rate; None if no host has reported, as in other parts.
+        in_flight: they wait for the endpoint's answer.
+        parked: their endpoint is disabled, it or its tenant is paused, or its circuit is open.
+        oldest_claimable_s: seconds since the oldest delivery that is due was accepted; None if none is due.
     """
-
-    id: str
-    time: datetime.datetime
-    actor: str
-    action: str
-    target: str
-    tenant: str | None = None
-    changes: dict[str, Any] = {}
-
-
-class EndpointLag(msgspec.Struct, frozen=True):
-    """The lag of one endpoint; None if no host has reported lately."""
 
     endpoint: str
     ready: int
@@ -254,140 +343,48 @@ class EndpointLag(msgspec.Struct, frozen=True):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """A cap and its use; `endpoint` is None for the tenant's own."""
+    """A cap and its use.
+
+    Attributes:
+        cap_per_s: most deliveries started in a second.
+        endpoint: None for the tenant as a whole.
+        used_per_s: deliveries started a second now; None if not known.
+        limited_by: None if nothing limits it now.
+        last_seconds: starts in each of the last seconds, as far as hosts count them.
+    """
 
     cap_per_s: float
     endpoint: str | None = None
     used_per_s: float | None = None
     limited_by: Hold | None = None
-
-
-class Key(msgspec.Struct, frozen=True):
-    """A key, or a session of the pages; `key` only in the answer that makes it.
-
-    Attributes:
-        made_by: id of the key that made it, and with which it ends.
-    """
-
-    id: str
-    role: str
-    created: datetime.datetime
-    tenant: str | None = None
-    name: str = ""
-    expires: datetime.datetime | None = None
-    kind: str = "key"
-    made_by: str | None = None
-    key: str | None = None
+    last_seconds: list[int] = []
 
 
 class Example(msgspec.Struct, frozen=True):
-    """An example that was accepted; `delivery` is the id of its delivery."""
+    """An example that was accepted.
+
+    Attributes:
+        id: the webhook-id of the request.
+        delivery: id of its delivery, which shows what became of it.
+    """
 
     id: str
     delivery: str
+    payload: dict[str, Any] = {}
 
 
 class Erased(msgspec.Struct, frozen=True):
+    """What was erased."""
+
     payloads: int
 
 
 class Purged(msgspec.Struct, frozen=True):
+    """What was thrown away.
+
+    Attributes:
+        more: True if another call may throw away more.
+    """
+
     purged: int
     more: bool = False
-
-
-class Host(msgspec.Struct, frozen=True):
-    """A host, by its latest report.
-
-    Attributes:
-        live: False if it has been silent for 10 seconds.
-        age_s: seconds since the report.
-        trouble: why it cannot reach its store or database; None if it can.
-    """
-
-    host: str
-    live: bool
-    age_s: float
-    uptime_s: float = 0.0
-    topics: int = 0
-    groups: int = 0
-    in_flight: int = 0
-    started_per_s: float = 0.0
-    failed_per_s: float = 0.0
-    closed_topics: int = 0
-    limited_topics: int = 0
-    trouble: str | None = None
-
-
-class Hosts(msgspec.Struct, frozen=True):
-    """The hosts heard of within the last hour, by name."""
-
-    data: list[Host]
-
-
-class PlannedHost(msgspec.Struct, frozen=True):
-    """A host of the plan.
-
-    Attributes:
-        groups: number of groups that the plan gives it.
-        member: whether it is in the cluster now.
-        drained: whether an operator has ordered it to hold no groups.
-    """
-
-    host: str
-    groups: int
-    member: bool
-    drained: bool = False
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """The plan that says which host owns which groups.
-
-    Attributes:
-        generation: its number; 0 before the first plan.
-        planned_by, leader: the host that made it, and the one that leads now; empty for none.
-        groups: number of groups.
-        holding: number of groups by their progress towards their host.
-    """
-
-    generation: int
-    planned: datetime.datetime | None
-    planned_by: str
-    leader: str
-    groups: int
-    holding: dict[str, int]
-    hosts: list[PlannedHost]
-
-
-class Line(msgspec.Struct, frozen=True):
-    """An event in the life of a message."""
-
-    at: datetime.datetime
-    event: str
-    detail: str = ""
-
-
-class Reason(msgspec.Struct, frozen=True):
-    """A reason why a message waits."""
-
-    name: str
-    text: str
-    until: datetime.datetime | None = None
-
-
-class Trace(msgspec.Struct, frozen=True):
-    """The life of a message.
-
-    Attributes:
-        place: where the store has it, or None.
-        why: the reasons why it waits.
-        notes: what could not be looked at.
-    """
-
-    id: str
-    topic: str
-    state: str
-    timeline: list[Line] = []
-    place: dict[str, Any] | None = None
-    why: list[Reason] = []
-    notes: list[str] = []

@@ -526,18 +526,18 @@ def rates(
 
 def create_key(
     role: Role, *, tenant: str | None = None, name: str | None = None, lifetime_s: int | None = None
-) -> Request[answers.Key]:
+) -> Request[answers.NewKey]:
     """Make a key; the answer alone has it."""
     content = body(role=role, tenant=tenant, name=name, lifetime_s=lifetime_s)
-    return Request("POST", path("keys"), answers.Key, content, repeatable=False)
+    return Request("POST", path("keys"), answers.NewKey, content, repeatable=False)
 
 
 def create_token(
     tenant: str, *, role: Role | None = None, name: str | None = None, lifetime_s: int | None = None
-) -> Request[answers.Key]:
+) -> Request[answers.NewKey]:
     """Make a short-lived key for a tenant, such as for its portal."""
     content = body(role=role, name=name, lifetime_s=lifetime_s)
-    return Request("POST", path("tenants", tenant, "tokens"), answers.Key, content, repeatable=False)
+    return Request("POST", path("tenants", tenant, "tokens"), answers.NewKey, content, repeatable=False)
 
 
 def keys(*, limit: int | None = None, cursor: str | None = None) -> Request[Page[answers.Key]]:

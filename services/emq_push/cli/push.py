@@ -172,11 +172,12 @@ async def endpoint(
     Example: emq push endpoint acme https://acme.example/hooks --event 'order.*'
     """
     async with _opened(session) as (_, service):
+        from emq_push.endpoint import Batch
         from emq_push.records.endpoints import EndpointSettings
-        from emq_push.service.topic_fields import TopicFields, batch_of
+        from emq_push.service.topic_fields import TopicFields
 
         settings = _valid({"url": url, "event_types": event or ["*"], "qps": qps}, EndpointSettings)
-        fields = TopicFields(batch=None if batch is None else batch_of(batch), signature=signature.value)
+        fields = TopicFields(batch=None if batch is None else Batch(batch), signature=signature.value)
         made = await service.endpoints.create(tenant, settings, ACTOR, fields)
     for warning in made.warnings:
         typer.echo(f"warning: {output.plain(warning)}", err=True)

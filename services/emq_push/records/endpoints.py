@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import Meta
 
-from emq.topics.model import DEFAULT_PRIORITIES
+from emq.topics.model import DEFAULT_PRIORITIES, MAX_DELAY_S
+from emq_push.endpoint import DEFAULT_TIMEOUT_S, Batch
+from emq_push.endpoint_values import MAX_TIMEOUT_S, MAX_URL_LENGTH, MIN_TIMEOUT_S
 from emq_push.records import cursors, rows
 from emq_push.records.cursors import Page
 from emq_push.records.tables import endpoints as table
 from emq_push.schedule import RECOMMENDED_JITTER, RECOMMENDED_S
 from emq_push.signature import Kind
 
-Scalar: TypeAlias = str | int | float | bool | None
+END = r"\Z"
+"""The end of a text in Python's patterns; `$` also matches before a last line feed."""
+_NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
+EVENT_TYPE = rf"^{_NAME}$"
+"""The form of an event type, as a regular expression."""
+EVENT_TYPES = rf"^({_NAME}(\.\*)?|\*)$"
+"""The form of an endpoint's event type: names, `order.*` for all below `order`, or `*` for all."""
+SAFE = 1 << 53
+"""Beyond this, whole numbers of JSON are not exact in many languages."""
+
+Scalar: TypeAlias = (
+    Annotated[str, Meta(max_length=1000)] | Annotated[int, Meta(ge=-SAFE, le=SAFE)] | float | bool | None
+)
 Operator = Literal["eq", "ne", "in", "gt", "gte", "lt", "lte", "prefix", "exists"]
 
 
@@ -23,20 +38,27 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A condition on one field of a JSON payload.
 
     Attributes:
-        field: names from the outside in, with dots between them, such as `data.amount`.
+        field: names from the outside in, with dots between them, such as data.amount.
         value: a list for "in", a text for "prefix", true or false for "exists".
     """
 
-    field: str
+    field: Annotated[str, Meta(min_length=1, max_length=200)]
     op: Operator
-    value: Scalar | tuple[Scalar, ...]
+    value: Scalar | Annotated[tuple[Scalar, ...], Meta(max_length=100)]
+
+
+EventTypes = Annotated[str, Meta(max_length=128, pattern=EVENT_TYPES[:-1] + END)]
+Priority = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,32}" + END)]
+Wait = Annotated[float, Meta(ge=0, le=30 * 86_400)]
 
 
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A caller's settings of an endpoint, without secrets.
 
     Attributes:
-        event_types: which messages it gets: names, `order.*` for all below `order`, or `*` for all.
+        url: http or https.
+        description: for people.
+        event_types: which messages it gets: names, order.* for all below order, or * for all.
         filters: all of them must hold for a message.
         qps: most deliveries started in a second; None for as many as the tenant has. Never above the tenant's.
         priorities: names, highest first; they never change.
@@ -48,31 +70,17 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         durability: the state of a message in the store for which a POST of messages waits.
     """
 
-    url: str
-    description: str = ""
-    event_types: tuple[str, ...] = ("*",)
-    filters: tuple[Filter, ...] = ()
-    qps: float | None = None
-    priorities: tuple[str, ...] = DEFAULT_PRIORITIES
-    retry_schedule_s: tuple[float, ...] = RECOMMENDED_S
-    jitter: float = RECOMMENDED_JITTER
-    timeout_s: float = 10.0
-    ttl_s: float | None = None
+    url: Annotated[str, Meta(min_length=1, max_length=MAX_URL_LENGTH)]
+    description: Annotated[str, Meta(max_length=500)] = ""
+    event_types: Annotated[tuple[EventTypes, ...], Meta(min_length=1, max_length=100)] = ("*",)
+    filters: Annotated[tuple[Filter, ...], Meta(max_length=10)] = ()
+    qps: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
+    priorities: Annotated[tuple[Priority, ...], Meta(min_length=1, max_length=16)] = DEFAULT_PRIORITIES
+    retry_schedule_s: Annotated[tuple[Wait, ...], Meta(max_length=100)] = RECOMMENDED_S
+    jitter: Annotated[float, Meta(ge=0, le=1)] = RECOMMENDED_JITTER
+    timeout_s: Annotated[float, Meta(ge=MIN_TIMEOUT_S, le=MAX_TIMEOUT_S)] = DEFAULT_TIMEOUT_S
+    ttl_s: Annotated[float, Meta(ge=0.001, le=MAX_DELAY_S)] | None = None
     durability: Literal["accepted", "replicated", "fsynced"] = "accepted"
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """How messages share a request.
-
-    Attributes:
-        most: most messages of one request.
-        wait_s: seconds that a message waits for others, at most.
-        format: "json" for an array of the payloads, "lines" for one payload a line.
-    """
-
-    most: int
-    wait_s: float
-    format: Literal["json", "lines"]
 
 
 class Handshake(msgspec.Struct, frozen=True):

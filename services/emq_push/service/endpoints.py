@@ -20,7 +20,7 @@ from emq_push.records.tenants import Tenant, Tenants
 from emq_push.service import endpoint_topics, matching, signing, tenancy
 from emq_push.service.parts import Parts
 from emq_push.service.reach import Reach
-from emq_push.service.refusals import Conflict, Invalid, NotFound, check_version
+from emq_push.service.refusals import Conflict, Invalid, NotFound, check_version, converted
 from emq_push.service.signing import Rotation, Signing
 from emq_push.service.tenancy import Tenancy
 from emq_push.service.topic_fields import TopicFields
@@ -158,7 +158,7 @@ class EndpointService:
         """
 
         def changed(before: Endpoint) -> Endpoint:
-            settings = msgspec.convert({**msgspec.to_builtins(before.settings), **changes}, EndpointSettings)
+            settings = converted({**msgspec.to_builtins(before.settings), **changes}, EndpointSettings)
             for name in FIXED:
                 if getattr(settings, name) != getattr(before.settings, name):
                     text = f"{name} never change; create another endpoint and delete this one"

@@ -13,7 +13,7 @@ from emq import errors
 from emq.message import label_bytes
 from emq.topics.model import MAX_DELAY_S
 from emq_push.records.accepted import Rest
-from emq_push.service.matching import EVENT_TYPE
+from emq_push.records.endpoints import END, EVENT_TYPE
 from emq_push.service.refusals import Invalid
 
 MOST = 500
@@ -21,9 +21,6 @@ MOST = 500
 MAX_PAYLOAD = 1 << 20
 """Most bytes of a payload: what a topic takes by default."""
 MAX_HEADERS = 20
-
-END = r"\Z"
-"""The end of a text in Python's patterns; `$` also matches before a last line feed."""
 
 Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]{1,128}" + END)]
 Key = Annotated[str, Meta(max_length=256, pattern=r"^[^\x00-\x1f\x7f]+" + END)]

@@ -11,11 +11,6 @@ import msgspec
 from emq_push.records.endpoints import Endpoint, Filter
 
 EVERY = "*"
-_NAME = r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*"
-EVENT_TYPE = rf"^{_NAME}$"
-"""The form of an event type, as a regular expression."""
-EVENT_TYPES = rf"^({_NAME}(\.\*)?|\*)$"
-"""The form of an endpoint's event type: names, `order.*` for all below `order`, or `*` for all."""
 MOST_KNOWN = 1_000
 """Most event types whose endpoints a matcher keeps; it searches for others each time."""
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
 from emq import errors
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Refused(errors.EMQError):
@@ -43,6 +50,14 @@ def check_version(what: str, expected: int | None, found: int) -> None:
 
 class Invalid(Refused):
     """A value is wrong. Correct it."""
+
+
+def converted(values: Mapping[str, Any], kind: type[T]) -> T:
+    """Return settings as a struct. Raises `Invalid`, whose text shows no value, since it may be a secret."""
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as exc:
+        raise Invalid("invalid_request", str(exc)) from None
 
 
 class TryAgain(Refused):

@@ -22,7 +22,7 @@ from emq_push.records.tenants import Tenant, TenantSettings
 from emq_push.service import endpoint_topics
 from emq_push.service.endpoints import EndpointService
 from emq_push.service.parts import Parts
-from emq_push.service.refusals import Conflict, Invalid, NotFound, check_version
+from emq_push.service.refusals import Conflict, Invalid, NotFound, check_version, converted
 from emq_push.service.tenancy import Tenancy, check_id, unknown
 
 log = logging.getLogger(__name__)
@@ -257,7 +257,7 @@ class TenantService(Tenancy):
 def _changed(tenant: str, before: Tenant | None, changes: Mapping[str, Any], now_us: int) -> Tenant:
     """Return a tenant with its changes. Raises `Invalid` if the settings do not go together."""
     there = {} if before is None else msgspec.structs.asdict(before.settings)
-    settings = msgspec.convert({**there, **changes}, TenantSettings)
+    settings = converted({**there, **changes}, TenantSettings)
     if settings.log_retention_s < settings.payload_retention_s:
         text = f"log_retention_s {settings.log_retention_s} must be at least payload_retention_s"
         raise Invalid("invalid_request", f"{text} {settings.payload_retention_s}", "/log_retention_s")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from emq_push import endpoint as delivered
-from emq_push.endpoint_values import HEADER_PREFIX
-from emq_push.records.endpoints import Batch, Endpoint
+from emq_push.endpoint import Batch
+from emq_push.endpoint_values import HEADER_PREFIX, MAX_HEADER_LENGTH, MAX_URL_LENGTH
+from emq_push.records.endpoints import Endpoint, EndpointSettings
 from emq_push.secrets import Secrets
 from emq_push.service.refusals import Invalid
 from emq_push.signature import Kind
@@ -30,23 +31,27 @@ _OPTIONAL = {"oauth2": ("scope",)}
 
 
 class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How requests authenticate.
+    """How requests to the endpoint authenticate.
 
     Attributes:
-        type: "bearer" needs `token`, "basic" needs `username` and `password`, "header" needs `name` and `value`,
-            "oauth2" needs `token_url`, `client_id` and `client_secret`, and takes `scope`.
+        token: for "bearer".
+        username, password: for "basic".
+        name, value: for "header".
+        token_url: for "oauth2", by client credentials: http or https.
+        client_id, client_secret: for "oauth2".
+        scope: for "oauth2"; empty for the server's default.
     """
 
     type: Literal["none", "bearer", "basic", "header", "oauth2"]
-    token: str = ""
-    username: str = ""
-    password: str = ""
-    name: str = ""
-    value: str = ""
-    token_url: str = ""
-    client_id: str = ""
-    client_secret: str = ""
-    scope: str = ""
+    token: Annotated[str, Meta(max_length=4000)] = ""
+    username: Annotated[str, Meta(max_length=500)] = ""
+    password: Annotated[str, Meta(max_length=500)] = ""
+    name: Annotated[str, Meta(max_length=100)] = ""
+    value: Annotated[str, Meta(max_length=4000)] = ""
+    token_url: Annotated[str, Meta(max_length=MAX_URL_LENGTH)] = ""
+    client_id: Annotated[str, Meta(max_length=500)] = ""
+    client_secret: Annotated[str, Meta(max_length=4000)] = ""
+    scope: Annotated[str, Meta(max_length=1000)] = ""
 
     def __repr__(self) -> str:
         """Show the type alone: a repr gets into logs and error reports."""
@@ -79,8 +84,26 @@ class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return None
 
 
+class EndpointFields(EndpointSettings, frozen=True, kw_only=True):
+    """A caller's settings of an endpoint.
+
+    Attributes:
+        headers: of each request; values are never shown again.
+        auth: never shown again.
+        batch: None for a request of its own for each message.
+        signature: "hmac" with a secret that the receiver shares, or "ed25519" with a public key.
+    """
+
+    headers: Annotated[dict[str, Annotated[str, Meta(max_length=MAX_HEADER_LENGTH)]], Meta(max_length=20)] = (
+        msgspec.field(default_factory=dict)
+    )
+    auth: Auth = Auth("none")
+    batch: Batch | None = None
+    signature: Kind = "hmac"
+
+
 class TopicFields(msgspec.Struct, frozen=True):
-    """Fields of a request; what is not given stays as it is.
+    """Fields of a request for the topic alone; what is not given stays as it is.
 
     Attributes:
         headers: all of them, without the one that authenticates; None if not given.
@@ -150,11 +173,6 @@ def _drop_auth(attributes: dict[str, str]) -> None:
         attributes.pop(name, None)
 
 
-def batch_of(most: int) -> Batch:
-    """Return batches of at most so many messages, which wait for each other as long as usual."""
-    return Batch(most, delivered.DEFAULT_BATCH_MS / 1000, "json")
-
-
 def _of_batch(batch: Batch) -> dict[str, str]:
     values = (str(batch.most), f"{batch.wait_s * 1000:.10g}", batch.format)
     return dict(zip(delivered.BATCH, values, strict=True))
@@ -169,10 +187,9 @@ def auth_headers(attributes: Mapping[str, str]) -> list[str]:
 def batch_in(attributes: Mapping[str, str]) -> Batch | None:
     """Return how messages share a request; None if each has its own, or hosts cannot read the attributes."""
     try:
-        found = delivered.batching_of(attributes)
+        return delivered.batch_of(attributes)
     except ValueError:
         return None
-    return None if found is None else Batch(found.most, found.wait_s, "json" if found.is_array else "lines")
 
 
 def auth_in(attributes: Mapping[str, str], kept: str) -> str:

@@ -12,7 +12,8 @@ from msgspec import Meta
 from emq import errors
 from emq.topics.inputs import shown
 from emq.topics.model import MAX_DELAY_S
-from emq_push.service.incoming import END, MOST, Id, Key
+from emq_push.records.endpoints import END
+from emq_push.service.incoming import MOST, Id, Key
 from emq_scheduling.pools import rules
 from emq_scheduling.submitting import Submission
 from emq_web.one_or_many import OneOrMany

@@ -1,0 +1,155 @@
+"""The answers to operators: hosts, the plan, the life of a message, keys, changes; `answers` has them, too."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from emq_clients.requests import one_of
+
+
+class Host(msgspec.Struct, frozen=True):
+    """A host, by its latest report.
+
+    Attributes:
+        live: False if it has been silent for 10 seconds.
+        age_s: seconds since it saved its latest snapshot.
+        trouble: why it cannot reach its store or database; None if it can.
+    """
+
+    host: str
+    live: bool
+    age_s: float
+    uptime_s: float = 0.0
+    topics: int = 0
+    groups: int = 0
+    in_flight: int = 0
+    started_per_s: float = 0.0
+    failed_per_s: float = 0.0
+    closed_topics: int = 0
+    limited_topics: int = 0
+    trouble: str | None = None
+
+
+class Hosts(msgspec.Struct, frozen=True):
+    """The hosts heard of within the last hour, by name."""
+
+    data: list[Host]
+
+
+class PlannedHost(msgspec.Struct, frozen=True):
+    """A host of the plan.
+
+    Attributes:
+        groups: number of groups that the plan gives it.
+        member: whether it is in the cluster now.
+        drained: whether an operator has ordered it to hold no groups.
+    """
+
+    host: str
+    groups: int
+    member: bool
+    drained: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The plan that says which host owns which groups.
+
+    Attributes:
+        generation: its number; 0 before the first plan.
+        planned_by, leader: the host that made it, and the one that leads now; empty for none.
+        groups: number of groups.
+        holding: number of groups by their progress towards their host.
+    """
+
+    generation: int
+    planned: datetime.datetime | None
+    planned_by: str
+    leader: str
+    groups: int
+    holding: dict[str, int]
+    hosts: list[PlannedHost]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """An event in the life of a message."""
+
+    at: datetime.datetime
+    event: str
+    detail: str = ""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A reason why a message waits."""
+
+    name: str
+    text: str
+    until: datetime.datetime | None = None
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """The life of a message.
+
+    Attributes:
+        place: where the store has it, or None.
+        why: the reasons why it waits.
+        notes: what could not be looked at.
+    """
+
+    id: str
+    topic: str
+    state: str
+    timeline: list[Line] = []
+    place: dict[str, Any] | None = None
+    why: list[Reason] = []
+    notes: list[str] = []
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """A change that somebody made.
+
+    Attributes:
+        actor: id and name of the key.
+        action: such as "endpoint.changed".
+        changes: the new values, without secrets.
+    """
+
+    id: str
+    time: datetime.datetime
+    actor: str
+    action: str
+    target: str
+    tenant: str | None = None
+    changes: dict[str, Any] = {}
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A key, or a session of the pages.
+
+    Attributes:
+        expires: no later than that of the key that made it.
+        kind: "session" for somebody who is signed in to the pages.
+        made_by: id of the key that made it, and with which it ends.
+    """
+
+    id: str
+    role: Annotated[str, one_of("admin", "submit", "read", "send", "manage")]
+    created: datetime.datetime
+    tenant: str | None = None
+    name: str = ""
+    expires: datetime.datetime | None = None
+    kind: Annotated[str, one_of("key", "session")] = "key"
+    made_by: str | None = None
+    key: str | None = None
+
+
+class NewKey(Key, frozen=True):
+    """A new key.
+
+    Attributes:
+        key: nothing shows it again.
+    """
+
+    key: str = ""
