@@ -6,12 +6,12 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import msgspec
 
 from emq import App
-from emq_clients.requests import Request
+from emq_clients.requests import Page, Request
 from emq_push.service.service import PushService
 from emq_web import application
 
@@ -31,13 +31,39 @@ def documented() -> dict[str, Any]:
 
 def documented_at(document: Mapping[str, Any], operation: Operation, samples: Mapping[str, Any]) -> list[str]:
     """Return the paths that the API documents for the request that an operation makes with sample arguments."""
-    required = [p for p in inspect.signature(operation).parameters.values() if p.default is p.empty and p.kind != 4]
-    request = operation(**{p.name: samples[p.name] for p in required})
+    request = _request(operation, samples)
     return [
         path
         for path, methods in document["paths"].items()
-        if request.method.lower() in methods and re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", path), request.path)
+        if request.method.lower() in methods
+        and re.fullmatch(re.sub(r"\{\w+\}", "[^/:]+", path), request.path.partition("?")[0])
     ]
+
+
+def answered(
+    document: Mapping[str, Any], operation: Operation, samples: Mapping[str, Any]
+) -> tuple[type[Any], list[str]]:
+    """Return the type of an operation's answer, and the schemas by which the API documents its success."""
+    request = _request(operation, samples)
+    [path] = documented_at(document, operation, samples)
+    responses = document["paths"][path][request.method.lower()]["responses"]
+    text = msgspec.json.encode([each for status, each in responses.items() if status[0] == "2"]).decode()
+    return request.answer, re.findall(r'"#/components/schemas/([^"]+)"', text)
+
+
+def reads(document: Mapping[str, Any], kind: Any, name: str) -> bool:
+    """Return whether a struct has all fields that it needs from a schema, and takes all that the schema has.
+
+    A page may tell more than a client keeps, such as a sum.
+    """
+    schema, fields = document["components"]["schemas"][name], msgspec.structs.fields(kind)
+    has_needed = {each.name for each in fields if each.required} <= set(schema["required"])
+    return has_needed and (get_origin(kind) is Page or set(schema["properties"]) <= {each.name for each in fields})
+
+
+def _request(operation: Operation, samples: Mapping[str, Any]) -> Request[Any]:
+    parameters = inspect.signature(operation).parameters.values()
+    return operation(**{p.name: samples[p.name] for p in parameters if p.default is p.empty and p.kind != 4})
 
 
 def unknown_fields(document: Mapping[str, Any], shown: Mapping[type[msgspec.Struct], str]) -> dict[str, set[str]]:

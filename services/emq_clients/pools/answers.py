@@ -1,11 +1,16 @@
-"""The results of the operations of pools. Fields of a newer service are left out."""
+"""The answers of the API of pools, and so the results of the clients' operations, as in `emq_clients.push.answers`."""
 
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+from emq_clients.requests import one_of
+
+STATES = ("flowing", "trouble", "stopped", "unknown")
+"""The states of pools."""
 
 
 class PoolSummary(msgspec.Struct, frozen=True):
@@ -15,7 +20,8 @@ class PoolSummary(msgspec.Struct, frozen=True):
         state: "flowing"; "trouble": it flows, and somebody should look; "stopped"; "unknown" while no host schedules
             the pool.
         verdict: the state in one line for people.
-        waiting: tasks that have not started; None while unknown, as `started_per_s`.
+        waiting: tasks that have not started; None while unknown.
+        started_per_s: in the last second; None while unknown.
     """
 
     name: str
@@ -23,7 +29,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
     changed: datetime.datetime
     resources: int
     types: int
-    state: str
+    state: Annotated[str, one_of(*STATES)]
     verdict: str
     waiting: int | None = None
     started_per_s: int | None = None
@@ -33,10 +39,9 @@ class StoredPool(msgspec.Struct, frozen=True):
     """A pool as it is stored.
 
     Attributes:
-        version: grows with each change.
+        version: grows with each change; the ETag.
+        pool: what a PUT takes, without values at their defaults.
         warnings: legal but odd settings.
-        pool: the argument of `put_pool`, without values at their defaults. `msgspec.convert(pool, emq_scheduling.Pool)`
-            makes a typed one of it.
     """
 
     name: str
@@ -50,8 +55,8 @@ class Entry(msgspec.Struct, frozen=True):
     """A resource, task type, calendar or tenant of a pool.
 
     Attributes:
-        version: of the pool.
-        value: the argument of `put_entry`, without values at their defaults.
+        version: of the pool; the ETag.
+        value: what a PUT takes, without values at their defaults.
         warnings: after a change, legal but odd settings of the pool.
     """
 
@@ -62,7 +67,12 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class EntryDeleted(msgspec.Struct, frozen=True):
-    """The pool without an entry; fields as in `Entry`."""
+    """The pool without an entry.
+
+    Attributes:
+        version: of the pool; the ETag.
+        warnings: legal but odd settings of the pool.
+    """
 
     version: int
     warnings: list[str] = []
@@ -112,9 +122,12 @@ class Attempt(msgspec.Struct, frozen=True):
     """An attempt, or the end of a task that never started.
 
     Attributes:
-        attempt: from 1; 0 if the task never started, and `resource` is None.
-        outcome: "running", "done", "dead", "expired", "cancelled", "failed" or "lost".
-        costs: units charged at the start, by limit.
+        attempt: from 1; 0 if the task never started.
+        started: when it ended, if it never started.
+        wait_s: from submit to start.
+        resource: None if the task never started.
+        ended: None while it runs.
+        costs: units charged at the start, by limit; 1 of any other limit.
         actual: units really used; None if as charged.
         result: the first 4 KiB of the performer's result.
     """
@@ -122,7 +135,7 @@ class Attempt(msgspec.Struct, frozen=True):
     task: str
     type: str
     attempt: int
-    outcome: str
+    outcome: Annotated[str, one_of("running", "done", "dead", "expired", "cancelled", "failed", "lost")]
     submitted: datetime.datetime
     started: datetime.datetime
     wait_s: float
@@ -143,14 +156,13 @@ class TaskStatus(msgspec.Struct, frozen=True):
     """The status of a task.
 
     Attributes:
-        state: "waiting", also for another attempt; "running", "done", "dead", "expired", "cancelled"; "unknown" if
-            somebody asked to cancel it, and it is not found.
+        state: "waiting", also for another attempt; "unknown" if somebody asked to cancel it, and it is not found.
         result: of the attempt that did it.
         attempts: the first one first.
     """
 
     id: str
-    state: str
+    state: Annotated[str, one_of("running", "waiting", "done", "dead", "expired", "cancelled", "unknown")]
     cancel_asked: bool = False
     result: str | None = None
     attempts: list[Attempt] = []
@@ -162,7 +174,11 @@ class TaskStatus(msgspec.Struct, frozen=True):
 
 
 class CancelAsked(msgspec.Struct, frozen=True):
-    """A task that somebody wants cancelled; if it waits, it ends as cancelled within about a second."""
+    """A task that somebody wants cancelled.
+
+    Attributes:
+        cancel_asked: if it waits, it ends as cancelled within about a second.
+    """
 
     id: str
     cancel_asked: bool
@@ -208,7 +224,11 @@ class ResourceNow(msgspec.Struct, frozen=True):
 
 
 class WaitsNow(msgspec.Struct, frozen=True):
-    """Waits of the tasks that started in the last `over_s` seconds; `late` ones started after their deadline."""
+    """Waits of the tasks that started in the last minutes, from submit to start.
+
+    Attributes:
+        late: tasks that started after their deadline.
+    """
 
     over_s: float
     count: int
@@ -241,9 +261,11 @@ class TypeNow(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A pool as its owner sees it; `state` and `verdict` as in `PoolSummary`.
+    """A pool as its owner sees it.
 
     Attributes:
+        state: "unknown" while no host schedules the pool.
+        verdict: the state in one line for people.
         live: False if no host has reported for 10 seconds.
         at: time of the report; None if no host ever scheduled the pool.
         since: when the host took the pool over.
@@ -251,7 +273,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """
 
     pool: str
-    state: str
+    state: Annotated[str, one_of(*STATES)]
     verdict: str
     live: bool
     at: datetime.datetime | None = None
@@ -263,7 +285,11 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class TypeForecast(msgspec.Struct, frozen=True):
-    """The forecast of the tasks of one type; `left` ones still wait at its end."""
+    """The forecast of the tasks of one type: of those that wait, and of those that come.
+
+    Attributes:
+        left: tasks that still wait when the forecast ends.
+    """
 
     started: float
     left: float
@@ -294,6 +320,7 @@ class WhatIf(msgspec.Struct, frozen=True):
 
     Attributes:
         live: False if no host has reported the backlog for 10 seconds.
+        warnings: legal but odd settings of the changed pool.
     """
 
     live: bool

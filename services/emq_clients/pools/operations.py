@@ -41,7 +41,7 @@ def put_pool(pool: Mapping[str, Any] | msgspec.Struct, *, version: int | None = 
 
 
 def pool(pool: str) -> Request[answers.StoredPool]:
-    """Return a pool as it is stored."""
+    """Return a pool as it is stored; `msgspec.convert(answer.pool, emq_scheduling.Pool)` makes a typed one of it."""
     return Request("GET", path("pools", pool), answers.StoredPool)
 
 

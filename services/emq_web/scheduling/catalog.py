@@ -2,63 +2,37 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Annotated, Any, NamedTuple
 
 import fastapi
 import msgspec
-import pydantic
 
 from emq import errors
 from emq.topics.inputs import shown as in_text
+from emq_clients.pools import answers
+from emq_clients.requests import Page
 from emq_push.records import cursors
 from emq_scheduling.model import Pool
 from emq_scheduling.pools import documents
 from emq_scheduling.pools.catalog import Stored
-from emq_web import forms, versions
+from emq_web import forms, models, versions
 from emq_web.scheduling import access, schemas, verdicts
 from emq_web.scheduling.desk import Changed, PoolDesk
 
-router = fastapi.APIRouter(prefix="/v1/pools", tags=["pools"])
+router = models.Router(prefix="/v1/pools", tags=["pools"])
 
 OTHER_VERSION: dict[int | str, dict[str, Any]] = {412: {"description": "the pool has another version"}}
 
 
-class PoolSummary(forms.Shown):
-    """A pool, and how it does."""
-
-    name: str
-    version: int
-    changed: datetime.datetime
-    resources: int
-    types: int
-    state: verdicts.State = pydantic.Field(description='"unknown" while no host schedules the pool')
-    verdict: str = pydantic.Field(description="one line for people")
-    waiting: int | None = pydantic.Field(description="tasks that have not started; null while unknown")
-    started_per_s: int | None = pydantic.Field(description="in the last second; null while unknown")
-
-
-class PoolPage(forms.Shown):
-    """Pools by name."""
-
-    data: list[PoolSummary]
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
-
-
-class PoolShown(forms.Shown):
-    """A pool as it is stored."""
-
-    name: str
-    version: int = pydantic.Field(description="grows with each change; the ETag")
-    changed: datetime.datetime
-    warnings: list[str] = pydantic.Field(description="what is legal, but odd")
-    pool: dict[str, Any] = pydantic.Field(description="what a PUT takes; values at their defaults are left out")
+models.answer(answers.PoolSummary, "PoolSummary")
+models.answer(Page[answers.PoolSummary], "PoolPage")
+SHOWN = models.answer(answers.StoredPool, "PoolShown")
 
 
 class Summaries(NamedTuple):
     """A page of pools; `next` is empty on the last one."""
 
-    rows: list[PoolSummary]
+    rows: list[answers.PoolSummary]
     next: str
 
 
@@ -73,7 +47,7 @@ async def summaries(desk: PoolDesk, limit: int, after: str) -> Summaries:
         verdict = verdicts.of(pool, snapshot, now)
         state = None if snapshot is None or snapshot.is_stale(now) else snapshot.state
         rows.append(
-            PoolSummary(
+            answers.PoolSummary(
                 name=pool.name,
                 version=stored.version,
                 changed=forms.time(stored.changed_us),
@@ -88,9 +62,9 @@ async def summaries(desk: PoolDesk, limit: int, after: str) -> Summaries:
     return Summaries(rows, page[-1].pool.name if more else "")
 
 
-def shown(stored: Stored, warnings: list[str]) -> PoolShown:
+def shown(stored: Stored, warnings: list[str]) -> answers.StoredPool:
     """Return a pool as answers show it."""
-    return PoolShown(
+    return answers.StoredPool(
         name=stored.pool.name,
         version=stored.version,
         changed=forms.time(stored.changed_us),
@@ -99,7 +73,7 @@ def shown(stored: Stored, warnings: list[str]) -> PoolShown:
     )
 
 
-def answer(changed: Changed, response: fastapi.Response) -> PoolShown:
+def answer(changed: Changed, response: fastapi.Response) -> answers.StoredPool:
     """Return the answer to a change, and note version and status in the response."""
     response.status_code = 201 if changed.is_new else 200
     response.headers["ETag"] = versions.etag(changed.stored.version)
@@ -112,16 +86,16 @@ async def list_pools(
     _: access.Submitter,
     limit: forms.Limit = forms.DEFAULT_LIMIT,
     cursor: forms.Cursor = "",
-) -> PoolPage:
+) -> Page[answers.PoolSummary]:
     """List pools by name, each with one line that says how it does."""
     after = str(cursors.decode_marked("pools", cursor, str)[0]) if cursor else ""
     page = await summaries(desk, limit, after)
-    return PoolPage(data=page.rows, next=cursors.encode((cursors.mark("pools"), page.next)) if page.next else None)
+    return Page(data=page.rows, next=cursors.encode((cursors.mark("pools"), page.next)) if page.next else None)
 
 
 @router.put(
     "/{pool}",
-    responses={201: {"model": PoolShown, "description": "created"}, **OTHER_VERSION},
+    responses={201: {"model": SHOWN, "description": "created"}, **OTHER_VERSION},
     openapi_extra=schemas.body(schemas.of(Pool)),
 )
 async def put_pool(
@@ -132,7 +106,7 @@ async def put_pool(
     caller: access.Admin,
     match: versions.Match = "",
     none_match: versions.NoneMatch = "",
-) -> PoolShown:
+) -> answers.StoredPool:
     """Create a pool, or change it as a whole: what the body leaves out gets its default.
 
     The owner of the pool follows within about a second. Use the counts that it has kept: a lower limit holds at once.
@@ -147,7 +121,7 @@ async def put_pool(
 @router.get("/{pool}")
 async def get_pool(
     pool: access.PoolName, response: fastapi.Response, desk: access.Desk, _: access.Submitter
-) -> PoolShown:
+) -> answers.StoredPool:
     """Show a pool as it is stored. The ETag of the answer is for `If-Match`."""
     stored = await desk.catalog.get(pool)
     response.headers["ETag"] = versions.etag(stored.version)

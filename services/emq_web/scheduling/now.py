@@ -6,93 +6,28 @@ import datetime
 import math
 from typing import Annotated
 
-import fastapi
 import msgspec
 import pydantic
 
 from emq import errors
+from emq_clients.pools import answers
 from emq_scheduling.forecast import what_if
 from emq_scheduling.forecast.prediction import HORIZON_S, Forecast
 from emq_scheduling.model import Pool
 from emq_scheduling.pools import rules
 from emq_scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
-from emq_web import forms
+from emq_web import forms, models
 from emq_web.scheduling import access, verdicts
 from emq_web.scheduling.desk import PoolDesk
 
-router = fastapi.APIRouter(prefix="/v1/pools/{pool}", tags=["pools"])
+router = models.Router(prefix="/v1/pools/{pool}", tags=["pools"])
 
 MOST_CHANGES = 50
 MOST_TASKS = 1_000_000_000
 
 
-class LimitNow(forms.Shown):
-    """A limit of a resource."""
-
-    name: str
-    per: str
-    amount: float = pydantic.Field(description="units that hold now, by calendar and health")
-    configured: float = pydantic.Field(description="units as the pool has them")
-    used: float = pydantic.Field(description="units in the present period")
-
-
-class ResourceNow(forms.Shown):
-    """A resource, or a parent with what is below it."""
-
-    limits: list[LimitNow]
-    running: int
-    started_per_s: float
-    binds: str | None = pydantic.Field(description="the limit that holds it back now, and whose; null for none")
-    closed: str | None = pydantic.Field(description="why it starts nothing; null if it is open")
-    closed_until: datetime.datetime | None
-    factor: float = pydantic.Field(description="the part of its limits that its health leaves; 1 for all")
-    slowed: str | None = pydantic.Field(description="why its factor is below 1; null if it is not, or if it is closed")
-    done: int = pydantic.Field(description="since the host took the pool over, as the other counts")
-    failed: int = pydantic.Field(description="attempts that failed")
-
-
-class WaitsNow(forms.Shown):
-    """Waits of the tasks that started in the last minutes, from submit to start."""
-
-    over_s: float
-    count: int
-    mean_s: float
-    p50_s: float
-    p99_s: float
-    longest_s: float
-    late: int = pydantic.Field(description="tasks that started after their deadline")
-
-
-class TypeNow(forms.Shown):
-    """A task type."""
-
-    waiting: int
-    running: int
-    arrivals_per_s: float | None = pydantic.Field(description="tasks submitted; null while not measured")
-    predicted_wait_s: float | None = pydantic.Field(
-        description="of a task submitted now; null if it would not start within a day"
-    )
-    waits: WaitsNow
-    done: int
-    dead: int
-    expired: int
-    cancelled: int
-    tenants: dict[str, int] = pydantic.Field(description="waiting tasks of the tenants with the most of them")
-
-
-class SnapshotShown(forms.Shown):
-    """A pool as its owner sees it."""
-
-    pool: str
-    state: verdicts.State
-    verdict: str = pydantic.Field(description="one line for people")
-    live: bool = pydantic.Field(description="false if no host has told anything for 10 seconds")
-    at: datetime.datetime | None = pydantic.Field(description="when; null if no host ever scheduled the pool")
-    host: str | None
-    since: datetime.datetime | None = pydantic.Field(description="when the host took the pool over")
-    version: int | None = pydantic.Field(description="of the pool that the host follows")
-    resources: dict[str, ResourceNow]
-    types: dict[str, TypeNow]
+for _kind in (answers.LimitNow, answers.ResourceNow, answers.WaitsNow, answers.TypeNow):
+    models.answer(_kind)
 
 
 class WhatIfBody(forms.Body):
@@ -112,36 +47,6 @@ class WhatIfBody(forms.Body):
     )
 
 
-class TypeForecastShown(forms.Shown):
-    """What becomes of the tasks of one type: of those that wait, and of those that come."""
-
-    mean_s: float | None
-    p50_s: float | None
-    p99_s: float | None
-    started: float
-    left: float = pydantic.Field(description="tasks that still wait when the forecast ends")
-    expired: float
-
-
-class ForecastShown(forms.Shown):
-    """What becomes of a pool."""
-
-    over_s: float
-    drained_s: float | None = pydantic.Field(description="seconds until nothing waits; null if something is left")
-    types: dict[str, TypeForecastShown]
-    starts: dict[str, float] = pydantic.Field(description="by resource")
-    utilisation: dict[str, float] = pydantic.Field(description="of its tightest limit, by resource, 0 to 1")
-
-
-class WhatIfShown(forms.Shown):
-    """Two forecasts from the same state."""
-
-    live: bool = pydantic.Field(description="false if no host has told for 10 seconds what waits")
-    before: ForecastShown
-    after: ForecastShown
-    warnings: list[str] = pydantic.Field(description="what is legal, but odd, of the changed pool")
-
-
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -150,9 +55,9 @@ def _time(seconds: float) -> datetime.datetime | None:
     return forms.time_or_none(round(seconds * 1e6)) if math.isfinite(seconds) else None
 
 
-def _resource(view: ResourceView) -> ResourceNow:
-    return ResourceNow(
-        limits=[LimitNow(**msgspec.structs.asdict(each)) for each in view.limits],
+def _resource(view: ResourceView) -> answers.ResourceNow:
+    return answers.ResourceNow(
+        limits=[answers.LimitNow(**msgspec.structs.asdict(each)) for each in view.limits],
         running=view.running,
         started_per_s=view.started_per_s,
         binds=view.binds or None,
@@ -165,17 +70,17 @@ def _resource(view: ResourceView) -> ResourceNow:
     )
 
 
-def _type(view: TypeView, arrivals: float | None) -> TypeNow:
+def _type(view: TypeView, arrivals: float | None) -> answers.TypeNow:
     values = msgspec.structs.asdict(view)
-    waits = WaitsNow(**msgspec.structs.asdict(values.pop("waits")))
-    return TypeNow(**values, waits=waits, arrivals_per_s=arrivals)
+    waits = answers.WaitsNow(**msgspec.structs.asdict(values.pop("waits")))
+    return answers.TypeNow(**values, waits=waits, arrivals_per_s=arrivals)
 
 
-def _snapshot(pool: Pool, found: Snapshot | None, now: float) -> SnapshotShown:
+def _snapshot(pool: Pool, found: Snapshot | None, now: float) -> answers.Snapshot:
     verdict = verdicts.of(pool, found, now)
     resources, types = ({}, {}) if found is None else (found.resources, found.types)
     arrivals = {} if found is None else found.state.arrivals
-    return SnapshotShown(
+    return answers.Snapshot(
         pool=pool.name,
         state=verdict.state,
         verdict=verdict.text,
@@ -189,9 +94,9 @@ def _snapshot(pool: Pool, found: Snapshot | None, now: float) -> SnapshotShown:
     )
 
 
-def _forecast(of: Forecast) -> ForecastShown:
+def _forecast(of: Forecast) -> answers.Forecast:
     types = {
-        name: TypeForecastShown(
+        name: answers.TypeForecast(
             mean_s=_finite(each.mean_s),
             p50_s=_finite(each.p50_s),
             p99_s=_finite(each.p99_s),
@@ -201,7 +106,7 @@ def _forecast(of: Forecast) -> ForecastShown:
         )
         for name, each in of.types.items()
     }
-    return ForecastShown(
+    return answers.Forecast(
         over_s=of.over_s, drained_s=of.drained_s, types=types, starts=of.starts, utilisation=of.utilisation
     )
 
@@ -224,14 +129,16 @@ async def state_now(desk: PoolDesk, pool: str) -> tuple[PoolState, bool]:
 
 
 @router.get("/snapshot")
-async def get_snapshot(pool: access.PoolName, desk: access.Desk, _: access.Submitter) -> SnapshotShown:
+async def get_snapshot(pool: access.PoolName, desk: access.Desk, _: access.Submitter) -> answers.Snapshot:
     """Show what the owner of the pool told last, once a second: limits, use, waits, predictions, health."""
     stored = await desk.catalog.get(pool)
     return _snapshot(stored.pool, await desk.snapshots.load(pool), desk.now())
 
 
 @router.post("/what-if")
-async def ask_what_if(pool: access.PoolName, body: WhatIfBody, desk: access.Desk, _: access.Submitter) -> WhatIfShown:
+async def ask_what_if(
+    pool: access.PoolName, body: WhatIfBody, desk: access.Desk, _: access.Submitter
+) -> answers.WhatIf:
     """Forecast the pool from now on as it is, and with changes, which are not made.
 
     The backlog and the arrivals of now run on a virtual clock, with the limits, calendars, priorities and shares.
@@ -241,7 +148,7 @@ async def ask_what_if(pool: access.PoolName, body: WhatIfBody, desk: access.Desk
     now, is_live = await state_now(desk, pool)
     state = _assumed(stored.pool, now, body)
     found = await desk.what_if(stored.pool, state, after, body.horizon_s)
-    return WhatIfShown(
+    return answers.WhatIf(
         live=is_live,
         before=_forecast(found.before),
         after=_forecast(found.after),

@@ -10,42 +10,26 @@ from typing import Annotated, Any
 
 import fastapi
 import msgspec
-import pydantic
 
 from emq import errors
 from emq.topics.inputs import shown as in_text
+from emq_clients.pools import answers
 from emq_scheduling.model import Calendar, Pool, Resource, TaskType, Tenant
 from emq_scheduling.pools import documents
-from emq_web import forms, versions
+from emq_web import models, versions
 from emq_web.problems import Problem
 from emq_web.scheduling import access, schemas
 from emq_web.scheduling.catalog import OTHER_VERSION
 from emq_web.scheduling.desk import Changed, PoolDesk
 
-router = fastapi.APIRouter(prefix="/v1/pools/{pool}", tags=["pools"])
+router = models.Router(prefix="/v1/pools/{pool}", tags=["pools"])
 
 Name = Annotated[str, fastapi.Path(max_length=100, description="the entry's name")]
 
 
-class PartShown(forms.Shown):
-    """An entry of a pool."""
-
-    name: str
-    version: int = pydantic.Field(description="of the pool; the ETag")
-    value: dict[str, Any] = pydantic.Field(description="what a PUT takes; values at their defaults are left out")
-
-
-class PartChanged(PartShown):
-    """An entry of a pool after a change."""
-
-    warnings: list[str] = pydantic.Field(description="what is legal, but odd, of the pool")
-
-
-class PartDeleted(forms.Shown):
-    """The pool without an entry."""
-
-    version: int = pydantic.Field(description="of the pool; the ETag")
-    warnings: list[str] = pydantic.Field(description="what is legal, but odd, of the pool")
+models.answer(answers.Entry, "PartShown", without=("warnings",))
+CHANGED = models.answer(answers.Entry, "PartChanged")
+models.answer(answers.EntryDeleted, "PartDeleted")
 
 
 class Table:
@@ -112,10 +96,10 @@ TABLES = (
 )
 
 
-def _answer(table: Table, name: str, changed: Changed, response: fastapi.Response) -> PartChanged:
+def _answer(table: Table, name: str, changed: Changed, response: fastapi.Response) -> answers.Entry:
     response.headers["ETag"] = versions.etag(changed.stored.version)
     value = msgspec.to_builtins(table.entry(changed.stored.pool, name))
-    return PartChanged(name=name, version=changed.stored.version, value=value, warnings=[*changed.warnings])
+    return answers.Entry(name=name, version=changed.stored.version, value=value, warnings=[*changed.warnings])
 
 
 async def set_paused(
@@ -133,12 +117,13 @@ async def set_paused(
 def _add(table: Table) -> None:
     """Add the operations of one kind of entries."""
     path = f"/{table.field}/{{name:path}}"
-    made: dict[int | str, dict[str, Any]] = {201: {"model": PartChanged, "description": "created"}}
+    made: dict[int | str, dict[str, Any]] = {201: {"model": CHANGED, "description": "created"}}
 
     @router.put(
         path,
         name=f"Put {table.what}",
         operation_id=f"put_{table.what}",
+        response_model=CHANGED,
         responses={**made, **OTHER_VERSION},
         openapi_extra=schemas.body(schemas.of(table.kind)),
     )
@@ -150,7 +135,7 @@ def _add(table: Table) -> None:
         desk: access.Desk,
         caller: access.Admin,
         version: versions.Version,
-    ) -> PartChanged:
+    ) -> answers.Entry:
         """Create an entry, or change it as a whole: what the body leaves out gets its default."""
         entry = table.read(await schemas.read(request), pool, name)
         is_new: list[bool] = []
@@ -167,6 +152,7 @@ def _add(table: Table) -> None:
         path,
         name=f"Change {table.what}",
         operation_id=f"change_{table.what}",
+        response_model=CHANGED,
         responses=OTHER_VERSION,
         openapi_extra=schemas.body(schemas.of(table.kind, partial=True)),
     )
@@ -178,7 +164,7 @@ def _add(table: Table) -> None:
         desk: access.Desk,
         caller: access.Admin,
         version: versions.Version,
-    ) -> PartChanged:
+    ) -> answers.Entry:
         """Change an entry: what the body leaves out stays; a list or a table that it has replaces the former."""
         given = await schemas.read(request)
         if not isinstance(given, dict):
@@ -194,12 +180,12 @@ def _add(table: Table) -> None:
     @router.get(path, name=f"Get {table.what}", operation_id=f"get_{table.what}")
     async def get(
         pool: access.PoolName, name: Name, response: fastapi.Response, desk: access.Desk, _: access.Submitter
-    ) -> PartShown:
+    ) -> answers.Entry:
         """Show an entry as it is stored."""
         stored = await desk.catalog.get(pool)
         response.headers["ETag"] = versions.etag(stored.version)
         value = msgspec.to_builtins(table.entry(stored.pool, name))
-        return PartShown(name=name, version=stored.version, value=value)
+        return answers.Entry(name=name, version=stored.version, value=value)
 
     @router.delete(path, name=f"Delete {table.what}", operation_id=f"delete_{table.what}", responses=OTHER_VERSION)
     async def delete(
@@ -209,14 +195,14 @@ def _add(table: Table) -> None:
         desk: access.Desk,
         caller: access.Admin,
         version: versions.Version,
-    ) -> PartDeleted:
+    ) -> answers.EntryDeleted:
         """Delete an entry that no resource uses. What runs ends, and no waiting task is lost; warnings name those."""
         changed = await desk.change(pool, lambda found: table.without(found, name), version, caller.actor)
         response.headers["ETag"] = versions.etag(changed.stored.version)
-        return PartDeleted(version=changed.stored.version, warnings=[*changed.warnings])
+        return answers.EntryDeleted(version=changed.stored.version, warnings=[*changed.warnings])
 
 
-@router.post("/resources/{name:path}:pause", responses=OTHER_VERSION)
+@router.post("/resources/{name:path}:pause", response_model=CHANGED, responses=OTHER_VERSION)
 async def pause_resource(
     pool: access.PoolName,
     name: Name,
@@ -224,12 +210,12 @@ async def pause_resource(
     desk: access.Desk,
     caller: access.Admin,
     version: versions.Version,
-) -> PartChanged:
+) -> answers.Entry:
     """Start nothing more on a resource and what is below it. What runs ends; what waits goes to others."""
     return _answer(RESOURCES, name, await set_paused(desk, pool, name, True, caller.actor, version), response)
 
 
-@router.post("/resources/{name:path}:resume", responses=OTHER_VERSION)
+@router.post("/resources/{name:path}:resume", response_model=CHANGED, responses=OTHER_VERSION)
 async def resume_resource(
     pool: access.PoolName,
     name: Name,
@@ -237,7 +223,7 @@ async def resume_resource(
     desk: access.Desk,
     caller: access.Admin,
     version: versions.Version,
-) -> PartChanged:
+) -> answers.Entry:
     """Start tasks on a paused resource again."""
     return _answer(RESOURCES, name, await set_paused(desk, pool, name, False, caller.actor, version), response)
 

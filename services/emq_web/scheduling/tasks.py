@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -10,27 +9,27 @@ import fastapi
 import pydantic
 
 from emq import errors
+from emq_clients.pools import answers
+from emq_clients.requests import Page
 from emq_push.records import cursors
 from emq_scheduling.records import ends
 from emq_scheduling.records.records import Attempt, TaskStatus
 from emq_scheduling.submitting import Receipt, Submission
-from emq_web import forms, problems, queries
+from emq_web import forms, models, problems, queries
 from emq_web.problems import Problem
 from emq_web.scheduling import access, schemas, submitted
 
-router = fastapi.APIRouter(prefix="/v1/pools/{pool}/tasks", tags=["tasks"])
+router = models.Router(prefix="/v1/pools/{pool}/tasks", tags=["tasks"])
 
 TaskId = Annotated[str, fastapi.Path(max_length=256, pattern=r"^[^\x00]+$", description="the task's id")]
 Outcome = Literal["running", "done", "dead", "expired", "cancelled", "failed", "lost"]
 
 
-class TaskReceipt(forms.Shown):
-    """A task that was accepted: it is stored."""
-
-    id: str
-    wait_s: float | None = pydantic.Field(
-        description="predicted seconds until it starts; null if it would not within a day, or no host schedules it"
-    )
+RECEIPT = models.answer(answers.TaskReceipt, "TaskReceipt")
+models.answer(answers.Attempt, "TaskAttempt")
+models.answer(Page[answers.Attempt], "TaskPage")
+models.answer(answers.TaskStatus, "TaskShown")
+models.answer(answers.CancelAsked, "CancelShown")
 
 
 class TaskOutcome(forms.Shown):
@@ -49,64 +48,15 @@ class TaskOutcomes(forms.Shown):
     data: list[TaskOutcome]
 
 
-class TaskAttempt(forms.Shown):
-    """An attempt, or the end of a task that never started."""
-
-    task: str
-    type: str
-    tenant: str
-    key: str | None
-    resource: str | None = pydantic.Field(description="null if the task never started")
-    attempt: int = pydantic.Field(description="from 1; 0 if the task never started")
-    outcome: Outcome
-    submitted: datetime.datetime
-    started: datetime.datetime = pydantic.Field(description="when it ended, if it never started")
-    ended: datetime.datetime | None = pydantic.Field(description="null while it runs")
-    deadline: datetime.datetime | None
-    wait_s: float = pydantic.Field(description="from submit to start")
-    took_s: float | None
-    costs: dict[str, float] = pydantic.Field(description="units charged at the start, by limit; 1 of any other limit")
-    actual: dict[str, float] | None = pydantic.Field(description="units really used; null if as charged")
-    error: str | None
-    result: str | None = pydantic.Field(description="the first 4 KiB of what the performer gave back")
-    host: str
-
-
-class TaskShown(forms.Shown):
-    """What is known of a task."""
-
-    id: str
-    state: Literal["running", "waiting", "done", "dead", "expired", "cancelled", "unknown"] = pydantic.Field(
-        description='"waiting", also for another attempt; "unknown": somebody asked to cancel it, and it is not found'
-    )
-    cancel_asked: bool
-    result: str | None = pydantic.Field(description="of the attempt that did it")
-    attempts: list[TaskAttempt] = pydantic.Field(description="the first one first")
-
-
-class TaskPage(forms.Shown):
-    """Attempts and ends, the latest start first."""
-
-    data: list[TaskAttempt]
-    next: str | None = pydantic.Field(description="cursor of the next page; null on the last one")
-
-
-class CancelShown(forms.Shown):
-    """A task that somebody wants cancelled."""
-
-    id: str
-    cancel_asked: bool = pydantic.Field(description="if it waits, it ends as cancelled within about a second")
-
-
-def _attempt(of: Attempt) -> TaskAttempt:
-    return TaskAttempt(
+def _attempt(of: Attempt) -> answers.Attempt:
+    return answers.Attempt(
         task=of.task,
         type=of.type,
         tenant=of.tenant,
         key=of.key or None,
         resource=of.resource or None,
         attempt=of.attempt,
-        outcome=of.outcome,  # type: ignore[arg-type]
+        outcome=of.outcome,
         submitted=forms.time(of.submitted_us),
         started=forms.time(of.started_us),
         ended=forms.time_or_none(of.ended_us),
@@ -125,11 +75,11 @@ def _text(result: bytes) -> str | None:
     return result.decode("utf-8", "replace") if result else None
 
 
-def _task(of: TaskStatus) -> TaskShown:
+def _task(of: TaskStatus) -> answers.TaskStatus:
     done = [each for each in of.attempts if each.outcome == ends.DONE]
-    return TaskShown(
+    return answers.TaskStatus(
         id=of.task,
-        state=of.state,  # type: ignore[arg-type]
+        state=of.state,
         cancel_asked=of.cancel_asked,
         result=_text(done[-1].result) if done else None,
         attempts=[_attempt(each) for each in of.attempts],
@@ -139,12 +89,12 @@ def _task(of: TaskStatus) -> TaskShown:
 @router.post(
     "",
     status_code=202,
-    responses={202: {"model": TaskReceipt | TaskOutcomes, "description": "stored; of several tasks, each by itself"}},
+    responses={202: {"model": RECEIPT | TaskOutcomes, "description": "stored; of several tasks, each by itself"}},
     openapi_extra=schemas.body(submitted.SCHEMA),
 )
 async def submit_tasks(
     pool: access.PoolName, request: fastapi.Request, desk: access.Desk, _: access.Submitter
-) -> TaskReceipt | TaskOutcomes:
+) -> answers.TaskReceipt | TaskOutcomes:
     """Submit one task, or up to 500 at once. What the answer accepts is stored.
 
     A single task that the pool does not take is refused as a problem: with 422 `unknown_type` and `cost_above_limit`,
@@ -164,7 +114,7 @@ async def submit_tasks(
     if is_single or all(_is_unavailable(each) for each in found):
         first = found[0]
         if isinstance(first, Receipt) and is_single:
-            return TaskReceipt(id=first.id, wait_s=_finite(first.wait_s))
+            return answers.TaskReceipt(id=first.id, wait_s=_finite(first.wait_s))
         if isinstance(first, errors.EMQError):
             raise first
     return _outcomes(found)
@@ -203,7 +153,7 @@ async def list_tasks(
     resource: Annotated[queries.Text, fastapi.Query(description="only on this resource")] = "",
     type: Annotated[queries.Text, fastapi.Query(description="only of this task type")] = "",
     outcome: Annotated[Outcome | None, fastapi.Query(description="only with this outcome")] = None,
-) -> TaskPage:
+) -> Page[answers.Attempt]:
     """List attempts, and tasks that ended without one, the latest start first."""
     await desk.check_known(pool)
     of = f"tasks {pool} {resource} {type} {outcome}"
@@ -221,7 +171,7 @@ async def list_tasks(
         before_task=before[1],
     )
     page = cursors.page(rows, limit, lambda row: (cursors.mark(of), row.started_us, row.task))
-    return TaskPage(data=[_attempt(row) for row in page.rows], next=page.next or None)
+    return forms.page(page, _attempt)
 
 
 @router.get("/{task:path}")
@@ -232,7 +182,7 @@ async def get_task(
     _: access.Submitter,
     type: Annotated[queries.Text, fastapi.Query(description="the task's type, if the pool has many tenants")] = "",
     tenant: Annotated[queries.Text, fastapi.Query(description="the task's tenant, if the pool has many")] = "",
-) -> TaskShown:
+) -> answers.TaskStatus:
     """Show what is known of a task, with its attempts and its result.
 
     A task that waits is seen for 10 minutes after its submit, however many others wait, and later if it is among the
@@ -243,7 +193,9 @@ async def get_task(
 
 
 @router.post("/{task:path}:cancel", status_code=202)
-async def cancel_task(pool: access.PoolName, task: TaskId, desk: access.Desk, _: access.Submitter) -> CancelShown:
+async def cancel_task(
+    pool: access.PoolName, task: TaskId, desk: access.Desk, _: access.Submitter
+) -> answers.CancelAsked:
     """Ask for a task not to be started. One that runs already goes on."""
     await desk.cancel(pool, task)
-    return CancelShown(id=task, cancel_asked=True)
+    return answers.CancelAsked(id=task, cancel_asked=True)
