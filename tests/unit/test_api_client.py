@@ -7,13 +7,11 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-import emq_clients as api_client
 from emq_clients import AsyncPoolClient, AsyncPushClient, PoolClient, PushClient
 from emq_clients.pools import answers as of_pools
 from emq_clients.pools import operations as pool_operations
 from emq_clients.push import cluster
-from emq_push import client
-from emq_push.client import operations as push_operations
+from emq_clients.push import operations as push_operations
 from emq_push.endpoint import Batch
 from emq_push.service.incoming import Incoming
 from emq_push.service.topic_fields import Auth
@@ -88,9 +86,3 @@ def test_what_is_written_twice_has_the_same_fields(document: dict[str, Any]) -> 
 )
 def test_a_client_gives_the_fields_that_the_api_takes(given: type, taken: type, besides: tuple[str, ...]) -> None:
     assert {*get_type_hints(given), *besides} == set(get_type_hints(taken))
-
-
-def test_the_push_service_has_its_client_under_its_own_name() -> None:
-    assert client.PushClient is api_client.PushClient
-    assert client.AsyncPushClient is api_client.AsyncPushClient
-    assert client.PushError is api_client.ApiError

@@ -14,9 +14,8 @@ import msgspec
 import pytest
 
 from emq import errors
-from emq_clients import transport
-from emq_clients.push import cluster
-from emq_push.client import ApiUnavailable, AsyncPushClient, PushClient, PushError, answers, operations
+from emq_clients import ApiError, ApiUnavailable, AsyncPushClient, PushClient, transport
+from emq_clients.push import answers, cluster, operations
 from emq_web import models
 from support import push_api, push_hosts
 from support.http_receiver import HttpReceiver
@@ -62,12 +61,12 @@ async def test_a_tenants_life(service: Service) -> None:
         assert token.key is not None
         async with AsyncPushClient(service[0], token.key) as guest:
             assert (await guest.tenant("acme")).name == "Acme"
-            with pytest.raises(PushError, match="needs send") as caught:
+            with pytest.raises(ApiError, match="needs send") as caught:
                 await guest.publish("acme", "order.created", {})
             assert (caught.value.status, caught.value.code) == (403, "forbidden")
         await push.delete_endpoint("acme", endpoint.id)
         await push.delete_tenant("acme")
-        with pytest.raises(PushError) as caught:
+        with pytest.raises(ApiError) as caught:
             await push.tenant("acme")
         assert caught.value.status == 404
 
@@ -122,7 +121,7 @@ async def test_code_without_an_event_loop(service: Service) -> None:
 
 async def test_a_refusal_names_the_value(service: Service) -> None:
     async with AsyncPushClient(*service) as push:
-        with pytest.raises(PushError, match="qps") as caught:
+        with pytest.raises(ApiError, match="qps") as caught:
             await push.put_tenant("acme", qps=-1)
         assert (caught.value.status, caught.value.pointer) == (422, "/qps")
 
@@ -171,7 +170,7 @@ async def test_an_operation_that_a_repeat_would_double_is_sent_once(hurry: None)
 async def test_too_many_requests_are_repeated_and_then_told(hurry: None) -> None:
     flaky = Flaky(*["429 Slow\r\nRetry-After: 0"] * 2)
     async with served(flaky.serve) as port, AsyncPushClient(f"http://127.0.0.1:{port}", "k", tries=2) as push:
-        with pytest.raises(PushError) as caught:
+        with pytest.raises(ApiError) as caught:
             await push.publish("acme", "a", {})
     assert caught.value.status == 429
 
@@ -183,7 +182,7 @@ async def test_operators_see_hosts_the_plan_and_lives_of_messages() -> None:
     ):
         await push_hosts.save(api.app, host="h7")
         assert [(host.host, host.live) for host in (await push.hosts()).data] == [("h7", True)]
-        with pytest.raises(PushError) as caught:
+        with pytest.raises(ApiError) as caught:
             await push.plan()
         assert (caught.value.status, caught.value.code) == (409, "no_plan")
         await push.put_tenant("acme", qps=5)
@@ -192,7 +191,7 @@ async def test_operators_see_hosts_the_plan_and_lives_of_messages() -> None:
         found = await push.trace("m1", topic=f"acme.{endpoint.id}")
         assert (found.id, found.state, found.place is None) == ("m1", "waiting", False)
         assert (await push.trace_delivery("acme", delivery)).place == found.place
-        with pytest.raises(PushError) as caught:
+        with pytest.raises(ApiError) as caught:
             await push.trace("m1")
         assert caught.value.code == "no_trail"
 
