@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -103,11 +104,19 @@ async def test_a_delivery_that_has_changed_is_not_moved(database: Database) -> N
     await database.run(lambda c: push_rows.fill(c, "t1", 5))
     dead = await database.run(lambda c: ROWS.get(c, "t1", "ep_0", "m0000004"))
     assert dead is not None
-    assert await database.run(lambda c: ROWS.move(c, dead, deliveries.PENDING, "", 5))
-    assert not await database.run(lambda c: ROWS.move(c, dead, deliveries.PENDING, "", 6))
+    stale = msgspec.structs.replace(dead, settled_us=dead.settled_us - 1)  # it has died once more since
+    assert not await database.run(lambda c: ROWS.wait_again(c, [stale]))
+    assert await database.run(lambda c: ROWS.wait_again(c, [dead])) == [dead]
+    assert not await database.run(lambda c: ROWS.wait_again(c, [dead]))
     again = await database.run(lambda c: ROWS.get(c, "t1", "ep_0", "m0000004"))
     assert again is not None
     assert (again.state, again.attempts, again.settled_us) == ("pending", 0, 0)
+    assert not await database.run(lambda c: ROWS.end_as_seen(c, dead, deliveries.CANCELLED, "", 5))
+    assert await database.run(lambda c: ROWS.end_as_seen(c, again, deliveries.CANCELLED, "", 5))
+    await database.run(lambda c: ROWS.end(c, dead.topic, deliveries.DEAD, "", 6, [dead.message]))
+    ended = await database.run(lambda c: ROWS.get(c, "t1", "ep_0", "m0000004"))
+    assert ended is not None
+    assert (ended.state, ended.settled_us) == ("cancelled", 5)
 
 
 async def test_the_oldest_pending_delivery_of_each_topic_and_the_topics(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""The rows of accepted messages: messages, deliveries, idempotency keys, and batches that are not sent yet.
+"""The rows of accepted messages: messages, idempotency keys, and batches that are not sent yet.
 
 All statements take many rows at once, since a transaction gathers the messages of many requests.
 """
@@ -10,19 +10,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import sqlalchemy as sa
 
-from emq_push.records import tables
+from emq_push.records import rows, tables
+from emq_push.records.deliveries import IDS_AT_ONCE
 
 _messages, _deliveries = tables.messages, tables.deliveries
 _idempotency, _unsent = tables.idempotency, tables.unsent
 
-IDS_AT_ONCE = 500
-"""Most ids in one statement."""
-
 MessageRow = tuple[str, str, str, str | None, int, int, bytes, str]
 """Tenant, message, event type, key, created_us, expires_us, payload, body."""
-DeliveryRow = tuple[str, str, str, int, int]
-"""Topic, message, tenant, created_us, next_us."""
-
 
 EVENT_TYPE = "event-type"
 """The header of a message in which endpoints find its event type."""
@@ -99,24 +94,8 @@ _ids = msgspec.json.Decoder(dict[str, list[str]]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def _insert(table: sa.Table, columns: Sequence[str]) -> Mapping[str, str]:
-    """Return the text of an insert for each driver, to skip SQLAlchemy's work on each row."""
-    names = ", ".join(("environment", *columns))
-    return {
-        dialect: f"INSERT INTO {table.name} ({names}) VALUES ({', '.join([mark] * (len(columns) + 1))})"
-        for dialect, mark in (("sqlite", "?"), ("postgresql", "%s"))
-    }
-
-
-_ADD_MESSAGES = _insert(
+_ADD_MESSAGES = rows.insert(
     _messages, ("tenant", "message", "event_type", "key", "created_us", "expires_us", "payload", "body")
-)
-_ADD_DELIVERIES = _insert(
-    _deliveries,
-    (
-        *("topic", "message", "tenant", "created_us", "next_us"),
-        *("state", "attempts", "status", "reason", "settled_us"),
-    ),
 )
 
 
@@ -132,17 +111,11 @@ class Accepted:
 
     # ------------------------------------------------------------------------------------------------------- messages
 
-    def add_messages(self, connection: sa.Connection, rows: Sequence[MessageRow]) -> None:
+    def add_messages(self, connection: sa.Connection, new: Sequence[MessageRow]) -> None:
         """Write new messages. Raises `IntegrityError` if one exists."""
-        if rows:
-            own = [(self._environment, *row) for row in rows]
+        if new:
+            own = [(self._environment, *row) for row in new]
             connection.exec_driver_sql(_ADD_MESSAGES[connection.dialect.name], own)
-
-    def add_deliveries(self, connection: sa.Connection, rows: Sequence[DeliveryRow]) -> None:
-        """Write new deliveries, which are pending."""
-        if rows:
-            own = [(self._environment, *row, "pending", 0, 0, "", 0) for row in rows]
-            connection.exec_driver_sql(_ADD_DELIVERIES[connection.dialect.name], own)
 
     def find(self, connection: sa.Connection, tenant: str, ids: Sequence[str]) -> dict[str, Message]:
         """Return those of a tenant's messages that exist, with the topics of all their deliveries."""
@@ -169,29 +142,6 @@ class Accepted:
             for row in connection.execute(sa.select(_messages).where(*own, _messages.c.message.in_(some))):
                 found[row.message] = _message(row, topics.get(row.message, []))
         return found
-
-    def cancel(
-        self,
-        connection: sa.Connection,
-        topic: str,
-        reason: str,
-        now_us: int,
-        messages: Sequence[str] | None = None,
-    ) -> None:
-        """Cancel the pending deliveries to an endpoint.
-
-        Args:
-            messages: of these messages alone; None for all.
-        """
-        where = [_deliveries.c.environment == self._environment, _deliveries.c.topic == topic]
-        where.append(_deliveries.c.state == "pending")
-        change = sa.update(_deliveries).values(state="cancelled", reason=reason, settled_us=now_us, next_us=0)
-        if messages is None:
-            connection.execute(change.where(*where))
-            return
-        for start in range(0, len(messages), IDS_AT_ONCE):
-            some = messages[start : start + IDS_AT_ONCE]
-            connection.execute(change.where(*where, _deliveries.c.message.in_(some)))
 
     # ---------------------------------------------------------------------------------------------------- idempotency
 

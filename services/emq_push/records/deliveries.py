@@ -5,13 +5,13 @@ Lists are read in pages along an index, so the cost of a page does not depend on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
-from emq_push.records import tables
+from emq_push.records import rows, tables
 from emq_push.records.endpoints import topic_of
 
 PENDING: Final = "pending"
@@ -31,8 +31,18 @@ IDS_AT_ONCE = 500
 DUE_LOOK = 500
 """Most pending deliveries of an endpoint to look at in the search for due ones."""
 
+NewDelivery = tuple[str, str, str, int, int]
+"""Topic, message, tenant, created_us, next_us."""
+
 _t = tables.deliveries
 _m = tables.messages
+_ADD = rows.insert(
+    _t,
+    (
+        *("topic", "message", "tenant", "created_us", "next_us"),
+        *("state", "attempts", "status", "reason", "settled_us"),
+    ),
+)
 _COLUMNS = (
     *(_t.c.topic, _t.c.message, _t.c.tenant, _t.c.created_us, _t.c.state, _t.c.attempts, _t.c.status),
     *(_t.c.reason, _t.c.next_us, _t.c.settled_us),
@@ -124,14 +134,6 @@ class Deliveries:
         self._environment = str(environment)
         self._mine = _t.c.environment == self._environment
 
-    def add(self, connection: sa.Connection, rows: Iterable[Delivery]) -> None:
-        """Write new deliveries."""
-        values = [
-            {name: value for name, value in msgspec.structs.asdict(row).items() if name != "event_type"} for row in rows
-        ]
-        if values:
-            connection.execute(sa.insert(_t), [{"environment": self._environment, **row} for row in values])
-
     def get(self, connection: sa.Connection, tenant: str, endpoint: str, message: str) -> Delivery | None:
         """Return one delivery of the tenant; None if the tenant has none of that id."""
         where = (_t.c.topic == topic_of(tenant, endpoint), _t.c.message == message, _t.c.tenant == tenant)
@@ -210,38 +212,6 @@ class Deliveries:
         query = sa.select(sa.func.count()).select_from(rows.join(_m, sa.and_(*here, wanted)))
         return Count(min(int(connection.execute(query).scalar_one()), most), seen <= most)
 
-    def move(self, connection: sa.Connection, row: Delivery, state: str, reason: str, now_us: int) -> bool:
-        """Move one delivery to a state; return False if it has changed since it was read, and is left as it is.
-
-        A delivery that waits again begins anew: without attempts, an answer, and a time.
-        """
-        values: dict[str, Any] = {"state": state, "reason": reason}
-        if state == PENDING:
-            values |= {"attempts": 0, "status": 0, "next_us": 0, "settled_us": 0}
-        else:
-            values |= {"next_us": 0, "settled_us": now_us}
-        seen = (_t.c.state == row.state, _t.c.attempts == row.attempts, _t.c.settled_us == row.settled_us)
-        here = (self._mine, _t.c.topic == row.topic, _t.c.message == row.message, _t.c.next_us == row.next_us)
-        return bool(connection.execute(sa.update(_t).where(*here, *seen).values(**values)).rowcount)
-
-    def wait_again(self, connection: sa.Connection, rows: Sequence[Delivery]) -> list[Delivery]:
-        """Let deliveries wait again, without attempts, an answer, and a time; return those that were still over.
-
-        One statement for those of an endpoint in one state, at most `IDS_AT_ONCE`. A delivery that is in another state
-        now than when it was read stays as it is.
-        """
-        groups: dict[tuple[str, str], list[str]] = {}
-        for row in rows:
-            groups.setdefault((row.topic, row.state), []).append(row.message)
-        values = {"state": PENDING, "reason": "", "attempts": 0, "status": 0, "next_us": 0, "settled_us": 0}
-        moved: set[tuple[str, str]] = set()
-        for (topic, state), ids in groups.items():
-            for start in range(0, len(ids), IDS_AT_ONCE):
-                here = (self._mine, _t.c.topic == topic, _t.c.message.in_(ids[start : start + IDS_AT_ONCE]))
-                query = sa.update(_t).where(*here, _t.c.state == state).values(**values).returning(_t.c.message)
-                moved.update((topic, str(id_)) for id_ in connection.execute(query).scalars())
-        return [row for row in rows if (row.topic, row.message) in moved]
-
     def oldest_pending(self, connection: sa.Connection, topics: Sequence[str]) -> dict[str, int]:
         """Return for each topic with pending deliveries when its oldest one was created; one look-up for each."""
         first = (
@@ -252,19 +222,6 @@ class Deliveries:
         )
         found = ((topic, connection.execute(first, {"of": topic}).scalar()) for topic in topics)
         return {topic: created_us for topic, created_us in found if created_us is not None}
-
-    def end(self, connection: sa.Connection, row: Delivery, state: str, reason: str, now_us: int) -> bool:
-        """End a delivery that is still pending, whatever has happened since it was read; return False if it is over."""
-        values = {"state": state, "reason": reason, "next_us": 0, "settled_us": now_us}
-        here = (self._mine, _t.c.topic == row.topic, _t.c.message == row.message, _t.c.state == PENDING)
-        return bool(connection.execute(sa.update(_t).where(*here).values(**values)).rowcount)
-
-    def restore(self, connection: sa.Connection, row: Delivery) -> None:
-        """Set a delivery back to what it was."""
-        names = ("state", "attempts", "status", "reason", "next_us", "settled_us")
-        values = {name: getattr(row, name) for name in names}
-        here = (self._mine, _t.c.topic == row.topic, _t.c.message == row.message)
-        connection.execute(sa.update(_t).where(*here).values(**values))
 
     def pending_of(
         self, connection: sa.Connection, topic: str, before_us: int, *, after: Place | None = None, limit: int = 100
@@ -308,6 +265,71 @@ class Deliveries:
         while len(found) <= limit and (name := connection.execute(following, {"last": found[-1]}).scalar()):
             found.append(str(name))
         return found[1:]
+
+    # ------------------------------------------------------------------------------------------------------- changes
+    # Hosts change rows, too, by what became of each attempt: `deliveries_follow.sql`.
+
+    def add(self, connection: sa.Connection, new: Sequence[NewDelivery]) -> None:
+        """Write new deliveries, which are pending."""
+        if new:
+            own = [(self._environment, *row, PENDING, 0, 0, "", 0) for row in new]
+            connection.exec_driver_sql(_ADD[connection.dialect.name], own)
+
+    def end(
+        self,
+        connection: sa.Connection,
+        topic: str,
+        state: str,
+        reason: str,
+        now_us: int,
+        messages: Sequence[str] | None = None,
+    ) -> None:
+        """End the deliveries to an endpoint that are still pending, whatever has happened to them.
+
+        Args:
+            messages: of these messages alone; None for all.
+        """
+        here = (self._mine, _t.c.topic == topic, _t.c.state == PENDING)
+        change = sa.update(_t).where(*here).values(state=state, reason=reason, next_us=0, settled_us=now_us)
+        if messages is None:
+            connection.execute(change)
+            return
+        for start in range(0, len(messages), IDS_AT_ONCE):
+            connection.execute(change.where(_t.c.message.in_(messages[start : start + IDS_AT_ONCE])))
+
+    def end_as_seen(self, connection: sa.Connection, row: Delivery, state: str, reason: str, now_us: int) -> bool:
+        """End a delivery; return False if it has changed since it was read, and is left as it is."""
+        seen = (_t.c.state == row.state, _t.c.attempts == row.attempts, _t.c.settled_us == row.settled_us)
+        here = (self._mine, _t.c.topic == row.topic, _t.c.message == row.message, _t.c.next_us == row.next_us)
+        change = sa.update(_t).where(*here, *seen).values(state=state, reason=reason, next_us=0, settled_us=now_us)
+        return bool(connection.execute(change).rowcount)
+
+    def wait_again(self, connection: sa.Connection, rows: Sequence[Delivery]) -> list[Delivery]:
+        """Let deliveries wait again, without attempts, an answer, and a time; return those that were still over.
+
+        One statement for those of an endpoint in one state, at most `IDS_AT_ONCE`. A delivery that has another end now
+        than when it was read, or none, stays as it is.
+        """
+        groups: dict[tuple[str, str], list[tuple[str, int]]] = {}
+        for row in rows:
+            groups.setdefault((row.topic, row.state), []).append((row.message, row.settled_us))
+        values = {"state": PENDING, "reason": "", "attempts": 0, "status": 0, "next_us": 0, "settled_us": 0}
+        moved: set[tuple[str, str]] = set()
+        for (topic, state), ends in groups.items():
+            for start in range(0, len(ends), IDS_AT_ONCE):
+                some = ends[start : start + IDS_AT_ONCE]
+                here = (self._mine, _t.c.topic == topic, _t.c.message.in_([message for message, _ in some]))
+                seen = (_t.c.state == state, sa.tuple_(_t.c.message, _t.c.settled_us).in_(some))
+                query = sa.update(_t).where(*here, *seen).values(**values).returning(_t.c.message)
+                moved.update((topic, str(id_)) for id_ in connection.execute(query).scalars())
+        return [row for row in rows if (row.topic, row.message) in moved]
+
+    def restore(self, connection: sa.Connection, row: Delivery) -> None:
+        """Set a delivery back to what it was."""
+        names = ("state", "attempts", "status", "reason", "next_us", "settled_us")
+        values = {name: getattr(row, name) for name in names}
+        here = (self._mine, _t.c.topic == row.topic, _t.c.message == row.message)
+        connection.execute(sa.update(_t).where(*here).values(**values))
 
     # ------------------------------------------------------------------------------------------------------- details
 

@@ -11,9 +11,9 @@ import msgspec
 import sqlalchemy as sa
 
 from emq_push.records import cursors
-from emq_push.records.accepted import IDS_AT_ONCE, Rest
+from emq_push.records.accepted import Rest
 from emq_push.records.cursors import Page
-from emq_push.records.deliveries import PENDING
+from emq_push.records.deliveries import IDS_AT_ONCE, PENDING
 from emq_push.records.tables import attempts, deliveries
 from emq_push.records.tables import messages as table
 

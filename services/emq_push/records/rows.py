@@ -17,3 +17,12 @@ def upsert(connection: sa.Connection, table: sa.Table, values: Sequence[Mapping[
     keys = [column.name for column in table.primary_key]
     rest = {name: insert.excluded[name] for name in values[0] if name not in keys}
     connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=rest), list(values))
+
+
+def insert(table: sa.Table, columns: Sequence[str]) -> Mapping[str, str]:
+    """Return the text of an insert for each driver, to skip SQLAlchemy's work on each row."""
+    names = ", ".join(("environment", *columns))
+    return {
+        dialect: f"INSERT INTO {table.name} ({names}) VALUES ({', '.join([mark] * (len(columns) + 1))})"
+        for dialect, mark in (("sqlite", "?"), ("postgresql", "%s"))
+    }

@@ -10,7 +10,8 @@ import msgspec
 import sqlalchemy as sa
 
 from emq.producer.outgoing import Outgoing
-from emq_push.records.accepted import Accepted, Batch, DeliveryRow, Message, MessageRow, Repeat, Rest, headers_of
+from emq_push.records.accepted import Accepted, Batch, Message, MessageRow, Repeat, Rest, headers_of
+from emq_push.records.deliveries import Deliveries, NewDelivery
 from emq_push.records.endpoints import Endpoint, endpoint_of
 from emq_push.service.incoming import PLAIN, Incoming, Receipt, Request
 from emq_push.service.parts import Parts
@@ -67,6 +68,7 @@ class Accepting:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.rows = Accepted(parts.environment)
+        self.deliveries = Deliveries(parts.environment)
         self.plans = Plans(parts.environment)
 
     def accept(self, connection: sa.Connection, requests: Sequence[Request], sent: Sequence[str]) -> Taken:
@@ -108,7 +110,7 @@ class _Transaction:
         self._now_us, self._new_id = parts.now_us(), parts.new_ids("msg")
         self._sent = set(sent)
         self._messages: list[MessageRow] = []
-        self._deliveries: list[DeliveryRow] = []
+        self._deliveries: list[NewDelivery] = []
         self._known: dict[tuple[str, str], Message] = {}
         self._fresh: set[tuple[str, str]] = set()
         self._repeats: dict[tuple[str, str], Repeat] = {}
@@ -133,7 +135,7 @@ class _Transaction:
         if self._has_own_ids:
             self._messages.sort(key=_place)  # so that two processes with the same ids wait for each other in one order
         self._rows.add_messages(connection, self._messages)
-        self._rows.add_deliveries(connection, self._deliveries)
+        self._accepting.deliveries.add(connection, self._deliveries)
         self._rows.add_repeats(connection, self._new_repeats, self._now_us)
         self._rows.forget_batches(connection, list(self._sent))
         sendings = [self._accepting.sending(connection, batch) for batch in self._again.values()]

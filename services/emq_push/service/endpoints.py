@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from emq import errors
 from emq.topics.model import State, Topic
 from emq_push import outages
-from emq_push.records.accepted import Accepted
 from emq_push.records.cursors import Page
+from emq_push.records.deliveries import CANCELLED, Deliveries
 from emq_push.records.endpoints import Endpoint, Endpoints, EndpointSettings, topic_of
 from emq_push.records.tenants import Tenant, Tenants
 from emq_push.service import endpoint_topics, matching, signing, tenancy
@@ -78,7 +78,7 @@ class EndpointService:
         self._reach = reach
         self._rows = Endpoints(parts.environment)
         self._tenant_rows = Tenants(parts.environment)
-        self._accepted = Accepted(parts.environment)
+        self._deliveries = Deliveries(parts.environment)
 
     async def get(self, tenant: str, endpoint: str) -> Endpoint:
         """Return an endpoint. Raises `NotFound`."""
@@ -245,7 +245,8 @@ class EndpointService:
             await self._parts.app.admin.delete(found.topic, force=True)
 
         def finish(connection: sa.Connection) -> None:
-            self._accepted.cancel(connection, found.topic, "the endpoint was deleted", self._parts.now_us())
+            reason, now_us = "the endpoint was deleted", self._parts.now_us()
+            self._deliveries.end(connection, found.topic, CANCELLED, reason, now_us)
             self._rows.delete(connection, tenant, endpoint)
             self.audit(connection, actor, "endpoint.deleted", found, {})
 

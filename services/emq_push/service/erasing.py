@@ -18,8 +18,7 @@ import sqlalchemy as sa
 from emq.observe import planned
 from emq.storage.answers import served
 from emq.storage.lane_store import EntryState, LaneSettle, LaneVerdict
-from emq_push.records.accepted import IDS_AT_ONCE, Accepted
-from emq_push.records.deliveries import DEAD, PENDING
+from emq_push.records.deliveries import CANCELLED, DEAD, IDS_AT_ONCE, PENDING, Deliveries
 from emq_push.records.messages import Messages, Place
 from emq_push.service.parts import Parts
 from emq_push.service.tenancy import Tenancy
@@ -38,7 +37,7 @@ class Erasing:
         self._parts = parts
         self._tenants = tenants
         self._rows = Messages(parts.environment)
-        self._accepted = Accepted(parts.environment)
+        self._deliveries = Deliveries(parts.environment)
 
     async def erase_key(self, tenant: str, key: str, actor: str) -> int:
         """Erase all messages with a key; return how many payloads there were. Safe to repeat.
@@ -109,7 +108,7 @@ class Erasing:
 
     def _cancel(self, recalled: ByTopic, connection: sa.Connection) -> None:
         for topic, messages in recalled.items():
-            self._accepted.cancel(connection, topic, ERASED, self._parts.now_us(), messages)
+            self._deliveries.end(connection, topic, CANCELLED, ERASED, self._parts.now_us(), messages)
 
     async def _recalled(self, by_topic: ByTopic) -> ByTopic:
         """Take messages back from the lanes of topics that exist; return those that were there."""

@@ -221,12 +221,10 @@ class LetterService:
 
     async def _revive(self, tenant: str, topic: Topic, ids: list[str], actor: str) -> None:
         """Show the deliveries of letters that were put back as pending."""
-        now_us = self._parts.now_us()
 
         def write(c: sa.Connection) -> None:
-            for row in self._rows.some(c, topic.name, ids):
-                if row.state == deliveries.DEAD:
-                    self._rows.move(c, row, deliveries.PENDING, "", now_us)
+            rows = self._rows.some(c, topic.name, ids)
+            self._rows.wait_again(c, [row for row in rows if row.state == deliveries.DEAD])
             changes = {"number": len(ids)}
             self._parts.audit(c, actor, "dead_letters.replayed", topic.name, tenant=tenant, changes=changes)
 

@@ -21,6 +21,7 @@ from emq.producer.batcher import Batcher
 from emq.producer.outcomes import Outcome, in_doubt
 from emq.storage.durability import Durability
 from emq_push.records.accepted import Batch
+from emq_push.records.deliveries import CANCELLED
 from emq_push.service import incoming
 from emq_push.service.accepting import IN_PROGRESS, LEASE_US, Accepting, Answer, Sending, Taken
 from emq_push.service.incoming import Incoming, Receipt, Request
@@ -157,11 +158,11 @@ class Publishing:
         return failed, gone
 
     async def _cancel(self, gone: dict[tuple[str, str], list[str]]) -> None:
-        rows, now_us = self._accepting.rows, self._parts.now_us()
+        rows, now_us = self._accepting.deliveries, self._parts.now_us()
 
         def cancel(connection: sa.Connection) -> None:
             for (topic, reason), ids in gone.items():
-                rows.cancel(connection, topic, reason, now_us, ids)
+                rows.end(connection, topic, CANCELLED, reason, now_us, ids)
 
         await self._parts.write(cancel)
 

@@ -308,7 +308,7 @@ class Sweep:
             return
 
         def write(c: sa.Connection) -> int:
-            return sum(self._rows.move(c, v.row, v.state, v.reason, now_us) for v in verdicts)
+            return sum(self._rows.end_as_seen(c, v.row, v.state, v.reason, now_us) for v in verdicts)
 
         n = await self._parts.write(write)
         self.settled += n

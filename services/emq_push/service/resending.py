@@ -49,10 +49,9 @@ class ResendingService:
             text = f"priority {priority[:80]!r} is not one of the endpoint's: {', '.join(topic.priorities)}"
             raise Invalid("invalid_priority", text, "/priority")
         item = await self._item(row, priority)
-        now_us = self._parts.now_us()
 
         def begin(connection: sa.Connection) -> bool:
-            if not self._rows.move(connection, row, deliveries.PENDING, "", now_us):
+            if not self._rows.wait_again(connection, [row]):
                 return False
             self._parts.audit(connection, actor, "delivery.resent", row.id, tenant=tenant)
             return True
@@ -89,7 +88,8 @@ class ResendingService:
             raise Conflict("not_recallable", text)
 
         def end(connection: sa.Connection) -> None:
-            self._rows.end(connection, row, deliveries.CANCELLED, f"cancelled by {actor}"[:200], self._parts.now_us())
+            reason, now_us = f"cancelled by {actor}"[:200], self._parts.now_us()
+            self._rows.end(connection, row.topic, deliveries.CANCELLED, reason, now_us, [row.message])
             self._parts.audit(connection, actor, "delivery.cancelled", row.id, tenant=tenant)
 
         await self._parts.write(end)
