@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import fastapi
 import msgspec
@@ -12,7 +12,7 @@ import pydantic
 from emq_clients.push import answers
 from emq_clients.requests import Page
 from emq_push.records.endpoints import EVENT_TYPE, Endpoint, EndpointSettings, Handshake
-from emq_push.service.endpoints import Made
+from emq_push.service.endpoints import EndpointService, Made
 from emq_push.service.refusals import converted
 from emq_push.service.topic_fields import EndpointFields, TopicFields
 from emq_web import access, forms, models, versions
@@ -75,6 +75,41 @@ def _made(made: Made, response: fastapi.Response) -> answers.Endpoint:
     return shown(made.endpoint, made.secret, made.warnings)
 
 
+class _At(NamedTuple):
+    """A manager's request to change an endpoint.
+
+    Attributes:
+        place: ids of tenant and endpoint.
+        version: the one that the request is for; None for any.
+    """
+
+    place: tuple[str, str]
+    endpoints: EndpointService
+    actor: str
+    response: fastapi.Response
+    version: int | None
+
+    def shown(self, endpoint: Endpoint) -> answers.Endpoint:
+        return _tagged(endpoint, self.response)
+
+    def made(self, made: Made) -> answers.Endpoint:
+        return _made(made, self.response)
+
+
+async def _at(
+    tenant: TenantId,
+    endpoint: EndpointId,
+    service: access.Service,
+    caller: access.Manager,
+    response: fastapi.Response,
+    version: versions.Version,
+) -> _At:
+    return _At((tenant, endpoint), service.endpoints, caller.actor, response, version)
+
+
+At = Annotated[_At, fastapi.Depends(_at)]
+
+
 def _split(given: Mapping[str, Any]) -> tuple[dict[str, Any], TopicFields]:
     """Return the given fields that the row keeps, and those that only the topic keeps."""
     of_topic = {name: given[name] for name in TopicFields.__struct_fields__ if name in given}
@@ -117,104 +152,52 @@ async def get_endpoint(
 
 
 @router.patch("/{endpoint}", response_model=CHANGED)
-async def change_endpoint(
-    tenant: TenantId,
-    endpoint: EndpointId,
-    body: Changes,
-    service: access.Service,
-    caller: access.Manager,
-    response: fastapi.Response,
-    version: versions.Version,
-) -> answers.Endpoint:
+async def change_endpoint(at: At, body: Changes) -> answers.Endpoint:
     """Change settings. Those that the body leaves out keep their values; `headers` replaces all headers.
 
     `auth` replaces all that authenticated before. Another `signature` makes a new secret; deliveries are signed with
     both for a day.
     """
     changes, fields = _split(body)
-    return _made(await service.endpoints.change(tenant, endpoint, changes, caller.actor, fields, version), response)
+    return at.made(await at.endpoints.change(*at.place, changes, at.actor, fields, at.version))
 
 
 @router.delete("/{endpoint}", status_code=204, response_model=None)
-async def delete_endpoint(
-    tenant: TenantId,
-    endpoint: EndpointId,
-    service: access.Service,
-    caller: access.Manager,
-    version: versions.Version,
-) -> None:
+async def delete_endpoint(at: At) -> None:
     """Delete an endpoint. Its waiting deliveries are cancelled. Safe to repeat."""
-    await service.endpoints.delete(tenant, endpoint, caller.actor, version)
+    await at.endpoints.delete(*at.place, at.actor, at.version)
 
 
 @router.post("/{endpoint}:rotate-secret", response_model=MADE)
-async def rotate_secret(
-    tenant: TenantId,
-    endpoint: EndpointId,
-    service: access.Service,
-    caller: access.Manager,
-    response: fastapi.Response,
-    version: versions.Version,
-    body: Rotation | None = None,
-) -> answers.Endpoint:
+async def rotate_secret(at: At, body: Rotation | None = None) -> answers.Endpoint:
     """Give an endpoint a new secret. For a while, deliveries are signed with both."""
     overlap_s = (body or Rotation.model_validate({})).overlap_s
-    made = await service.endpoints.rotate_secret(tenant, endpoint, caller.actor, overlap_s=overlap_s, expected=version)
-    return _made(made, response)
+    return at.made(await at.endpoints.rotate_secret(*at.place, at.actor, overlap_s=overlap_s, expected=at.version))
 
 
 @router.post("/{endpoint}:disable")
-async def disable_endpoint(
-    tenant: TenantId,
-    endpoint: EndpointId,
-    service: access.Service,
-    caller: access.Manager,
-    response: fastapi.Response,
-    version: versions.Version,
-    body: Reason | None = None,
-) -> answers.Endpoint:
+async def disable_endpoint(at: At, body: Reason | None = None) -> answers.Endpoint:
     """Disable an endpoint: its deliveries wait until somebody enables it."""
     reason = (body or Reason.model_validate({})).reason
-    return _tagged(await service.endpoints.set_disabled(tenant, endpoint, reason, caller.actor, version), response)
+    return at.shown(await at.endpoints.set_disabled(*at.place, reason, at.actor, at.version))
 
 
 @router.post("/{endpoint}:enable")
-async def enable_endpoint(
-    tenant: TenantId,
-    endpoint: EndpointId,
-    service: access.Service,
-    caller: access.Manager,
-    response: fastapi.Response,
-    version: versions.Version,
-) -> answers.Endpoint:
+async def enable_endpoint(at: At) -> answers.Endpoint:
     """Enable an endpoint that somebody, or a host after many failures, has disabled."""
-    return _tagged(await service.endpoints.set_disabled(tenant, endpoint, "", caller.actor, version), response)
+    return at.shown(await at.endpoints.set_disabled(*at.place, "", at.actor, at.version))
 
 
 @router.post("/{endpoint}:pause")
-async def pause_endpoint(
-    tenant: TenantId,
-    endpoint: EndpointId,
-    service: access.Service,
-    caller: access.Manager,
-    response: fastapi.Response,
-    version: versions.Version,
-) -> answers.Endpoint:
+async def pause_endpoint(at: At) -> answers.Endpoint:
     """Pause an endpoint: nothing is started until somebody resumes it."""
-    return _tagged(await service.endpoints.set_paused(tenant, endpoint, True, caller.actor, version), response)
+    return at.shown(await at.endpoints.set_paused(*at.place, True, at.actor, at.version))
 
 
 @router.post("/{endpoint}:resume")
-async def resume_endpoint(
-    tenant: TenantId,
-    endpoint: EndpointId,
-    service: access.Service,
-    caller: access.Manager,
-    response: fastapi.Response,
-    version: versions.Version,
-) -> answers.Endpoint:
+async def resume_endpoint(at: At) -> answers.Endpoint:
     """Resume a paused endpoint."""
-    return _tagged(await service.endpoints.set_paused(tenant, endpoint, False, caller.actor, version), response)
+    return at.shown(await at.endpoints.set_paused(*at.place, False, at.actor, at.version))
 
 
 class HandshakeBody(forms.Body):

@@ -76,7 +76,7 @@ def shown(stored: Stored, warnings: list[str]) -> answers.StoredPool:
 def answer(changed: Changed, response: fastapi.Response) -> answers.StoredPool:
     """Return the answer to a change, and note version and status in the response."""
     response.status_code = 201 if changed.is_new else 200
-    response.headers["ETag"] = versions.etag(changed.stored.version)
+    versions.tag(response, changed.stored.version)
     return shown(changed.stored, [*changed.warnings])
 
 
@@ -124,7 +124,7 @@ async def get_pool(
 ) -> answers.StoredPool:
     """Show a pool as it is stored. The ETag of the answer is for `If-Match`."""
     stored = await desk.catalog.get(pool)
-    response.headers["ETag"] = versions.etag(stored.version)
+    versions.tag(response, stored.version)
     return shown(stored, await desk.warnings(stored.pool))
 
 

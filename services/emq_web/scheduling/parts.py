@@ -6,7 +6,7 @@ A change of an entry is a change of its pool: the answer shows the pool's new ve
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import fastapi
 import msgspec
@@ -96,22 +96,57 @@ TABLES = (
 )
 
 
-def _answer(table: Table, name: str, changed: Changed, response: fastapi.Response) -> answers.Entry:
-    response.headers["ETag"] = versions.etag(changed.stored.version)
-    value = msgspec.to_builtins(table.entry(changed.stored.pool, name))
-    return answers.Entry(name=name, version=changed.stored.version, value=value, warnings=[*changed.warnings])
+class _At(NamedTuple):
+    """An admin's request to change an entry.
+
+    Attributes:
+        version: the one of the pool that the request is for; None for any.
+    """
+
+    pool: str
+    name: str
+    desk: PoolDesk
+    actor: str
+    response: fastapi.Response
+    version: int | None
+
+    async def change(self, fn: Callable[[Pool], Pool]) -> Changed:
+        """Change the pool, and note its new version in the response; see `PoolDesk.change`."""
+        changed = await self.desk.change(self.pool, fn, self.version, self.actor)
+        versions.tag(self.response, changed.stored.version)
+        return changed
+
+    async def entry(self, table: Table, fn: Callable[[Pool], Pool]) -> answers.Entry:
+        """Change the pool; return the entry as it is then."""
+        changed = await self.change(fn)
+        value = msgspec.to_builtins(table.entry(changed.stored.pool, self.name))
+        return answers.Entry(self.name, changed.stored.version, value, [*changed.warnings])
+
+
+async def _at(
+    pool: access.PoolName,
+    name: Name,
+    desk: access.Desk,
+    caller: access.Admin,
+    response: fastapi.Response,
+    version: versions.Version,
+) -> _At:
+    return _At(pool, name, desk, caller.actor, response, version)
+
+
+At = Annotated[_At, fastapi.Depends(_at)]
 
 
 async def set_paused(
     desk: PoolDesk, pool: str, resource: str, paused: bool, actor: str, version: int | None = None
 ) -> Changed:
     """Pause or resume a resource, and those below it."""
+    return await desk.change(pool, lambda found: _with_paused(found, resource, paused), version, actor)
 
-    def change(found: Pool) -> Pool:
-        entry = RESOURCES.entry(found, resource)
-        return RESOURCES.with_entry(found, resource, msgspec.structs.replace(entry, paused=paused))
 
-    return await desk.change(pool, change, version, actor)
+def _with_paused(pool: Pool, resource: str, paused: bool) -> Pool:
+    entry = RESOURCES.entry(pool, resource)
+    return RESOURCES.with_entry(pool, resource, msgspec.structs.replace(entry, paused=paused))
 
 
 def _add(table: Table) -> None:
@@ -127,25 +162,17 @@ def _add(table: Table) -> None:
         responses={**made, **OTHER_VERSION},
         openapi_extra=schemas.body(schemas.of(table.kind)),
     )
-    async def put(
-        pool: access.PoolName,
-        name: Name,
-        request: fastapi.Request,
-        response: fastapi.Response,
-        desk: access.Desk,
-        caller: access.Admin,
-        version: versions.Version,
-    ) -> answers.Entry:
+    async def put(at: At, request: fastapi.Request) -> answers.Entry:
         """Create an entry, or change it as a whole: what the body leaves out gets its default."""
-        entry = table.read(await schemas.read(request), pool, name)
+        entry = table.read(await schemas.read(request), at.pool, at.name)
         is_new: list[bool] = []
 
         def change(found: Pool) -> Pool:
-            is_new[:] = [name not in getattr(found, table.field)]
-            return table.with_entry(found, name, entry)
+            is_new[:] = [at.name not in getattr(found, table.field)]
+            return table.with_entry(found, at.name, entry)
 
-        answer = _answer(table, name, await desk.change(pool, change, version, caller.actor), response)
-        response.status_code = 201 if is_new[0] else 200
+        answer = await at.entry(table, change)
+        at.response.status_code = 201 if is_new[0] else 200
         return answer
 
     @router.patch(
@@ -156,26 +183,18 @@ def _add(table: Table) -> None:
         responses=OTHER_VERSION,
         openapi_extra=schemas.body(schemas.of(table.kind, partial=True)),
     )
-    async def patch(
-        pool: access.PoolName,
-        name: Name,
-        request: fastapi.Request,
-        response: fastapi.Response,
-        desk: access.Desk,
-        caller: access.Admin,
-        version: versions.Version,
-    ) -> answers.Entry:
+    async def patch(at: At, request: fastapi.Request) -> answers.Entry:
         """Change an entry: what the body leaves out stays; a list or a table that it has replaces the former."""
         given = await schemas.read(request)
         if not isinstance(given, dict):
-            source = table.source(pool, name)
+            source = table.source(at.pool, at.name)
             raise errors.InvalidPool(f"{source}: the body must be an object with the fields to change")
 
         def change(found: Pool) -> Pool:
-            values = {**msgspec.to_builtins(table.entry(found, name)), **given}
-            return table.with_entry(found, name, table.read(values, pool, name))
+            values = {**msgspec.to_builtins(table.entry(found, at.name)), **given}
+            return table.with_entry(found, at.name, table.read(values, at.pool, at.name))
 
-        return _answer(table, name, await desk.change(pool, change, version, caller.actor), response)
+        return await at.entry(table, change)
 
     @router.get(path, name=f"Get {table.what}", operation_id=f"get_{table.what}")
     async def get(
@@ -183,49 +202,27 @@ def _add(table: Table) -> None:
     ) -> answers.Entry:
         """Show an entry as it is stored."""
         stored = await desk.catalog.get(pool)
-        response.headers["ETag"] = versions.etag(stored.version)
+        versions.tag(response, stored.version)
         value = msgspec.to_builtins(table.entry(stored.pool, name))
         return answers.Entry(name=name, version=stored.version, value=value)
 
     @router.delete(path, name=f"Delete {table.what}", operation_id=f"delete_{table.what}", responses=OTHER_VERSION)
-    async def delete(
-        pool: access.PoolName,
-        name: Name,
-        response: fastapi.Response,
-        desk: access.Desk,
-        caller: access.Admin,
-        version: versions.Version,
-    ) -> answers.EntryDeleted:
+    async def delete(at: At) -> answers.EntryDeleted:
         """Delete an entry that no resource uses. What runs ends, and no waiting task is lost; warnings name those."""
-        changed = await desk.change(pool, lambda found: table.without(found, name), version, caller.actor)
-        response.headers["ETag"] = versions.etag(changed.stored.version)
+        changed = await at.change(lambda found: table.without(found, at.name))
         return answers.EntryDeleted(version=changed.stored.version, warnings=[*changed.warnings])
 
 
 @router.post("/resources/{name:path}:pause", response_model=CHANGED, responses=OTHER_VERSION)
-async def pause_resource(
-    pool: access.PoolName,
-    name: Name,
-    response: fastapi.Response,
-    desk: access.Desk,
-    caller: access.Admin,
-    version: versions.Version,
-) -> answers.Entry:
+async def pause_resource(at: At) -> answers.Entry:
     """Start nothing more on a resource and what is below it. What runs ends; what waits goes to others."""
-    return _answer(RESOURCES, name, await set_paused(desk, pool, name, True, caller.actor, version), response)
+    return await at.entry(RESOURCES, lambda found: _with_paused(found, at.name, True))
 
 
 @router.post("/resources/{name:path}:resume", response_model=CHANGED, responses=OTHER_VERSION)
-async def resume_resource(
-    pool: access.PoolName,
-    name: Name,
-    response: fastapi.Response,
-    desk: access.Desk,
-    caller: access.Admin,
-    version: versions.Version,
-) -> answers.Entry:
+async def resume_resource(at: At) -> answers.Entry:
     """Start tasks on a paused resource again."""
-    return _answer(RESOURCES, name, await set_paused(desk, pool, name, False, caller.actor, version), response)
+    return await at.entry(RESOURCES, lambda found: _with_paused(found, at.name, False))
 
 
 for _table in TABLES:
