@@ -101,33 +101,41 @@ class Handshake(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint.
+class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the row of an endpoint keeps as JSON.
 
     Attributes:
         header_names: headers that each request carries besides those of EMQ.
         auth: the kind of authentication: "none", "bearer", "basic", "header" or "oauth2".
-        disabled: why it gets nothing until somebody enables it; empty if it is enabled. Its topic knows, not its row.
-        is_paused: deliveries wait until somebody resumes them. Its topic knows, not its row.
         old_secret_until_us: when the secret before the last rotation ends; 0 if there is none.
         is_going: it is being deleted; it gets no messages.
         handshake: None if nobody asked the endpoint.
-        batch: how messages share a request; None if each has its own. Its topic knows, not its row.
-        signature: the kind of its signatures; None for none, or if this process cannot decrypt their secret. Its topic
-            knows, not its row.
-        public_key: checks signatures of ed25519; empty for others. Its topic knows, not its row.
+    """
+
+    settings: EndpointSettings
+    header_names: tuple[str, ...] = ()
+    auth: str = "none"
+    old_secret_until_us: int = 0
+    is_going: bool = False
+    handshake: Handshake | None = None
+
+
+class Endpoint(Kept, frozen=True, kw_only=True):
+    """An endpoint. Its topic knows, and not its row, whether it is in use, and how messages are sent.
+
+    Attributes:
+        disabled: why it gets nothing until somebody enables it; empty if it is enabled. Of the topic.
+        is_paused: deliveries wait until somebody resumes them. Of the topic.
+        batch: how messages share a request; None if each has its own. Of the topic.
+        signature: the kind of its signatures; None for none, or if this process cannot decrypt their secret. Of the
+            topic.
+        public_key: checks signatures of ed25519; empty for others. Of the topic.
     """
 
     id: str
     tenant: str
-    settings: EndpointSettings
-    header_names: tuple[str, ...] = ()
-    auth: str = "none"
     disabled: str = ""
     is_paused: bool = False
-    old_secret_until_us: int = 0
-    is_going: bool = False
-    handshake: Handshake | None = None
     batch: Batch | None = None
     signature: Kind | None = None
     public_key: str = ""
@@ -153,16 +161,7 @@ def endpoint_of(topic: str) -> str:
     return topic.rpartition(".")[2]
 
 
-class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    settings: EndpointSettings
-    header_names: tuple[str, ...] = ()
-    auth: str = "none"
-    old_secret_until_us: int = 0
-    is_going: bool = False
-    handshake: Handshake | None = None
-
-
-_decode = msgspec.json.Decoder(_Body).decode
+_decode = msgspec.json.Decoder(Kept).decode
 
 
 class Endpoints:
@@ -193,8 +192,7 @@ class Endpoints:
 
     def save(self, connection: sa.Connection, endpoint: Endpoint) -> None:
         """Write an endpoint, new or changed."""
-        values = msgspec.structs.asdict(endpoint)
-        body = _Body(**{name: values[name] for name in _Body.__struct_fields__})
+        body = Kept(**{name: getattr(endpoint, name) for name in Kept.__struct_fields__})
         row = {
             "environment": self._environment,
             "topic": endpoint.topic,
@@ -223,6 +221,5 @@ class Endpoints:
 
 
 def _endpoint(row: sa.Row[tuple[object, ...]]) -> Endpoint:
-    body = _decode(row.body)
-    rest = {name: getattr(body, name) for name in _Body.__struct_fields__}
-    return Endpoint(id=row.endpoint, tenant=row.tenant, created_us=row.created_us, changed_us=row.changed_us, **rest)
+    kept = msgspec.structs.asdict(_decode(row.body))
+    return Endpoint(id=row.endpoint, tenant=row.tenant, created_us=row.created_us, changed_us=row.changed_us, **kept)
