@@ -1,6 +1,6 @@
 """Sends the requests of operations, and returns their decoded answers.
 
-A client is a subclass of `AsyncApi` or `Api` with operations as its methods, made by `awaited` or `synchronous`.
+A client is a subclass of `AsyncApi` or `Api` with operations as its methods, each a `Method`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import aiohttp
 import msgspec
@@ -37,26 +37,6 @@ random part of up to a half, so that many clients do not come back together."""
 _AGAIN = frozenset((408, 429, 500, 502, 503, 504))
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of reading an answer that is not one of EMQ's API."""
-
-
-def awaited(operation: Callable[P, Request[T]]) -> Callable[Concatenate[AsyncApi, P], Coroutine[Any, Any, T]]:
-    """Make a method of the client with an event loop out of an operation."""
-
-    @functools.wraps(operation)
-    async def call(client: AsyncApi, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await client.send(operation(*args, **kwargs))
-
-    return call
-
-
-def synchronous(operation: Callable[P, Request[T]]) -> Callable[Concatenate[Api, P], T]:
-    """Make a method of the client without an event loop out of an operation."""
-
-    @functools.wraps(operation)
-    def call(client: Api, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return client.send(operation(*args, **kwargs))
-
-    return call
 
 
 class AsyncApi:
@@ -269,3 +249,34 @@ def _problem(content: bytes) -> Mapping[str, Any]:
 
 def _seconds(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else None
+
+
+class Method(Generic[P, T]):
+    """An operation as a method of both clients: one with an event loop awaits it, one without returns its answer."""
+
+    def __init__(self, operation: Callable[P, Request[T]]) -> None:
+        self._operation = operation
+
+    @overload
+    def __get__(self, client: AsyncApi, of: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, client: Api, of: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: None, of: type) -> Callable[..., Any]: ...
+
+    def __get__(self, client: AsyncApi | Api | None, of: type) -> Callable[..., Any]:
+        """Return the method of a client; without one, the function of its class, for `help`."""
+
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
+            assert isinstance(client, AsyncApi)
+            return await client.send(self._operation(*args, **kwargs))
+
+        def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            assert isinstance(client, Api)
+            return client.send(self._operation(*args, **kwargs))
+
+        def of_class(client: AsyncApi | Api, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return self.__get__(client, type(client))(*args, **kwargs)
+
+        call: Callable[..., Any] = of_class if client is None else awaited if isinstance(client, AsyncApi) else called
+        return functools.wraps(self._operation)(call)

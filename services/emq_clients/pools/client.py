@@ -7,37 +7,41 @@ import time
 
 from emq_clients.failures import ApiError
 from emq_clients.pools import answers, operations
-from emq_clients.transport import Api, AsyncApi, awaited, synchronous
+from emq_clients.transport import Api, AsyncApi, Method
 
 POLL_S = 0.5
 """Seconds between two looks at a task whose end is awaited."""
 
 
-class AsyncPoolClient(AsyncApi):
-    """A client of pools for code with an event loop; see `AsyncApi`.
+class Operations:
+    """The methods of both clients.
 
     A task is submitted with an id, so that a repeat stores it once. Changes of one version and deletions are sent once.
     """
 
-    put_pool = awaited(operations.put_pool)
-    pool = awaited(operations.pool)
-    pools = awaited(operations.pools)
-    delete_pool = awaited(operations.delete_pool)
-    snapshot = awaited(operations.snapshot)
-    what_if = awaited(operations.what_if)
-    put_entry = awaited(operations.put_entry)
-    change_entry = awaited(operations.change_entry)
-    entry = awaited(operations.entry)
-    delete_entry = awaited(operations.delete_entry)
-    set_limits = awaited(operations.set_limits)
-    pause_resource = awaited(operations.pause_resource)
-    resume_resource = awaited(operations.resume_resource)
+    put_pool = Method(operations.put_pool)
+    pool = Method(operations.pool)
+    pools = Method(operations.pools)
+    delete_pool = Method(operations.delete_pool)
+    snapshot = Method(operations.snapshot)
+    what_if = Method(operations.what_if)
+    put_entry = Method(operations.put_entry)
+    change_entry = Method(operations.change_entry)
+    entry = Method(operations.entry)
+    delete_entry = Method(operations.delete_entry)
+    set_limits = Method(operations.set_limits)
+    pause_resource = Method(operations.pause_resource)
+    resume_resource = Method(operations.resume_resource)
     task = staticmethod(operations.task)
-    submit = awaited(operations.submit)
-    submit_many = awaited(operations.submit_many)
-    status = awaited(operations.status)
-    cancel = awaited(operations.cancel)
-    attempts = awaited(operations.attempts)
+    submit = Method(operations.submit)
+    submit_many = Method(operations.submit_many)
+    status = Method(operations.status)
+    cancel = Method(operations.cancel)
+    attempts = Method(operations.attempts)
+
+
+class AsyncPoolClient(Operations, AsyncApi):
+    """A client of pools for code with an event loop; see `AsyncApi` and `Operations`."""
 
     async def result(
         self, pool: str, task: str, *, task_type: str = "", tenant: str = "", timeout_s: float = 30.0
@@ -62,28 +66,8 @@ class AsyncPoolClient(AsyncApi):
                 await asyncio.sleep(POLL_S)
 
 
-class PoolClient(Api):
-    """A client of pools for code without an event loop; see `Api`."""
-
-    put_pool = synchronous(operations.put_pool)
-    pool = synchronous(operations.pool)
-    pools = synchronous(operations.pools)
-    delete_pool = synchronous(operations.delete_pool)
-    snapshot = synchronous(operations.snapshot)
-    what_if = synchronous(operations.what_if)
-    put_entry = synchronous(operations.put_entry)
-    change_entry = synchronous(operations.change_entry)
-    entry = synchronous(operations.entry)
-    delete_entry = synchronous(operations.delete_entry)
-    set_limits = synchronous(operations.set_limits)
-    pause_resource = synchronous(operations.pause_resource)
-    resume_resource = synchronous(operations.resume_resource)
-    task = staticmethod(operations.task)
-    submit = synchronous(operations.submit)
-    submit_many = synchronous(operations.submit_many)
-    status = synchronous(operations.status)
-    cancel = synchronous(operations.cancel)
-    attempts = synchronous(operations.attempts)
+class PoolClient(Operations, Api):
+    """A client of pools for code without an event loop; see `Api` and `Operations`."""
 
     def result(
         self, pool: str, task: str, *, task_type: str = "", tenant: str = "", timeout_s: float = 30.0
