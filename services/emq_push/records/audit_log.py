@@ -47,14 +47,11 @@ class AuditLog:
 
     def page(self, connection: sa.Connection, limit: int, cursor: str, tenant: str | None = None) -> Page[Entry]:
         """Return entries, the latest first. Raises `InvalidCursor`."""
-        columns = [table.c.created_us, table.c.id]
-        query = sa.select(table).where(self._mine).order_by(*(c.desc() for c in columns)).limit(limit + 1)
+        query = sa.select(table).where(self._mine)
         if tenant is not None:
             query = query.where(table.c.tenant == tenant)
-        if cursor:
-            query = query.where(cursors.before(columns, cursors.decode(cursor, int, str)))
-        found = [_entry(row) for row in connection.execute(query)]
-        return cursors.page(found, limit, lambda entry: (entry.created_us, entry.id))
+        columns = [table.c.created_us, table.c.id]
+        return cursors.read(connection, query, columns, _entry, limit, cursor, newest_first=True)
 
 
 def _entry(row: sa.Row[tuple[object, ...]]) -> Entry:

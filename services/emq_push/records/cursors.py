@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -64,17 +64,39 @@ def after(columns: Sequence[sa.ColumnElement[int] | sa.ColumnElement[str]], plac
     return sa.tuple_(*columns) > sa.tuple_(*place)
 
 
-def before(columns: Sequence[sa.ColumnElement[int] | sa.ColumnElement[str]], place: Place) -> sa.ColumnElement[bool]:
-    """Return the condition for rows after a place; all columns descend."""
-    return sa.tuple_(*columns) < sa.tuple_(*place)
-
-
 def page(rows: Sequence[T], limit: int, place: Callable[[T], Place]) -> Page[T]:
     """Return a page of rows; `rows` was read with limit + 1."""
     if len(rows) <= limit:
         return Page(rows, "")
     kept = rows[:limit]
     return Page(kept, encode(place(kept[-1])))
+
+
+def read(
+    connection: sa.Connection,
+    query: sa.Select[Any],
+    columns: Sequence[sa.Column[Any]],
+    made: Callable[[Any], T],
+    limit: int,
+    cursor: str,
+    *,
+    newest_first: bool = False,
+) -> Page[T]:
+    """Return a page of the rows of a query in the order of some of its columns.
+
+    Args:
+        made: makes an entry of a row.
+        newest_first: all columns descend.
+
+    Raises:
+        InvalidCursor: the cursor is not one of this list.
+    """
+    query = query.order_by(*(c.desc() if newest_first else c.asc() for c in columns)).limit(limit + 1)
+    if cursor:
+        place = decode(cursor, *(c.type.python_type for c in columns))
+        query = query.where(sa.tuple_(*columns) < sa.tuple_(*place) if newest_first else after(columns, place))
+    found = page(connection.execute(query).all(), limit, lambda row: tuple(row._mapping[c] for c in columns))
+    return Page([made(row) for row in found.rows], found.next)
 
 
 def mark(of: str) -> str:

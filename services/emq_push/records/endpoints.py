@@ -206,11 +206,8 @@ class Endpoints:
 
     def page(self, connection: sa.Connection, tenant: str, limit: int, cursor: str) -> Page[Endpoint]:
         """Return endpoints of a tenant by id, so in the order of their making. Raises `InvalidCursor`."""
-        query = sa.select(table).where(self._mine, table.c.tenant == tenant).order_by(table.c.endpoint)
-        if cursor:
-            query = query.where(cursors.after([table.c.endpoint], cursors.decode(cursor, str)))
-        found = [_endpoint(row) for row in connection.execute(query.limit(limit + 1))]
-        return cursors.page(found, limit, lambda endpoint: (endpoint.id,))
+        query = sa.select(table).where(self._mine, table.c.tenant == tenant)
+        return cursors.read(connection, query, [table.c.endpoint], _endpoint, limit, cursor)
 
     def delete(self, connection: sa.Connection, tenant: str, endpoint: str) -> None:
         connection.execute(sa.delete(table).where(self._mine, table.c.topic == topic_of(tenant, endpoint)))

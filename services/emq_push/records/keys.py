@@ -74,12 +74,10 @@ class Keys:
 
     def page(self, connection: sa.Connection, limit: int, cursor: str, tenant: str | None = None) -> Page[Key]:
         """Return keys by id, so in the order of their making. Raises `InvalidCursor`."""
-        query = sa.select(table).where(self._mine).order_by(table.c.id).limit(limit + 1)
+        query = sa.select(table).where(self._mine)
         if tenant is not None:
             query = query.where(table.c.tenant == tenant)
-        if cursor:
-            query = query.where(cursors.after([table.c.id], cursors.decode(cursor, str)))
-        return cursors.page([_key(row) for row in connection.execute(query)], limit, lambda key: (key.id,))
+        return cursors.read(connection, query, [table.c.id], _key, limit, cursor)
 
     def hold(self, connection: sa.Connection, id_: str) -> bool:
         """Return whether there is a key of this id; nobody deletes it before the end of the transaction."""

@@ -73,19 +73,15 @@ class Messages:
 
     def page(self, connection: sa.Connection, tenant: str, selection: Selection, limit: int, cursor: str) -> Page[Head]:
         """Return a tenant's messages, the latest first. Raises `InvalidCursor`."""
-        columns = [table.c.created_us, table.c.message]
         where = [self._mine, table.c.tenant == tenant, table.c.created_us >= selection.since_us]
         where.append(table.c.created_us < selection.until_us)
         if selection.event_type:
             where.append(table.c.event_type == selection.event_type)
         if selection.key is not None:
             where.append(table.c.key == selection.key)
-        if cursor:
-            where.append(cursors.before(columns, cursors.decode(cursor, int, str)))
-        erased = table.c.payload.is_(None).label("erased")
-        query = sa.select(*_HEAD, erased).where(*where).order_by(*(c.desc() for c in columns)).limit(limit + 1)
-        found = [_head(row) for row in connection.execute(query)]
-        return cursors.page(found, limit, lambda head: (head.created_us, head.id))
+        query = sa.select(*_HEAD, table.c.payload.is_(None).label("erased")).where(*where)
+        columns = [table.c.created_us, table.c.message]
+        return cursors.read(connection, query, columns, _head, limit, cursor, newest_first=True)
 
     def of_key(self, connection: sa.Connection, tenant: str, key: str, after: str, limit: int) -> Sequence[str]:
         """Return ids of messages with a key, in order, beginning behind `after`."""

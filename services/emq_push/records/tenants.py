@@ -94,11 +94,7 @@ class Tenants:
 
     def page(self, connection: sa.Connection, limit: int, cursor: str) -> Page[Tenant]:
         """Return tenants by id. Raises `InvalidCursor`."""
-        query = sa.select(table).where(self._mine).order_by(table.c.tenant).limit(limit + 1)
-        if cursor:
-            query = query.where(cursors.after([table.c.tenant], cursors.decode(cursor, str)))
-        found = [_tenant(row) for row in connection.execute(query)]
-        return cursors.page(found, limit, lambda tenant: (tenant.id,))
+        return cursors.read(connection, sa.select(table).where(self._mine), [table.c.tenant], _tenant, limit, cursor)
 
     def changed_since(self, connection: sa.Connection, since_us: int) -> list[Tenant]:
         """Return the tenants that were changed at a time or later."""
