@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +14,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from emq import errors, plurals
-from emq.trail import events, forms, schema
+from emq import errors
+from emq.trail import events, forms, runs, schema
 from emq.trail.takeovers import CutShort
 
 SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,99}")
 """The form of a source's name. The first character is a letter or digit, because readers such as Spark take files that
 begin with a dot or an underscore for hidden."""
 
-_NAME = re.compile(rf"({SOURCE.pattern})-(\d+)-(\d{{6,}})\.parquet")
+NAME = re.compile(rf"({SOURCE.pattern})-(\d+)-(\d{{6,}})\.parquet")
 _UNDER_WAY = ".tmp"
 _CHECK = "emq.check"
 """Key of the checksum over the names and values of the header, in the order of the names."""
@@ -51,8 +52,12 @@ class Header(NamedTuple):
     version: int = schema.VERSION
 
     @property
+    def run(self) -> str:
+        return f"{self.source}-{self.run_us}"
+
+    @property
     def name(self) -> str:
-        return f"{self.source}-{self.run_us}-{self.seq:06d}.parquet"
+        return f"{self.run}-{self.seq:06d}.parquet"
 
     def encode(self) -> dict[str, str]:
         return with_check({k: str(int(v) if isinstance(v, bool) else v) for k, v in self._asdict().items()})
@@ -154,48 +159,73 @@ def read(directory: Path) -> Ledger:
     Raises:
         InvalidSettings: there is no such directory; correct the path.
     """
-    tables, headers, turns, flaws = [schema.SCHEMA.empty_table()], [], [], []
+    tables, turns, flaws = [schema.SCHEMA.empty_table()], [], []
+    found: dict[str, runs.SourceRun] = defaultdict(runs.SourceRun)
     for path in paths(directory):
         try:
             header, table = _read_segment(path)
-        except _Flaw as flaw:
+        except Flaw as flaw:
             flaws.append(f"{path.name}: {flaw}")
         else:
-            headers.append(header)
+            found[header.run].add(header.seq, header.first_us, header.last_us, header.dropped, header.closed)
             turns.append((header, _turn(table)))
             tables.append(table)
-    if not headers:
+    if not found:
         flaws.append("there is no readable segment")
-    flaws += [*out_of_turn(turns), *at_one_time(turns), *_gaps(headers)]
-    ends = _unclosed(headers)
-    table = pa.concat_tables(tables)
-    return Ledger(table, len(headers), (*flaws, *ends), _cut_short(headers), not flaws)
+    flaws += [*out_of_turn(turns), *at_one_time(turns)]
+    flaws += [flaw for name, run in sorted(found.items()) for flaw in run.flaws(name)]
+    left = [(name, run) for name, run in sorted(found.items()) if not run.closed]
+    ends = [f"{name}: {run.unclosed}, the source crashed or still runs" for name, run in left]
+    cut_short = tuple(run.cut_short(name) for name, run in left)
+    return Ledger(pa.concat_tables(tables), len(turns), (*flaws, *ends), cut_short, not flaws)
 
 
-class _Flaw(Exception):
+class Flaw(Exception):
     """The reason why a file does not count as a segment."""
 
 
-def _read_segment(path: Path) -> tuple[Header, Any]:
-    if not _NAME.fullmatch(path.name) or not path.is_file():
-        raise _Flaw("foreign, not a segment of a trail")
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Header]]:
+    """Open a segment as a Parquet file, and read its header.
+
+    Raises:
+        Flaw: the file is no segment, or its header or the data that the caller reads is damaged.
+    """
+    if not NAME.fullmatch(path.name) or not path.is_file():
+        raise Flaw("foreign, not a segment of a trail")
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             header = Header.decode(file.schema_arrow.metadata)
             if header.name != path.name:
-                raise _Flaw(f"foreign, it says that it is {header.name}")
+                raise Flaw(f"foreign, it says that it is {header.name}")
             if header.version != schema.VERSION:
-                raise _Flaw(f"of schema version {header.version}, this program reads {schema.VERSION}")
-            if flaw := forms.wrong_columns(file.schema_arrow):
-                raise _Flaw(flaw)
-            table = file.read(columns=schema.SCHEMA.names).replace_schema_metadata(None)
-        if flaw := _contradiction(header, table):
-            raise _Flaw(flaw)
-        return header, table
+                raise Flaw(f"of schema version {header.version}, this program reads {schema.VERSION}")
+            yield file, header
     except KeyError:
-        raise _Flaw("foreign, it carries no trail metadata") from None
+        raise Flaw("foreign, it carries no trail metadata") from None
     except (OSError, ValueError, pa.ArrowException) as exc:
-        raise _Flaw(f"truncated or damaged ({str(exc).splitlines()[0]})") from exc
+        raise Flaw(f"truncated or damaged ({str(exc).splitlines()[0]})") from exc
+
+
+def measure(path: Path) -> tuple[Header, int]:
+    """Return the header of a segment and its number of events, without a look at the events.
+
+    Raises:
+        Flaw: the file is no segment, or damaged.
+    """
+    with _opened(path) as (file, header):
+        return header, file.metadata.num_rows
+
+
+def _read_segment(path: Path, columns: Sequence[str] = schema.SCHEMA.names) -> tuple[Header, Any]:
+    """Return header and events of a segment; raise `Flaw` if the events contradict the header or each other."""
+    with _opened(path) as (file, header):
+        if flaw := forms.wrong_columns(file.schema_arrow):
+            raise Flaw(flaw)
+        table = file.read(columns=list(columns)).replace_schema_metadata(None)
+        if flaw := _contradiction(header, table):
+            raise Flaw(flaw)
+        return header, table
 
 
 class Looked(NamedTuple):
@@ -213,14 +243,10 @@ class Looked(NamedTuple):
 def look(path: Path) -> Looked:
     """Read the checked columns of a segment (`forms.COLUMNS`). Readers of the other columns find damage there."""
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            header = Header.decode(file.schema_arrow.metadata)
-            if flaw := forms.wrong_columns(file.schema_arrow):
-                return Looked(flaw)
-            table = file.read(columns=list(forms.COLUMNS))
-        return Looked(_contradiction(header, table), _turn(table))
-    except (OSError, ValueError, KeyError, pa.ArrowException) as exc:
-        return Looked(f"truncated or damaged ({str(exc).splitlines()[0]})")
+        _, table = _read_segment(path, forms.COLUMNS)
+    except Flaw as flaw:
+        return Looked(str(flaw))
+    return Looked(None, _turn(table))
 
 
 def out_of_turn(turns: Iterable[tuple[Header, tuple[int, int] | None]]) -> list[str]:
@@ -293,47 +319,3 @@ def _in_turn(table: Any) -> Any:
 def _turn(table: Any) -> tuple[int, int] | None:
     times = pc.min_max(_in_turn(table)).as_py()
     return None if times["min"] is None else (times["min"], times["max"])
-
-
-def _runs(headers: list[Header]) -> list[tuple[tuple[str, int], list[Header]]]:
-    """Return the segments of each run of a source, in order."""
-    runs: dict[tuple[str, int], list[Header]] = defaultdict(list)
-    for header in sorted(headers, key=lambda header: header.seq):
-        runs[header.source, header.run_us].append(header)
-    return sorted(runs.items())
-
-
-def _cut_short(headers: list[Header]) -> tuple[CutShort, ...]:
-    return tuple(
-        CutShort(source, min(h.first_us for h in run), max(h.last_us for h in run))
-        for (source, _), run in _runs(headers)
-        if not run[-1].closed
-    )
-
-
-def _unclosed(headers: list[Header]) -> list[str]:
-    """Return a line for each run that was not closed."""
-    lasts = [(source, run_us, run[-1]) for (source, run_us), run in _runs(headers)]
-    return [
-        f"{source}-{run_us}: not closed after segment {last.seq}, the source crashed or still runs"
-        for source, run_us, last in lasts
-        if not last.closed
-    ]
-
-
-def _gaps(headers: list[Header]) -> list[str]:
-    """Return lines about missing segments, dropped events, and segments after the last one of a run."""
-    flaws = []
-    for (source, run_us), run in _runs(headers):
-        last = run[-1]
-        if missing := sorted(set(range(last.seq + 1)) - {header.seq for header in run}):
-            some = ", ".join(map(str, missing[:10])) + (" ..." if len(missing) > 10 else "")
-            flaws.append(
-                f"{source}-{run_us}: {plurals.count(len(missing), 'segment')} {plurals.are(len(missing))} missing "
-                f"(numbers {some})"
-            )
-        if dropped := max(header.dropped for header in run):
-            flaws.append(f"{source}-{run_us}: {plurals.count(dropped, 'event')} {plurals.were(dropped)} dropped")
-        if any(header.closed for header in run[:-1]):
-            flaws.append(f"{source}-{run_us}: segment {last.seq} comes after the last one of its run")
-    return flaws

@@ -7,10 +7,12 @@ from pyspark.sql import SparkSession
 
 from emq.topics.model import Topic, TopicOptions, split
 from emq.trail.owners import Ownership
+from emq.trail.runs import SourceRun
+from emq.trail.takeovers import CutShort
 from emq_spark.audit import caps as audit_caps
 from emq_spark.audit import crashes, local_rows, owners
 from emq_spark.audit.caps import Cap
-from emq_spark.audit.segments_read import Input, SourceRun
+from emq_spark.audit.segments_read import Input
 
 S = 1_000_000
 
@@ -60,7 +62,7 @@ def test_an_owner_that_was_superseded_without_a_release_crashed_when_it_was_last
 def test_a_host_that_was_killed_and_came_back_under_its_name_was_cut_short_once() -> None:
     first, second = SourceRun(first_us=1, last_us=10), SourceRun(closed=True, first_us=20, last_us=90)
     found = Input(sources={"a-1": first, "a-20": second, "b-1": SourceRun(first_us=2, last_us=50)}, unclosed={"a"})
-    assert found.cut_short == [("a", 1, 10)]
+    assert found.cut_short == [CutShort("a", 1, 10)]
     assert found.lasts == [("a", 10), ("a", 90), ("b", 50)]
 
 

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from emq import errors
 from emq.topics.model import Topic
+from emq.trail.runs import SourceRun
 from emq_spark.audit import local_rows
 from emq_spark.audit.events import literal
-from emq_spark.audit.segments_read import SourceRun
 from emq_spark.audit.store import QueueView
 
 VERSION = 4
