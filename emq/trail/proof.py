@@ -20,7 +20,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq import errors
-from emq.trail import checks, events, faults, keys, outcomes, segments, waiting
+from emq.trail import checks, events, faults, keys, outcomes, priorities, segments, waiting
 from emq.trail.checks import Violations
 from emq.trail.rows import join, lists, only, origins
 from emq.trail.takeovers import UNTOLD_US, CutShort, Takeovers
@@ -210,7 +210,7 @@ def prove(directory: Path | str, expected: Expectations | None = None) -> Proof:
         deliveries=broken["D"],
         cap_violations=Violations.sum(caps),
         priority_inversions=Violations.sum(
-            (checks.inversions(starts, ends, expected.strict, owners.owned_us, left), broken["P"])
+            (priorities.inversions(starts, ends, expected.strict, owners.owned_us, left), broken["P"])
         ),
         key_order=Violations.sum((*order, broken["K"])),
         owners=broken["O"],

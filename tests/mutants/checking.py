@@ -54,7 +54,7 @@ MUTANTS = (
         "owner-has-long-to-fetch",
         "P",
         "a message of high priority may lie in the store for most of a minute while lower ones start",
-        "emq/trail/checks.py",
+        "emq/trail/priorities.py",
         "FETCH_S = 5.0",
         "FETCH_S = 50.0",
         "tests/unit/test_proof_rules.py::test_a_high_message_that_waits_in_the_store_while_lows_start_is_found",

@@ -1,4 +1,4 @@
-"""The sweeps over keys and groups judge priority as the rule of small trails does, whatever happened in a group."""
+"""The sweep over groups judges priority as the rule of small trails does, whatever happened in a group."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from emq.trail import checks, events
+from emq.trail import checks, events, priorities
 from emq.trail.checks import End, Start
-from emq_spark.audit import local_rows, locks, owners, priority
+from emq_spark.audit import local_rows, owners, priority
 
 GROUPS = 600
 STEP_US = 500_000
@@ -83,7 +83,7 @@ def _expected(told: Told) -> checks.Violations:
     def taken_us(_place: str, source: str, epoch: int | None) -> int | None:
         return told.taken_us[source] if epoch == 1 else None
 
-    return checks.inversions(told.starts, told.ends, None, taken_us)
+    return priorities.inversions(told.starts, told.ends, None, taken_us)
 
 
 def test_the_sweeps_find_the_inversions_that_the_rule_finds_in_groups_that_chance_made(
@@ -97,7 +97,7 @@ def test_the_sweeps_find_the_inversions_that_the_rule_finds_in_groups_that_chanc
     starts = priority.waiting(rows.where(f"event = '{events.STARTED}'"), known)
     suspects = priority.suspects(starts, 3)
     both = starts.unionByName(rows.where(f"event != '{events.STARTED}'"), allowMissingColumns=True)
-    found = priority.inversions(locks.locked(both, suspects), 3).collect()
+    found = priority.inversions(both, suspects).collect()
     counts = Counter(row["topic"] for row in found)
     expected = {topic: _expected(told).count for topic, told in groups.items()}
     assert {topic: counts[topic] for topic in groups} == expected
@@ -117,7 +117,7 @@ def _was_ready(told: Told, row: Row) -> bool:
     others = [s for s in told.starts if s.name == f"{row['topic']}/{row['other']}" and s.source == row["source"]]
     for start in (s for s in others if s.priority < row["priority"]):
         taken_us = told.taken_us[start.source] if start.epoch == 1 else None
-        stored = checks.in_store(start, taken_us) or (0, 0)
+        stored = priorities.in_store(start, taken_us) or (0, 0)
         in_buffer = 0 < start.ready_us < row["at_us"] < start.time_us
         if in_buffer or stored[0] < row["at_us"] < stored[1]:
             return True

@@ -39,7 +39,7 @@ def test_the_driver_gets_no_more_rows_where_more_groups_have_owners_and_move(
     assert got == few
 
 
-def test_where_keys_wait_no_group_is_judged_in_a_python_worker(
+def test_where_keys_wait_no_python_worker_gets_a_whole_group(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emq.trail import events, lives
+from emq.trail import events, lives, priorities
 from emq.trail.proof import Expectations, prove
 from support.trail_story import CONTENT, MS, T0_US, Delivery, Story, broken, clean, cut_short, tell
 
@@ -180,3 +181,16 @@ def test_surplus_ends_are_those_that_no_publish_before_them_allows() -> None:
     assert [lives.surplus(1, [], reaches) for reaches in ([], [5], [5, 5], [5, 6, 7])] == [0, 0, 1, 2]
     assert lives.surplus(1, [10], [5, 10]) == lives.surplus(1, [10], [10, 11]) == 0
     assert lives.surplus(1, [10], [5, 9, 11]) == 1
+
+
+def test_a_sweep_over_priorities_holds_no_more_where_more_messages_wait_in_the_store() -> None:
+    def held(messages: int) -> int:
+        sweep = priorities.Sweep()
+        for n in range(messages):
+            sweep.overtaken(priorities.Step(10**6 + n, priorities.STORED, f"m{n:06}", None, 0, 10**7 + n, None))
+        low = priorities.Step(10**7, priorities.STARTS, "low", None, 1, 10**8, None)
+        assert sweep.overtaken(low) == (f"m{messages - 1:06}", 0)
+        assert sweep.overtaken(low._replace(time_us=10**7 + messages)) is None
+        return len(pickle.dumps(sweep))
+
+    assert held(10_000) == held(10)

@@ -7,7 +7,7 @@ the others (the *odd* ones) come here, with all their events, and Python workers
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from emq.trail import events
 from emq.trail.histories import Facts, Fault, Step, in_order, judge
 from emq.trail.history_facts import Loss, Losses
-from emq_spark.audit import local_rows
+from emq_spark.audit import workers
 from emq_spark.audit.events import SENT
 
 Crashes = Mapping[int, Sequence[tuple[int, int]]]
@@ -69,23 +69,9 @@ def judged(
     mine = mine.join(crashes, ["topic", "group"], "left")
     columns = ("topic", "id", "steps", "crashes", *Step._fields)
     ordered = mine.select(*columns).repartition("topic", "id").sortWithinPartitions("topic", "id", "time_us")
-    judge_all = _judge(dict(max_attempts), frozenset(copied), slack_us, is_whole, dict(losses))
-    return ordered.mapInArrow(judge_all, _FOUND)
 
-
-def _judge(
-    max_attempts: Mapping[str, int],
-    copied: Collection[str],
-    slack_us: int,
-    is_whole: bool,
-    losses: Losses,
-) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    shape = local_rows.arrow_schema(_FOUND)
-
-    def judge_all(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa  # type: ignore[import-untyped]
-
-        for topic, name, whole, steps, crashes in _messages(batches):
+    def judge_all(rows: Iterator[workers.Row]) -> Iterator[dict[str, Any]]:
+        for topic, name, whole, steps, crashes in _messages(rows):
 
             def crashes_of(group: int, crashes: Crashes = crashes) -> Sequence[tuple[int, int]]:
                 return crashes.get(group, ())
@@ -94,15 +80,13 @@ def _judge(
                 return losses.get((topic, group, priority), ())
 
             facts = Facts(max_attempts.get(topic), slack_us, crashes_of, whole and is_whole, lost)
-            if found := list(judge(name, steps, facts)):
-                yield pa.RecordBatch.from_pylist([_finding(topic, name, fault, copied) for fault in found], shape)
+            yield from (_finding(topic, name, fault, copied) for fault in judge(name, steps, facts))
 
-    return judge_all
+    return workers.judged(ordered, judge_all, _FOUND)
 
 
-def _messages(batches: Iterable[Any]) -> Iterator[tuple[str, str, bool, list[Step], Crashes]]:
+def _messages(rows: Iterator[workers.Row]) -> Iterator[tuple[str, str, bool, list[Step], Crashes]]:
     """Yield topic, id, whether all events are here, the events in order, and crashes, for one message after another."""
-    rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
     for (topic, name), mine in itertools.groupby(rows, key=lambda row: row[:2]):
         steps, crashes, whole = [], {}, 0
         for _, _, expected, spans, *values in mine:

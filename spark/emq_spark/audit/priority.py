@@ -2,23 +2,25 @@
 
 The audit takes two steps. First a sweep over each group in order of time counts the ready messages of each priority; a
 group is a *suspect* if a message started while one of higher priority was ready. But the key of that message may have
-held it back. So the second step judges the suspects by the rule of small trails (`emq.trail.checks.inversions`), in two
-sweeps. A sweep over each key finds the stretches of time in which one of its messages was ready and nothing held it
-back (`emq_spark.audit.locks`). A sweep over each group counts these stretches instead of the ready messages.
+held it back. So the second step judges the suspects by the rule of `emq.trail.priorities`, in Python workers.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import itertools
+from collections.abc import Iterator
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.topics.model import MICRO
-from emq.trail import checks
-from emq_spark.audit import locks
-from emq_spark.audit.findings import found_in
+from emq.trail import events, priorities
+from emq.trail.priorities import NEVER_US, Step
+from emq_spark.audit import workers
+from emq_spark.audit.events import origin
 
+_HOST: Final = ("topic", "group", "source")
 _GOES, _LEAVES, _READY = 0, 1, 2
 _PLACES: Final = 16
 """A number above the most priorities that a topic can have."""
@@ -28,7 +30,7 @@ def waiting(starts: DataFrame, owners: DataFrame) -> DataFrame:
     """Add `owned_us`, `since_us` and `until_us` to started rows.
 
     From `since_us` to `until_us` the message lay in the store although its owner should have fetched it
-    (`emq.trail.checks.in_store`); both are null if there was no such time.
+    (`emq.trail.priorities.in_store`); both are null if there was no such time.
 
     Args:
         starts: started rows.
@@ -36,9 +38,9 @@ def waiting(starts: DataFrame, owners: DataFrame) -> DataFrame:
     """
     owned = owners.where(F.col("owned_us").isNotNull()).select("topic", "group", "source", "epoch", "owned_us")
     found = starts.join(owned, ["topic", "group", "source", "epoch"], "left")
-    since = F.greatest("published_us", "owned_us") + round(checks.FETCH_S * MICRO)
+    since = F.greatest("published_us", "owned_us") + round(priorities.FETCH_S * MICRO)
     until = F.when(F.col("ready_us") > 0, F.col("ready_us")).otherwise(F.col("time_us"))
-    until = until - round(checks.BEHIND_S * MICRO)
+    until = until - round(priorities.BEHIND_S * MICRO)
     first = F.col("key").isNull() & (F.col("attempt") == 1) & (F.col("offset") >= 0) & (F.col("published_us") > 0)
     stored = first & F.col("owned_us").isNotNull() & (since < until)
     return found.withColumns({"since_us": F.when(stored, since), "until_us": F.when(stored, until)})
@@ -83,32 +85,70 @@ def _step(time: str, kind: int, step: Column) -> Column:
     return F.struct(at.alias("at"), F.lit(kind).alias("kind"), step.alias("step"))
 
 
-def inversions(starts: DataFrame, priorities: int) -> DataFrame:
-    """Report the starts that overtook a ready message that nothing held back.
+def inversions(rows: DataFrame, groups: DataFrame) -> DataFrame:
+    """Report the starts in these groups that overtook a ready message that nothing held back.
 
     Args:
-        starts: see `emq_spark.audit.locks.locked`.
-        priorities: most priorities of a topic.
+        rows: started rows, see `waiting`, and ends of messages with a key.
+        groups: suspects.
     """
-    judged = starts.select(
-        *("topic", "group", "source", "id", "key", "offset", "p", F.lit(True).alias("is_start")),
-        locks.start().alias("at"),
-        F.lit(0).alias("step"),
+    ordered = _steps(rows.join(groups, ["topic", "group"], "left_semi")).repartition(*_HOST)
+    ordered = ordered.sortWithinPartitions(*_HOST, "time_us", "what", "started_us", "offset")
+    return workers.judged(ordered.select(*_HOST, "id", "offset", *Step._fields), _judge, _FOUND)
+
+
+def _steps(rows: DataFrame) -> DataFrame:
+    """Return the steps of `emq.trail.priorities.Step` of each start."""
+    mine = rows.withColumns({"name": origin(), "is_start": F.col("event") == events.STARTED})
+    message = ("topic", "group", "name")
+    delivery = Window.partitionBy(*message, "source", "attempt").orderBy("time_us", F.desc("is_start"))
+    at_host = Window.partitionBy(*message, "source", "epoch").orderBy(F.desc("is_start"), "time_us", "offset")
+    ended_us = F.when(~F.col("is_start"), F.col("time_us"))
+    final_us = F.when(~F.col("event").isin(*events.AGAIN), ended_us)
+    starts = mine.withColumns(
+        {
+            "over_us": F.min(ended_us).over(delivery.rowsBetween(1, Window.unboundedFollowing)),
+            "finished_us": F.max(final_us).over(Window.partitionBy(*message)),
+            "is_first": F.row_number().over(at_host) == 1,
+        }
+    ).where("is_start")
+    is_buffered = (F.col("ready_us") > 0) & (F.col("ready_us") < F.col("time_us"))
+    is_stored = F.col("is_first") & F.col("since_us").isNotNull()
+    over_us = F.coalesce("over_us", F.lit(NEVER_US))
+    steps = F.array(
+        _at("time_us", priorities.LEAVES, over_us),
+        _at("time_us", priorities.STARTS, over_us),
+        F.when(is_buffered, _at("ready_us", priorities.READY, over_us)),
+        F.when(is_stored, _at("since_us", priorities.STORED, F.col("until_us"))),
+        F.when(F.col("finished_us").isNotNull(), _at("finished_us", priorities.FINISHES, over_us)),
     )
-    order = Window.partitionBy("topic", "group", "source").orderBy("at").rowsBetween(Window.unboundedPreceding, 0)
-    kept = []
-    for priority in range(priorities - 1):
-        of_priority = F.col("p") == priority
-        free = F.sum(F.when(of_priority, F.col("step")).otherwise(0)).over(order)
-        # Of the stretches that have begun, the one that ends last goes on as long as any does.
-        begun = F.when(of_priority & (F.col("step") == 1), F.struct("end", F.lit(priority).alias("p"), "name"))
-        kept.append(F.when((F.col("p") > priority) & (free > 0), F.max(begun).over(order)))
-    stretches = locks.free(starts, priorities)
-    swept = judged.unionByName(stretches, allowMissingColumns=True).withColumn("kept", F.coalesce(*kept))
-    text = F.format_string(
-        "%s (priority %d) started at %d us while %s (priority %d) was ready",
-        *("id", "p", "at.us", "kept.name", "kept.p"),
-    )
-    more = {"priority": F.col("p"), "other": F.col("kept.name"), "at_us": F.col("at.us")}
-    found = swept.where(F.col("is_start") & F.col("kept").isNotNull())
-    return found_in(found, "P", "inversion", "topic", "group", "offset", "id", "key", "source", text=text, **more)
+    told = starts.withColumns({"started_us": F.col("time_us"), "priority": F.col("priority").cast("int")})
+    told = told.select(*_HOST, "id", "offset", "name", "key", "priority", "finished_us", "started_us", F.inline(steps))
+    return told.where(F.col("what").isNotNull())
+
+
+def _at(time: str, what: int, until_us: Column) -> Column:
+    return F.struct(F.col(time).alias("time_us"), F.lit(what).alias("what"), until_us.alias("until_us"))
+
+
+def _judge(rows: Iterator[workers.Row]) -> Iterator[dict[str, Any]]:
+    """Judge one group at one host after the other."""
+    for (topic, group, source), mine in itertools.groupby(rows, key=lambda row: row[:3]):
+        sweep = priorities.Sweep()
+        for _, _, _, message_id, offset, *values in mine:
+            step = Step(*values)
+            if found := sweep.overtaken(step):
+                other, above = found
+                text = (
+                    f"{message_id} (priority {step.priority}) started at {step.time_us} us while {other} (priority "
+                    f"{above}) was ready"
+                )
+                place = {"topic": topic, "group": group, "priority": step.priority, "offset": offset, "id": message_id}
+                more = {"other": other, "key": step.key, "source": source, "at_us": step.time_us, "text": text}
+                yield {"promise": "P", "kind": "inversion", **place, **more}
+
+
+_FOUND: Final = (
+    "promise string, kind string, topic string, `group` int, priority int, offset long, id string, other string, "
+    "key string, source string, at_us long, text string"
+)

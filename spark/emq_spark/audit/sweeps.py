@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from emq.trail import events
 from emq_spark.audit import caps as audit_caps
 from emq_spark.audit import events as audit_events
-from emq_spark.audit import keys, locks, priority
+from emq_spark.audit import keys, priority
 from emq_spark.audit import waiting as audit_waiting
 from emq_spark.audit.frames import Frames
 from emq_spark.audit.options import AuditOptions
@@ -71,8 +71,7 @@ class Sweeps:
         if self._frames.has("suspects"):
             ends = audit_events.only(rows, *audit_events.ENDINGS).where(F.col("key").isNotNull())
             both = starts.unionByName(ends, allowMissingColumns=True)
-            locked = self._frames.kept("locked", locks.locked(both, suspects))
-            self._reports.add(priority.inversions(locked, lowest + 1))
+            self._reports.add(priority.inversions(both, suspects))
 
     def judge_keys(self, waiting: DataFrame | None) -> None:
         """Judge the order of keys (K); `waiting` as for `judge_priority`."""

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from emq.trail import checks
+from emq.trail import checks, priorities
 from support.simulation.evidence import Evidence, Start
 from support.simulation.rules import Rules
 from support.simulation.violation import Violation
@@ -34,7 +34,7 @@ def _in_buffers(evidence: Evidence, rules: Rules) -> Iterator[Violation]:
         if rules.plans[start.work.topic].is_strict:
             places[start.group, start.host, start.epoch].append(start)
     for (group, _, _), starts in places.items():
-        found = checks.inversions(*_in_order(evidence, starts), None)
+        found = priorities.inversions(*_in_order(evidence, starts), None)
         for line in found.examples[:1]:
             yield Violation("P", group, f"{line}; {found.count} in all; times are places among its starts")
 
