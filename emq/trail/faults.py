@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,11 +14,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from emq import plurals
-from emq.trail import contents, events, histories, interleaved
+from emq.trail import contents, events, histories, interleaved, lives
 from emq.trail.checks import Violations
-from emq.trail.history_facts import Loss, Losses, concerns
+from emq.trail.history_facts import Facts, Loss, Losses, concerns
 from emq.trail.owners import Owners, Ownership
-from emq.trail.rows import lists, only
+from emq.trail.rows import lists, only, steps_of
 from emq.trail.takeovers import CutShort
 
 _EVENTS = (
@@ -58,8 +59,7 @@ def of(
     found: dict[str, list[str]] = defaultdict(list)
     kinds: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    strays = contents.strays(table) if is_whole else ()
-    for fault in (*_faults(table, owners, losses, max_attempts, slack_us, is_whole), *strays):
+    for fault in _faults(table, owners, losses, max_attempts, slack_us, is_whole):
         if fault.promise == "E":
             kinds[fault.kind] += 1
             examples.setdefault(fault.kind, fault.text)
@@ -71,10 +71,8 @@ def of(
         found["O"] += _by_strangers(table, owners)
     found["M"] += _one_offset(table, losses, slack_us)
     found["M"] += _rewound(table, losses, slack_us)
-    found["T"] += contents.faults(table, slack_us)
-    found["T"] += contents.retried_too_early(table, slack_us, lambda t, group: bool(owners.crashes(f"{t}/{group}")))
+    found["T"] += contents.too_early(table, slack_us)
     found["X"] += _never_dead(table, max_attempts)
-    found["X"] += contents.too_early_dead(table, max_attempts)
     found["L"] += _dropped(table, rejects)
     lines = tuple(
         f"{kind}: {plurals.count(count, 'delivery', 'deliveries')} ({examples[kind]})"
@@ -119,16 +117,19 @@ def _faults(
     slack_us: int,
     is_whole: bool,
 ) -> Iterator[histories.Fault]:
-    for topic, name, steps in _histories(table):
-
-        def crashes(group: int, topic: str = topic) -> Sequence[tuple[float, float]]:
+    def facts_of(topic: str) -> Facts:
+        def crashes(group: int) -> Sequence[tuple[float, float]]:
             return owners.crashes(f"{topic}/{group}")
 
-        def lost(group: int, priority: int | None, topic: str = topic) -> Sequence[Loss]:
+        def lost(group: int, priority: int | None) -> Sequence[Loss]:
             return losses.get((topic, group, priority), ())
 
-        facts = histories.Facts(max_attempts.get(topic), slack_us, crashes, is_whole, lost)
-        yield from histories.judge(name, steps, facts)
+        return Facts(max_attempts.get(topic), slack_us, crashes, is_whole, lost)
+
+    for topic, name, steps in _histories(table):
+        yield from histories.judge(name, steps, facts_of(topic))
+    for topic, lived in _lives(table):
+        yield from contents.judge(lived, facts_of(topic))
 
 
 def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
@@ -137,16 +138,19 @@ def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
     rows = rows.filter(pc.is_valid(rows["id"]))
     rows = rows.filter(pc.invert(pc.match_substring_regex(rows["id"], events.SLOT_ID)))
     rows = rows.sort_by([("name", "ascending"), ("time_us", "ascending")])
-    before, steps = None, []
     columns = zip(*lists(rows, "topic", "name"), *lists(rows, *histories.Step._fields), strict=True)
-    for topic, name, *values in columns:
-        if before is not None and name != before[1]:
-            yield *before, histories.in_order(steps)
-            steps = []
-        before = topic, name
-        steps.append(histories.Step(*values))
-    if before is not None:
-        yield *before, histories.in_order(steps)
+    for (topic, name), mine in itertools.groupby(columns, key=lambda row: row[:2]):
+        yield topic, name, histories.in_order(histories.Step(*values) for _, _, *values in mine)
+
+
+def _lives(table: Any) -> Iterator[tuple[str, Iterator[lives.Step]]]:
+    """Yield topic and steps of each id that may be published again."""
+    rows = steps_of(only(table, *lives.EVENTS))
+    rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
+    rows = rows.sort_by([(name, "ascending") for name in ("origin", *lives.ORDER)])
+    columns = zip(rows["topic"].to_pylist(), *lists(rows, *lives.Step._fields), strict=True)
+    for (topic, _), mine in itertools.groupby(columns, key=lambda row: (row[0], row[4])):
+        yield topic, (lives.Step(*values) for _, *values in mine)
 
 
 # ------------------------------------------------------------------------------------------------------- each offset

@@ -79,5 +79,4 @@ def judge(name: str, steps: Sequence[Step], facts: Facts) -> Iterator[Fault]:
             yield from history_deliveries.after_its_success(history)
             yield from history_deliveries.after_its_recall(history)
             yield from history_deliveries.not_counted(history)
-    yield from history_deliveries.too_early_dead(history)
     yield from history_times.times(history)

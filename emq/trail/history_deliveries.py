@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from emq import plurals
 from emq.trail import events
 from emq.trail.history import History
-from emq.trail.history_facts import Fault, Step, may_die_early
+from emq.trail.history_facts import Fault, Step
 from emq.trail.lives import LEARN_US
 
 
@@ -130,16 +130,6 @@ def not_dead(history: History) -> Iterator[Fault]:
                 f"was replayed {plurals.count(n + 1, 'time')}, and was not dead",
             )
             return
-
-
-def too_early_dead(history: History) -> Iterator[Fault]:
-    most = history.facts.max_attempts
-    for step in history.steps:
-        if step.event != events.DEAD or most is None or (step.attempt or most) >= most:
-            continue
-        if not may_die_early(step.reason):
-            text = f"died at attempt {step.attempt} of {most} ({step.reason})"
-            yield history.fault("X", "dead too early", step, text)
 
 
 def _is_between(history: History, replays: list[Step], before: Step, after: Step) -> bool:

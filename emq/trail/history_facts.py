@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from emq.trail import events
+from emq.trail import events, lives
 
 
 class Step(NamedTuple):
@@ -24,6 +24,9 @@ class Step(NamedTuple):
     due_ms: int | None
     reason: str | None
     key: str | None = None
+
+
+AnyStep = Step | lives.Step
 
 
 class Fault(NamedTuple):
@@ -82,21 +85,35 @@ class Facts(NamedTuple):
     losses: Callable[[int, int | None], Sequence[Loss]] = lambda _group, _priority: ()
 
 
-def is_expiry(event: str, reason: str | None) -> bool:
-    """Return whether the event is the death of a message whose time to live was over, as recorded."""
-    return event == events.DEAD and reason == events.EXPIRED
-
-
 def needs_no_start(event: str, reason: str | None) -> bool:
     """Return whether an end may come without a start: an expired or unreadable message was not started."""
     return event == events.DEAD and (reason == events.EXPIRED or (reason or "").startswith(events.UNFIT))
 
 
-def may_die_early(reason: str | None) -> bool:
-    """Return whether a message may be dead for this reason although it has attempts left."""
-    return reason == events.EXPIRED or (reason or "").startswith((events.REJECTED, events.UNFIT))
+def of_start(start: AnyStep, failure: AnyStep | None, slack_us: int) -> Iterator[tuple[str, str, str]]:
+    """Yield promise, kind and text of each fault in the time of a start.
+
+    Args:
+        failure: the failure of the attempt before; None if it is not known, or not for certain.
+        slack_us: largest difference between the clocks of two machines.
+    """
+    if failure is not None and failure.due_ms is not None:
+        early_us = 0 if failure.source == start.source else slack_us
+        if start.time_us // 1000 < failure.due_ms - early_us // 1000:
+            text = f"was to be tried again at {failure.due_ms * 1000} us and was started at {start.time_us}"
+            yield "T", "retried too early", text
+    if start.until and start.time_us >= start.until:
+        yield "T", "started after it expired", f"expired at {start.until} us and was started at {start.time_us}"
 
 
-def expired_early(time_us: int, until_us: int | None, slack_us: int) -> bool:
-    """Return whether a message was recorded as expired before its time, or without any time to live."""
-    return until_us is None or time_us < until_us - slack_us
+def of_death(death: AnyStep, max_attempts: int | None, slack_us: int) -> Iterator[tuple[str, str, str]]:
+    """Yield promise, kind and text of each fault of a dead letter; arguments as in `Facts`."""
+    if death.reason == events.EXPIRED:
+        if death.until is None or death.time_us < death.until - slack_us:
+            text = f"expired at {death.time_us} us, and might have lived until {death.until}"
+            yield "T", "expired too early", text
+        return
+    is_allowed = (death.reason or "").startswith((events.REJECTED, events.UNFIT))
+    most = max_attempts or 0
+    if not is_allowed and (death.attempt or most) < most:
+        yield "X", "dead too early", f"died at attempt {death.attempt} of {most} ({death.reason})"

@@ -27,31 +27,66 @@ LEARN_US = (1 + LEARN_S) * MICRO
 class Life:
     """The events of one id; times in microseconds since 1970, in any order.
 
+    Of an id that merges all the time it holds one number for each publish that did not merge, and for each end.
+
     Attributes:
         begun: start of each publish that was not merged.
-        merged: start of each publish that merged with a waiting message.
+        merged_us: start of the last publish that merged with a waiting message; 0 for none.
         doubted: number of failed publishes that the store may have carried out.
         replayed: start of each replay of the dead letter.
         settled, dead, recalled: reach of each such end.
-        moved: reach of each delivery that failed and moved from the slot to the lane, under an id of its own.
+        moved_us: last reach of a delivery that failed and moved from the slot to the lane, under an id of its own; -1
+            for none.
         slack_us: largest difference between the clocks of publishers and hosts.
     """
 
+    slack_us: int = 0
     begun: set[int] = dataclasses.field(default_factory=set)
-    merged: list[int] = dataclasses.field(default_factory=list)
+    merged_us: int = 0
     doubted: int = 0
     replayed: list[int] = dataclasses.field(default_factory=list)
     settled: list[int] = dataclasses.field(default_factory=list)
     dead: list[int] = dataclasses.field(default_factory=list)
     recalled: list[int] = dataclasses.field(default_factory=list)
-    moved: list[int] = dataclasses.field(default_factory=list)
-    slack_us: int = 0
+    moved_us: int = -1
+    _running: dict[tuple[str, str, int | None], int] = dataclasses.field(default_factory=dict)
+
+    def add(self, step: Step) -> None:
+        """Add the next event, in `ORDER`."""
+        event, time_us, name, origin, source, attempt, ready_us, published_us, *_ = step
+        if event == events.PUBLISHED:
+            self.begun.add(published_us or time_us)
+        elif event == events.MERGED:
+            self.merged_us = max(self.merged_us, published_us or time_us)
+        elif event == events.DOUBTED:
+            self.doubted += 1
+        elif event == events.STARTED:
+            # If the store names the publish of the message, its time is surer than a comparison of clocks.
+            self._running[name, source, attempt] = max(ready_us or time_us, published_us or 0)
+        elif event in _ENDS:
+            reach = self._running.pop((name, source, attempt), None)
+            if name != origin:
+                if reach is None:
+                    moved_us = self._running.pop((origin, source, attempt), time_us)
+                    self.moved_us = max(self.moved_us, moved_us)
+            elif event != events.RETRIED:
+                # An expired message was never started.
+                (self.settled if event == events.SETTLED else self.dead).append(time_us if reach is None else reach)
+        elif event == events.RETURNED:
+            self._running.pop((name, source, attempt), None)
+        elif name == origin:
+            (self.recalled if event == events.RECALLED else self.replayed).append(time_us)
+
+    @property
+    def is_published(self) -> bool:
+        """True if the trail has a publish, merged or not."""
+        return bool(self.begun or self.merged_us)
 
     @property
     def is_open(self) -> bool:
         """True if the last publish or replay has no end."""
-        last = max((*self.begun, *self.merged, *self.replayed), default=0) - self.slack_us
-        return all(reach < last for reach in (*self.settled, *self.dead, *self.recalled, *self.moved))
+        last = max((self.merged_us, *self.begun, *self.replayed)) - self.slack_us
+        return all(reach < last for reach in (self.moved_us, *self.settled, *self.dead, *self.recalled))
 
     @property
     def is_buried(self) -> bool:
@@ -89,7 +124,14 @@ class Step(NamedTuple):
     attempt: int | None
     ready_us: int | None
     published_us: int | None
+    group: int | None = None
+    until: int | None = None
+    due_ms: int | None = None
+    reason: str | None = None
 
+
+ORDER = ("time_us", "attempt", "is_end")
+"""Order of the steps of an origin. At one time an attempt starts, then ends, and the next one starts."""
 
 _ENDS = (events.SETTLED, events.RETRIED, events.DEAD)
 EVENTS = (
@@ -103,35 +145,13 @@ def of(steps: Iterable[Step], origins: Collection[str], slack_us: int = 0) -> di
     """Return the lives of these origins.
 
     Args:
-        steps: all events of these origins, in order of time.
+        steps: all events of these origins, in `ORDER`.
         origins: messages as they were published.
         slack_us: largest difference between the clocks of publishers and hosts.
     """
-    lives = {origin: Life(slack_us=slack_us) for origin in origins}
-    started: dict[tuple[str, str, int | None], int] = {}
-    for event, time_us, name, origin, source, attempt, ready_us, published_us in steps:
-        life = lives[origin]
-        if event == events.PUBLISHED:
-            life.begun.add(published_us or time_us)
-        elif event == events.MERGED:
-            life.merged.append(published_us or time_us)
-        elif event == events.DOUBTED:
-            life.doubted += 1
-        elif event == events.STARTED:
-            # If the store names the publish of the message, its time is surer than a comparison of clocks.
-            started[name, source, attempt] = max(ready_us or time_us, published_us or 0)
-        elif event in _ENDS:
-            reach = started.pop((name, source, attempt), None)
-            if name != origin:
-                if reach is None:
-                    life.moved.append(started.pop((origin, source, attempt), time_us))
-            elif event != events.RETRIED:
-                # An expired message was never started.
-                (life.settled if event == events.SETTLED else life.dead).append(time_us if reach is None else reach)
-        elif event == events.RETURNED:
-            started.pop((name, source, attempt), None)
-        elif event in EVENTS and name == origin:
-            (life.recalled if event == events.RECALLED else life.replayed).append(time_us)
+    lives = {origin: Life(slack_us) for origin in origins}
+    for step in steps:
+        lives[step.origin].add(step)
     return lives
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
@@ -15,7 +14,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from emq import plurals
 from emq.trail import checks, events, lives
 from emq.trail.checks import Violations
-from emq.trail.rows import join, lists, only, origins
+from emq.trail.rows import join, lists, only, steps_of
 from emq.trail.takeovers import UNSAVED_US, CutShort
 
 
@@ -60,7 +59,7 @@ def of_messages(
     forgotten = _forgotten(at_offsets, table) & open_
     open_ -= forgotten
     skipped = only(table, events.SKIPPED)
-    lost, unfinished = _lost(open_, _within(at_offsets, skipped) & open_, still_queued)
+    lost, unfinished = _lost(open_, _ranged(at_offsets, table, events.SKIPPED) & open_, still_queued)
     repeats = {name: times - 1 for name, times in settled.items() if name not in repeated and times > 1}
     repeats |= {name: again for name, life in repeated.items() if (again := life.settled_again)}
     for name in _ranged(_places(table, repeats), table, events.LOST, slack_us):
@@ -166,9 +165,9 @@ def _unsaved_deaths(table: Any, cut_short: Collection[CutShort]) -> Counter[str]
 
 def _lives(table: Any, names: Collection[str], slack_us: int) -> dict[str, lives.Life]:
     """Return the lives of these ids."""
-    rows = only(table, *lives.EVENTS)
-    rows = rows.append_column("origin", origins(rows["name"]))
-    rows = rows.filter(pc.is_in(rows["origin"], pa.array(names, pa.string()))).sort_by("time_us")
+    rows = steps_of(only(table, *lives.EVENTS))
+    rows = rows.filter(pc.is_in(rows["origin"], pa.array(names, pa.string())))
+    rows = rows.sort_by([(name, "ascending") for name in lives.ORDER])
     return lives.of(map(lives.Step._make, zip(*lists(rows, *lives.Step._fields), strict=True)), names, slack_us)
 
 
@@ -199,6 +198,9 @@ def _lost(open_: set[str], skipped: set[str], still_queued: Collection[str] | in
 def _listed(names: Iterable[str]) -> Violations:
     return Violations.of(sorted(names))
 
+
+AT_ANY_TIME = 1 << 62
+"""A difference between clocks that lets any event come after any other."""
 
 _Place = tuple[str, int, int]
 """topic, group, priority"""
@@ -243,8 +245,10 @@ def _forgotten(messages: Collection[tuple[_Place, int, str]], table: Any) -> set
     return gone
 
 
-def _ranged(messages: Iterable[tuple[_Place, int, str]], table: Any, event: str, slack_us: int) -> set[str]:
-    """Return the messages within a range of offsets that was dropped, or lost, after their publish."""
+def _ranged(
+    messages: Iterable[tuple[_Place, int, str]], table: Any, event: str, slack_us: int = AT_ANY_TIME
+) -> set[str]:
+    """Return the messages within a range of offsets that was dropped, lost or skipped after their publish."""
     columns = lists(only(table, event), "topic", "group", "priority", "offset", "until", "time_us")
     ranges: dict[_Place, list[tuple[int, int, int]]] = defaultdict(list)
     for topic, group, priority, *span in zip(*columns, strict=True):
@@ -269,29 +273,3 @@ def _ranged(messages: Iterable[tuple[_Place, int, str]], table: Any, event: str,
         if here[place] and begun[name] <= slack_us - here[place][0][0]:
             found.add(name)
     return found
-
-
-def _within(messages: Iterable[tuple[_Place, int, str]], ranges: Any) -> set[str]:
-    """Return the messages within one of the ranges of offsets."""
-    columns = lists(ranges, "topic", "group", "priority", "offset", "until")
-    spans: dict[_Place, list[tuple[int, int]]] = defaultdict(list)
-    for topic, group, priority, start, end in zip(*columns, strict=True):
-        spans[topic, group, priority].append((start, end))
-    merged = {place: _merge(sorted(found)) for place, found in spans.items()}
-    inside = set()
-    for place, offset, name in messages:
-        found = merged.get(place, [])
-        i = bisect_right(found, (offset, 1 << 63)) - 1
-        if i >= 0 and offset < found[i][1]:
-            inside.add(name)
-    return inside
-
-
-def _merge(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for start, end in spans:
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged

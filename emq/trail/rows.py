@@ -20,6 +20,12 @@ def origins(names: Any) -> Any:
     return pc.replace_substring_regex(names, f"((?:^|/){events.CONTENT}){events.COPY}.*$", r"\1")
 
 
+def steps_of(table: Any) -> Any:
+    """Add the columns of `emq.trail.lives.Step` and its `ORDER` that the trail has not; the column `name` is there."""
+    rows = table.append_column("origin", origins(table["name"]))
+    return rows.append_column("is_end", pc.not_equal(rows["event"], events.STARTED))
+
+
 def only(table: Any, *names: str) -> Any:
     """Return the rows of these events."""
     return table.filter(pc.is_in(table["event"], pa.array(names)))

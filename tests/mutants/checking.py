@@ -120,8 +120,8 @@ MUTANTS = (
         "L",
         "a hole swallows the message behind it",
         "emq/trail/outcomes.py",
-        "offset < found[i][1]",
-        "offset <= found[i][1]",
+        "here[place][0][1] <= offset:",
+        "here[place][0][1] < offset:",
         "tests/unit/test_proof_hostile.py::test_a_hostile_oddity_is_not_condemned[one_waits_right_behind_a_hole]",
     ),
     Mutant(

@@ -194,3 +194,16 @@ def test_a_sweep_over_priorities_holds_no_more_where_more_messages_wait_in_the_s
         return len(pickle.dumps(sweep))
 
     assert held(10_000) == held(10)
+
+
+def test_a_life_holds_no_more_where_more_publishes_merge() -> None:
+    def held(merges: int) -> int:
+        life = lives.Life(slack_us=5)
+        for n in range(merges):
+            step = lives.Step(events.MERGED, 10**6 + n, "t/m", "t/m", "p", None, None, 10**6 + n)
+            life.add(step)
+        assert life.is_open
+        assert life.merged_us == 10**6 + merges - 1
+        return len(pickle.dumps(life))
+
+    assert held(10_000) == held(10)

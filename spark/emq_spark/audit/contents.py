@@ -1,91 +1,17 @@
-"""Judge times and deaths of messages whose ids may be published again (T, X), by the rules of `emq.trail.contents`."""
+"""Find starts before the due time of messages whose ids may be published again (T), as `emq.trail.contents` does.
+
+The other rules of that module take events in order of time, and `emq_spark.audit.lives` runs them in workers. This one
+goes by the time at which each publish began.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq_spark.audit import local_rows
-from emq_spark.audit.events import SENT, count, is_copy, is_slot_id, only
+from emq_spark.audit.events import SENT, count, only
 from emq_spark.audit.findings import found_in
-
-_COLUMNS = ("topic", "group", "priority", "id", "source")
-
-
-def failures(rows: DataFrame) -> DataFrame:
-    """Return deaths, starts after expiry, and failures and starts of copies, for ids that may be published again.
-
-    Args:
-        rows: events.
-    """
-    return rows.where(is_failure()).where(is_slot_id())  # the costly check comes last and sees few rows
-
-
-def is_failure() -> Column:
-    """True for the events that `failures` returns, whatever their ids."""
-    event = F.col("event")
-    late = F.coalesce((event == events.STARTED) & (F.col("until") <= F.col("time_us")), F.lit(False))
-    return late | (event == events.DEAD) | (event.isin(events.STARTED, events.RETRIED) & is_copy())
-
-
-def expired(failures: DataFrame, slack_us: int) -> DataFrame:
-    """Report messages that were started after they had expired, and messages that expired too early.
-
-    Args:
-        failures: see `failures`.
-    """
-    late = only(failures, events.STARTED).where(F.col("until") <= F.col("time_us"))
-    text = F.format_string("%s expired at %d us and was started at %d", "id", "until", "time_us")
-    found = found_in(late, "T", "started after it expired", *_COLUMNS, at_us=F.col("time_us"), text=text)
-    untold = F.col("until").isNull()
-    dead = only(failures, events.DEAD).where(F.col("reason") == events.EXPIRED)
-    soon = dead.where(untold | (F.col("time_us") < F.col("until") - slack_us))
-    told = F.coalesce(F.col("until").cast("string"), F.lit("any time"))
-    text = F.format_string("%s expired at %d us, and might have lived until %s", F.col("id"), F.col("time_us"), told)
-    return found.unionByName(found_in(soon, "T", "expired too early", *_COLUMNS, at_us=F.col("time_us"), text=text))
-
-
-def dead_too_early(failures: DataFrame, fewest: Mapping[str, int]) -> DataFrame:
-    """Report messages that died with attempts left and without a cause that allows it (X).
-
-    Args:
-        failures: see `failures`.
-        fewest: by topic, the fewest attempts that any catalog allowed.
-    """
-    most = local_rows.frame(failures.sparkSession, fewest.items(), "topic string, most int")
-    reason = F.coalesce("reason", F.lit(""))
-    lawful = (reason == events.EXPIRED) | reason.startswith(events.REJECTED) | reason.startswith(events.UNFIT)
-    dead = only(failures, events.DEAD).where(~lawful)
-    found = dead.join(F.broadcast(most), "topic").where(F.col("attempt") < F.col("most"))
-    text = F.format_string("%s died at attempt %d of %d (%s)", "id", "attempt", "most", "reason")
-    return found_in(found, "X", "dead too early", *_COLUMNS, at_us=F.col("time_us"), text=text)
-
-
-def retried_too_early(failures: DataFrame, slack_us: int, crashed: DataFrame) -> DataFrame:
-    """Report retries of copies before the time that their failure named (T).
-
-    Args:
-        failures: see `failures`.
-        crashed: topic and group, with further columns, of owners that may have failed without a record.
-    """
-    copies = only(failures, events.STARTED, events.RETRIED).where(is_copy())
-    copies = copies.join(crashed, ["topic", "group"], "left_anti")
-    is_start = F.col("event") == events.STARTED
-    tried = F.when(is_start, F.col("attempt") - 1).otherwise(F.col("attempt"))
-    failure = F.when(~is_start, F.struct("due_ms", "source"))
-    order = Window.partitionBy("topic", "id", "tried").orderBy("time_us", is_start)
-    before = F.last(failure, ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, -1))
-    starts = copies.withColumn("tried", tried).withColumn("failure", before).where(is_start)
-    early_us = F.when(F.col("failure.source") == F.col("source"), 0).otherwise(slack_us)
-    due_ms = F.col("failure.due_ms") - F.floor(early_us / 1000)
-    found = starts.where(F.floor(F.col("time_us") / 1000) < due_ms)
-    text = F.format_string(
-        "%s was to be tried again at %d ms and was started at %d us", "id", "failure.due_ms", "time_us"
-    )
-    return found_in(found, "T", "retried too early", *_COLUMNS, at_us=F.col("time_us"), text=text)
 
 
 def is_due() -> Column:
@@ -121,7 +47,7 @@ def too_early(rows: DataFrame, slack_us: int) -> DataFrame:
     text = F.format_string("%s is due at %d ms and was started at %d us", "id", "due_ms", "start.time_us")
     return found_in(
         found.select("topic", "id", "due_ms", "start", "start.group", "start.priority", "start.source"),
-        *("T", "started before it was due", *_COLUMNS),
+        *("T", "started before it was due", "topic", "group", "priority", "id", "source"),
         at_us=F.col("start.time_us"),
         text=text,
     )

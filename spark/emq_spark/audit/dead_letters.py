@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -40,19 +40,11 @@ def twice(judged: DataFrame) -> DataFrame:
     )
 
 
-def limits(catalogs: Sequence[Sequence[Topic]]) -> dict[str, int]:
-    """Return by topic the most attempts that any catalog allowed."""
+def limits(catalogs: Sequence[Sequence[Topic]], choose: Callable[[int, int], int] = max) -> dict[str, int]:
+    """Return by topic the most attempts that any catalog allowed; the fewest if `choose` is `min`."""
     found: dict[str, int] = {}
     for t in (t for topics in catalogs for t in topics if t.counts_attempts):
-        found[t.name] = max(t.options.max_attempts, found.get(t.name, 0))
-    return found
-
-
-def fewest(catalogs: Sequence[Sequence[Topic]]) -> dict[str, int]:
-    """Return by topic the fewest attempts that any catalog allowed."""
-    found: dict[str, int] = {}
-    for t in (t for topics in catalogs for t in topics if t.counts_attempts):
-        found[t.name] = min(t.options.max_attempts, found.get(t.name, t.options.max_attempts))
+        found[t.name] = choose(t.options.max_attempts, found.get(t.name, t.options.max_attempts))
     return found
 
 

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from emq.trail import events
 from emq_spark.audit import crashes as audit_crashes
 from emq_spark.audit import events as audit_events
-from emq_spark.audit import lives as audit_lives
 from emq_spark.audit import local_rows
 from emq_spark.audit import messages as audit_messages
 from emq_spark.audit import overview as audit_overview
@@ -153,11 +152,6 @@ class Frames:
     def contents(self) -> DataFrame:
         """Events of ids that come back."""
         return self.rows.where(_comes_back()) if self.overview.comes_back else self._none
-
-    @functools.cached_property
-    def steps(self) -> DataFrame:
-        """Events of ids that come back, see `emq_spark.audit.lives`."""
-        return audit_lives.steps(self.contents)
 
     @functools.cached_property
     def starts(self) -> DataFrame:

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq_spark.audit.contents import is_due, is_failure
+from emq_spark.audit.contents import is_due
 from emq_spark.audit.events import RANGES, count, is_slot_id
 from emq_spark.audit.owners import OWNERS_ONLY
 
@@ -26,7 +26,6 @@ class Overview:
     comes_back: there are events of ids that may come back (ids of sorted topics, which can be published again).
     is_due: a message was published with a due time under an id that may come back.
     ranges: some offsets were dropped, skipped or lost.
-    fails: there are events of failures of ids that may come back, see `emq_spark.audit.contents.failures`.
     needs_owner: there are events that need an owner and no start, see `emq_spark.audit.owners.by_strangers`.
 
     `n` counts messages that came through a queue, because a message with a due time waits for that time and not for
@@ -39,7 +38,6 @@ class Overview:
     comes_back: bool
     is_due: bool
     ranges: bool
-    fails: bool
     needs_owner: bool
 
 
@@ -65,10 +63,9 @@ def of(new: DataFrame, carried: DataFrame) -> Overview:
         is_slot_id().alias("comes_back"),
         (is_due() & is_slot_id()).alias("is_due"),
         F.col("event").isin(*RANGES).alias("ranges"),
-        (is_failure() & is_slot_id()).alias("fails"),
         F.col("event").isin(*OWNERS_ONLY).alias("needs_owner"),
     )
-    marks = ("started", "comes_back", "is_due", "ranges", "fails", "needs_owner")
+    marks = ("started", "comes_back", "is_due", "ranges", "needs_owner")
     summed = told.groupBy("priority", "source", "bucket").agg(
         count(F.col("queued")).alias("n"), F.max("behind_us").alias("behind_us"), *map(_any, marks)
     )

@@ -9,6 +9,7 @@ sweeps      judge smooth caps, priority and keys (Q, P, K)
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -163,7 +164,7 @@ class Steps:
     def _messages(self) -> tuple[DataFrame, dict[str, int]]:
         """Return the messages that later steps have to look at, and counts of all messages."""
         frames = self._frames
-        lives = audit_lives.judged(frames.steps, self._options.slack_us).withColumn("is_life", F.lit(True))
+        lives = audit_lives.of(self._lives).withColumn("is_life", F.lit(True))
         every = frames.messages.withColumns(
             {"is_life": F.lit(False), "restarted": F.col("first_starts") > 1}
         ).unionByName(lives, allowMissingColumns=True)
@@ -203,7 +204,7 @@ class Steps:
             self._frames.rows,
             unusual.where("is_odd"),
             counts["odd"],
-            max_attempts=dead_letters.fewest(self._catalogs),
+            max_attempts=dead_letters.limits(self._catalogs, min),
             crashed=self._frames.crashed,
             crash_us=self._options.crash_us,
             copied=self._copied(),
@@ -221,16 +222,21 @@ class Steps:
         return found
 
     def _judge_contents(self) -> None:
-        slack_us = self._options.slack_us
-        if self._frames.overview.fails:
-            failures = self._frames.kept("failures", contents.failures(self._frames.rows))
-            self._reports.add(contents.expired(failures, slack_us))
-            self._reports.add(contents.dead_too_early(failures, dead_letters.fewest(self._catalogs)))
-            self._reports.add(contents.retried_too_early(failures, slack_us, self._frames.crashed))
+        """Judge the ids that come back; `_messages` judged their lives."""
+        if self._frames.overview.comes_back:
+            self._reports.add(audit_lives.faults(self._lives))
         if self._frames.overview.is_due:
-            self._reports.add(contents.too_early(self._frames.contents, slack_us))
-        if self._frames.overview.comes_back and not self._found.flaws:
-            self._reports.add(audit_lives.strays(self._frames.steps))
+            self._reports.add(contents.too_early(self._frames.contents, self._options.slack_us))
+
+    @functools.cached_property
+    def _lives(self) -> DataFrame:
+        """The lives and faults of ids that come back, see `emq_spark.audit.lives.judged`."""
+        frames, fewest = self._frames, dead_letters.limits(self._catalogs, min)
+        if not frames.overview.comes_back:
+            return local_rows.nothing(self._spark, audit_lives.FOUND)
+        is_whole, slack_us = not self._found.flaws, self._options.slack_us
+        found = audit_lives.judged(frames.contents, frames.crashed, fewest, slack_us, is_whole=is_whole)
+        return frames.kept("lives", found)
 
     def _copied(self) -> list[str]:
         """Return the topics with messages that may have been published twice without a record of the first publish."""
