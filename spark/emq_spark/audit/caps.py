@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -11,8 +12,10 @@ from pyspark.sql import functions as F
 
 from emq.topics import budgets, shares
 from emq.topics.model import MICRO, Topic
-from emq.trail import events
-from emq_spark.audit import local_rows
+from emq.topics.shares import Share
+from emq.trail import events, skew
+from emq.trail.skew import Found
+from emq_spark.audit import local_rows, workers
 from emq_spark.audit.events import only
 from emq_spark.audit.findings import found_in
 
@@ -42,6 +45,8 @@ BUDGET: Final = -2
 _CAPS: Final = "topic string, `group` int, whole long, part long, most long, phase long"
 
 Catalog = Sequence[Topic]
+
+Explains = Callable[[Mapping[str, Any], Found], bool]
 
 
 def of_catalogs(catalogs: Sequence[Catalog]) -> list[Cap]:
@@ -137,7 +142,15 @@ def aligned(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
     """
     clear = over.where(~F.col("moved")).select("topic", "group", "second", "n", "allowed")
     doubtful = over.where(F.col("moved"))
-    broken = clear.unionByName(_beyond_slack(doubtful, starts, slack_us))
+
+    def explains(row: Mapping[str, Any], found: Found) -> bool:
+        share = Share(row["whole"] * MICRO + row["part"], MICRO, row["phase"])
+        return skew.explains_second(found, row["second"], share.allowance, slack_us)
+
+    names = ("topic", "group", "second", "n", "allowed")
+    broken = clear.unionByName(
+        _beyond_slack(doubtful.select(*names, "whole", "part", "phase"), starts, explains, names)
+    )
     return found_in(
         broken,
         *("Q", "aligned second", "topic"),
@@ -158,70 +171,31 @@ def _allowed(second: str) -> Column:
     return F.expr(f"whole + (part * ({second} + 1) + phase) div {MICRO} - (part * {second} + phase) div {MICRO}")
 
 
-def _beyond_slack(doubtful: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
-    """Keep the seconds that no difference of two clocks explains. They are few, because groups seldom move."""
-    around = doubtful.select(
-        "topic", "group", "second", "n", "allowed", F.expr("struct(whole, part, phase)").alias("cap")
-    )
-    joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
-    return joined.groupBy("topic", "group", "second").applyInArrow(_judge(slack_us), _SECONDS)
+def _beyond_slack(over: DataFrame, starts: DataFrame, explains: Explains, names: Sequence[str]) -> DataFrame:
+    """Keep the rows that no difference of clocks explains. They are few, because groups seldom move.
 
-
-def _near(starts: DataFrame) -> DataFrame:
-    """Repeat each start for each second at most two seconds away."""
-    beside = F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")
-    return starts.select("topic", _place(), "source", "time_us").withColumn("second", F.explode(beside))
-
-
-def _explained(over: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame:
-    """Find the stretches that a difference of clocks explains: topic, group, at."""
-    around = over.select("topic", "group", "at", "most", F.expr(f"at div {MICRO}").alias("second"))
-    joined = _near(starts).join(F.broadcast(around), ["topic", "group", "second"])
-    return joined.groupBy("topic", "group", "at").applyInArrow(_judge_stretch(slack_us), _STRETCHES)
-
-
-_STRETCHES: Final = "topic string, `group` int, at long"
-
-
-def _judge_stretch(slack_us: int) -> Any:
-    """Return a function that keeps one row of an explained stretch and none of another; it runs in a Python worker.
-
-    The function gets the stretch with the starts around it.
+    Args:
+        over: the rows, with the columns topic, group and second.
+        explains: function that tells from a row, and from time and source of each start near its second, whether a
+            difference of clocks explains the row; it runs in a Python worker.
+        names: columns of `over` to return, which identify a row.
     """
+    beside = F.expr(f"sequence(time_us div {MICRO} - 2, time_us div {MICRO} + 2)")
+    near = starts.select("topic", _place(), "source", "time_us").withColumn("second", F.explode(beside))
+    joined = near.join(F.broadcast(over), ["topic", "group", "second"]).repartition(*names)
+    ordered = joined.sortWithinPartitions(*names, "time_us", "source")
+    others = [name for name in over.columns if name not in names]
+    width = len(names) + len(others)
 
-    def judge(key: Any, table: Any) -> Any:
-        from emq.trail import skew
+    def judge(rows: Iterator[workers.Row]) -> Iterator[dict[str, Any]]:
+        for values, mine in itertools.groupby(rows, key=lambda row: row[:width]):
+            row = dict(zip((*names, *others), values, strict=True))
+            if not explains(row, [each[width:] for each in mine]):
+                yield {name: row[name] for name in names}
 
-        found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
-        from_us, most = key[2].as_py() - MICRO + 1, table["most"][0].as_py()
-        is_explained = skew.explains_stretch(found, from_us, most, slack_us)
-        return table.select(["topic", "group", "at"]).slice(0, int(is_explained))
-
-    return judge
-
-
-_SECONDS: Final = "topic string, `group` int, second long, n long, allowed long"
-
-
-def _judge(slack_us: int) -> Any:
-    """Return a function that judges one second by its starts and those around it; it runs in a Python worker."""
-
-    def judge(key: Any, table: Any) -> Any:
-        from emq.trail import skew
-
-        second = key[2].as_py()
-        cap = table["cap"][0].as_py()
-
-        def allowed_in(each: int) -> int:
-            before = cap["part"] * each + cap["phase"]
-            return int(cap["whole"] + (before + cap["part"]) // MICRO - before // MICRO)
-
-        found = sorted(zip(table["time_us"].to_pylist(), table["source"].to_pylist(), strict=True))
-        names = ["topic", "group", "second", "n", "allowed"]
-        keep = 0 if skew.explains_second(found, second, allowed_in, slack_us) else 1
-        return table.select(names).slice(0, keep)
-
-    return judge
+    types = {each.name: each.dataType.simpleString() for each in over.schema}
+    schema = ", ".join(f"`{name}` {types[name]}" for name in names)
+    return workers.judged(ordered.select(*names, *others, "time_us", "source"), judge, schema)
 
 
 def stretches(starts: DataFrame, caps: DataFrame) -> DataFrame:
@@ -261,9 +235,13 @@ def sliding(stretches: DataFrame, starts: DataFrame, slack_us: int) -> DataFrame
         starts: started rows.
         slack_us: microseconds by which the clocks of two hosts may differ.
     """
-    explained = F.broadcast(_explained(stretches, starts, slack_us))
+
+    def explains(row: Mapping[str, Any], found: Found) -> bool:
+        return skew.explains_stretch(found, row["at"] - MICRO + 1, row["most"], slack_us)
+
+    names = ("topic", "group", "at", "id", "n", "most")
     return found_in(
-        stretches.join(explained, ["topic", "group", "at"], "left_anti"),
+        _beyond_slack(stretches.select("second", *names), starts, explains, names),
         *("Q", "sliding second", "topic", "id"),
         at_us=F.col("at"),
         text=F.format_string("%d started within the second up to %d us, %d allowed", "n", "at", "most"),

@@ -7,14 +7,15 @@ at a time go through Python, by the rules of the small proof.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events, owners
-from emq_spark.audit import local_rows
+from emq_spark.audit import workers
 from emq_spark.audit.events import only
 from emq_spark.audit.findings import found_in
 from emq_spark.audit.seconds import OWNED
@@ -117,39 +118,30 @@ def conflicts(owned: DataFrame, slack_us: int, *, is_whole: bool) -> DataFrame:
         is_whole: whether no records are missing.
     """
     groups = owned.where("suspect").select("topic", "group").distinct()
-    mine = owned.join(groups, ["topic", "group"], "left_semi").select(*owners.Ownership._fields)
-    return mine.groupBy("topic", "group").applyInArrow(_judge(slack_us, is_whole), _CONFLICTS)
+    mine = owned.join(groups, ["topic", "group"], "left_semi").select(*owners.Ownership._fields, "since_us")
+    order = ("topic", "group", "epoch", "since_us")
+    ordered = mine.repartition("topic", "group").sortWithinPartitions(*order).drop("since_us")
+
+    def judge(rows: Iterator[workers.Row]) -> Iterator[dict[str, Any]]:
+        for _, found in itertools.groupby(map(owners.Ownership._make, rows), key=lambda each: each.place):
+            for conflict in owners.conflicts(found, slack_us, is_whole):
+                yield {
+                    "promise": "O",
+                    "kind": conflict.kind,
+                    "topic": conflict.after.topic,
+                    "group": conflict.after.group,
+                    "source": conflict.before.source,
+                    "other": conflict.after.source,
+                    "at_us": conflict.after.since_us,
+                    "text": conflict.text,
+                }
+
+    return workers.judged(ordered, judge, _CONFLICTS)
 
 
 _CONFLICTS: Final = (
     "promise string, kind string, topic string, `group` int, source string, other string, at_us long, text string"
 )
-
-
-def _judge(slack_us: int, is_whole: bool) -> Callable[[Any], Any]:
-    """Return a function that judges the ownerships of one group; it runs in a Python worker."""
-    shape = local_rows.arrow_schema(_CONFLICTS)
-
-    def judge(table: Any) -> Any:
-        import pyarrow as pa  # type: ignore[import-untyped]
-
-        [found] = owners.by_group(owners.Ownership(**row) for row in table.to_pylist()).values()
-        rows = [
-            {
-                "promise": "O",
-                "kind": conflict.kind,
-                "topic": conflict.after.topic,
-                "group": conflict.after.group,
-                "source": conflict.before.source,
-                "other": conflict.after.source,
-                "at_us": conflict.after.since_us,
-                "text": conflict.text,
-            }
-            for conflict in owners.conflicts(found, slack_us, is_whole)
-        ]
-        return pa.Table.from_pylist(rows, shape)
-
-    return judge
 
 
 def _summed(frame: DataFrame) -> DataFrame:
