@@ -47,20 +47,13 @@ def _again(repeated: DataFrame, unknown: Mapping[str, int]) -> DataFrame:
             _part("duplicate", F.col("over") - F.col("of_unknown"), excused=False),
         )
     )
-    return (
-        counted.withColumn("part", part)
-        .where(F.col("part.n") > 0)
-        .select(
-            F.lit("D").alias("promise"),
-            F.col("part.kind").alias("kind"),
-            *("topic", "group", "id"),
-            F.col("last_us").alias("at_us"),
-            F.col("part.n").alias("n"),
-            F.format_string("%s was settled %s more than it was published", F.col("id"), times(F.col("part.n"))).alias(
-                "text"
-            ),
-            F.col("part.excused").alias("excused"),
-        )
+    return found_in(
+        counted.withColumn("part", part).where(F.col("part.n") > 0),
+        *("D", F.col("part.kind"), "topic", "group", "id"),
+        at_us=F.col("last_us"),
+        n=F.col("part.n"),
+        text=F.format_string("%s was settled %s more than it was published", F.col("id"), times(F.col("part.n"))),
+        excused=F.col("part.excused"),
     )
 
 

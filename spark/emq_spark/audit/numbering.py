@@ -11,7 +11,7 @@ from emq.trail import events
 from emq_spark.audit import unique
 from emq_spark.audit.events import SENT
 from emq_spark.audit.findings import EVIDENCE, found_in
-from emq_spark.audit.offsets import of_queue, spans
+from emq_spark.audit.offsets import spans, was_lost
 
 _QUEUE: Final = ("topic", "group", "priority")
 _RECORD: Final = ("event", *_QUEUE)
@@ -101,8 +101,7 @@ def one_offset(published: DataFrame, doubtful: DataFrame, losses: DataFrame, sla
         F.min("time_us").alias("first_us"),
     )
     twice = counted.where(F.col("lowest") < F.col("highest"))
-    lost = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("first_us") <= F.col("lost_us") + slack_us)
-    found = twice.join(F.broadcast(spans(losses)), lost, "left_anti")
+    found = twice.join(F.broadcast(spans(losses)), was_lost(F.col("first_us"), slack_us), "left_anti")
     return found_in(
         found,
         *("M", "two at one offset", *place, "id", "other", "at_us"),

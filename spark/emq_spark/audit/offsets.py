@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from emq.trail import events
@@ -81,13 +81,15 @@ def placed(
     """
     spark = open_.sparkSession
     ranged = open_.withColumn("place", F.lit(None).cast("string"))
+    is_inside = F.col("offset") < F.col("end")
     was_there = F.coalesce("last_begun_us", "last_us") <= F.col("lost_us") + slack_us
-    ranged = _in_ranges(ranged, only(ranges, events.DROPPED), DROPPED, was_there)
-    ranged = _in_ranges(ranged, only(ranges, events.SKIPPED), SKIPPED, F.lit(True))
-    ranged = _forgotten(ranged, only(ranges, events.LOST))
+    ranged = _in_ranges(ranged, only(ranges, events.DROPPED), DROPPED, is_inside & was_there)
+    ranged = _in_ranges(ranged, only(ranges, events.SKIPPED), SKIPPED, is_inside)
+    # A store that came back from a crash gives out all offsets from `begin` on again, also to later messages.
+    ranged = _in_ranges(ranged, only(ranges, events.LOST), FORGOTTEN, F.col("last_us") <= F.col("lost_us"))
     if store is None:
         return ranged.withColumn("place", F.coalesce("place", F.lit(UNKNOWN)))
-    queues = frame_of_queues(spark, store.queues)
+    queues = local_rows.frame(spark, store.queues, QUEUES)
     waiting = local_rows.frame(spark, store.waiting, _IDS).distinct().withColumn("waits", F.lit(True))
     letters = [(letter[0], letter[1]) for letter in store.dead]
     dead = local_rows.frame(spark, letters, _IDS).distinct().withColumn("died", F.lit(True))
@@ -136,34 +138,16 @@ def blind(owned: DataFrame, quotas: DataFrame, unclosed: Collection[str], option
     )
 
 
-def frame_of_queues(spark: SparkSession, queues: Sequence[QueueView]) -> DataFrame:
-    """Return checkpoints and bounds as a data frame."""
-    return local_rows.frame(spark, queues, QUEUES)
-
-
 def _added(queues: DataFrame) -> list[str]:
     return [name for name in queues.columns if name not in ("topic", "group", "priority")]
 
 
-def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str, in_time: Column) -> DataFrame:
-    """Set `place` for messages whose offset is in one of the ranges and for which `in_time` holds."""
-    of_ranges = spans(ranges)
-    inside = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end")) & in_time
-    hit = frame.join(F.broadcast(of_ranges), inside, "left_semi").select("topic", "id").withColumn("hit", F.lit(True))
-    joined = frame.join(F.broadcast(hit.distinct()), ["topic", "id"], "left")
+def _in_ranges(frame: DataFrame, ranges: DataFrame, place: str, condition: Column) -> DataFrame:
+    """Set `place` for messages at or behind the begin of one of the ranges for which `condition` holds."""
+    inside = of_queue() & (F.col("offset") >= F.col("begin")) & condition
+    hit = frame.join(F.broadcast(spans(ranges)), inside, "left_semi").select("topic", "id").distinct()
+    joined = frame.join(F.broadcast(hit.withColumn("hit", F.lit(True))), ["topic", "id"], "left")
     return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), place))).drop("hit")
-
-
-def _forgotten(frame: DataFrame, losses: DataFrame) -> DataFrame:
-    """Set `place` for messages that a store lost in a crash: it came back without its last messages.
-
-    The store gives out the lost offsets again, so only messages from before a host noticed the loss get this place.
-    """
-    gone = spans(losses).select("t", "g", "p", "begin", "lost_us")
-    was_there = (F.col("offset") >= F.col("begin")) & (F.col("last_us") <= F.col("lost_us"))
-    hit = frame.join(F.broadcast(gone), of_queue() & was_there, "left_semi").select("topic", "id")
-    joined = frame.join(F.broadcast(hit.distinct().withColumn("hit", F.lit(True))), ["topic", "id"], "left")
-    return joined.withColumn("place", F.coalesce("place", F.when(F.col("hit"), FORGOTTEN))).drop("hit")
 
 
 def spans(ranges: DataFrame) -> DataFrame:
@@ -180,6 +164,11 @@ def spans(ranges: DataFrame) -> DataFrame:
 
 def of_queue() -> Column:
     return (F.col("topic") == F.col("t")) & (F.col("group") == F.col("g")) & (F.col("priority") == F.col("p"))
+
+
+def was_lost(time_us: Column, slack_us: int) -> Column:
+    """True if a store may have lost the message that was at an offset at this time; for a join with `spans`."""
+    return of_queue() & (F.col("offset") >= F.col("begin")) & (time_us <= F.col("lost_us") + slack_us)
 
 
 def _by_store(drops: Collection[str]) -> Column:
@@ -268,8 +257,7 @@ def not_lost(messages: DataFrame, losses: DataFrame, slack_us: int) -> DataFrame
         losses: lost rows.
         slack_us: microseconds by which clocks may differ.
     """
-    was_there = F.coalesce("last_begun_us", "first_us") <= F.col("lost_us") + slack_us
-    inside = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("offset") < F.col("end")) & was_there
+    inside = was_lost(F.coalesce("last_begun_us", "first_us"), slack_us) & (F.col("offset") < F.col("end"))
     return messages.join(F.broadcast(spans(losses)), inside, "left_anti")
 
 
@@ -283,8 +271,7 @@ def rewound(starts: DataFrame, restarted: DataFrame, losses: DataFrame, slack_us
     """
     starts = starts.where((F.col("attempt") == 1) & (F.col("offset") >= 0))
     # Starts after the loss was noticed do not count.
-    lost = of_queue() & (F.col("offset") >= F.col("begin")) & (F.col("time_us") <= F.col("lost_us") + slack_us)
-    starts = starts.join(F.broadcast(spans(losses)), lost, "left_anti")
+    starts = starts.join(F.broadcast(spans(losses)), was_lost(F.col("time_us"), slack_us), "left_anti")
     mine = starts.join(restarted.select("topic", "id"), ["topic", "id"], "left_semi")
     counted = mine.groupBy("topic", "group", "priority", "offset", "id", "source", "epoch").agg(
         F.count("*").alias("times"), F.max("time_us").alias("at_us")
