@@ -12,14 +12,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any
-
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+from typing import Final
 
 from emq.trail import events, history_facts
 from emq.trail.history_facts import Facts, Fault
 from emq.trail.lives import Step
-from emq.trail.rows import lists, only
 
 _ENDS = (events.SETTLED, *events.AGAIN, events.DEAD)
 
@@ -61,29 +58,26 @@ def _fault(promise: str, kind: str, text: str, step: Step) -> Fault:
     return Fault(promise, kind, f"{step.name} {text}", step.time_us, step.source, step.group or 0)
 
 
-def too_early(table: Any, slack_us: int) -> Iterator[str]:
-    """Yield one line for each delivery before the due time.
+def too_early(steps: Iterable[Step], slack_us: int) -> Iterator[Fault]:
+    """Yield the deliveries of one id before the due time.
 
     Args:
-        table: the trail, with a column `name`: `<topic>/<id>`.
+        steps: its events of `DUE`, by the time at which a publish began and at which a started message was claimed; at
+            one time publishes come first.
         slack_us: largest difference between the clocks of two machines.
     """
-    rows = only(table, events.PUBLISHED, events.MERGED, events.DOUBTED, events.STARTED)
-    rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
-    if not pc.any(pc.is_valid(rows["due_ms"])).as_py():
-        return
-    begun: dict[str, list[int | None]] = defaultdict(list)
-    claimed = pc.if_else(pc.greater(rows["ready_us"], 0), rows["ready_us"], None)
-    begun_us = pc.if_else(pc.equal(rows["event"], events.STARTED), claimed, rows["published_us"])
-    rows = rows.append_column("begun_us", pc.coalesce(begun_us, rows["time_us"]))
-    ordered = rows.sort_by([("begun_us", "ascending"), ("event", "ascending")])
-    columns = lists(ordered, "event", "name", "time_us", "due_ms", "attempt")
-    for event, name, time_us, due_ms, attempt in zip(*columns, strict=True):
-        if event == events.STARTED:
-            due = begun.pop(name, [None])
-            if attempt == 1 and None not in due:
-                due_us = min(ms * 1000 for ms in due if ms is not None)
-                if time_us < due_us - slack_us:
-                    yield f"{name} is due at {due_us} us and was started at {time_us}"
+    due_ms, may_be_due = None, False
+    for step in steps:
+        if step.event == events.PUBLISHED and step.due_ms is not None:
+            due_ms = step.due_ms if due_ms is None else min(due_ms, step.due_ms)
+        elif step.event != events.STARTED:
+            may_be_due = True
         else:
-            begun[name].append(due_ms if event == events.PUBLISHED else None)
+            if step.attempt == 1 and due_ms is not None and not may_be_due and step.time_us < due_ms * 1000 - slack_us:
+                text = f"is due at {due_ms * 1000} us and was started at {step.time_us}"
+                yield _fault("T", "started before it was due", text, step)
+            due_ms, may_be_due = None, False
+
+
+DUE: Final = (events.PUBLISHED, events.MERGED, events.DOUBTED, events.STARTED)
+"""Events that tell when a message is due. In the order of their names publishes come before starts."""

@@ -71,7 +71,6 @@ def of(
         found["O"] += _by_strangers(table, owners)
     found["M"] += _one_offset(table, losses, slack_us)
     found["M"] += _rewound(table, losses, slack_us)
-    found["T"] += contents.too_early(table, slack_us)
     found["X"] += _never_dead(table, max_attempts)
     found["L"] += _dropped(table, rejects)
     lines = tuple(
@@ -128,8 +127,12 @@ def _faults(
 
     for topic, name, steps in _histories(table):
         yield from histories.judge(name, steps, facts_of(topic))
-    for topic, lived in _lives(table):
-        yield from contents.judge(lived, facts_of(topic))
+    returning = table.filter(pc.match_substring_regex(table["id"], events.SLOT_ID))
+    for topic, steps_of_id in _lives(only(returning, *lives.EVENTS), "origin", *lives.ORDER):
+        yield from contents.judge(steps_of_id, facts_of(topic))
+    if pc.any(pc.is_valid(returning["due_ms"])).as_py():
+        for _, steps_of_id in _lives(only(returning, *contents.DUE), "name", "begun_us", "event"):
+            yield from contents.too_early(steps_of_id, slack_us)
 
 
 def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
@@ -143,13 +146,12 @@ def _histories(table: Any) -> Iterator[tuple[str, str, list[histories.Step]]]:
         yield topic, name, histories.in_order(histories.Step(*values) for _, _, *values in mine)
 
 
-def _lives(table: Any) -> Iterator[tuple[str, Iterator[lives.Step]]]:
-    """Yield topic and steps of each id that may be published again."""
-    rows = steps_of(only(table, *lives.EVENTS))
-    rows = rows.filter(pc.match_substring_regex(rows["id"], events.SLOT_ID))
-    rows = rows.sort_by([(name, "ascending") for name in ("origin", *lives.ORDER)])
+def _lives(table: Any, name: str, *order: str) -> Iterator[tuple[str, Iterator[lives.Step]]]:
+    """Yield topic and steps of each id; `name` is the column of the ids."""
+    rows = steps_of(table).sort_by([(column, "ascending") for column in (name, *order)])
     columns = zip(rows["topic"].to_pylist(), *lists(rows, *lives.Step._fields), strict=True)
-    for (topic, _), mine in itertools.groupby(columns, key=lambda row: (row[0], row[4])):
+    i = 1 + lives.Step._fields.index(name)
+    for (topic, _), mine in itertools.groupby(columns, key=lambda row: (row[0], row[i])):
         yield topic, (lives.Step(*values) for _, *values in mine)
 
 

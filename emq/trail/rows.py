@@ -21,9 +21,12 @@ def origins(names: Any) -> Any:
 
 
 def steps_of(table: Any) -> Any:
-    """Add the columns of `emq.trail.lives.Step` and its `ORDER` that the trail has not; the column `name` is there."""
+    """Add the columns of `emq.trail.lives.Step` and of its orders; the column `name` is there."""
     rows = table.append_column("origin", origins(table["name"]))
-    return rows.append_column("is_end", pc.not_equal(rows["event"], events.STARTED))
+    is_end = pc.not_equal(rows["event"], events.STARTED)
+    claimed_us = pc.if_else(pc.greater(rows["ready_us"], 0), rows["ready_us"], None)
+    begun_us = pc.if_else(is_end, rows["published_us"], claimed_us)
+    return rows.append_column("is_end", is_end).append_column("begun_us", pc.coalesce(begun_us, rows["time_us"]))
 
 
 def only(table: Any, *names: str) -> Any:

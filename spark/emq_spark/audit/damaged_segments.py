@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from emq.trail import segments
+from emq_spark.audit import workers
 
 _FOUND: Final = "path string, flaw string, first_us long, last_us long"
 
@@ -20,22 +21,18 @@ def looks(spark: SparkSession, paths: Sequence[str]) -> dict[str, segments.Looke
     tasks = min(len(paths), 4 * spark.sparkContext.defaultParallelism)
     frame = spark.createDataFrame([(path,) for path in paths], "path string").repartition(tasks)
     found = {}
-    for row in frame.mapInArrow(_look, _FOUND).collect():
+    for row in workers.judged(frame, _look, _FOUND).collect():
         turn = None if row["first_us"] is None else (row["first_us"], row["last_us"])
         found[row["path"]] = segments.Looked(row["flaw"], turn)
     return found
 
 
-def _look(batches: Iterable[Any]) -> Iterator[Any]:
+def _look(rows: Iterator[workers.Row]) -> Iterator[dict[str, Any]]:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    names = ("path", "flaw", "first_us", "last_us")
-    shape = pa.schema(list(zip(names, (pa.string(), pa.string(), pa.int64(), pa.int64()), strict=True)))
-    for batch in batches:
-        rows = []
-        for path in batch.column("path").to_pylist():
-            flaw, turn = segments.look(Path(path))
-            rows.append(dict(zip(names, (path, flaw, *(turn or (None, None))), strict=True)))
-            # The worker lives as long as the audit and would keep the memory that the largest segment needed.
-            pa.default_memory_pool().release_unused()
-        yield pa.RecordBatch.from_pylist(rows, shape)
+    for (path,) in rows:
+        flaw, turn = segments.look(Path(path))
+        first_us, last_us = turn or (None, None)
+        yield {"path": path, "flaw": flaw, "first_us": first_us, "last_us": last_us}
+        # The worker lives as long as the audit and would keep the memory that the largest segment needed.
+        pa.default_memory_pool().release_unused()

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from emq.trail import contents, events, lives
-from emq.trail.history_facts import Facts
+from emq.trail.history_facts import Facts, Fault
 from emq.trail.lives import Life, Step
 from emq_spark.audit import workers
-from emq_spark.audit.events import SENT, origin
+from emq_spark.audit.events import SENT, only, origin
 from emq_spark.audit.messages import JUDGED
 
 FOUND: Final = (
@@ -25,6 +25,7 @@ FOUND: Final = (
 )
 _COLUMNS: Final = ("topic", "priority", "has_crashed", *Step._fields)
 _ORIGIN: Final = _COLUMNS.index("origin")
+_NAME: Final = 1 + Step._fields.index("name")
 _FAULT: Final = ("promise", "kind", "topic", "group", "id", "source", "at_us", "text")
 
 
@@ -40,15 +41,7 @@ def judged(
         slack_us: microseconds by which the clocks of publishers and hosts may differ.
         is_whole: whether no events are missing.
     """
-    event = F.col("event")
-    mine = rows.where(event.isin(SENT, *lives.EVENTS)).withColumns(
-        {
-            "event": F.when(event == SENT, events.PUBLISHED).otherwise(event),
-            "name": F.col("id"),
-            "origin": origin(),
-            "is_end": event != events.STARTED,
-        }
-    )
+    mine = _steps(rows)
     unsure = crashed.select("topic", "group", F.lit(True).alias("has_crashed")).distinct()
     mine = mine.join(F.broadcast(unsure), ["topic", "group"], "left")
     ordered = mine.repartition("topic", "origin").sortWithinPartitions("topic", "origin", *lives.ORDER)
@@ -59,6 +52,34 @@ def judged(
 
     chosen = ordered.select(*_COLUMNS)
     return workers.judged(chosen, judge, FOUND)
+
+
+def too_early(rows: DataFrame, slack_us: int) -> DataFrame:
+    """Report deliveries before the due time (T); arguments as for `judged`."""
+    mine = only(_steps(rows), *contents.DUE).repartition("topic", "name")
+    ordered = mine.sortWithinPartitions("topic", "name", "begun_us", "event")
+
+    def judge(rows: Iterator[workers.Row]) -> Iterator[dict[str, Any]]:
+        for (topic, name), mine in itertools.groupby(rows, key=lambda row: (row[0], row[_NAME])):
+            steps = (Step(*values) for _, *values in mine)
+            yield from (_finding(topic, name, fault) for fault in contents.too_early(steps, slack_us))
+
+    return faults(workers.judged(ordered.select("topic", *Step._fields), judge, FOUND))
+
+
+def _steps(rows: DataFrame) -> DataFrame:
+    """Return the events that lives consist of, with the columns of `emq.trail.lives.Step` and of its orders."""
+    event, is_start = F.col("event"), F.col("event") == events.STARTED
+    claimed_us = F.when(F.col("ready_us") > 0, F.col("ready_us"))
+    return rows.where(event.isin(SENT, *lives.EVENTS)).withColumns(
+        {
+            "event": F.when(event == SENT, events.PUBLISHED).otherwise(event),
+            "name": F.col("id"),
+            "origin": origin(),
+            "is_end": ~is_start,
+            "begun_us": F.coalesce(F.when(is_start, claimed_us).otherwise(F.col("published_us")), F.col("time_us")),
+        }
+    )
 
 
 def of(judged: DataFrame) -> DataFrame:
@@ -91,7 +112,7 @@ def _follow(topic: str, name: str, rows: Iterator[workers.Row], facts: Facts) ->
             yield step
 
     for fault in contents.judge(steps(), facts._replace(crashes=lambda group: crashes.get(group, ()))):
-        yield {"topic": topic, "id": name, **{c: getattr(fault, c) for c in _FAULT if c not in ("topic", "id")}}
+        yield _finding(topic, name, fault)
     is_over = bool(life.settled)
     yield {
         **found,
@@ -107,6 +128,10 @@ def _follow(topic: str, name: str, rows: Iterator[workers.Row], facts: Facts) ->
         "is_odd": False,
         "steps": 0,
     }
+
+
+def _finding(topic: str, name: str, fault: Fault) -> dict[str, Any]:
+    return {"topic": topic, "id": name, **fault._asdict()}
 
 
 _AT_ANY_TIME: Final = ((0.0, math.inf),)

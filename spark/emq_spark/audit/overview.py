@@ -10,8 +10,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from emq.trail import events
-from emq_spark.audit.contents import is_due
-from emq_spark.audit.events import RANGES, count, is_slot_id
+from emq_spark.audit.events import RANGES, SENT, count, is_slot_id
 from emq_spark.audit.owners import OWNERS_ONLY
 
 STEPS: Final = 4
@@ -53,6 +52,7 @@ def of(new: DataFrame, carried: DataFrame) -> Overview:
     wait_us = F.col("time_us") - F.col("published_us")
     bucket = F.floor(F.log2(F.greatest(wait_us, F.lit(1))) * STEPS).cast("int")
     rows = new.withColumn("is_new", F.lit(True)).unionByName(carried.withColumn("is_new", F.lit(False)))
+    is_due = F.col("event").isin(SENT, events.PUBLISHED) & F.col("due_ms").isNotNull()
     told = rows.select(
         "priority",
         F.when(first, F.col("source")).alias("source"),
@@ -61,7 +61,7 @@ def of(new: DataFrame, carried: DataFrame) -> Overview:
         (first & (F.col("offset") >= 0)).alias("queued"),
         started.alias("started"),
         is_slot_id().alias("comes_back"),
-        (is_due() & is_slot_id()).alias("is_due"),
+        (is_due & is_slot_id()).alias("is_due"),
         F.col("event").isin(*RANGES).alias("ranges"),
         F.col("event").isin(*OWNERS_ONLY).alias("needs_owner"),
     )

@@ -23,7 +23,6 @@ from emq.trail.history_facts import Loss
 from emq_spark.audit import caps as audit_caps
 from emq_spark.audit import (
     charts,
-    contents,
     dead_letters,
     duplicates,
     histories,
@@ -226,7 +225,7 @@ class Steps:
         if self._frames.overview.comes_back:
             self._reports.add(audit_lives.faults(self._lives))
         if self._frames.overview.is_due:
-            self._reports.add(contents.too_early(self._frames.contents, self._options.slack_us))
+            self._reports.add(audit_lives.too_early(self._frames.contents, self._options.slack_us))
 
     @functools.cached_property
     def _lives(self) -> DataFrame:
