@@ -161,8 +161,10 @@ class Sweep:
             self._ready[step.priority].add(step)
         elif step.what == LEAVES:
             self._ready[step.priority].discard(step)
-        elif step.key is not None and step.what == FINISHES:
+        elif step.what == FINISHES and step.key in self._unfinished:
             self._unfinished[step.key].pop(step.name, None)
+            if not self._unfinished[step.key]:
+                del self._unfinished[step.key]
         elif step.what == STARTS:
             found = next(filter(None, (self._kept(above, step.time_us) for above in range(step.priority))), None)
             if step.key is not None and (step.finished_us is None or step.finished_us > step.time_us):

@@ -183,9 +183,13 @@ def test_surplus_ends_are_those_that_no_publish_before_them_allows() -> None:
     assert lives.surplus(1, [10], [5, 9, 11]) == 1
 
 
-def test_a_sweep_over_priorities_holds_no_more_where_more_messages_wait_in_the_store() -> None:
+def test_a_sweep_over_priorities_holds_no_more_where_more_keys_are_done_and_more_messages_wait_in_the_store() -> None:
     def held(messages: int) -> int:
         sweep = priorities.Sweep()
+        for n in range(messages):
+            begun = priorities.Step(n, priorities.STARTS, f"k{n:06}", f"key {n:06}", 0, n + 1, n + 1)
+            for what in (priorities.READY, priorities.LEAVES, priorities.STARTS, priorities.FINISHES):
+                sweep.overtaken(begun._replace(what=what))
         for n in range(messages):
             sweep.overtaken(priorities.Step(10**6 + n, priorities.STORED, f"m{n:06}", None, 0, 10**7 + n, None))
         low = priorities.Step(10**7, priorities.STARTS, "low", None, 1, 10**8, None)
