@@ -216,7 +216,7 @@ def _steps(
         if start.time_us < NEVER_US:
             for what in (LEAVES, STARTS):
                 yield Step(start.time_us, what, *message, until_us, finished_us)
-            if 0 < start.ready_us < start.time_us:
+            if start.ready_us and start.ready_us < start.time_us:
                 yield Step(start.ready_us, READY, *message, until_us, finished_us)
         stored = in_store(start, owned_us(start.place, start.source, start.epoch))
         if stored and (start.name, start.epoch) not in seen:

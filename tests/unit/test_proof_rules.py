@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emq.trail import events, lives, priorities
+from emq.trail import checks, events, lives, priorities
 from emq.trail.proof import Expectations, prove
 from support.trail_story import CONTENT, MS, T0_US, Delivery, Story, broken, clean, cut_short, tell
 
@@ -211,3 +211,11 @@ def test_a_life_holds_no_more_where_more_publishes_merge() -> None:
         return len(pickle.dumps(life))
 
     assert held(10_000) == held(10)
+
+
+@pytest.mark.parametrize("ready_us", [None, 0], ids=["not recorded", "unknown"])
+def test_a_start_without_the_time_at_which_it_was_ready_overtakes_and_is_overtaken_by_nothing(ready_us: Any) -> None:
+    low = checks.Start(T0_US, "t/0", "t", 1, 0, "t/low", None, 1, "host", ready_us, T0_US)
+    high = low._replace(time_us=T0_US + 1, priority=0, offset=1, name="t/high")
+    assert not priorities.inversions([low, high], [], None)
+    assert priorities.inversions([low, high._replace(ready_us=-1)], [], None)  # a place among starts, in a simulation
