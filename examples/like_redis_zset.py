@@ -21,7 +21,7 @@ async def remind(message: Message) -> None:
         if message.attempt < 3:
             raise ConnectionError("the mail server hung up")  # retried at once, up to 16 times, then a dead letter
     else:
-        print(f"{message.payload.decode()}: started {time.time() * 1000 - message.score:.0f} ms after its time")
+        print(f"{message.payload.decode()}: started {message.started_us / 1000 - message.score:.0f} ms after its time")
 
 
 async def main() -> None:
