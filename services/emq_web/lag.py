@@ -23,11 +23,11 @@ class Parts(msgspec.Struct):
     """Deliveries that are not done, by what they wait for, as in the lag of an endpoint. null: no host has reported."""
 
     ready: int
-    delayed: int
-    dead: int
     held_by_rate: int | None
+    delayed: int
     in_flight: int | None
     parked: int | None
+    dead: int
 
 
 class LagPage(msgspec.Struct):

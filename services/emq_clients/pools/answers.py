@@ -35,7 +35,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
     started_per_s: int | None = None
 
 
-class StoredPool(msgspec.Struct, frozen=True):
+class StoredPool(msgspec.Struct, frozen=True, kw_only=True):
     """A pool as it is stored.
 
     Attributes:
@@ -47,8 +47,8 @@ class StoredPool(msgspec.Struct, frozen=True):
     name: str
     version: int
     changed: datetime.datetime
-    pool: dict[str, Any]
     warnings: list[str] = []
+    pool: dict[str, Any]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -118,7 +118,7 @@ class TaskOutcomes(msgspec.Struct, frozen=True):
     data: list[TaskOutcome]
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt, or the end of a task that never started.
 
     Attributes:
@@ -134,16 +134,16 @@ class Attempt(msgspec.Struct, frozen=True):
 
     task: str
     type: str
+    tenant: str = ""
+    key: str | None = None
+    resource: str | None = None
     attempt: int
     outcome: Annotated[str, one_of("running", "done", "dead", "expired", "cancelled", "failed", "lost")]
     submitted: datetime.datetime
     started: datetime.datetime
-    wait_s: float
-    tenant: str = ""
-    key: str | None = None
-    resource: str | None = None
     ended: datetime.datetime | None = None
     deadline: datetime.datetime | None = None
+    wait_s: float
     took_s: float | None = None
     costs: dict[str, float] = {}
     actual: dict[str, float] | None = None
@@ -239,7 +239,7 @@ class WaitsNow(msgspec.Struct, frozen=True):
     late: int
 
 
-class TypeNow(msgspec.Struct, frozen=True):
+class TypeNow(msgspec.Struct, frozen=True, kw_only=True):
     """A task type.
 
     Attributes:
@@ -250,9 +250,9 @@ class TypeNow(msgspec.Struct, frozen=True):
 
     waiting: int
     running: int
-    waits: WaitsNow
     arrivals_per_s: float | None = None
     predicted_wait_s: float | None = None
+    waits: WaitsNow
     done: int = 0
     dead: int = 0
     expired: int = 0
@@ -284,22 +284,22 @@ class Snapshot(msgspec.Struct, frozen=True):
     types: dict[str, TypeNow] = {}
 
 
-class TypeForecast(msgspec.Struct, frozen=True):
+class TypeForecast(msgspec.Struct, frozen=True, kw_only=True):
     """The forecast of the tasks of one type: of those that wait, and of those that come.
 
     Attributes:
         left: tasks that still wait when the forecast ends.
     """
 
-    started: float
-    left: float
-    expired: float
     mean_s: float | None = None
     p50_s: float | None = None
     p99_s: float | None = None
+    started: float
+    left: float
+    expired: float
 
 
-class Forecast(msgspec.Struct, frozen=True):
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """The forecast of a pool.
 
     Attributes:
@@ -309,10 +309,10 @@ class Forecast(msgspec.Struct, frozen=True):
     """
 
     over_s: float
+    drained_s: float | None = None
     types: dict[str, TypeForecast]
     starts: dict[str, float]
     utilisation: dict[str, float]
-    drained_s: float | None = None
 
 
 class WhatIf(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ STATES = ("waiting", "held", "delayed", "in_flight", "delivered", "parked", "dea
 """The states of deliveries."""
 
 
-class Tenant(msgspec.Struct, frozen=True):
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant.
 
     Attributes:
@@ -35,14 +35,14 @@ class Tenant(msgspec.Struct, frozen=True):
     """
 
     id: str
-    qps: float
-    created: datetime.datetime
-    changed: datetime.datetime
     name: str = ""
+    qps: float
     payload_retention_s: int = 0
     log_retention_s: int = 0
     delete_on_success: bool = False
     paused: bool = False
+    created: datetime.datetime
+    changed: datetime.datetime
 
 
 class Handshake(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class Batch(msgspec.Struct, frozen=True):
     format: Annotated[str, one_of("json", "lines")] = "json"
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint of a tenant.
 
     Attributes:
@@ -93,8 +93,6 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     id: str
     url: str
-    created: datetime.datetime
-    changed: datetime.datetime
     description: str = ""
     event_types: list[str] = []
     filters: list[dict[str, Any]] = []
@@ -113,6 +111,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     disabled: str | None = None
     paused: bool = False
     old_secret_until: datetime.datetime | None = None
+    created: datetime.datetime
+    changed: datetime.datetime
     warnings: list[str] = []
     secret: str | None = None
 
@@ -134,7 +134,7 @@ class Receipts(msgspec.Struct, frozen=True):
     data: list[Receipt]
 
 
-class StoredMessage(msgspec.Struct, frozen=True):
+class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message of the log.
 
     Attributes:
@@ -147,12 +147,12 @@ class StoredMessage(msgspec.Struct, frozen=True):
 
     id: str
     event_type: str
-    created: datetime.datetime
-    expires: datetime.datetime
     key: str | None = None
     priority: str | None = None
     headers: dict[str, str] = {}
+    created: datetime.datetime
     due: datetime.datetime | None = None
+    expires: datetime.datetime
     erased: bool = False
     payload: Any = None
     deliveries: list[str] = []
@@ -174,7 +174,7 @@ class Hold(msgspec.Struct, frozen=True):
     rate_per_s: float | None = None
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to deliver a message.
 
     Attributes:
@@ -189,14 +189,14 @@ class Attempt(msgspec.Struct, frozen=True):
     number: int
     started: datetime.datetime
     took_ms: float
+    status: int | None = None
     outcome: str
     reason: str = ""
-    status: int | None = None
     answer: str = ""
     host: str | None = None
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """One message on its way to one endpoint.
 
     Attributes:
@@ -215,9 +215,9 @@ class Delivery(msgspec.Struct, frozen=True):
     event_type: str
     state: Annotated[str, one_of(*STATES)]
     attempts: int
-    created: datetime.datetime
     status: int | None = None
     reason: str = ""
+    created: datetime.datetime
     next_attempt: datetime.datetime | None = None
     settled: datetime.datetime | None = None
     hold: Hold | None = None
@@ -234,7 +234,7 @@ class Filter(msgspec.Struct, frozen=True):
     created_lt: datetime.datetime | None = None
 
 
-class Replay(msgspec.Struct, frozen=True):
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """A replay and its progress.
 
     Attributes:
@@ -247,16 +247,16 @@ class Replay(msgspec.Struct, frozen=True):
 
     id: str
     state: Annotated[str, one_of("running", "paused", "cancelled", "done")]
+    filter: Filter = Filter()
+    rate_per_s: float = 0.0
+    priority: str = ""
     total: int
     total_is_exact: bool
-    created: datetime.datetime
-    changed: datetime.datetime
     replayed: int = 0
     left_out: int = 0
     trouble: str = ""
-    rate_per_s: float = 0.0
-    priority: str = ""
-    filter: Filter = Filter()
+    created: datetime.datetime
+    changed: datetime.datetime
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -318,7 +318,7 @@ class ReplayedLetters(msgspec.Struct, frozen=True):
     ids: list[str]
 
 
-class EndpointLag(msgspec.Struct, frozen=True):
+class EndpointLag(msgspec.Struct, frozen=True, kw_only=True):
     """The lag of an endpoint: deliveries that are not done, by what they wait for; each counts in one part.
 
     Attributes:
@@ -331,18 +331,18 @@ class EndpointLag(msgspec.Struct, frozen=True):
         oldest_claimable_s: seconds since the oldest delivery that is due was accepted; None if none is due.
     """
 
-    endpoint: str
     ready: int
-    delayed: int
-    dead: int
     held_by_rate: int | None = None
+    delayed: int
     in_flight: int | None = None
     parked: int | None = None
+    dead: int
+    endpoint: str
     oldest_claimable_s: float | None = None
     hold: Hold | None = None
 
 
-class Rate(msgspec.Struct, frozen=True):
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """A cap and its use.
 
     Attributes:
@@ -353,11 +353,11 @@ class Rate(msgspec.Struct, frozen=True):
         last_seconds: starts in each of the last seconds, as far as hosts count them.
     """
 
-    cap_per_s: float
     endpoint: str | None = None
+    cap_per_s: float
     used_per_s: float | None = None
-    limited_by: Hold | None = None
     last_seconds: list[int] = []
+    limited_by: Hold | None = None
 
 
 class Example(msgspec.Struct, frozen=True):

@@ -107,7 +107,7 @@ class Trace(msgspec.Struct, frozen=True):
     notes: list[str] = []
 
 
-class AuditEntry(msgspec.Struct, frozen=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A change that somebody made.
 
     Attributes:
@@ -118,14 +118,14 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
     id: str
     time: datetime.datetime
+    tenant: str | None = None
     actor: str
     action: str
     target: str
-    tenant: str | None = None
     changes: dict[str, Any] = {}
 
 
-class Key(msgspec.Struct, frozen=True):
+class Key(msgspec.Struct, frozen=True, kw_only=True):
     """A key, or a session of the pages.
 
     Attributes:
@@ -136,16 +136,16 @@ class Key(msgspec.Struct, frozen=True):
 
     id: str
     role: Annotated[str, one_of("admin", "submit", "read", "send", "manage")]
-    created: datetime.datetime
     tenant: str | None = None
     name: str = ""
-    expires: datetime.datetime | None = None
     kind: Annotated[str, one_of("key", "session")] = "key"
     made_by: str | None = None
+    created: datetime.datetime
+    expires: datetime.datetime | None = None
     key: str | None = None
 
 
-class NewKey(Key, frozen=True):
+class NewKey(Key, frozen=True, kw_only=True):
     """A new key.
 
     Attributes:
