@@ -223,7 +223,9 @@ class Leader:
         if record is not None and self._is_behind(record):
             return
         self._done = None  # until the plan is known to be in force
-        is_large = len(quotas) >= MANY_GROUPS or len(quotas) * len(weights) >= LARGE
+        former = 0 if previous is None else len(previous.places) + len(previous.dropped)
+        groups = max(len(quotas), former)  # a deletion of thousands is no small change
+        is_large = groups >= MANY_GROUPS or groups * len(weights) >= LARGE
         made, owner, differs = await _beside(is_large, _planned, quotas, self._units, weights, members, previous)
         if differs or record is None or record.catalog != catalog:
             await self._publish(owner, made, members, catalog, is_large)
