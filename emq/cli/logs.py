@@ -73,6 +73,8 @@ def _has_colors() -> bool:
 class _Json(logging.Formatter):
     """One object for each record: timestamp (ISO 8601, UTC), level, logger, pid, event, and the record's `extra`.
 
+    A record with an error or a stack also has `exception` or `stack_info`.
+
     If the object already has the name of an `extra`, the `extra` is called `extra_<name>`. A value of an `extra` that
     JSON cannot hold is shown as Python writes it.
 
@@ -93,6 +95,8 @@ class _Json(logging.Formatter):
         told["timestamp"] = created.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         told |= {"level": record.levelname.lower(), "logger": record.name}
         told["pid"] = os.getpid()  # several host processes may share one log
+        if record.stack_info:
+            told["stack_info"] = record.stack_info
         if not (text := _traceback(record)):
             return _json_of(told)
         line, left = _json_of({**told, "exception": text}), len(text)
@@ -103,8 +107,8 @@ class _Json(logging.Formatter):
 
 
 class _Text(logging.Formatter):
-    """Local time, level and message in one line, then the traceback, indented. A message of EMQ says all of its
-    `extra`.
+    """Local time, level and message in one line, then the traceback and the stack, indented. A message of EMQ says all
+    of its `extra`.
     """
 
     def __init__(self, colors: bool) -> None:
@@ -118,8 +122,8 @@ class _Text(logging.Formatter):
         if self._colors:
             time, text = f"{_DIM}{time}{_PLAIN}", f"{_BOLD}{text}{_PLAIN}"
             level = f"{_COLORS.get(record.levelno, '')}{_BOLD}{level}{_PLAIN}"
-        found = _traceback(record)
-        return f"{time} [{level}] {text}" + (f"\n{MARGIN}{_printable(found)}" if found else "")
+        below = filter(None, (_traceback(record), record.stack_info))
+        return f"{time} [{level}] {text}" + "".join(f"\n{MARGIN}{_printable(found)}" for found in below)
 
 
 def _json_of(told: dict[str, object]) -> str:

@@ -56,6 +56,14 @@ def test_text_is_a_line_with_local_time_and_level_and_the_traceback_below() -> N
     assert "\x1b" in logs.formatter("text", colors=True).format(record())
 
 
+def test_the_stack_for_which_a_record_asks_is_told() -> None:
+    asked = record(stack_info="Stack (most recent call last):\n  here\x07")
+    assert json.loads(logs.formatter("json").format(asked))["stack_info"] == asked.stack_info
+    assert "stack_info" not in json.loads(logs.formatter("json").format(record()))
+    lines = logs.formatter("text").format(asked).splitlines()
+    assert lines[1:] == ["    Stack (most recent call last):", r"      here\x07"]
+
+
 def test_a_strangers_text_does_not_draw_on_the_terminal() -> None:
     line = logs.formatter("text").format(record("\x1b[2J gone", failure=raised("\x1b]0;title\x07")))
     assert "\x1b" not in line
