@@ -28,10 +28,10 @@ def judge(steps: Iterable[Step], facts: Facts) -> Iterator[Fault]:
         steps: its events in `emq.trail.lives.ORDER`; each is dropped before the next one is taken.
         facts: facts beyond these events. Only a complete trail shows ends that no host started.
     """
-    running: Counter[tuple[str, int | None]] = Counter()
+    running: Counter[tuple[str, str, int | None]] = Counter()
     failures: dict[str, dict[int | None, Step]] = defaultdict(dict)  # by copy and attempt
     for step in steps:
-        who = step.source, step.attempt
+        who = step.name, step.source, step.attempt
         if step.event == events.STARTED:
             running[who] += 1
             failure = failures.get(step.name, {}).get((step.attempt or 1) - 1)
@@ -40,8 +40,12 @@ def judge(steps: Iterable[Step], facts: Facts) -> Iterator[Fault]:
             for found in history_facts.of_start(step, failure, facts.slack_us):
                 yield _fault(*found, step)
         elif step.event in _ENDS:
-            if running[who]:
-                running[who] -= 1
+            # A delivery whose message moved to its lane ends under the id of the copy.
+            mine = next((each for each in (who, (step.origin, *who[1:])) if each in running), None)
+            if mine is not None:
+                running[mine] -= 1
+                if not running[mine]:
+                    del running[mine]
             elif facts.is_complete and not history_facts.needs_no_start(step.event, step.reason):
                 text = f"was {step.event} by {step.source}, which did not start its attempt {step.attempt}"
                 yield _fault("E", "ended without a start", text, step)

@@ -177,6 +177,19 @@ def test_a_publish_whose_message_left_for_the_lane_is_not_lost(story: Story) -> 
     assert proof.ok, proof
 
 
+@pytest.mark.parametrize(("ended", "found"), [("~5", 0), ("~6", 1), ("", 1)])
+def test_the_end_of_a_copy_needs_its_own_start_or_that_of_the_message_that_moved(
+    story: Story, ended: str, found: int
+) -> None:
+    publish_content(story, 0)
+    running = Delivery(f"{CONTENT}~5", 100, None, ready=99, offset=-1, attempt=2)
+    story.deliver(running)
+    m = dataclasses.replace(running, id=CONTENT + ended).message()
+    story.trail().settled(m, T0_US + 110 * MS)
+    told = [reason for reason in story.prove().void_reasons if "without a start" in reason]
+    assert len(told) == found, told
+
+
 def test_surplus_ends_are_those_that_no_publish_before_them_allows() -> None:
     assert [lives.surplus(1, [], reaches) for reaches in ([], [5], [5, 5], [5, 6, 7])] == [0, 0, 1, 2]
     assert lives.surplus(1, [10], [5, 10]) == lives.surplus(1, [10], [10, 11]) == 0
