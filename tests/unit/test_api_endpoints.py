@@ -13,6 +13,7 @@ from aiohttp.abc import AbstractResolver
 from standardwebhooks.webhooks import Webhook
 
 from emq import errors
+from emq_push.records.endpoints import EndpointSettings, Filter
 from emq_push.service.refusals import Invalid
 from support import push_api
 from support.push_api import Api, Receiver
@@ -49,6 +50,20 @@ async def test_after_a_rotation_both_secrets_verify(api: Api, receiver: Receiver
         await api("POST", f"{path}:rotate-secret", {"overlap_s": 0})
     topic = await api.app.catalog.get(f"acme.{made['id']}")
     assert len(topic.options.attributes["push.secret"].split()) == 1
+
+
+async def test_an_endpoint_with_settings_that_an_earlier_version_took_is_read_and_corrected(api: Api) -> None:
+    filters = (Filter("a" * 300, "in", (1 << 60, "b" * 2_000)),)
+    wide = EndpointSettings(url="https://93.184.216.34/hook", qps=5e6, event_types=("order paid",), filters=filters)
+    made = await api.service.endpoints.create("acme", wide, "test")
+    [shown] = (await api("GET", "/v1/tenants/acme/endpoints"))["data"]
+    assert (shown["qps"], shown["event_types"], shown["filters"][0]["value"][0]) == (5e6, ["order paid"], 1 << 60)
+    await post(api, message())
+    path = f"/v1/tenants/acme/endpoints/{made.endpoint.id}"
+    refused = await api("PATCH", path, {"qps": 5}, status=422)
+    assert "event_types" in refused["detail"]
+    shown = await api("PATCH", path, {"qps": 5, "event_types": ["order.paid"], "filters": []})
+    assert (shown["qps"], shown["event_types"]) == (5, ["order.paid"])
 
 
 async def test_secrets_lie_encrypted_in_the_catalog(receiver: Receiver) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from types import GenericAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
@@ -161,7 +163,32 @@ def endpoint_of(topic: str) -> str:
     return topic.rpartition(".")[2]
 
 
-_decode = msgspec.json.Decoder(Kept).decode
+def _without_ranges(kind: type[msgspec.Struct], **others: Any) -> Any:
+    """Return a struct with the same fields, but without their ranges.
+
+    Args:
+        others: types of fields that have other ones.
+    """
+    types = typing.get_type_hints(kind) | others
+    fields = [
+        (each.name, types[each.name]) if each.required else (each.name, types[each.name], each.default)
+        for each in msgspec.structs.fields(kind)
+    ]
+    is_closed = kind.__struct_config__.forbid_unknown_fields
+    return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True, forbid_unknown_fields=is_closed)
+
+
+# The ranges are for what comes in: `emq push endpoint` of an earlier version stored values beyond them.
+_Filter = _without_ranges(Filter)
+_Settings = _without_ranges(EndpointSettings, filters=GenericAlias(tuple, (_Filter, ...)))
+_decode = msgspec.json.Decoder(_without_ranges(Kept, settings=_Settings)).decode
+
+
+def _kept(body: str) -> dict[str, Any]:
+    kept = msgspec.structs.asdict(_decode(body))
+    settings = msgspec.structs.asdict(kept["settings"])
+    settings["filters"] = tuple(Filter(each.field, each.op, each.value) for each in settings["filters"])
+    return {**kept, "settings": EndpointSettings(**settings)}
 
 
 class Endpoints:
@@ -218,5 +245,5 @@ class Endpoints:
 
 
 def _endpoint(row: sa.Row[tuple[object, ...]]) -> Endpoint:
-    kept = msgspec.structs.asdict(_decode(row.body))
+    kept = _kept(row.body)
     return Endpoint(id=row.endpoint, tenant=row.tenant, created_us=row.created_us, changed_us=row.changed_us, **kept)
