@@ -154,7 +154,6 @@ def _chosen(
 
 
 def _change(checkpoint: Checkpoint, head: int, tail: int, to: str) -> Change:
-
     if to in ("head", "tail"):
         target = head if to == "head" else tail
     else:

@@ -22,14 +22,14 @@ KNOWN_LATE_US = 3 * SECOND_US
 
 AT_RISK_US = 2_500_000
 """What a killed host had settled so shortly before may not be saved: a checkpoint a second, and a second for a busy
-machine. Time in which a host had none of its own does not count."""
+machine. Spans in which a host was late do not count."""
 
 READY_US = 6 * SECOND_US
 """Who published so long before a start was ready by then, whatever the hosts say of it."""
 
 MOVED_US = 10 * SECOND_US
-"""After a host was killed, stopped or started, and around its first run, all groups have an owner within this time, of
-which time in which a host had none of its own does not count."""
+"""After a host was killed, stopped or started, and around its first run, all groups have an owner within this time.
+Spans in which a host was late do not count."""
 
 PLAIN = ("plain", "flood", "grown", "wide", "weighted", "aging", "little")
 """Traits of topics that nothing but their quota holds back."""

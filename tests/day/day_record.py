@@ -112,7 +112,7 @@ class Evidence:
     _before: dict[tuple[int, int, int], int] = dataclasses.field(default_factory=dict)
 
     def before(self, at_us: int, us: int) -> int:
-        """Return the time from which on until `at_us` nobody was late for `us` microseconds altogether."""
+        """Go back from `at_us` over `us` microseconds in which nobody was late; return that time."""
         asked = at_us, us, len(self.late)
         if asked not in self._before:
             since_us = at_us - us
