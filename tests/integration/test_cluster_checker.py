@@ -20,7 +20,12 @@ def test_a_clean_run_is_clean() -> None:
     assert cluster_receipts.unexcused(CLEAN, [], 0.5) == []
     assert cluster_receipts.over_cap(CLEAN, lambda r: QUOTA) == []
     assert cluster_receipts.two_owners(CLEAN) == []
-    assert list(cluster_receipts.moves(CLEAN, 0, 5_000_000)) == [("orders/0", 1)]
+    assert list(cluster_receipts.moves(CLEAN, 0, 5)) == [("orders/0", 1)]
+
+
+def test_a_move_counts_at_the_time_of_its_plan_not_at_its_first_start() -> None:
+    assert list(cluster_receipts.moves(CLEAN, 2, 3)) == [("orders/0", 1)]
+    assert list(cluster_receipts.moves(CLEAN, 3, 5_000_000)) == []
 
 
 def test_a_repetition_counts_unless_its_host_crashed_right_after_the_first_time() -> None:

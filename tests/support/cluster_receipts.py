@@ -137,20 +137,18 @@ def two_owners(receipts: Iterable[Receipt]) -> list[str]:
     return found
 
 
-def owners(receipts: Iterable[Receipt]) -> dict[str, list[tuple[str, int]]]:
-    """Return for each group its owners in order, each with the time of its first start (microseconds)."""
-    found: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for r in starts(receipts):
-        if not found[r.group] or found[r.group][-1][0] != r.host:
-            found[r.group].append((r.host, r.started_us))
-    return found
-
-
 def moves(receipts: Iterable[Receipt], from_us: int, to_us: int) -> Iterator[tuple[str, int]]:
-    """Yield (group, number of changes of its owner in that time) of each group that moved."""
-    for group, changes in owners(receipts).items():
-        if n := sum(from_us <= at < to_us for _, at in changes[1:]):
-            yield group, n
+    """Yield (group, number of moves) of each group that plans of that time moved.
+
+    An epoch is the time of its plan, in microseconds. The first start under the epoch may come long after that.
+    """
+    last: dict[str, Receipt] = {}
+    found: Counter[str] = Counter()
+    for r in starts(receipts):
+        before = last.get(r.group, r)
+        found[r.group] += r.host != before.host and from_us <= r.epoch < to_us
+        last[r.group] = r
+    yield from (+found).items()
 
 
 def _brief(r: Receipt) -> str:
