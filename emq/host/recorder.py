@@ -184,7 +184,6 @@ class Recorder:
             await host_stats.drop(self._database, self._environment, self._name)
 
     async def _round(self) -> None:
-        self._host.consumption.look()
         changed = self._take_rates()
         if changed:
             # A second look, after the last change, brings the topics' rates back to 0.
@@ -260,6 +259,7 @@ class Recorder:
         self._starts, self._looked_at = starts, now
 
     async def _save(self) -> None:
+        self._host.consumption.look()
         snapshot = self.latest()
         text = msgspec.json.encode(snapshot).decode()
         try:
