@@ -353,7 +353,7 @@ class HostingApp(HookedApp):
             # A single host need not wait for others; processes of one host, and hosts of a cluster, start together.
             debounce_first=bool(self.settings.cluster) or process is not None,
             serves=lambda: self.handlers.patterns(),
-            closing=functools.partial(deletion.under_way, self.store.log, self.catalog),
+            closing=functools.partial(deletion.under_way, self.store.lanes, self.catalog),
         )
 
     def coordination(self) -> Tree:

@@ -10,9 +10,9 @@ from emq.clock import Clock
 from emq.offsets.checkpoints import CheckpointStore
 from emq.offsets.sealing import seal_finished
 from emq.storage.answers import served
-from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
-from emq.storage.log_store import Bounds, LogStore, Trim
-from emq.storage.names import group_of, index_of, topic_of
+from emq.storage.lane_store import LaneClaim, LaneClaimed, LaneSettle, LaneStore, LaneVerdict
+from emq.storage.log_store import Bounds, Trim
+from emq.storage.names import topic_of
 from emq.storage.slot_store import Recover, SlotSettle, SlotVerdict
 from emq.storage.store import Store
 from emq.topics.catalog import Catalog
@@ -63,23 +63,18 @@ async def settle_all(store: Store, places: Sequence[Place], of_lanes: LaneVerdic
     return found
 
 
-async def under_way(log: LogStore, catalog: Catalog, groups: Collection[str]) -> set[str]:
-    """Return those of the groups whose topics are being deleted, or were: their queues are sealed.
-
-    A sorted topic has no queues, so its deletion shows only at its end.
+async def under_way(lanes: LaneStore, catalog: Catalog, groups: Collection[str]) -> set[str]:
+    """Return those of the groups whose topics are being deleted, or were: their lanes are sealed.
 
     Raises:
         StoreUnavailable, DatabaseUnavailable: try again later.
     """
     topics = await catalog.some({topic_of(group) for group in groups})
-    found = {group for group in groups if topic_of(group) not in topics}
-    queues = [
-        queue for group in groups if group not in found for queue in topics[topic_of(group)].queues(index_of(group))
-    ]
-    for start in range(0, len(queues), CHUNK):
-        part = queues[start : start + CHUNK]
-        looks = served(await log.trim([Trim(queue, 0, None) for queue in part]))
-        found.update(group_of(queue) for queue, look in zip(part, looks, strict=True) if look is True)
+    known = [group for group in groups if topic_of(group) in topics]
+    found = set(groups).difference(known)
+    for start in range(0, len(known), CHUNK):
+        part = known[start : start + CHUNK]
+        found.update(g for g, state in zip(part, served(await lanes.inspect(part)), strict=True) if state.sealed)
     return found
 
 

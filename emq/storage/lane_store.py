@@ -187,12 +187,13 @@ class DeadEntry(NamedTuple):
 
 
 class LaneState(NamedTuple):
-    """Sizes of a lane's three states and the due time of its next waiting entry."""
+    """Sizes of a lane's three states, the due time of its next waiting entry, and whether it is sealed."""
 
     waiting: int
     prepared: int
     dead: int
     next_due_ms: int | None
+    sealed: bool = False
 
 
 class LaneStore(Protocol):
@@ -248,7 +249,7 @@ class LaneStore(Protocol):
         """
 
     async def inspect(self, lanes: Sequence[str]) -> Sequence[LaneState | Failure]:
-        """Return sizes and next due time of each lane; the sizes of an unused lane are zero."""
+        """Return the state of each lane; the sizes of an unused lane are zero."""
 
     async def find(self, asked: Sequence[Asked]) -> Sequence[Sequence[FoundEntry] | Failure]:
         """Find the entries of lanes by their id: an identity, or a label, which many may have.

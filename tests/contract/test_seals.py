@@ -7,7 +7,7 @@ from target import Target
 
 from emq import errors
 from emq.storage import slot_store
-from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.storage.slot_store import Keep, SlotKind
 from emq.storage.store import Store
 
@@ -25,10 +25,11 @@ async def test_a_sealed_lane_refuses_producers_until_it_is_opened(store: Store, 
     refused, added = await other.lanes.add([LaneAdd(lane, "a", b"a", NOW_MS), LaneAdd(neighbour, "a", b"a", NOW_MS)])
     assert isinstance(refused, errors.QueueSealed)
     assert added is True
-    assert [state.waiting for state in await store.lanes.inspect([lane, neighbour])] == [0, 1]
+    assert [(s.waiting, s.sealed) for s in await store.lanes.inspect([lane, neighbour])] == [(0, True), (1, False)]
     await seal(other, lane, LaneVerdict.OPEN)
     assert await store.lanes.settle([LaneSettle(lane, "", LaneVerdict.OPEN)]) == [False], "it was open"
     assert await store.lanes.add([LaneAdd(lane, "a", b"a", NOW_MS)]) == [True]
+    assert await store.lanes.inspect([lane]) == [LaneState(1, 0, 0, NOW_MS)]
 
 
 async def test_a_sealed_lane_takes_what_its_owner_moves_there_and_is_drained(store: Store, target: Target) -> None:

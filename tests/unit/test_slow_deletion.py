@@ -14,6 +14,7 @@ from emq.allocation.membership import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.observe import deletion
 from emq.storage.lane_store import LaneClaim
+from emq.topics.model import Kind
 from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
 
@@ -25,16 +26,17 @@ async def take(r: Rig, group: str) -> None:
     await r.store.real.lanes.claim([LaneClaim(group, 0, await r.next_epoch())], 0)
 
 
+@pytest.mark.parametrize("kind", [Kind.LOG, Kind.PRIORITY])
 @virtual
-async def test_a_slow_deletion_is_told_apart_from_a_stranger(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_slow_deletion_is_told_apart_from_a_stranger(caplog: pytest.LogCaptureFixture, kind: Kind) -> None:
     async def generation(least: int) -> int:
         return await r.db.next_generation("online", least)
 
     async with rig() as r:
-        await r.topic("orders", 20.0)
+        await r.topic("orders", 20.0, kind=kind)
         await r.topic("mails", 20.0)
         seat = Seat(MemoryEnsemble(r.clock).tree(), "online", "a", generation, r.clock)
-        closing = functools.partial(deletion.under_way, r.store.log, r.catalog)
+        closing = functools.partial(deletion.under_way, r.store.lanes, r.catalog)
         host = r.host(Seen(), "a", membership=ClusterMembership(seat, database=r.db, closing=closing))
         delete = r.catalog.delete
 

@@ -153,7 +153,7 @@ class MemoryLanes:
 
     async def inspect(self, lanes: Sequence[str]) -> list[LaneState]:
         """See `LaneStore.inspect`."""
-        return [_state(self._world.lanes.get(name)) for name in lanes]
+        return [_state(self._world.lanes.get(name), name in self._world.sealed) for name in lanes]
 
     async def find(self, asked: Sequence[Asked]) -> list[list[FoundEntry]]:
         """See `LaneStore.find`. Walks over all entries, which is quick in memory."""
@@ -196,7 +196,8 @@ class MemoryLanes:
         return int(self._world.clock.now() * 1000)
 
 
-def _state(lane: Lane | None) -> LaneState:
+def _state(lane: Lane | None, sealed: bool) -> LaneState:
     if lane is None:
-        return LaneState(0, 0, 0, None)
-    return LaneState(sum(map(len, lane.waiting.values())), len(lane.prepared), len(lane.dead), lane.next_due_ms())
+        return LaneState(0, 0, 0, None, sealed)
+    waiting = sum(map(len, lane.waiting.values()))
+    return LaneState(waiting, len(lane.prepared), len(lane.dead), lane.next_due_ms(), sealed)

@@ -110,10 +110,10 @@ class RedisLanes:
     async def inspect(self, lanes: Sequence[str]) -> list[LaneState]:
         async def one(shard: Shard, chunk: Sequence[str]) -> list[LaneState]:
             keys = [key for lane in chunk for key in (shard.waiting(lane), shard.prepared(lane), shard.dead(lane))]
-            flat = await self._server.run("lane_inspect", keys, ())
+            states = await self._server.run("lane_inspect", [shard.sealed, *keys], chunk)
             return [
-                LaneState(waiting, prepared, dead, None if due < 0 else due)
-                for waiting, prepared, dead, due in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
+                LaneState(waiting, prepared, dead, None if due < 0 else due, sealed == 1)
+                for waiting, prepared, dead, due, sealed in states
             ]
 
         return await self._each(lanes, lambda s: s, one)

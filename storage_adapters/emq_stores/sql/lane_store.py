@@ -266,7 +266,8 @@ def _lane(each: LaneAdd | LaneClaim | LaneSettle) -> str:
 
 def _inspect(transaction: Transaction, names: Sequence[str]) -> Sequence[LaneState]:
     rows = transaction.rows("entries_count", names=sorted(set(names)))
-    found = {(name, state): (entries, first_ms) for name, state, entries, first_ms in rows}
+    found = {(name, state): (entries, first_ms) for name, state, entries, first_ms, _ in rows}
+    sealed = {name for name, *_, is_sealed in rows if is_sealed}
     none = (0, None)
     return [
         LaneState(
@@ -274,6 +275,7 @@ def _inspect(transaction: Transaction, names: Sequence[str]) -> Sequence[LaneSta
             found.get((name, PREPARED), none)[0],
             found.get((name, DEAD), none)[0],
             found.get((name, WAITING), none)[1],
+            name in sealed,
         )
         for name in names
     ]

@@ -1,13 +1,17 @@
 #!lua flags=no-writes
--- Return the sizes of the three states of many lanes, and the due time of the next waiting entry.
--- KEYS  for each lane: zset waiting, hash prepared, zset dead
--- Returns waiting, prepared, dead, next due in ms (-1: none) for each lane in one flat list. O(lanes).
+-- Return the state of many lanes.
+-- KEYS  1 set sealed, then for each lane: zset waiting, hash prepared, zset dead
+-- ARGV  the lanes
+-- Returns {waiting, prepared, dead, next due in ms (-1: none), 1 if the lane is sealed} for each lane. O(lanes).
 local answer = {}
-for s = 1, #KEYS, 3 do
-  local following = redis.call('ZRANGE', KEYS[s], 0, 0, 'WITHSCORES')[2]
-  answer[#answer + 1] = redis.call('ZCARD', KEYS[s])
-  answer[#answer + 1] = redis.call('HLEN', KEYS[s + 1])
-  answer[#answer + 1] = redis.call('ZCARD', KEYS[s + 2])
-  answer[#answer + 1] = tonumber(following or -1)
+for n, lane in ipairs(ARGV) do
+  local waiting, prepared, dead = KEYS[3 * n - 1], KEYS[3 * n], KEYS[3 * n + 1]
+  answer[n] = {
+    redis.call('ZCARD', waiting),
+    redis.call('HLEN', prepared),
+    redis.call('ZCARD', dead),
+    tonumber(redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2] or -1),
+    redis.call('SISMEMBER', KEYS[1], lane),
+  }
 end
 return answer
