@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ssl
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -136,6 +137,15 @@ def is_delivered(attributes: Mapping[str, str]) -> bool:
     return URL in attributes and not attributes.get(DISABLED) and not attributes.get(PAUSED)
 
 
+def failing_note(since: float, written_url: str) -> str:
+    """Return the value of `push.failing_since`: when the endpoint began to fail, and of which URL that is true."""
+    return f"{since:.0f} {_checksum(written_url)}"
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
 def batch_of(attributes: Mapping[str, str]) -> Batch | None:
     """Return how the messages of an endpoint share a request; None if each has its own.
 
@@ -169,7 +179,7 @@ class _Reader:
         own_tls = tls.context(self._take("push.tls.ca"), self._take("push.tls.cert"), self._secret("push.tls.key"))
         batch = batch_of({name: self._attributes.pop(name) for name in BATCH if name in self._attributes})
         paused = self._take(PAUSED)
-        disabled, failing_since = self._take(DISABLED) or paused, self._number(FAILING_SINCE, 0.0, 0.0, 1e11)
+        disabled, failing_since = self._take(DISABLED) or paused, self._failing_since(topic.options.attributes[URL])
         disable_after_s = self._disable_after_s()
         self._number("push.allowed_rate", 1.0, 1.0, MAX_RATE)
         headers = self._headers(oauth2)  # last, since all that is left must be a header
@@ -223,6 +233,12 @@ class _Reader:
             raise ValueError("push.oauth2.url, push.oauth2.client_id and push.oauth2.secret go together; give all")
         self._seen.append(secret)
         return OAuth2(endpoint_values.url("push.oauth2.url", url), client_id, secret, scope)
+
+    def _failing_since(self, written_url: str) -> float:
+        """Return the time in the note of hosts, or 0 if they noted it of another URL."""
+        text = self._take(FAILING_SINCE)
+        seconds, _, url = text.partition(" ")
+        return endpoint_values.number(FAILING_SINCE, seconds, 0.0, 1e11) if url == _checksum(written_url) else 0.0
 
     def _disable_after_s(self) -> float:
         if self._attributes.get("push.disable_after_s") == "off":

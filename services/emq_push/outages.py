@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from emq import durations, errors
 from emq.clock import Clock
-from emq_push.endpoint import DISABLED, FAILING_SINCE, URL, Endpoint
+from emq_push.endpoint import DISABLED, FAILING_SINCE, URL, Endpoint, failing_note
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,12 @@ Change = Callable[[str, Mapping[str, str], Mapping[str, str]], Awaitable[object]
 @dataclasses.dataclass(slots=True)
 class _Outage:
     """Attributes:
+    url: the URL that fails; another one of the same topic has not failed yet.
     since, last: the first and the latest failure, in seconds since the epoch.
     failures: seen by this host.
     """
 
+    url: str
     since: float
     last: float
     failures: int = 0
@@ -78,17 +80,17 @@ class Outages:
         if endpoint.disabled:
             return
         now, outage = self._clock.now(), self._known.get(endpoint.topic)
-        if outage is None or now > outage.last + FORGET_S:
+        if outage is None or outage.url != endpoint.written_url or now > outage.last + FORGET_S:
             self._forget_old(now)
             since = endpoint.failing_since or now
-            outage = self._known[endpoint.topic] = _Outage(since, now)
+            outage = self._known[endpoint.topic] = _Outage(endpoint.written_url, since, now)
         outage.last = now
         outage.failures += 1
         lasts_s = now - outage.since
         if lasts_s >= endpoint.disable_after_s and outage.failures >= FEWEST:
             self._disable(endpoint, f"it has failed for {durations.brief(lasts_s)}: {reason}")
         elif lasts_s >= NOTE_AFTER_S and not endpoint.failing_since:
-            self._write(endpoint, {FAILING_SINCE: f"{outage.since:.0f}"})
+            self._write(endpoint, {FAILING_SINCE: failing_note(outage.since, endpoint.written_url)})
 
     def gone(self, endpoint: Endpoint, reason: str) -> None:
         """The endpoint says that it wants no more messages."""

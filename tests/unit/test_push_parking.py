@@ -14,10 +14,12 @@ import emq
 from emq import errors, settings
 from emq.clock import ManualClock
 from emq.message import Message
+from emq.topics.model import Topic
+from emq.topics.options import TopicOptions
 from emq_push import outages
 from emq_push.attempts import Attempt
 from emq_push.cli.pushing import with_push
-from emq_push.endpoint import Endpoint
+from emq_push.endpoint import Endpoint, failing_note
 from emq_push.outages import FEWEST, FORGET_S, NOTE_AFTER_S, Outages
 from emq_push.pusher import Pusher, Reports
 from support.http_receiver import HttpReceiver
@@ -95,7 +97,7 @@ class Catalog:
         if self.away:
             raise errors.DatabaseUnavailable("away")
         self.changes.append(changes)
-        since = float(changes.get("push.failing_since") or 0)
+        since = float(changes.get("push.failing_since", "").partition(" ")[0] or 0)
         disabled = changes.get("push.disabled", self.endpoint.disabled)
         self.endpoint = dataclasses.replace(self.endpoint, failing_since=since, disabled=disabled)
 
@@ -147,6 +149,29 @@ async def test_a_restart_does_not_forget_since_when_an_endpoint_fails() -> None:
     await asyncio.sleep(0.01)
     assert catalog.endpoint.disabled
     await end(found)
+
+
+async def test_an_endpoint_does_not_inherit_the_failures_of_the_url_before() -> None:
+    clock, catalog = ManualClock(NOW_S), Catalog(ENDPOINT)
+    found = Outages(catalog.change, clock)
+    await fail(found, catalog, clock, 4.9 * DAY_S)
+    other = "http://shop.example/new"
+    catalog.endpoint = dataclasses.replace(ENDPOINT, url=yarl.URL(other), written_url=other)
+    await fail(found, catalog, clock, DAY_S)
+    await asyncio.sleep(0.01)
+    assert not catalog.endpoint.disabled
+    await end(found)
+
+
+def test_a_note_of_failures_is_about_one_url() -> None:
+    def read(url: str) -> float:
+        noted = {"push.url": url, "push.failing_since": failing_note(NOW_S, "http://shop.example/")}
+        endpoint = Endpoint.from_topic(Topic("t", 1, options=TopicOptions(attributes=noted)))
+        assert endpoint is not None
+        return endpoint.failing_since
+
+    assert read("http://shop.example/") == NOW_S
+    assert read("http://shop.example/new") == 0
 
 
 @pytest.mark.parametrize("what", ["noted", "disabled"])
