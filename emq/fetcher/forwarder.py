@@ -103,12 +103,12 @@ class Forwarder:
         while True:
             await self._something.wait()
             self._batch = [self._pending.popleft() for _ in range(min(BATCH, len(self._pending)))]
-            left = batch = [entry for entry in self._batch if not entry.group.lost]  # all, if it breaks
+            self._batch = [entry for entry in self._batch if not entry.group.lost]
             try:
-                left = await self._forward(batch)
+                await self._forward(self._batch)
             finally:
+                left, self._batch = self._batch, []
                 self._pending.extend(left)
-                self._batch = []
             if left:
                 waiting = plurals.count(len(self._pending), "entry", "entries")
                 log.warning("keys moved, and %s cannot follow yet: store or database does not answer", waiting)
@@ -116,28 +116,26 @@ class Forwarder:
             if not self._pending:
                 self._something.clear()
 
-    async def _forward(self, batch: list[_Entry]) -> list[_Entry]:
-        """Move each entry as far as the servers allow; return the unfinished entries."""
+    async def _forward(self, batch: list[_Entry]) -> None:
+        """Move each entry as far as the servers allow; take those that are finished out of the batch."""
         try:
             await self._add([entry for entry in batch if entry.added is None])
             await self._take_back([entry for entry in batch if entry.added and not entry.taken])
         except errors.DatabaseUnavailable:
-            return batch
+            return
         decided = [entry for entry in batch if entry.added is not None]
         verdicts = [_leave(entry) if entry.added else _stay(entry) for entry in decided]
         answers = await of_each(self._lanes.settle(verdicts), len(verdicts)) if verdicts else ()
-        left = [entry for entry in batch if entry.added is None]
         for entry, answer in zip(decided, answers, strict=True):
             if isinstance(answer, FAILURES):
-                left.append(entry)
                 continue
+            batch.remove(entry)
             entry.group.lane_settled()
             entry.group.uncount(entry.message)
             if isinstance(answer, errors.NotOwner):
                 self._events.lost(entry.group)
             else:
                 self.forwarded += bool(entry.added)
-        return left
 
     async def _add(self, batch: list[_Entry]) -> None:
         topics = await self._topics(batch)

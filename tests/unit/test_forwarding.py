@@ -224,3 +224,21 @@ async def test_entries_wait_for_the_database() -> None:
         h.catalog = [TWO]
         await until(lambda: h.forwarder.unsettled(h.group) == 0)
         assert await h.waiting() == [1]
+
+
+@virtual
+async def test_an_entry_counts_once_although_the_report_of_its_newer_owner_breaks() -> None:
+    context = HostContext(LoopClock())
+    h = Hosts()
+    h.forwarder = Forwarder(h.lanes, h._topic_now, context)
+
+    def broken(group: OwnedGroup) -> None:
+        raise RuntimeError("a bug")
+
+    context.events.lost = broken  # type: ignore[method-assign]
+    await h.add(0)
+    await h.put()
+    await h.lanes.claim([LaneClaim("orders/0", 0, EPOCH + 1)], 1)
+    with pytest.raises(RuntimeError):
+        await h.forwarder.run()
+    assert (h.forwarder.unsettled(h.group), h.group.lane_out, h.group.retries[0]) == (0, 0, 0)
