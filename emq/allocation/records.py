@@ -116,7 +116,8 @@ class Entry(NamedTuple):
     """One group in a host's list.
 
     Attributes:
-        epoch: the generation in which the host got the group; the group's fencing number.
+        epoch: the generation in which the host got the group; the group's fencing number. A generation is the time of
+            its plan in microseconds since 1970, or the one before plus 1.
         why: a value of `emq.allocation.plan.levelling.PlacementReason`.
         after: the former owners that must let go of the group first.
     """

@@ -203,6 +203,22 @@ def test_a_topic_that_comes_again_waits_for_the_owners_of_the_deleted_one() -> N
     assert not drafting.changed({}, members, drafting.previous(deleted, before.incarnations))
 
 
+def test_a_deleted_group_is_forgotten_although_its_last_owner_lets_go_of_others_all_the_time() -> None:
+    """Else the list would grow with each topic that is deleted, as long as topics are deleted."""
+    at = int(NOW * 1e6)
+    draft = drafting.previous({"a": {"t/0": Entry(5, "ring"), "t/1": Entry(5, "ring")}}, {"a": "x"})
+    dropped = []
+    for second in range(0, 30, 3):
+        generation, now_s = at + second * 1_000_000, NOW + second
+        members = {"a": running("x", generation=generation - 1, released_s=now_s, draining=("t/1",))}
+        lists = drafting.draft(generation, {}, {}, members, draft, now_s)
+        draft = drafting.previous(lists, {"a": "x"})
+        dropped.append((second, sorted(lists.get(DROPPED, {}))))
+    assert dropped[4] == (12, ["t/0", "t/1"]), "it was first found let go in second 3"
+    assert dropped[5] == (15, ["t/1"])
+    assert dropped[-1] == (27, ["t/1"]), "it is still held"
+
+
 def test_who_has_let_go_just_now_is_named_still_since_clocks_differ() -> None:
     formers = (Former("a", "x", 5),)
     before = previous({"t/0": Place("b", Entry(5, "ring", formers))}, a="x", b="y", c="z")

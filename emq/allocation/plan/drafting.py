@@ -17,6 +17,9 @@ DROPPED = "_dropped"
 
 NO_HOSTS = frozenset({NOBODY, DROPPED})
 
+LET_GO = "let go"
+"""Value of `Entry.why` in the list `DROPPED`: all former owners have let go, as the plan of the entry's epoch found."""
+
 LATELY_S = 10.0
 """Seconds for which a former owner that let go still counts; longer than the clocks of hosts may differ."""
 
@@ -103,7 +106,9 @@ def draft(
     that may still hold the group, or that let go in the last `LATELY_S` seconds: by the clock of the new owner, their
     last second may not be over.
 
-    A group without a topic stays in the list `DROPPED` until that time, since a topic of its name may come again.
+    A group without a topic stays in the list `DROPPED` until that time, since a topic of its name may come again. The
+    hosts tell only when they let go last, of whatever group. So the group is also forgotten `LATELY_S` seconds after
+    the plan that first found it let go.
     """
     lists: dict[str, dict[str, Entry]] = {host: {} for host in members}
     for group, host in owner.items():
@@ -120,10 +125,17 @@ def draft(
             if group not in owner and (
                 after := _formers(group, DROPPED, generation, previous.place(group), members, previous, now_s)
             ):
-                entry = Entry(generation, "", after)
+                entry = Entry(generation, LET_GO if all(_is_let_go(f, group, members) for f in after) else "", after)
                 before = previous.dropped.get(group, entry)
-                lists.setdefault(DROPPED, {})[group] = before if before.after == after else entry
+                if (before.why, before.after) == (entry.why, after):
+                    entry = before
+                if not (entry.why and entry.epoch < generation - LATELY_S * 1e6):
+                    lists.setdefault(DROPPED, {})[group] = entry
     return lists
+
+
+def _is_let_go(former: Former, group: str, members: Mapping[str, Running]) -> bool:
+    return former.host != EVERYBODY and members[former.host].has_let_go(group, former.generation)
 
 
 def _keeps(group: str, place: Place, members: Mapping[str, Running], previous: Previous | None) -> bool:
