@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from day_judge import AT_RISK_US, judged
 from day_record import Death, Evidence, Journal, Runs
-from day_story import KILLED_US, find, good_day, run, sent
+from day_story import BEGIN_US, KILLED_US, find, good_day, run, sent
 
 Fault = Callable[[Evidence], None]
 
@@ -201,6 +201,14 @@ def test_quotas_may_stay_unused_while_a_host_or_its_store_has_no_time() -> None:
     let_a_backlog_wait(evidence)
     backlog = [run.started_us for run in evidence.runs]
     evidence.late.append((min(backlog), max(backlog)))
+    assert judged(evidence) == []
+
+
+def test_quotas_may_stay_unused_until_a_host_runs() -> None:
+    evidence = good_day()
+    first_s = (min(run.begun_us for run in evidence.runs) - BEGIN_US) / 1e6
+    evidence.sent.append(sent("plain-0", "500:ok", first_s - 60, 2))
+    evidence.runs.append(run("plain-0", "500:ok", first_s - 0.001, 2))
     assert judged(evidence) == []
 
 
