@@ -14,6 +14,7 @@ import emq
 import emq_servers as servers
 from emq import errors
 from emq.storage.environment import Environment
+from emq.storage.lane_store import LaneAdd, LaneClaim
 from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
@@ -198,4 +199,24 @@ async def test_entries_beside_a_damaged_key_are_answered_and_its_own_with_the_ke
         stranger.delete(Shard("online", 0).log("t/3/high"))
         await asyncio.sleep(1.1)
         assert not any(isinstance(a, errors.EMQError) for a in await store.log.put([Put(q, [b"z"]) for q in queues]))
+        await store.close()
+
+
+@pytest.mark.parametrize("what", ["queue", "lane"])
+async def test_a_wake_up_that_could_not_be_kept_is_due_at_the_next_message(what: str) -> None:
+    """Else the owner would hear of what waits only when it looks at all of its queues."""
+    shard, queue, lane = Shard("online", 0), "t/0/high", "t/0"
+    with servers.start_redis() as server, redis.Redis.from_url(server.url) as stranger:
+        store = await open_store(server.url, Environment.ONLINE)
+        await store.log.read([Read(queue, 1, 10, 1)])
+        await store.lanes.claim([LaneClaim(lane, 10, 1)], 0)
+        stranger.set(shard.woken, "x")
+        with pytest.raises(errors.OutcomeUnknown):
+            await (
+                store.log.put([Put(queue, [b"x"])])
+                if what == "queue"
+                else store.lanes.add([LaneAdd(lane, "x", b"x", 0)])
+            )
+        armed = stranger.hexists(shard.armed, queue) if what == "queue" else stranger.hexists(shard.lane_armed, lane)
+        assert armed
         await store.close()

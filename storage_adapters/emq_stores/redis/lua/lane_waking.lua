@@ -8,8 +8,8 @@ local function wake(lane, due)
     if not (at and is_channel(channel, KEYS[1])) then
       redis.call('HDEL', KEYS[1], lane) -- damaged: its host finds out when it looks at all of its lanes
     elseif tonumber(due) < at then
-      redis.call('HDEL', KEYS[1], lane)
       redis.call('ZADD', KEYS[3], 0, channel .. '\n' .. lane)
+      redis.call('HDEL', KEYS[1], lane)
       redis.call('PUBLISH', channel, lane)
     end
   end

@@ -62,9 +62,6 @@ while arg <= #ARGV do
       redis.call('RPUSH', list, unpack(bodies, i, math.min(i + 999, last)))
     end
     local channel = count > 0 and redis.call('HGET', KEYS[2], queue)
-    if channel then
-      redis.call('HDEL', KEYS[2], queue)
-    end
     if channel and is_channel(channel, KEYS[1]) then
       redis.call('ZADD', KEYS[4], 0, channel .. '\n' .. queue)
       if not woken[channel] then
@@ -73,6 +70,8 @@ while arg <= #ARGV do
       end
       table.insert(woken[channel], queue)
     end
+    -- Last: if the wake-up cannot be kept, since that key is damaged, the next put shall wake the owner.
+    if channel then redis.call('HDEL', KEYS[2], queue) end
   end
   answer[#answer + 1] = ids_key and {first, unpack(repeated)} or first
   key = key + 1 + siblings + (ids_key and 1 or 0)
