@@ -231,7 +231,7 @@ def use(e: Evidence) -> Iterator[str]:
 
     On the host where the message waits, the topic may start at least the share of the message's group; of a topic with
     one group, that is the whole quota. Seconds in which groups may have moved do not count, nor those in which a host
-    or its store had no time, nor those before the first host ran anything: a host takes long to start on a busy machine.
+    or its store had no time, nor those before the first run, since a host takes long to start on a busy machine.
     """
     plain = dict(_grouped((s for s in e.sent if s.how == "plain" and trait_of(s.topic) in PLAIN), lambda s: s.topic))
     late = {second for begun, ended in e.late for second in range(begun // SECOND_US, ended // SECOND_US + 1)}

@@ -61,7 +61,7 @@ def processes(url: str, directory: Path, head: str, n: int) -> list[int]:
     for process in started:
         process.start()
     for process in started:
-        process.join(30)
+        process.join(300)
     return [process.exitcode if process.exitcode is not None else -1 for process in started]
 
 
@@ -73,5 +73,5 @@ def _open(url: str, directory: Path, head: str, barrier: Barrier) -> None:
     async def run() -> None:
         await (await Database.open(url, schema(directory, head))).close()
 
-    barrier.wait(30)
+    barrier.wait(300)
     asyncio.run(run())
