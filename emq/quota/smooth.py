@@ -169,7 +169,7 @@ class SmoothCounter:
         Args:
             moved: only the groups on this host have changed. The present groups keep as many tokens as they can hold.
         """
-        now_us = self._since_us = int(now * 1e6)
+        now_us = self._since_us = max(int(now * 1e6), self._since_us)  # the first pace may begin later than now
         known = dict(self._coming)
         first = shares.in_force([pace.since_s for pace in paces], int(now))
         if self._tokens is None or paces[first] not in self._paces:

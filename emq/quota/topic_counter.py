@@ -141,7 +141,10 @@ class TopicCounter:
             self._moved(now, 0.0)
 
     def follow(self, topic: Topic, now: float) -> None:
-        """Follow a change of the topic. Starts granted in this second still count."""
+        """Follow a change of the topic. Starts granted in this second still count.
+
+        Another pacing begins with the next second: the two counters do not know of each other's starts.
+        """
         if (topic.options.pacing == "window") != self.is_window:
             for group in self._groups.values():
                 group.since_s = int(now)
@@ -183,7 +186,8 @@ class TopicCounter:
         self.is_window = topic.options.pacing == "window"
         self._counted = () if self.is_window else tuple(sorted(self._groups))
         self.changes_at = 0.0
-        self.counter = WindowCounter(0, now) if self.is_window else SmoothCounter(self._paces(), now)
+        # Both begin with the next second.
+        self.counter = WindowCounter(0, now) if self.is_window else SmoothCounter(self._paces(), int(now) + 1)
         self.most = UNBOUNDED
         self.share = topic.division.ceilings()
 

@@ -145,11 +145,23 @@ def test_a_shrunk_topic_uses_its_qps_wherever_its_backlog_is() -> None:
 def test_another_pacing_starts_nothing_in_that_second() -> None:
     counter, (first, _) = joined(old := topic(100), 0, 1)
     smooth = msgspec.structs.replace(old, options=TopicOptions(pacing="smooth"))
-    counter.follow(smooth, T + 5)
-    assert drawn(first, T + 5.1) == 10
-    counter.follow(old, T + 5.2)
+    assert drawn(first, T + 5) == 100
+    counter.follow(smooth, T + 5.1)
     assert drawn(first, T + 5.9) == 0
-    assert drawn(first, T + 6) == 100
+    assert drawn(first, T + 6.1) == 10
+    counter.follow(old, T + 6.2)
+    assert drawn(first, T + 6.9) == 0
+    assert drawn(first, T + 7) == 100
+
+
+def test_another_pacing_starts_nothing_in_that_second_though_groups_come_and_settings_change() -> None:
+    counter, (first, _) = joined(topic(100), 0, 1)
+    assert drawn(first, T + 5) == 100
+    counter.follow(topic(100, pacing="smooth"), T + 5.1)
+    counter.join(2, T + 5.2)
+    counter.follow(topic(100, pacing="smooth", burst=50), T + 5.3)
+    assert [drawn(first, T + 5 + tenth / 10) for tenth in range(4, 11)] == [0] * 7
+    assert drawn(first, T + 6.1) == 10
 
 
 def test_the_groups_of_a_smooth_topic_share_one_bucket() -> None:
