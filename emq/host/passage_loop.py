@@ -15,6 +15,7 @@ from emq import errors
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.host.ownership import Ownership
+from emq.host.unread_layouts import Unread, UnreadLayouts
 from emq.loops.slicing import in_slices
 from emq.storage.answers import FAILURES, of_each
 from emq.storage.log_store import Bounds, LogStore, Trim
@@ -50,9 +51,10 @@ class PassageLoop:
     2. Raise the queues of the groups here (they then refuse earlier layouts), even if another process has done so: a
        store that crashed may have forgotten it. After each broken connection to the store, the host raises the queues
        of its groups once more, if keys have moved while it owned them.
-    3. Note the layouts that the groups here have passed, if the store confirms that this host still owns the groups. An
-       entry that comes out of a lane later belongs to the newest layout or is forwarded: this host knows the newest
-       layout, and a later owner of the group reads the catalog behind its fence (`Ownership.acquire`).
+    3. Note the layouts that the groups here have passed, if the store confirms that this host still owns the groups.
+       Look ahead in queues that are not read up to their noted tails (`UnreadLayouts`). An entry that comes out of a
+       lane later belongs to the newest layout or is forwarded: this host knows the newest layout, and a later owner of
+       the group reads the catalog behind its fence (`Ownership.acquire`).
     4. The owner of a topic's last group removes the layouts that all groups have passed from the topic.
 
     Each step may be repeated. A new owner of a group uses the tails that were noted first.
@@ -77,6 +79,7 @@ class PassageLoop:
         self._known: dict[tuple[str, int, int], Passage] = {}
         self._passed: dict[str, dict[int, int]] = {}
         self._doubted: dict[str, OwnedGroup] = {}
+        self._unread = UnreadLayouts(log_store)
         self._progress: tuple[dict[str, int], dict[tuple[str, int], tuple[int, int]]] | None = None
 
     def doubted(self, group: OwnedGroup) -> None:
@@ -151,6 +154,7 @@ class PassageLoop:
 
     async def _note(self, owners: Sequence[OwnedTopic]) -> None:
         passed: list[tuple[OwnedGroup, Passage]] = []
+        unread: list[Unread] = []
         tails = await self._tails_now(owners)
         async for group in in_slices(_groups(owners), TOGETHER):
             if group.lost or not self._is_raised(group):
@@ -160,10 +164,12 @@ class PassageLoop:
                 p = self._known.get((group.owner.topic.name, group.index, number))
                 if p is None or p.passed:
                     continue
-                if oldest <= number or any(
-                    q.position < min(t, tails.get(q.name, t))
-                    for q, t in zip(group.queues, _upto(group, p), strict=True)
-                ):
+                if oldest <= number:
+                    break
+                ends = [min(t, tails.get(q.name, t)) for q, t in zip(group.queues, _upto(group, p), strict=True)]
+                parts = [Unread(q, end, number) for q, end in zip(group.queues, ends, strict=True)]
+                if left := [each for each in parts if self._unread.clear_until(each.queue, number) < each.upto]:
+                    unread += left
                     break
                 passed.append((group, p._replace(passed=True)))
         if passed:
@@ -171,6 +177,7 @@ class PassageLoop:
                 self._ownership.work.checkpointer.save()
             )  # a crash must not repeat messages that the groups have passed
             await self._passages.note(await self._still_owned(passed))
+        await self._unread.look(unread)
 
     async def _still_owned(self, passed: Sequence[tuple[OwnedGroup, Passage]]) -> list[Passage]:
         """Return the passages whose groups have no newer owner, as far as the store knows.

@@ -18,7 +18,7 @@ from emq.topics.model import MAX_EARLIER, State
 from emq_stores.memory import MemoryStore
 from support.assigned import Assigned
 from support.doubles import FaultyStore
-from support.rig import Rig, bound, rig, until
+from support.rig import Rig, Seen, bound, rig, until
 from support.virtual import virtual
 
 KEYS = 60
@@ -120,6 +120,33 @@ async def test_keys_keep_their_order_while_their_topic_grows_and_shrinks(seed: i
             await settle(r)
         assert (watch.overlaps, watch.disorders) == ([], [])
         assert sum(len(groups) > 1 for groups in watch.groups.values()) > KEYS / 2, "hardly a key has moved"
+
+
+@virtual
+async def test_keys_with_a_long_backlog_wait_for_no_ring_of_groups_after_several_changes() -> None:
+    """More messages are held back in a group than it may buffer, and older layouts are finished before them."""
+    async with rig() as r:
+        await r.topic("orders", 100)
+        watch, last, count = Seen(), dict[str, int](), 0
+
+        async def in_order(m: Message) -> None:
+            assert m.key is not None
+            assert last.get(m.key, -1) < int(m.payload)
+            last[m.key] = int(m.payload)
+
+        watch.then = in_order
+        async with r.consuming(watch):
+            for qps in (100, 150, 250, 100, 250, 50):
+                await r.admin.update("orders", qps=qps)
+                numbers = range(count, count + 3_500)
+                count += len(numbers)
+                keys = [f"k{number % 5}" for number in numbers]
+                await r.producer.publish_many("orders", [b"%d" % number for number in numbers], keys=keys)
+                await asyncio.sleep(1)
+            await r.admin.update("orders", qps=1_000)
+            await until(lambda: len(watch) == count, 300)
+            await settle(r)
+        assert len(set(watch.ids)) == count
 
 
 @virtual
