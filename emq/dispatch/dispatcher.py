@@ -222,7 +222,7 @@ class Dispatcher(Rotation):
             if counts is not None and now_us - began_us >= QUICK_US:
                 counts.slow(self.started, began_us, now_us)
         if self.started != self._started_before:
-            owner.pace.passed()
+            owner.pace.passed(self.started - self._started_before)
         return True
 
     async def _visit_batches(self, group: OwnedGroup, driver: object, now: float) -> bool:

@@ -79,7 +79,7 @@ class Flight:
         if self._called:
             self._called -= 1
         short = sharing.is_short(self._most, used)
-        if short or not pace.known:
+        if short or pace.proven < wanted:
             room, full_at = self._shares.room(pace, used, held, int(now * 1e6))
             if pace.known and not owner.waits and owner.batch_size == 1 and room > 0:
                 return wanted  # the first handler that waits ends the visit, so at most one place is taken

@@ -73,7 +73,7 @@ class Volley:
             owner = self.group.owner
             owner.pace.began(self.at_us, self.begun - self.quick)
             if self.quick:
-                owner.pace.passed()
+                owner.pace.passed(self.quick)
             owner.note_waits(1 - self.quick / self.begun)
 
 

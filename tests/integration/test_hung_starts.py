@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
@@ -86,6 +89,46 @@ async def test_topics_that_hang_from_the_start_leave_their_rate_to_unknown_ones(
         soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
         assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy
         assert max(d.started_us - d.ready_us for d in soon) < 1e6
+
+
+@pytest.mark.parametrize("kind", [Kind.LOG, Kind.PRIORITY])
+@pytest.mark.parametrize("crowd", [Crowd(60, 20, 250), Crowd(120, 30, 250), Crowd(60, 20, 1_000)], ids=str)
+@virtual
+async def test_topics_that_hang_for_nine_of_ten_messages_leave_their_rate_to_unknown_ones(
+    crowd: Crowd, kind: Kind
+) -> None:
+    chance, number = random.Random(1), itertools.count()
+
+    async def handle(m: Message) -> None:
+        if m.topic.startswith("hung"):
+            await asyncio.sleep(0 if chance.random() < 0.1 else 10_000)
+        await asyncio.sleep(HANDLED_S)
+
+    async with rig() as r:
+        of_kind = {} if kind is Kind.LOG else {"kind": kind, "slots": 4, "ordering": "none"}
+        hung, healthy = (
+            [f"{name}.{i}" for i in range(n)] for name, n in (("hung", crowd.hung), ("well", crowd.healthy))
+        )
+        for name in hung:
+            await r.topic(name, 200, max_in_flight=1_000, **of_kind)
+            await publish(r, name, 500, number, kind)
+        for name in healthy:
+            await r.topic(name, RATE * 2, **of_kind)
+        seen = Seen(handle)
+        async with r.consuming(seen, drain_s=0.1, max_in_flight=crowd.places):
+            began_us = int(r.clock.now() * 1e6)
+            for _ in range((SOON_S + MEASURED_S) * 10):
+                for name in healthy:
+                    await publish(r, name, RATE // 10, number, kind)
+                await asyncio.sleep(0.1)
+        rights = [d for d in seen.deliveries if d.topic.startswith("well")]
+        soon = [d for d in rights if SOON_S <= (d.started_us - began_us) / 1e6 < SOON_S + MEASURED_S]
+        assert len(soon) >= 0.99 * RATE * MEASURED_S * crowd.healthy
+
+
+async def publish(r: Rig, topic: str, count: int, number: Iterator[int], kind: Kind) -> None:
+    payloads = [b"%d" % next(number) for _ in range(count)]
+    await r.producer.publish_many(topic, payloads, **({} if kind is Kind.LOG else {"priority": 20}))
 
 
 @virtual

@@ -136,4 +136,14 @@ MUTANTS = (
         "    m.size = len(m.payload)",
         "tests/integration/test_labels.py::test_a_host_counts_headers_whatever_a_handler_makes_of_them",
     ),
+    Mutant(
+        "known-by-one-message",
+        "I",
+        "a topic counts as quick once one of its messages has ended, however many hang",
+        "emq/quota/places/sharing.py",
+        "places = min(room(full_at, used, held), max(places, pace.proven))",
+        "places = room(full_at, used, held)",
+        "tests/integration/test_hung_starts.py::"
+        "test_topics_that_hang_for_nine_of_ten_messages_leave_their_rate_to_unknown_ones",
+    ),
 )

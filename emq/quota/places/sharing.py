@@ -9,11 +9,13 @@ holds its places, the earlier the host counts as full for it (`ceiling`). Topics
 of the places; topics that take 5 s share 72 %, topics that take 50 ms 99 %. So quick topics find places, however many
 topics hang.
 
-A topic is *unknown* until one of its messages has ended (`Shares`). All topics are unknown when a host starts, and
-those that hang stay so. The first message of an unknown topic finds a place while less than 90 % are taken. Further
-messages of the topic find a place while less than a tenth are taken; once no other unknown topics come, while less than
-half are, as for a topic that hangs. So a starting host keeps places for the first messages of all topics, if the topics
-that hang are fewer than about 80 % of its places. If more hang, the others wait until messages time out.
+A topic is *unknown* until more of its messages have ended than now hold places (`Shares`). All topics are unknown when
+a host starts, and those that hang stay so, also those that hang for most messages only. The first message of an unknown
+topic finds a place while less than 90 % are taken. Further messages of the topic find a place while less than a tenth
+are taken; once no other unknown topics come, while less than half are, as for a topic that hangs. Beyond that, a known
+topic holds at most as many places as its messages have ended. So a starting host keeps places for the first messages of
+all topics, if the topics that hang are fewer than about 80 % of its places. If more hang, the others wait until
+messages time out.
 
 A message whose handler never waits costs nothing here.
 """
@@ -67,18 +69,28 @@ class HoldingTimes:
     """How long the messages of one topic hold their places; in whole microseconds, which add up exactly.
 
     Attributes:
-        known: a message has ended.
+        heard: number of messages that have ended.
         took_s: average time, in seconds, of the ended messages; the newest count most.
         heard_us: when a message last ended, or began while none was running.
         running: number of messages that hold a place.
         began_us: sum of the times at which these messages began.
     """
 
-    known: bool = False
+    heard: int = 0
     took_s: float = UNKNOWN_S
     heard_us: int = 0
     running: int = 0
     began_us: int = 0
+
+    @property
+    def known(self) -> bool:
+        """True if more messages have ended than now hold places, so that these are likely to end, too."""
+        return self.proven > 0
+
+    @property
+    def proven(self) -> int:
+        """Number of messages by which those that have ended are more than those that now hold places."""
+        return self.heard - self.running
 
     def began(self, at_us: int, n: int = 1) -> None:
         """Note that `n` messages have taken places."""
@@ -93,13 +105,13 @@ class HoldingTimes:
         self.began_us -= n * began_us
         self.heard_us = at_us
         self.took_s += ((at_us - began_us) / 1e6 - self.took_s) * WEIGHT
-        self.known = True
+        self.heard += n
 
-    def passed(self) -> None:
-        """Note the end of messages that took no place, because their handler did not wait."""
+    def passed(self, n: int) -> None:
+        """Note the end of `n` messages that took no place, because their handler did not wait."""
         if not self.running:
             self.took_s *= 1 - WEIGHT
-        self.known = True
+        self.heard += n
 
     def hold_s(self, now_us: int) -> float:
         """Return the seconds for which the topic holds a place, as far as is known.
@@ -163,14 +175,14 @@ class Shares:
     def room(self, pace: HoldingTimes, used: int, held: int, now_us: int) -> Room:
         """Return the room of a topic that holds `held` of the `used` places."""
         capacity = self._capacity
-        if pace.known:
-            full_at = ceiling(capacity, pace.hold_s(now_us))
-            return Room(room(full_at, used, held), full_at)
         few = min(capacity, max(PROBATION_LEAST, capacity // PROBATION))
         is_calm = held > 0 and now_us - self._first_us >= PROBATION_S * 1e6
         full_at = ceiling(capacity, math.inf) if is_calm else few
         places = room(full_at, used, held)
-        if not held:
+        if pace.known:
+            full_at = ceiling(capacity, pace.hold_s(now_us))
+            places = min(room(full_at, used, held), max(places, pace.proven))
+        elif not held:
             if places <= 0:
                 full_at = ceiling(capacity, UNKNOWN_S)
                 places = min(1, room(full_at, used, held))
