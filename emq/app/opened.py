@@ -17,6 +17,7 @@ from emq.database import Database, urls
 from emq.database.environment_time import EnvironmentTime
 from emq.database.known_stores import KnownStores
 from emq.host.handlers import Handlers
+from emq.loops.guard import Guard
 from emq.loops.timekeeping import Timekeeper
 from emq.observe.admin import Admin
 from emq.offsets.checkpoints import CheckpointStore
@@ -111,7 +112,7 @@ class OpenedApp:
         reference = EnvironmentTime(self.database, self.settings.environment)
         self.timekeeper = Timekeeper(self.clock, reference.ask, self.settings.clock_bound_s)
         await self.timekeeper.begin()
-        task = asyncio.create_task(self.timekeeper.keep(), name="emq clock")
+        task = asyncio.create_task(Guard().keep("clock", self.timekeeper.keep), name="emq clock")
         stack.push_async_callback(_cancelled, task)
 
     def _open_trail(self, stack: contextlib.AsyncExitStack) -> TrailSink:

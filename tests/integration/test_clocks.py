@@ -6,12 +6,18 @@ import asyncio
 import itertools
 import time
 from collections import Counter
+from typing import Any
+
+import pytest
 
 from emq import App
 from emq.clock import SystemClock
 from emq.database.environment_time import EnvironmentTime
+from emq.loops import timekeeping
+from emq.loops.timekeeping import Asked
 from emq.message import Message
 from emq.settings import Settings
+from support.rig import until
 
 HOUR_NS = 3600 * 10**9
 QPS = 20
@@ -70,3 +76,23 @@ async def test_the_database_tells_the_time_of_an_environment(postgres_url: str) 
         assert all(a.sent_us <= a.came_us for a in asked)
         assert [a.time_us for a in asked] == sorted(a.time_us for a in asked)
         assert abs(asked[-1].time_us / 1e6 - time.time()) < 5
+
+
+async def test_an_app_that_is_no_host_follows_the_clock_after_an_error_that_nobody_expects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+    ask = EnvironmentTime.ask
+
+    async def breaks_once(*args: Any) -> Asked:
+        asked.append(True)
+        if len(asked) == 2:
+            raise RuntimeError("unable to perform operation; the handler is closed")
+        return await ask(*args)
+
+    monkeypatch.setattr(EnvironmentTime, "ask", breaks_once)
+    monkeypatch.setattr(timekeeping, "FIRST", 1)
+    monkeypatch.setattr(timekeeping, "LOOK_S", 0.01)
+    monkeypatch.setattr(timekeeping, "INTERVAL_S", 0.02)
+    async with App("memory://clocks-broken", database="sqlite://"):
+        await until(lambda: len(asked) > 4)
