@@ -144,7 +144,7 @@ class AddressFilter:
         carried = any(found in network for network, _ in _CARRIER_NETWORKS if network.version == found.version)
         if found.version == 6 and not carried and not any(found in network for network in _PUBLIC_NETWORKS):
             return f"the reserved address {found}"
-        return f"this machine's own address {found}" if is_own(found) else None
+        return f"this machine's own address {found}" if any(map(is_own, seen)) else None
 
     def check(self, address: str) -> None:
         """Raise `ForbiddenAddress` if push may not connect to the address."""

@@ -55,6 +55,8 @@ def test_the_addresses_of_this_machine_are_refused_also_if_they_are_public(monke
     own = ipaddress.ip_address("8.8.4.4")
     monkeypatch.setattr(addresses, "is_own", lambda address: address == own)
     assert AddressFilter().refusal("8.8.4.4") == "this machine's own address 8.8.4.4"
+    for carrier in ("64:ff9b::8.8.4.4", "2002:808:404::1", "::ffff:0:8.8.4.4", "::8.8.4.4", "2606:4700::5efe:8.8.4.4"):
+        assert AddressFilter().refusal(carrier) == f"this machine's own address {ipaddress.ip_address(carrier)}"
     assert AddressFilter().refusal("8.8.8.8") is None
     assert AddressFilter(["8.8.4.4"]).refusal("8.8.4.4") is None
 
