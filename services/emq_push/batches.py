@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from emq.calls import content_types
+from emq.clock import Clock
 from emq.message import Message
-from emq_push.endpoint import Endpoint
+from emq_push.endpoint import Batch, Endpoint
 from emq_push.outcome import Outcome
 
 MOST_BYTES = 1 << 19
@@ -43,16 +44,18 @@ class Batches:
 
     The messages of a batch have one outcome: the endpoint takes all of them, or all are tried again, each on its own
     schedule. An endpoint that refuses one payload refuses its batch. So each attempt halves the next batch of a
-    message, and its last attempt is alone: no message dies because of another's payload. Two messages of one key
-    are never in one
-    batch, since the host starts the second when the first is done.
+    message, and its last attempt is alone, also if it is the last because the message expires before the next one: no
+    message dies because of another's payload. Two messages of one key are never in one batch, since the host starts
+    the second when the first is done.
 
     Args:
         send: sends messages in one request.
+        clock: that of the messages' expiry.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, clock: Clock) -> None:
         self._send = send
+        self._clock = clock
         self._open: dict[str, _Batch] = {}
         self._sent: set[asyncio.Task[Outcome]] = set()
 
@@ -62,7 +65,7 @@ class Batches:
         Cancelling takes out a message that still waits.
         """
         assert endpoint.batch is not None
-        most = most_of(endpoint, message)
+        most = most_of(endpoint, message, self._clock.now_us())
         batch = self._open.get(endpoint.topic)
         if batch is not None and (
             batch.endpoint is not endpoint
@@ -127,12 +130,20 @@ class Batches:
                 future.set_result(task.result())
 
 
-def most_of(endpoint: Endpoint, message: Message) -> int:
+def most_of(endpoint: Endpoint, message: Message, now_us: int) -> int:
     """Return the most messages of a batch with this one: half as many after each failed attempt, 1 for its last one."""
     assert endpoint.batch is not None
-    if endpoint.schedule.is_last(message.attempt):
+    if endpoint.schedule.is_last(message.attempt) or _expires_first(endpoint, endpoint.batch, message, now_us):
         return 1
     return max(1, endpoint.batch.most >> min(message.attempt - 1, 30))
+
+
+def _expires_first(endpoint: Endpoint, batch: Batch, message: Message, now_us: int) -> bool:
+    """Return True if a message expires before it is tried again, should this attempt fail."""
+    if not message.expires_us or not endpoint.schedule.decides:  # as RMQ retries, its time to live begins again
+        return False
+    wait_s = batch.wait_s + endpoint.schedule.longest_s(message.attempt)
+    return message.expires_us <= now_us + wait_s * 1e6
 
 
 def fits(endpoint: Endpoint, message: Message) -> bool:

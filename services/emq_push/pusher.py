@@ -87,7 +87,7 @@ class Pusher:
         self._places = Places(connections or files.most_connections())
         self._connections = Connections(self._addresses, resolver)
         self._tokens = Tokens(self._connections.post, self._clock)
-        self._batches = batches.Batches(self._send)
+        self._batches = batches.Batches(self._send, self._clock)
         self._random = random.Random()
 
     async def __call__(self, message: Message) -> None:

@@ -39,7 +39,10 @@ class Schedule(NamedTuple):
         """Return True if a message is dead after this attempt (from 1) has failed."""
         return self.decides and attempt >= self.max_attempts
 
+    def longest_s(self, attempt: int) -> float:
+        """Return the most seconds that the schedule waits after this attempt has failed."""
+        return self.backoff_s[max(1, min(attempt, len(self.backoff_s))) - 1]
+
     def wait_s(self, attempt: int, random_: random.Random) -> float:
         """Return the seconds to wait after this attempt has failed."""
-        scheduled_s = self.backoff_s[max(1, min(attempt, len(self.backoff_s))) - 1]
-        return scheduled_s * (1 - self.jitter * random_.random())
+        return self.longest_s(attempt) * (1 - self.jitter * random_.random())

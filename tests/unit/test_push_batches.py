@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -193,3 +194,18 @@ async def test_the_last_attempt_is_alone() -> None:
         found = dataclasses.replace(endpoint(receiver.url(), batch="16"), schedule=Schedule(max_attempts=2))
         await deliver(found, {f"{i}": b"1" for i in range(3)}, attempt=2)
     assert [json.loads(body) for body in receiver.bodies] == [[1]] * 3
+
+
+@pytest.mark.parametrize(
+    ("attempt", "ttl_s", "sizes"), [(1, 4, [1, 1, 1]), (2, 60, [1, 1, 1]), (1, 60, [3]), (2, 3_600, [3])]
+)
+async def test_a_message_that_expires_before_its_next_attempt_is_alone(
+    attempt: int, ttl_s: float, sizes: list[int]
+) -> None:
+    """By its schedule it waits 5 s after its first attempt, and 5 min after its second."""
+    receiver = HttpReceiver(lambda request: 204)
+    async with receiver.running():
+        found, expires_us = endpoint(receiver.url(), batch="16"), int((time.time() + ttl_s) * 1e6)
+        found = dataclasses.replace(found, schedule=Schedule())
+        await deliver(found, {f"{i}": b"1" for i in range(3)}, attempt=attempt, expires_us=expires_us)
+    assert [len(json.loads(body)) for body in receiver.bodies] == sizes
