@@ -85,14 +85,18 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
             self._begin()
+        before = self._deadline
         super().data_received(data)
         if self._deadline is not None:
-            self._head_bytes += len(data)
+            # Of data with the end of one request and the begin of the next head, the bytes of this head are not known.
+            self._head_bytes += len(data) if self._deadline is before else 1
             if self._head_bytes > HEAD_BYTES:
                 self._refuse(Problem(431, "head_too_large", f"the head has more than {HEAD_BYTES:,} bytes"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        if self._deadline is None:  # the request before it has no answer yet
+            self._begin()
         told: Any = {ADMITTED: self._admitted}
         self.scope["extensions"] = told
 
@@ -153,13 +157,27 @@ class Connection(HttpToolsProtocol):
     def _close(self) -> None:
         if self._head_bytes:
             self._refuse(Problem(408, "too_slow", f"the head did not come within {HEAD_S:g} s"))
-        self._end()
-        self.transport.close()
+        else:
+            self._end()
+            self.transport.close()
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer a request that never reaches the application, unless an earlier answer is under way there."""
+        """Answer what cannot be read, and end the connection.
+
+        Requests before it get their answers first; then nothing more is said. A request whose body breaks off in the
+        middle gets this answer, unless the application has begun another one.
+        """
         self._end()
-        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete and not cycle.more_body:
+            cycle.keep_alive = False
+            self.flow.pause_reading()
+            return
+        is_untold = cycle is None or cycle.response_complete or not (cycle.response_started or self.pipeline)
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if is_untold and not self.transport.is_closing():
             found = problems.answer(problem.with_headers({"Connection": "close"}))
             lines = [STATUS_LINE[problem.status], *(b"%s: %s\r\n" % header for header in found.raw_headers), b"\r\n"]
             self.transport.write(b"".join(lines) + bytes(found.body))

@@ -171,6 +171,32 @@ def test_what_is_no_request_of_http_is_a_problem(api: Live, request_: bytes) -> 
     assert problem_of(talk(api, request_)) == (400, "malformed")
 
 
+@pytest.mark.parametrize("rest", [b"zz\r\n", b"5\r\nabcde!!"])
+def test_a_body_that_is_no_body_is_a_problem(api: Live, rest: bytes) -> None:
+    begin = head(api, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    assert problem_of(talk(api, begin + rest)) == (400, "malformed")
+    assert problem_of(talk(api, begin.replace(b"chunked", b"gzip"))) == (400, "malformed")
+
+
+def test_a_request_is_answered_although_what_follows_is_none(api: Live) -> None:
+    asked = get(api, "/v1/tenants/acme").replace(b": close", b": keep-alive")
+    assert b'"id":"acme"' in talk(api, asked + b"\x00\x01\r\n\r\n")
+
+
+def test_a_head_without_end_is_cut_also_behind_a_request_that_waits() -> None:
+    with live(prepare, Limits(at_once=4, body_s=5)) as api, contextlib.ExitStack() as stack:
+        for _ in range(8):  # they take the turns
+            stack.enter_context(socket.create_connection((api.host, api.port))).sendall(head(api, 100) + b"{")
+        connection = stack.enter_context(socket.create_connection((api.host, api.port), timeout=30))
+        connection.sendall(get(api, "/v1/tenants").replace(b": close", b": keep-alive") + b"GET / HTTP/1.1\r\n")
+        sent = 0
+        with contextlib.suppress(OSError):
+            while sent < 64 << 20:
+                connection.sendall(b"X-Filler: " + b"x" * 8_000 + b"\r\n")
+                sent += 8_000
+        assert sent < 16 << 20, "it was kept in memory"
+
+
 def test_senders_without_a_key_hold_up_nobody() -> None:
     with live(prepare, Limits(at_once=8, body_s=5)) as api, contextlib.ExitStack() as stack:
         begin = head(api, 8 << 20).replace(b"Bearer emqk_", b"Bearer wrong_")
