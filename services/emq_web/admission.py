@@ -53,6 +53,18 @@ class Head(NamedTuple):
         return cls(length > 0 or b"transfer-encoding" in headers, length, b"expect" in headers)
 
 
+class _Share(NamedTuple):
+    """What all requests with a key have together, or all without one.
+
+    Attributes:
+        body_bytes: most bytes of a body.
+    """
+
+    turns: Turns
+    room: Room
+    body_bytes: int
+
+
 class Admission:
     """An ASGI middleware that takes a request's body in before the application sees the request.
 
@@ -70,9 +82,9 @@ class Admission:
         self._rates = Rates(limits.requests_per_s)
         self._unknown = Rates(limits.unknown_per_s)
         self._strangers = Rates(limits.strangers_per_s)
-        self._turns = Turns(limits)
-        self._room = Room(limits.held_bytes)
-        self._forms = Room(limits.forms_held_bytes)
+        self._of_accounts = _Share(Turns(limits), Room(limits.held_bytes), limits.body_bytes)
+        turns = Turns(limits._replace(at_once=limits.strangers_at_once))
+        self._of_strangers = _Share(turns, Room(limits.forms_held_bytes), limits.form_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,13 +96,17 @@ class Admission:
             account = await self._account(scope, headers)
             if account == STRANGERS and head.is_there and not scope["path"].startswith(f"{PREFIX}/"):
                 raise scope[CALLER]
-            taken_us = self._turns.take_at_once(account)
+            share, holder = self._of_accounts, account
+            if account == STRANGERS:
+                share, holder = self._of_strangers, address_of(scope)
+            taken_us = share.turns.take_at_once(holder)
             if taken_us is None:
-                taken_us = await self._turns.take(account)
+                taken_us = await share.turns.take(holder)
             try:
-                await self._serve(scope, incoming, send, head, account)
+                with _Body(share.room, holder) as body:
+                    await self._serve(scope, incoming, send, head, body, share.body_bytes)
             finally:
-                self._turns.free(account, taken_us)
+                share.turns.free(holder, taken_us)
         except Problem as exc:
             answer = await self._refusal(exc, head, account, incoming)
             await answer(scope, receive, send)
@@ -124,26 +140,22 @@ class Admission:
             self._unknown.take(address)
         return key
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, head: Head, account: str) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, head: Head, body: _Body, most: int) -> None:
         if not head.is_there:
             await self._application(scope, receive, send)
             return
-        is_stranger = account == STRANGERS
-        most = self._limits.form_bytes if is_stranger else self._limits.body_bytes
-        room = self._forms if is_stranger else self._room
-        with _Body(room, account) as body:
-            if not await self._take_in(body, receive, head, most):
-                return  # the sender has gone
-            content, is_given = body.whole(), False
+        if not await self._take_in(body, receive, head, most):
+            return  # the sender has gone
+        content, is_given = body.whole(), False
 
-            async def given() -> Message:
-                nonlocal is_given
-                if is_given:
-                    return await receive()
-                is_given = True
-                return {"type": "http.request", "body": content, "more_body": False}
+        async def given() -> Message:
+            nonlocal is_given
+            if is_given:
+                return await receive()
+            is_given = True
+            return {"type": "http.request", "body": content, "more_body": False}
 
-            await self._application(scope, given, send)
+        await self._application(scope, given, send)
 
     async def _take_in(self, body: _Body, receive: Receive, head: Head, most: int) -> bool:
         """Take the body in; return False if the sender has gone. Raises `Problem`."""

@@ -1,7 +1,8 @@
 """The API's own limits, and their shares for callers: requests a second, requests at once, bytes of bodies.
 
 A caller's *account* is the tenant of the key, so that a tenant gets no more by making more keys. A key without a tenant
-is an account of its own. All requests without a valid key are one account, `STRANGERS`.
+is an account of its own. All requests without a valid key are one account, `STRANGERS`. Its requests have turns and
+bytes of their own, which addresses share, so that nobody keeps others from signing in to the pages.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Limits(NamedTuple):
     held_bytes: most bytes of all bodies that are in memory at the same time; one account gets four fifths at most.
     body_s: seconds within which a body must be here.
     at_once: most requests at the same time; see `emq.quota.places.sharing` for what one account gets.
-    waiting: most requests of one account that wait for their turn.
+    strangers_at_once: the same for requests without a valid key, whose turns addresses share.
+    waiting: most requests of one account, or of one such address, that wait for their turn.
     wait_s: seconds for which a request waits for its turn.
     requests_per_s: most requests of one account a second, on the average; as many more may come at once.
     unknown_per_s: most requests a second of one address with an unknown key.
@@ -41,6 +43,7 @@ class Limits(NamedTuple):
     held_bytes: int = 128 << 20
     body_s: float = 15.0
     at_once: int = 64
+    strangers_at_once: int = 16
     waiting: int = 1_000
     wait_s: float = 5.0
     requests_per_s: float = 1_000.0

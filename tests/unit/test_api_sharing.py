@@ -91,6 +91,46 @@ async def test_the_turns_of_a_tenant_that_hangs_are_not_those_of_others(
         assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200, 503}
 
 
+class Slow:
+    """Sends the begin of a form, and never the rest."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.answers: list[Message] = []
+        self._is_begun = False
+
+    async def receive(self) -> Message:
+        if self._is_begun:
+            await asyncio.Event().wait()
+        self._is_begun = True
+        return {"type": "http.request", "body": b"key=", "more_body": True}
+
+    async def send(self, message: Message) -> None:
+        self.answers.append(message)
+
+    def ask(self, front: Admission, method: str) -> asyncio.Task[None]:
+        head = [(b"content-length", b"100")] if method == "POST" else []
+        scope = {"type": "http", "method": method, "path": "/ui/sign-in", "headers": head, "client": (self.address, 1)}
+        return asyncio.create_task(front(scope, self.receive, self.send))
+
+
+async def test_slow_forms_of_an_address_hold_up_no_visitor_of_another_one_and_no_key(api: Api) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    front = Admission(application, api.service, Limits(at_once=8, strangers_at_once=8))
+    greedy = [Slow("192.0.2.1").ask(front, "POST") for _ in range(60)]
+    await asyncio.sleep(0)  # each has a turn now, or waits for one
+    visitor = Slow("192.0.2.2")
+    async with asyncio.timeout(4):  # below `wait_s`
+        await visitor.ask(front, "GET")
+    assert visitor.answers[0]["status"] == 200
+    assert front._of_accounts.turns.take_at_once("acme") is not None
+    for task in greedy:
+        task.cancel()
+    await asyncio.gather(*greedy, return_exceptions=True)
+
+
 # ---------------------------------------------------------------------------------------------------------------- rates
 
 
@@ -185,7 +225,7 @@ async def test_a_body_without_a_key_is_not_kept(front: Admission) -> None:
     assert await sender.post(front, PATH) == 401
     assert (b"connection", b"close") in sender.answers[0]["headers"]
     assert sender.sent <= STRANGERS_DROPPED + 2 * 65_536
-    assert front._room.used == front._forms.used == 0
+    assert front._of_accounts.room.used == front._of_strangers.room.used == 0
 
 
 async def test_who_waits_for_a_sign_is_refused_before_any_byte(front: Admission) -> None:
