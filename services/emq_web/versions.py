@@ -41,9 +41,9 @@ def wanted(match: str, none_match: str = "") -> int | None:
     return int(digits)
 
 
-async def version_of(match: Match = "") -> int | None:
+async def version_of(match: Match = "", none_match: NoneMatch = "") -> int | None:
     """Return the version that a change is for; see `wanted`."""
-    return wanted(match)
+    return wanted(match, none_match)
 
 
 def tag(response: fastapi.Response, version: int) -> None:

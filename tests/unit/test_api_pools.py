@@ -17,7 +17,7 @@ from emq_scheduling.model import Pool, Resource, TaskType
 from emq_scheduling.pools import documents
 from emq_scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
 from emq_scheduling.records.snapshots import Snapshots
-from emq_web.scheduling.desk import MOST_FORECASTS
+from emq_web.scheduling.desk import MOST_FORECASTS, PoolDesk
 from support import push_api
 from support.pools import POOL
 from support.push_api import Api
@@ -67,8 +67,45 @@ async def test_a_change_with_an_old_version_is_refused(api: Api) -> None:
     assert (await api("PATCH", f"{SMS}/resources/south", {"price": 1}, headers=old, status=412))["code"]
     assert (await api("DELETE", SMS, headers=old, status=412))["code"] == "other_version"
     assert (await api("PUT", SMS, POOL, headers={"If-None-Match": "*"}, status=412))["code"] == "other_version"
+    assert (await api("PATCH", SMS, {"zone": "UTC"}, headers=old, status=412))["code"] == "other_version"
     assert (await api("PUT", SMS, POOL, headers={"If-Match": '"x"'}, status=422))["code"] == "invalid_request"
     assert (await api("GET", SMS))["pool"]["zone"] == "UTC"
+
+
+async def test_an_entry_that_is_only_created_is_never_changed(api: Api) -> None:
+    only = {"If-None-Match": "*"}
+    assert (await api("PUT", f"{SMS}/tenants/bank", {"weight": 2}, headers=only, status=201))["version"] == 2
+    for method, path, body in (
+        ("PUT", "tenants/bank", {"weight": 3}),
+        ("PATCH", "tenants/bank", {"weight": 3}),
+        ("DELETE", "tenants/bank", None),
+        ("POST", "resources/south:pause", None),
+    ):
+        assert (await api(method, f"{SMS}/{path}", body, headers=only, status=412))["code"] == "other_version"
+    assert (await api("GET", SMS))["version"] == 2
+
+
+async def test_a_patch_of_a_pool_leaves_what_it_does_not_name(api: Api) -> None:
+    before = (await api("GET", SMS))["pool"]
+    changed = await api("PATCH", SMS, {"zone": "UTC", "tenants": {"bank": {"weight": 2}}}, status=200)
+    assert changed["pool"] == {**before, "zone": "UTC", "tenants": {"bank": {"weight": 2.0}}}
+    assert changed["version"] == 2
+    for wrong in ({"name": "calls"}, {"zone": "nowhere"}, {"zones": "UTC"}, ["zone"]):
+        await api("PATCH", SMS, wrong, status=422)
+    await api("PATCH", "/v1/pools/calls", {"zone": "UTC"}, status=404)
+
+
+async def test_a_pool_that_is_changed_while_it_is_deleted_stays(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    unfinished = PoolDesk._unfinished
+
+    async def meanwhile(desk: PoolDesk, name: str) -> int:
+        monkeypatch.undo()
+        await api("PATCH", SMS, {"zone": "UTC"})
+        return await unfinished(desk, name)
+
+    monkeypatch.setattr(PoolDesk, "_unfinished", meanwhile)
+    assert (await api("DELETE", SMS, headers={"If-Match": '"1"'}, status=412))["code"] == "other_version"
+    assert (await api("GET", SMS))["version"] == 2
 
 
 async def test_wrong_pools_are_refused_in_one_line_and_nothing_is_stored(api: Api) -> None:

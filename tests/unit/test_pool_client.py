@@ -65,6 +65,8 @@ async def test_entries_are_changed_one_by_one(service: Service) -> None:
         with pytest.raises(ApiError, match="version 4, not 1"):
             await pools.pause_resource("sms", "north 1", version=1)
         await pools.put_entry("sms", "resources", "east/2", Resource("north", takes={"marketing": {}}))
+        with pytest.raises(ApiError, match="exists already"):
+            await pools.put_entry("sms", "resources", "east/2", {}, version=0)
         changed = await pools.change_entry("sms", "resources", "east/2", {"weight": 2})
         assert changed.value == {"parent": "north", "takes": {"marketing": {}}, "weight": 2.0}
         assert (await pools.entry("sms", "tenants", "shop")).value == {"weight": 3.0}

@@ -20,6 +20,7 @@ class Operations:
     """
 
     put_pool = Method(operations.put_pool)
+    change_pool = Method(operations.change_pool)
     pool = Method(operations.pool)
     pools = Method(operations.pools)
     delete_pool = Method(operations.delete_pool)

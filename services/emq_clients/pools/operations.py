@@ -40,6 +40,12 @@ def put_pool(pool: Mapping[str, Any] | msgspec.Struct, *, version: int | None = 
     return Request("PUT", where, answers.StoredPool, content, _match(version), repeatable=version is None)
 
 
+def change_pool(pool: str, changes: Mapping[str, Any], *, version: int | None = None) -> Request[answers.StoredPool]:
+    """Change the given fields of a pool; a table replaces the former. `version` as for `put_pool`."""
+    where, content = path("pools", pool), msgspec.json.encode(changes)
+    return Request("PATCH", where, answers.StoredPool, content, _match(version), repeatable=version is None)
+
+
 def pool(pool: str) -> Request[answers.StoredPool]:
     """Return a pool as it is stored; `msgspec.convert(answer.pool, emq_scheduling.Pool)` makes a typed one of it."""
     return Request("GET", path("pools", pool), answers.StoredPool)
@@ -93,7 +99,11 @@ def _match(version: int | None) -> Mapping[str, str]:
 def put_entry(
     pool: str, table: Table, name: str, value: Mapping[str, Any] | msgspec.Struct, *, version: int | None = None
 ) -> Request[answers.Entry]:
-    """Create a resource, task type, calendar or tenant, or change it as a whole; `version` as for `put_pool`."""
+    """Create a resource, task type, calendar or tenant, or change it as a whole.
+
+    Args:
+        version: change only this version of the pool, 0 to create only; None for any.
+    """
     where, content = path("pools", pool, table, name), msgspec.json.encode(value)
     return Request("PUT", where, answers.Entry, content, _match(version), repeatable=version is None)
 

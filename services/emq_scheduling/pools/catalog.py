@@ -131,16 +131,25 @@ class PoolCatalog:
                 continue
         raise errors.ChangedMeanwhile(f"pool {name!r} was changed by others {TRIES} times meanwhile; try again")
 
-    async def delete(self, name: str, *, also: Also | None = None) -> None:
-        """Delete a pool from the catalog. Its records stay until they are too old. Raises `UnknownPool`.
+    async def delete(self, name: str, version: int | None = None, *, also: Also | None = None) -> None:
+        """Delete a pool from the catalog. Its records stay until they are too old.
 
         Args:
+            version: the one that the pool must have now; None for any.
             also: called in the transaction of the deletion; raises nothing.
+
+        Raises:
+            UnknownPool: there is no such pool.
+            ChangedMeanwhile: the pool has another version; read it again.
         """
 
         def remove(connection: sa.Connection) -> None:
-            if connection.execute(sa.delete(_pools).where(*self._is(name))).rowcount == 0:
+            gone = sa.delete(_pools).where(*self._is(name)).returning(_pools.c.version)
+            found = connection.execute(gone).scalar_one_or_none()
+            if found is None:
                 raise self._unknown(connection, name)
+            if version is not None and version != found:
+                raise errors.ChangedMeanwhile(f"pool {name!r} is at version {found}, not {version}; read it again")
             self._note(connection, name, self._last(connection, name) + 1, "")
             if also is not None:
                 also(connection)

@@ -111,11 +111,39 @@ async def put_pool(
 
     The owner of the pool follows within about a second. Use the counts that it has kept: a lower limit holds at once.
     """
-    version, source = versions.wanted(match, none_match), f"pool {in_text(pool)}"
-    wanted = documents.read(await schemas.read(request), source)
-    if wanted.name != pool:
-        raise errors.InvalidPool(f"{source}: the body has the name {in_text(wanted.name)}; make it that of the path")
+    version, wanted = versions.wanted(match, none_match), _read(await schemas.read(request), pool)
     return answer(await desk.put(wanted, version, caller.actor), response)
+
+
+def _read(values: object, pool: str) -> Pool:
+    source = f"pool {in_text(pool)}"
+    found = documents.read(values, source)
+    if found.name != pool:
+        raise errors.InvalidPool(f"{source}: the body has the name {in_text(found.name)}; make it that of the path")
+    return found
+
+
+@router.patch("/{pool}", responses=OTHER_VERSION, openapi_extra=schemas.body(schemas.of(Pool, partial=True)))
+async def change_pool(
+    pool: access.PoolName,
+    request: fastapi.Request,
+    response: fastapi.Response,
+    desk: access.Desk,
+    caller: access.Admin,
+    version: versions.Version,
+) -> answers.StoredPool:
+    """Change a pool: what the body leaves out stays; a table that it has replaces the former.
+
+    For one entry of a table, use the path of the entry.
+    """
+    given = await schemas.read(request)
+    if not isinstance(given, dict):
+        raise errors.InvalidPool(f"pool {in_text(pool)}: the body must be an object with the fields to change")
+
+    def change(found: Pool) -> Pool:
+        return _read({**msgspec.to_builtins(found), **given}, pool)
+
+    return answer(await desk.change(pool, change, version, caller.actor), response)
 
 
 @router.get("/{pool}")

@@ -144,7 +144,10 @@ class PoolDesk:
                 f"pool {name!r} has {plurals.count(n, 'task')} not done; let them end, or delete it with force=true: "
                 "they wait then until a pool of this name is created"
             )
-        await self.catalog.delete(name, also=lambda c: self._parts.audit(c, actor, "pool.deleted", name))
+        try:
+            await self.catalog.delete(name, version, also=lambda c: self._parts.audit(c, actor, "pool.deleted", name))
+        except errors.ChangedMeanwhile as exc:
+            raise Problem(412, "other_version", str(exc)) from None
         await administering.forget(self._parts.app, name)
 
     async def _found(self, name: str) -> Stored | None:

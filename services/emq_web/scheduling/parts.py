@@ -100,7 +100,7 @@ class _At(NamedTuple):
     """An admin's request to change an entry.
 
     Attributes:
-        version: the one of the pool that the request is for; None for any.
+        version: the one of the pool that the request is for; 0 for what must not exist, None for any.
     """
 
     pool: str
@@ -115,6 +115,20 @@ class _At(NamedTuple):
         changed = await self.desk.change(self.pool, fn, self.version, self.actor)
         versions.tag(self.response, changed.stored.version)
         return changed
+
+    async def created_or_changed(self, table: Table, entry: msgspec.Struct) -> answers.Entry:
+        """Put an entry into the pool; the version 0 (`If-None-Match`) means that the pool must not have it."""
+        is_new: list[bool] = []
+
+        def change(found: Pool) -> Pool:
+            is_new[:] = [self.name not in getattr(found, table.field)]
+            if self.version == 0 and not is_new[0]:
+                raise Problem(412, "other_version", f"{table.source(self.pool, self.name)} exists already")
+            return table.with_entry(found, self.name, entry)
+
+        answer = await self._replace(version=self.version or None).entry(table, change)
+        self.response.status_code = 201 if is_new[0] else 200
+        return answer
 
     async def entry(self, table: Table, fn: Callable[[Pool], Pool]) -> answers.Entry:
         """Change the pool; return the entry as it is then."""
@@ -164,16 +178,7 @@ def _add(table: Table) -> None:
     )
     async def put(at: At, request: fastapi.Request) -> answers.Entry:
         """Create an entry, or change it as a whole: what the body leaves out gets its default."""
-        entry = table.read(await schemas.read(request), at.pool, at.name)
-        is_new: list[bool] = []
-
-        def change(found: Pool) -> Pool:
-            is_new[:] = [at.name not in getattr(found, table.field)]
-            return table.with_entry(found, at.name, entry)
-
-        answer = await at.entry(table, change)
-        at.response.status_code = 201 if is_new[0] else 200
-        return answer
+        return await at.created_or_changed(table, table.read(await schemas.read(request), at.pool, at.name))
 
     @router.patch(
         path,
