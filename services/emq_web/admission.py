@@ -125,7 +125,7 @@ class Admission:
         if key is None:
             self._strangers.take(address_of(scope))
             return STRANGERS
-        account = key.tenant or (key.parent if key.kind == "session" else key.id)
+        account = key.account
         if (told := _extension(scope)) is not None:
             told(account)
         self._rates.take(account)

@@ -23,9 +23,9 @@ MUTANTS = (
         "more-keys-get-more-requests",
         "I",
         "a tenant gets the requests of each key that it makes",
-        "services/emq_web/admission.py",
-        "account = key.tenant or (key.parent",
-        "account = key.id or (key.parent",
+        "services/emq_push/records/keys.py",
+        "return self.tenant or (self.parent",
+        "return self.id or (self.parent",
         f"{SHARING}::test_a_tenant_gets_no_more_requests_by_making_keys",
     ),
     Mutant(

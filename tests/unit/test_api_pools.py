@@ -17,7 +17,7 @@ from emq_scheduling.model import Pool, Resource, TaskType
 from emq_scheduling.pools import documents
 from emq_scheduling.records.snapshot import PoolState, ResourceView, Snapshot, TypeView
 from emq_scheduling.records.snapshots import Snapshots
-from emq_web.scheduling.desk import MOST_FORECASTS, PoolDesk
+from emq_web.scheduling.desk import MOST_FORECASTS, MOST_OF_ONE, PoolDesk
 from support import push_api
 from support.pools import POOL
 from support.push_api import Api
@@ -306,15 +306,30 @@ async def test_forecasts_are_made_one_at_a_time_and_too_many_are_refused(
         return made(*given)
 
     monkeypatch.setattr(what_if, "what_if", slow)
-    asked = [asyncio.create_task(api.raw("POST", f"{SMS}/what-if", {})) for _ in range(MOST_FORECASTS + 1)]
-    while not at_once:
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.3)
+    desks, what_if_of = [], PoolDesk.what_if
+
+    def noted(desk: PoolDesk, *given: Any) -> Any:
+        desks.append(desk)
+        return what_if_of(desk, *given)
+
+    monkeypatch.setattr(PoolDesk, "what_if", noted)
+    other = (await api("POST", "/v1/keys", {"role": "submit"}))["key"]
+
+    async def under_way(n: int) -> None:
+        while not desks or desks[0]._forecasts.total() < n:
+            await asyncio.sleep(0.01)
+
+    asked = [asyncio.create_task(api.raw("POST", f"{SMS}/what-if", {})) for _ in range(MOST_OF_ONE)]
+    await under_way(MOST_OF_ONE)
     refused = await api.raw("POST", f"{SMS}/what-if", {})
     assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "busy", "2")
+    asked.append(asyncio.create_task(api.raw("POST", f"{SMS}/what-if", {}, key=other)))  # room is left for others
+    await under_way(MOST_FORECASTS)
+    assert (await api.raw("POST", f"{SMS}/what-if", {}, key=other)).status_code == 503
     await api("GET", SMS)  # the API goes on meanwhile
     release.set()
-    assert [each.status_code for each in await asyncio.gather(*asked)] == [200] * (MOST_FORECASTS + 1)
+    assert [each.status_code for each in await asyncio.gather(*asked)] == [200] * MOST_FORECASTS
+    assert not desks[0]._forecasts
 
 
 # --------------------------------------------------------------------------------------------------------------- roles

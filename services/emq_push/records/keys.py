@@ -44,6 +44,11 @@ class Key(msgspec.Struct, frozen=True):
     parent: str = ""
     kind: Kind = "key"
 
+    @property
+    def account(self) -> str:
+        """Whose share of what all callers have together its requests take: the tenant's, else the key's own."""
+        return self.tenant or (self.parent if self.kind == "session" else self.id)
+
 
 def digest_of(key: str) -> str:
     """Return the digest by which a key is found. The keys are random, so a slow hash would protect nothing more."""

@@ -93,7 +93,7 @@ async def ask(pool: str, screen: AdminView) -> Response:
     compared = None
     if texts:
         state = screen.desk.state_of(snapshot)
-        outcome = await screen.desk.what_if(found, state, changed)
+        outcome = await screen.desk.what_if(screen.visitor.key.account, found, state, changed)
         warnings = rules.warnings(changed, state.waiting)
         compared = _compared(outcome.before, outcome.after, warnings)
     return screen.answer(

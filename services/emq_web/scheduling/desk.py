@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,8 +37,10 @@ TRIES = 20
 MOST_NAMED = 50
 """Most entries of one table that the audit log names for one change."""
 
-MOST_FORECASTS = 4
-"""Forecasts that may wait for their turn; one is made at a time, in a thread."""
+MOST_FORECASTS = 5
+"""Most forecasts at the same time: one is made, in a thread, and the others wait."""
+MOST_OF_ONE = 4
+"""Most of them for one account, so that nobody takes the forecasts from all others."""
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -64,7 +67,7 @@ class PoolDesk:
         self._parts = service.parts
         self._submitters: dict[str, Submitter] = {}
         self._forecasting = asyncio.Lock()
-        self._forecasts = 0
+        self._forecasts: Counter[str] = Counter()
 
     @functools.cached_property
     def catalog(self) -> PoolCatalog:
@@ -206,22 +209,26 @@ class PoolDesk:
     # ----------------------------------------------------------------------------------------------------- forecasts
 
     async def what_if(
-        self, pool: Pool, state: PoolState, changed: Pool, horizon_s: float = HORIZON_S
+        self, account: str, pool: Pool, state: PoolState, changed: Pool, horizon_s: float = HORIZON_S
     ) -> what_if.WhatIf:
         """Forecast a pool before and after a change, in a thread, one forecast at a time.
+
+        Args:
+            account: of the caller; see `emq_push.records.keys.Key.account`.
 
         Raises:
             Problem: too many forecasts wait.
         """
-        if self._forecasts > MOST_FORECASTS:
-            text = f"{self._forecasts} forecasts are under way; try again in a moment"
+        n = self._forecasts.total()
+        if n >= MOST_FORECASTS or self._forecasts[account] >= MOST_OF_ONE:
+            text = f"{plurals.count(n, 'forecast')} under way; try again in a moment"
             raise Problem(503, "busy", text, headers={"Retry-After": "2"})
-        self._forecasts += 1
+        self._forecasts[account] += 1
         try:
             async with self._forecasting:
                 return await asyncio.to_thread(what_if.what_if, pool, state, changed, horizon_s)
         finally:
-            self._forecasts -= 1
+            self._forecasts -= Counter((account,))
 
     def state_of(self, snapshot: Snapshot | None) -> PoolState:
         """Return the first state of a forecast; nothing waits in a pool that nobody has scheduled yet."""

@@ -137,7 +137,7 @@ async def get_snapshot(pool: access.PoolName, desk: access.Desk, _: access.Submi
 
 @router.post("/what-if")
 async def ask_what_if(
-    pool: access.PoolName, body: WhatIfBody, desk: access.Desk, _: access.Submitter
+    pool: access.PoolName, body: WhatIfBody, desk: access.Desk, caller: access.Submitter
 ) -> answers.WhatIf:
     """Forecast the pool from now on as it is, and with changes, which are not made.
 
@@ -147,7 +147,7 @@ async def ask_what_if(
     after = what_if.changed(stored.pool, body.changes)
     now, is_live = await state_now(desk, pool)
     state = _assumed(stored.pool, now, body)
-    found = await desk.what_if(stored.pool, state, after, body.horizon_s)
+    found = await desk.what_if(caller.key.account, stored.pool, state, after, body.horizon_s)
     return answers.WhatIf(
         live=is_live,
         before=_forecast(found.before),
