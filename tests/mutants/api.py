@@ -20,6 +20,15 @@ MUTANTS = (
         f"{SHARING}::test_a_body_without_a_key_is_not_kept",
     ),
     Mutant(
+        "strangers-share-nothing",
+        "I",
+        "the slow forms of one address take the turns of all visitors without a key",
+        "services/emq_web/admission.py",
+        "share, holder = self._of_strangers, address_of(scope)",
+        "share, holder = self._of_strangers, account",
+        f"{SHARING}::test_slow_forms_of_an_address_hold_up_no_visitor_of_another_one_and_no_key",
+    ),
+    Mutant(
         "more-keys-get-more-requests",
         "I",
         "a tenant gets the requests of each key that it makes",

@@ -14,6 +14,24 @@ PROXY = "tests/unit/test_push_proxy.py"
 
 MUTANTS = (
     Mutant(
+        "own-address-in-a-carrier",
+        "I",
+        "push connects to a public address of this machine that an IPv6 address carries",
+        "services/emq_push/addresses.py",
+        "if any(map(is_own, seen)) else None",
+        "if is_own(found) else None",
+        "tests/unit/test_push_addresses.py::test_the_addresses_of_this_machine_are_refused_also_if_they_are_public",
+    ),
+    Mutant(
+        "last-attempt-in-a-batch",
+        "X",
+        "a message that expires before its next attempt shares its last one with others",
+        "services/emq_push/batches.py",
+        "    return message.expires_us <= now_us + wait_s * 1e6",
+        "    return message.expires_us <= now_us",
+        "tests/unit/test_push_batches.py::test_a_message_that_expires_before_its_next_attempt_is_alone",
+    ),
+    Mutant(
         "accepted-without-a-trace",
         "L",
         "nothing names what is accepted and not sent, so a crash in between loses it",
