@@ -90,6 +90,7 @@ async def serving(app: App, address: Address, limits: Limits | None = None) -> A
             access_log=False,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,  # anybody can send X-Forwarded-For, and limits count by address
             http=functools.partial(Connection, doors=Doors(files.most_connections())),  # type: ignore[arg-type]
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,

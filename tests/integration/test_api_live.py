@@ -230,6 +230,15 @@ def get(api: Live, path: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
+def test_no_header_gives_a_sender_another_address() -> None:
+    with live(prepare, Limits(strangers_per_s=0.01)) as api:
+        answers = [
+            talk(api, get(api, "/v1/tenants").replace(b"emqk_", b"emqk_wrong_", 1)[:-2] + each + b"\r\n\r\n")
+            for each in (b"X-Forwarded-For: 192.0.2.%d" % n for n in range(5))
+        ]
+    assert {answer[9:12] for answer in answers} == {b"401", b"429"}
+
+
 def test_connections_are_kept_between_requests(api: Live) -> None:
     connection = http.client.HTTPConnection(api.host, api.port, timeout=10)
     headers = {"Authorization": f"Bearer {api.key}", "Content-Type": "application/json"}
