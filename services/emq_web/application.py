@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import fastapi
+import msgspec
 from starlette.routing import BaseRoute
 
 from emq_push.service.service import PushService
@@ -53,9 +54,10 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
         # Their pages load scripts from other servers.
         docs_url=None,
         redoc_url=None,
-        openapi_url="/v1/openapi.json",
+        openapi_url=None,
         redirect_slashes=False,
     )
+    application.add_route("/v1/openapi.json", _document_of(application), include_in_schema=False)
     application.state.service = service
     application.state.desk = PoolDesk(service)
     application.state.sign_ins = Rates(limits.sign_ins_per_s, at_once=limits.sign_ins_at_once)
@@ -64,6 +66,16 @@ def build(service: PushService, limits: Limits | None = None) -> fastapi.FastAPI
     problems.install(application)
     pages.install(application, service)
     return application
+
+
+def _document_of(application: fastapi.FastAPI) -> Callable[[fastapi.Request], Awaitable[fastapi.Response]]:
+    """Return what answers with the OpenAPI document, which it encodes once: anybody may ask for it, without a key."""
+    encoded = functools.cache(lambda: msgspec.json.encode(application.openapi()))
+
+    async def answer(_: fastapi.Request) -> fastapi.Response:
+        return fastapi.Response(encoded(), media_type="application/json")
+
+    return answer
 
 
 @functools.cache

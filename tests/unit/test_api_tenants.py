@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import fastapi
 import pytest
 
 from emq import errors
@@ -134,3 +135,18 @@ async def test_applications_of_a_process_share_their_paths_but_no_state(api: Api
     own = [route for route in one.routes if not any(route is each for each in other.routes)]
     assert [getattr(route, "path", "") for route in own] == ["/v1/openapi.json"] != one.routes
     assert one.state.desk is not other.state.desk
+
+
+async def test_the_document_that_anybody_may_read_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, openapi = [], fastapi.FastAPI.openapi
+
+    def counted(self: fastapi.FastAPI) -> dict[str, Any]:
+        made.append(self)
+        return openapi(self)
+
+    monkeypatch.setattr(fastapi.FastAPI, "openapi", counted)
+    async with push_api.opened() as api:
+        answers = [await api.raw("GET", "/v1/openapi.json", key="") for _ in range(3)]
+    assert len(made) == 1
+    assert len({answer.content for answer in answers}) == 1
+    assert answers[0].json()["info"]["title"] == application.TITLE
