@@ -16,7 +16,7 @@ import emq_servers as servers
 from support import cluster, cluster_load, cluster_receipts
 from support.cluster import LEASE_US, Cluster
 from support.cluster_process import HostProcess
-from support.cluster_proxy import PartingProxy
+from support.proxies import PartingProxy
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from emq import errors
 from emq.clock import SystemClock
 from emq.trail.proof import Expectations, prove
 from emq.trail.writer import Trail
-from support.commit_cutter import CommitCutter
-from support.cutting_proxy import CuttingProxy
+from support.proxies import CommitCutter, ReplyCutter
 
 COUNT = 40
 
@@ -48,7 +47,7 @@ async def test_a_repeat_after_a_lost_answer_is_delivered_once(
     """Without `dedupe_s` some messages come twice, which shows that the answers were lost after the store had them."""
     seen, lost = Counter[str](), Counter[str]()
     with servers.start_redis() as server:
-        async with CuttingProxy(server.port) as proxy:
+        async with ReplyCutter(server.port) as proxy:
             trail = Trail.open(tmp_path / "trail", "app", SystemClock())
             app = emq.App(proxy.url, database=f"sqlite:///{tmp_path}/emq.db", trail=trail)
 
@@ -64,16 +63,16 @@ async def test_a_repeat_after_a_lost_answer_is_delivered_once(
                 async with app.running():
                     for n in range(COUNT):
                         if n % 4 == 0:
-                            proxy.cut("put", 1)
+                            proxy.lose("put", 1)
                         await repeated(
                             lambda n=n: producer.publish("orders", b"x", message_id=f"one-{n}"), lost, "publish"
                         )
                     many = [f"many-{n}" for n in range(COUNT)]
-                    proxy.cut("put", 1)
+                    proxy.lose("put", 1)
                     await repeated(
                         lambda: producer.publish_many("orders", [b"x"] * COUNT, message_ids=many), lost, "publish_many"
                     )
-                    proxy.cut("lane_add", 1)
+                    proxy.lose("lane_add", 1)
                     await repeated(
                         lambda: producer.publish("orders", b"x", message_id="delayed", delay_ms=50), lost, "delayed"
                     )
@@ -106,13 +105,13 @@ async def test_a_repeat_after_a_lost_commit_is_delivered_once(
         async with app:
             await app.create_topic(topic, qps=500, group_qps=100, dedupe_s=dedupe_s)
             for n in range(5):
-                proxy.cut = 1
+                proxy.lost = 1
                 await repeated(lambda n=n: app.publish(topic, b"x", message_id=f"one-{n}"), lost, "publish")
-                proxy.cut = 1
+                proxy.lost = 1
                 await repeated(
                     lambda n=n: app.publish(topic, b"x", message_id=f"later-{n}", delay_ms=1), lost, "delayed"
                 )
-            proxy.cut = 1
+            proxy.lost = 1
             many = [f"many-{n}" for n in range(COUNT)]
             await repeated(lambda: app.publish_many(topic, [b"x"] * COUNT, message_ids=many), lost, "publish_many")
             async with app.running():

@@ -18,7 +18,7 @@ from emq import errors
 from emq.database import Database
 from support import cluster, cluster_receipts
 from support.cluster import Cluster
-from support.cluster_proxy import PartingProxy
+from support.proxies import PartingProxy
 
 BUSY_S = 6.0
 """What a busy machine adds to a stop that takes nine seconds on an idle one."""

@@ -24,8 +24,8 @@ from emq import errors
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotKind
 from emq.topics.model import Topic
-from support.cutting_proxy import CuttingProxy
 from support.loops import on_both_loops
+from support.proxies import ReplyCutter
 from support.sorted_load import Load
 
 PROCESS = Path(__file__).parents[1] / "support" / "sorted_host_process.py"
@@ -82,13 +82,13 @@ async def test_what_the_server_did_unheard_is_found_again_and_not_done_twice(
     redis_server: servers.RedisServer, tmp_path: Path, scripts: tuple[str, str]
 ) -> None:
     with servers.start_redis() as server:
-        async with CuttingProxy(server.port) as proxy:
+        async with ReplyCutter(server.port) as proxy:
             load = Load(proxy.url, tmp_path)
             async with load.running():
                 await load.more(20)
                 for script in scripts:
                     # Only what took something: a claim that found nothing may well be lost.
-                    proxy.cut(script, 2, b"prio-" if script == "slot_claim" else b"")
+                    proxy.lose(script, 2, b"prio-" if script == "slot_claim" else b"")
                 await load.until(lambda: proxy.finished)
                 await load.more(20)
     assert proxy.cuts == dict.fromkeys(scripts, 2)
@@ -108,16 +108,16 @@ async def test_what_the_server_did_unheard_is_found_again_and_not_done_twice(
 async def test_of_adds_sent_together_each_learns_what_became_of_itself(redis_server: servers.RedisServer) -> None:
     bare, apart = Slot("bare/0", SlotKind.PRIORITY), Slot("apart/0", SlotKind.PRIORITY, apart=True)
     with servers.start_redis() as server:
-        async with CuttingProxy(server.port) as proxy:
+        async with ReplyCutter(server.port) as proxy:
             store = await open_store(proxy.url, emq.Environment.ONLINE)
             adds = [SlotAdd(apart, b"x", 20, Keep.LAST, b"body"), SlotAdd(bare, b"y", 20, Keep.LAST)]
             assert await store.sorted.add(adds) == [True, True]  # now the server knows the scripts
-            proxy.cut("slot_merge", 1)
+            proxy.lose("slot_merge", 1)
             broken, merged = await store.sorted.add(adds)
             assert isinstance(broken, errors.OutcomeUnknown)
             assert merged is False
-            proxy.cut("slot_merge", 1)
-            proxy.cut("slot_add", 1)
+            proxy.lose("slot_merge", 1)
+            proxy.lose("slot_add", 1)
             with pytest.raises(errors.OutcomeUnknown):
                 await store.sorted.add(adds)
             await store.close()
