@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
+import contextlib
+import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -14,115 +14,128 @@ import emq
 import emq_servers as servers
 from emq import errors
 from emq.offsets.checkpoints import Checkpoint
-from support import processes
-from support.processes import Receipts
+from support import cluster_receipts
+from support.cluster import Cluster, Place
+from support.cluster_process import HostProcess
 
 QPS = 200.0
 CHECKPOINT_S = 0.3
 MESSAGES = 500
 
 
-class Place(NamedTuple):
-    store: str
-    database: str
-    receipts: Receipts
+@pytest.fixture
+async def on_sqlite(tmp_path: Path) -> AsyncIterator[Cluster]:
+    url = f"sqlite:///{tmp_path}/emq.db"
+    async with Cluster(Place(url, url, ""), tmp_path, checkpoint_s=CHECKPOINT_S) as made:
+        yield made
 
 
 @pytest.fixture(params=["sqlite", "redis"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    receipts = Receipts(tmp_path / "receipts")
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/emq.db"
-        yield Place(url, url, receipts)
-        return
-    request.getfixturevalue("redis_server")  # skips or fails where there is none
-    with servers.start_redis(appendonly=True) as server:
-        yield Place(server.url, f"sqlite:///{tmp_path}/catalog.db", receipts)
+async def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    url = f"sqlite:///{tmp_path}/emq.db"
+    with contextlib.ExitStack() as stack:
+        store = url
+        if request.param == "redis":
+            request.getfixturevalue("redis_server")  # skips or fails where there is none
+            store = stack.enter_context(servers.start_redis(appendonly=True)).url
+        async with Cluster(Place(store, url, ""), tmp_path, checkpoint_s=CHECKPOINT_S) as made:
+            yield made
 
 
-async def prepared(place: Place, messages: int = MESSAGES) -> list[str]:
-    async with emq.App(place.store, database=place.database) as app:
-        await app.create_topic("orders", QPS)
-        payloads = [b"flaky" if i % 10 == 0 else b"x" for i in range(messages)]
-        high = await app.publish_many("orders", payloads[: messages // 2], priority="high")
-        return high + await app.publish_many("orders", payloads[messages // 2 :])
+async def prepared(app: emq.App, messages: int = MESSAGES) -> list[str]:
+    await app.create_topic("orders", QPS)
+    payloads = [b"flaky" if i % 10 == 0 else b"x" for i in range(messages)]
+    high = await app.publish_many("orders", payloads[: messages // 2], priority="high")
+    return high + await app.publish_many("orders", payloads[messages // 2 :])
 
 
-async def checkpoints(place: Place) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
-    async with emq.App(place.store, database=place.database) as app:
-        topic = await app.catalog.get("orders")
-        return await app.checkpoints.load_all(), topic.priorities
+async def left(app: emq.App) -> int:
+    topic = await app.catalog.get("orders")
+    [slots] = await app.admin.slot_lag([topic])
+    return sum(lag.unfinished for lag in await app.admin.lag([topic])) + slots.delayed + slots.claimed + slots.dead
 
 
-async def left(place: Place) -> int:
-    async with emq.App(place.store, database=place.database) as app:
-        topic = await app.catalog.get("orders")
-        [slots] = await app.admin.slot_lag([topic])
-        return sum(lag.unfinished for lag in await app.admin.lag([topic])) + slots.delayed + slots.claimed + slots.dead
+def done(hosts: Cluster) -> set[str]:
+    return cluster_receipts.done(hosts.receipts())
 
 
-def test_a_killed_host_loses_nothing_and_repeats_only_what_was_unfinished_or_not_checkpointed(place: Place) -> None:
-    sent = asyncio.run(prepared(place, 900))
-    receipts = place.receipts
+def repeated(hosts: Cluster) -> set[tuple[str, int]]:
+    """Return the deliveries, by message and attempt, that there were twice."""
+    return {(again.id, again.attempt) for _, again in cluster_receipts.repeated(hosts.receipts())}
+
+
+async def not_covered(hosts: Cluster) -> set[str]:
+    """Return the ids of messages that were started and are not finished by their queue's checkpoint."""
+    topic = await hosts.app.catalog.get("orders")
+    checkpoints = await hosts.app.checkpoints.load_all()
+    found = set()
+    for r in cluster_receipts.starts(hosts.receipts()):
+        checkpoint = checkpoints.get(f"{r.group}/{topic.priorities[r.priority]}", Checkpoint("", 0, 0))
+        finished = r.offset < checkpoint.watermark or any(s <= r.offset < e for s, e in checkpoint.finished)
+        if r.offset < 0 or not finished:
+            found.add(r.id)
+    return found
+
+
+def complaints(host: HostProcess) -> list[str]:
+    """Return what the host said beyond its news."""
+    return [line for line in host.logged.splitlines() if " INFO " not in line]
+
+
+async def test_a_killed_host_loses_nothing_and_repeats_only_what_was_unfinished_or_not_checkpointed(
+    hosts: Cluster,
+) -> None:
+    sent = await prepared(hosts.app, 900)
     at_risk: set[str] = set()
-    for done in (450, 600, 900):  # the first kill comes in the third second of work
-        repeated_before = set(receipts.repeated())
-        with processes.host(*place, checkpoint_s=CHECKPOINT_S) as host:
-            processes.wait_for(lambda n=done: len(receipts.done()) >= n, host)  # type: ignore[misc]
-            if done == 900:
-                assert host.terminate() == 0
-            else:
-                host.kill()
-        assert {id_ for id_, _ in set(receipts.repeated()) - repeated_before} <= at_risk
-        starts = receipts.starts()
-        at_risk = processes.not_covered(starts, *asyncio.run(checkpoints(place)))
+    for count in (450, 600, 900):  # the first kill comes in the third second of work
+        repeated_before = repeated(hosts)
+        host = hosts.start("a")
+        await hosts.until(lambda n=count: len(done(hosts)) >= n)  # type: ignore[misc]
+        if count == 900:
+            assert await host.stop() == 0
+        else:
+            host.kill()
+        assert {id_ for id_, _ in repeated(hosts) - repeated_before} <= at_risk
+        starts = cluster_receipts.starts(hosts.receipts())
+        at_risk = await not_covered(hosts)
         # A second more than the interval, for a checkpoint may be a little late when the machine is busy.
         since_us = starts[-1].started_us - 1_000_000 * (CHECKPOINT_S + 1)
         assert at_risk <= {r.id for r in starts if r.started_us > since_us or r.offset < 0}
-    assert receipts.done() == set(sent)
-    assert asyncio.run(left(place)) == 0
-    per_second = Counter(r.started_us // 1_000_000 for r in receipts.starts())
-    assert max(per_second.values()) <= QPS
+    assert done(hosts) == set(sent)
+    assert await left(hosts.app) == 0
+    assert cluster_receipts.over_cap(hosts.receipts(), lambda _: QPS) == []
 
 
-def test_sigterm_in_the_middle_of_work_repeats_nothing(place: Place) -> None:
-    sent = asyncio.run(prepared(place))
-    receipts = place.receipts
-    for done in (150, MESSAGES):
-        with processes.host(*place) as host:
-            processes.wait_for(lambda n=done: len(receipts.done()) >= n, host)  # type: ignore[misc]
-            assert host.terminate() == 0
-        assert (len(receipts.done()) == MESSAGES) is (done == MESSAGES)
-    assert receipts.done() == set(sent)
-    assert receipts.repeated() == {}
-    assert asyncio.run(left(place)) == 0
+async def test_sigterm_in_the_middle_of_work_repeats_nothing(hosts: Cluster) -> None:
+    sent = await prepared(hosts.app)
+    for count in (150, MESSAGES):
+        host = hosts.start("a")
+        await hosts.until(lambda n=count: len(done(hosts)) >= n)  # type: ignore[misc]
+        assert await host.stop() == 0
+        assert (len(done(hosts)) == MESSAGES) is (count == MESSAGES)
+    assert done(hosts) == set(sent)
+    assert repeated(hosts) == set()
+    assert await left(hosts.app) == 0
 
 
-def test_a_second_host_on_an_sqlite_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/emq.db"
-    place = Place(url, url, Receipts(tmp_path / "receipts"))
-    asyncio.run(prepared(place, 40))
-    with processes.host(*place) as first:
-        processes.wait_for(lambda: len(place.receipts.done()) > 0, first)
-        with processes.host(*place) as second:
-            status, text = second.wait()
-        assert status == 1
-        assert text.count("\n") == 1
-        assert str(tmp_path / "emq.db") in text
-        assert "stop" in text
-        processes.wait_for(lambda: len(place.receipts.done()) == 40, first)
-        asyncio.run(prepared_more(place))  # publishing from another process is fine
-        processes.wait_for(lambda: len(place.receipts.done()) == 41, first)
-        first.kill()
-    with processes.host(*place) as third:  # the lock died with its holder
-        asyncio.run(prepared_more(place))
-        processes.wait_for(lambda: len(place.receipts.done()) == 42, third)
-        assert third.terminate() == 0
-
-
-async def prepared_more(place: Place) -> None:
-    async with emq.App(place.store, database=place.database) as app:
-        await app.publish("orders", b"more")
+async def test_a_second_host_on_an_sqlite_file_is_refused_in_one_line(on_sqlite: Cluster, tmp_path: Path) -> None:
+    hosts = on_sqlite
+    await prepared(hosts.app, 40)
+    first = hosts.start("a")
+    await hosts.until(lambda: len(done(hosts)) > 0)
+    second = hosts.start("a")
+    assert await second.wait() == 1
+    [line] = complaints(second)
+    assert str(tmp_path / "emq.db") in line
+    assert "stop" in line
+    await hosts.until(lambda: len(done(hosts)) == 40)
+    await hosts.app.publish("orders", b"more")  # publishing from another process is fine
+    await hosts.until(lambda: len(done(hosts)) == 41)
+    first.kill()
+    third = hosts.start("a")  # the lock died with its holder
+    await hosts.app.publish("orders", b"more")
+    await hosts.until(lambda: len(done(hosts)) == 42)
+    assert await third.stop() == 0
 
 
 class Local:
@@ -254,16 +267,13 @@ async def test_wake_ups_still_arrive_after_the_subscription_was_cut(
         await scissors.aclose()
 
 
-async def test_a_second_signal_ends_a_stop_that_hangs(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/emq.db"
-    place = Place(url, url, Receipts(tmp_path / "receipts"))
-    await prepared(place, 4)
-    with processes.host(*place, handler_ms=60_000) as host:
-        await asyncio.to_thread(processes.wait_for, lambda: len(place.receipts.starts()) == 4, host)
-        host.signal()
-        await asyncio.sleep(0.3)
-        assert host.running
-        host.signal()
-        status, text = await asyncio.to_thread(host.wait, 5)
-    assert status == 0
-    assert text == ""
+async def test_a_second_signal_ends_a_stop_that_hangs(on_sqlite: Cluster) -> None:
+    await prepared(on_sqlite.app, 4)
+    host = on_sqlite.start(handler_ms=60_000)
+    await on_sqlite.until(lambda: len(cluster_receipts.starts(on_sqlite.receipts())) == 4)
+    host.signal(signal.SIGTERM)
+    await asyncio.sleep(0.3)
+    assert host.running
+    host.signal(signal.SIGTERM)
+    assert await host.wait(5) == 0
+    assert complaints(host) == []
