@@ -28,7 +28,8 @@ from emq.storage.store import Store
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions, split
 from support.doubles import InlineDatabase
-from support.rig import ENVIRONMENT, bound, running, until
+from support.rig import ENVIRONMENT, bound, running
+from support.waiting import until
 
 ID = "order-17"
 LONG_S = 600.0

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from emq.allocation.tree.database import DatabaseTree
 from emq.database import Database, tables
-from support.meeting import fresh_database, until
+from support.meeting import fresh_database
+from support.waiting import until
 
 KEPT = (tables.tree_nodes, tables.tree_sessions, tables.meta)
 

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from support.rig import Seen, rig, running, until
+from support.rig import Seen, rig, running
 from support.virtual import virtual
+from support.waiting import until
 
 
 @virtual

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +18,7 @@ from emq.allocation.records import Entry, Running
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.host.host import Host
 from emq.topics.model import State, Topic, TopicOptions
+from support import waiting
 
 GROUPS, TOPICS = 10_000, 10
 MANY, SHORT_S = 20_000, 0.04
@@ -24,6 +26,8 @@ MANY, SHORT_S = 20_000, 0.04
 
 LONGEST_S = 0.08
 """Twice to five times what it takes; without slices it was seconds."""
+
+until = functools.partial(waiting.until, timeout_s=180, step_s=0.05)
 
 
 class Loop:
@@ -141,12 +145,6 @@ async def test_nothing_that_a_host_does_over_twenty_thousand_groups_of_one_topic
             await until(lambda: owned.topics["t"].active_groups == MANY // 5)
             await asyncio.sleep(2.5)
     assert loop.longest_s < SHORT_S, loop.what
-
-
-async def until(holds) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(180):
-        while not holds():
-            await asyncio.sleep(0.05)
 
 
 def test_what_a_host_says_of_any_number_of_groups_fits_into_a_node() -> None:

@@ -6,8 +6,9 @@ import asyncio
 from collections import Counter
 
 from emq.message import Message
-from support.rig import Seen, rig, until
+from support.rig import Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 
 @virtual

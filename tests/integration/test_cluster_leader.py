@@ -19,8 +19,8 @@ from emq.allocation.tree.protocol import Tree
 from support import cluster
 from support.cluster import Cluster
 from support.cluster_process import HostProcess
-from support.rig import until
 from support.virtual import LoopClock, virtual
+from support.waiting import until
 
 PATHS = records.Paths("online")
 GROUPS = [f"t{i}/0" for i in range(12)]

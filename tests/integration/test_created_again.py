@@ -10,8 +10,9 @@ import pytest
 from emq.topics import catalog_file
 from emq.topics.model import Kind
 from support.assigned import Assigned
-from support.rig import Rig, Seen, rig, until
+from support.rig import Rig, Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 LATE_S = 0.85
 """How late hosts hear of a change of the catalog."""

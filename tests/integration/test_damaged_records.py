@@ -15,8 +15,9 @@ from emq.message import Message
 from emq.observe import dead_letters
 from emq.storage.lane_store import LaneAdd
 from emq.storage.log_store import Put
-from support.rig import Seen, rig, running, until
+from support.rig import Seen, rig, running
 from support.virtual import virtual
+from support.waiting import until
 
 
 @virtual

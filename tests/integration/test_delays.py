@@ -15,8 +15,9 @@ from emq.storage.lane_store import LaneClaimed
 from emq.topics.model import State
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, inversions, rig, starts_per_second, until
+from support.rig import Rig, Seen, inversions, rig, starts_per_second
 from support.virtual import virtual
+from support.waiting import until
 
 
 async def recalled(r: Rig, topic: str, *ids: str) -> set[str]:

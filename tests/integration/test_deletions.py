@@ -12,8 +12,9 @@ from emq.producer import Producer
 from emq.topics.catalog import Catalog
 from emq.topics.model import Kind
 from support.doubles import Faulty
-from support.rig import Rig, Seen, rig, until
+from support.rig import Rig, Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 SORTED: dict[str, Any] = {"kind": Kind.PRIORITY, "ordering": "none"}
 

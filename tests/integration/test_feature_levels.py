@@ -22,9 +22,9 @@ from emq.observe import upgrading
 from emq.topics import catalog_rows
 from support import level_host_process
 from support.emq_shell import opened, shell
-from support.meeting import until
 from support.rig import Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 PROCESS = Path(level_host_process.__file__)
 

@@ -21,7 +21,7 @@ from emq.app import App
 from emq.message import Message
 from support import garbage
 from support.failure_lines import without_tracebacks
-from support.rig import until
+from support.waiting import until
 
 SEEDS = {"redis": (1, 5), "redis_cluster": (3, 7), "sqlite": (1, 4), "postgresql": (1, 24)}
 """Of `make test`: each has found something once."""

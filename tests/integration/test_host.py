@@ -13,8 +13,9 @@ from emq.message import Message
 from emq.topics.model import Kind, State
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Seen, bound, inversions, rig, running, starts_per_second, until
+from support.rig import Seen, bound, inversions, rig, running, starts_per_second
 from support.virtual import virtual
+from support.waiting import until
 
 
 @virtual

@@ -11,8 +11,9 @@ import pytest
 
 from emq.message import Message
 from support.doubles import Faulty
-from support.rig import Rig, Seen, rig, running, until
+from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
+from support.waiting import until
 
 MB = 1 << 20
 MOST = 6 * MB

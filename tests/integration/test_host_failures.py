@@ -14,8 +14,9 @@ from emq import errors, message
 from emq.message import Message
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Letter
-from support.rig import Rig, Seen, bound, rig, starts_per_second, until
+from support.rig import Rig, Seen, bound, rig, starts_per_second
 from support.virtual import virtual
+from support.waiting import until
 
 
 async def letters(r: Rig, topic: str) -> list[Letter]:

@@ -14,8 +14,9 @@ from emq.offsets.checkpoints import Checkpoint
 from emq.topics.model import quotas
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, running, starts_per_second, until
+from support.rig import Rig, Seen, rig, running, starts_per_second
 from support.virtual import LoopClock, virtual
+from support.waiting import until
 
 
 async def slow(m: Message) -> None:

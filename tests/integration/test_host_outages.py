@@ -14,8 +14,9 @@ from emq.storage.log_store import Trim
 from emq.topics.catalog import Catalog
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore, InlineDatabase
-from support.rig import Seen, rig, running, until
+from support.rig import Seen, rig, running
 from support.virtual import virtual
+from support.waiting import until
 
 
 async def fail_once(m: Message) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import emq
 from emq_stores.memory import forget
-from support.rig import until
+from support.waiting import until
 
 NAME = "test-host-real"
 

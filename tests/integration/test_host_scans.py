@@ -10,8 +10,9 @@ import pytest
 
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Handlers
-from support.rig import Seen, rig, until
+from support.rig import Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 PARKED = 200_000
 """Others that are parked, in the test of the search."""

@@ -15,7 +15,8 @@ from emq.host import neighbours
 from emq.host.neighbours import Neighbours
 from emq.storage.lane_store import LaneAdd
 from support import meeting
-from support.meeting import Meeting, until
+from support.meeting import Meeting
+from support.waiting import until
 
 
 @pytest.fixture(params=["redis", "postgresql"])

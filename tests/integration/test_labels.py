@@ -10,8 +10,9 @@ import pytest
 from emq import errors
 from emq.message import Message
 from emq.producer import Outgoing
-from support.rig import Rig, Seen, rig, running, until
+from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
+from support.waiting import until
 
 MB = 1_000_000
 KINDS = {

@@ -14,7 +14,7 @@ import emq_servers as servers
 from emq.producer.batcher import CALL_BYTES
 from emq.storage.durability import Durability
 from emq.storage.slot_store import SlotAdd
-from support.rig import until
+from support.waiting import until
 
 LARGEST = 1 << 20
 """The default `max_payload`."""

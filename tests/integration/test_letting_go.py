@@ -12,8 +12,9 @@ from emq.host.losses import SAY_S
 from emq.message import Message
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, until
+from support.rig import Rig, Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 
 @virtual

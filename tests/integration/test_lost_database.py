@@ -11,6 +11,7 @@ import sqlalchemy as sa
 import emq
 from emq.database import tables
 from support import meeting
+from support.waiting import until
 
 
 async def deliver_one(database: Path, payload: bytes) -> set[bytes]:
@@ -57,12 +58,12 @@ async def test_hosts_that_meet_in_a_database_share_the_groups_again_after_it_cam
             return len(first.ownership.groups) == len(second.ownership.groups) == 6
 
         sent = await bring_topics()
-        await meeting.until(shared_out)
-        await meeting.until(lambda: set(starts.ids) >= set(sent))
+        await until(shared_out)
+        await until(lambda: set(starts.ids) >= set(sent))
         await a.database.run(lambda c: [c.execute(sa.delete(table)) for table in tables.metadata.sorted_tables])
         sent += await bring_topics()
-        await meeting.until(lambda: set(starts.ids) >= set(sent))
-        await meeting.until(shared_out)
+        await until(lambda: set(starts.ids) >= set(sent))
+        await until(shared_out)
         names = [list(host.ownership.groups) for host in (first, second)]
         assert len({name for each in names for name in each}) == 12
     assert "the same `database`" not in caplog.text

@@ -18,8 +18,8 @@ from emq.observe.metrics.monitor import Monitor
 from emq.observe.metrics.server import MAX_CONNECTIONS, MAX_HEAD_BYTES, Page, Server
 from emq.settings import Address, Settings
 from emq_testing import Harness
-from support.rig import until
 from support.scraped import Scraped
+from support.waiting import until
 
 LOOPBACK = Address("127.0.0.1", 0)
 

@@ -18,8 +18,9 @@ from emq.topics.model import MAX_EARLIER, State
 from emq_stores.memory import MemoryStore
 from support.assigned import Assigned
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, bound, rig, until
+from support.rig import Rig, Seen, bound, rig
 from support.virtual import virtual
+from support.waiting import until
 
 KEYS = 60
 GROUP_QPS = 20.0

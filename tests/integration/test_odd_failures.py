@@ -13,8 +13,9 @@ import emq_testing
 from emq import errors, message
 from emq.message import Message
 from emq.observe import dead_letters
-from support.rig import bound, rig, until
+from support.rig import bound, rig
 from support.virtual import virtual
+from support.waiting import until
 
 
 class _Native(BaseException):

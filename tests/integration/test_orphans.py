@@ -19,7 +19,7 @@ from emq.observe import adoption
 from emq.offsets import orphans
 from emq.storage.slot_store import SlotKind
 from emq.topics.model import Topic, split
-from support.meeting import until
+from support.waiting import until
 
 
 class Place:

@@ -10,7 +10,7 @@ import os
 import pathlib
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from emq import errors, message
 from emq_outbox import Outbox, turns
 from emq_outbox.relay import Relay
 from support.pages import module_of, snippets
+from support.waiting import until
 
 NAMES = (f"emq_outbox_{number}" for number in itertools.count())
 
@@ -59,12 +60,6 @@ async def app() -> AsyncIterator[emq.App]:
 def rows(engine: sa.Engine, outbox: Outbox) -> list[Any]:
     with engine.connect() as connection:
         return list(connection.execute(sa.select(outbox.table).order_by(outbox.table.c.id)))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def stored(app: emq.App, topic: str = "orders") -> list[str]:

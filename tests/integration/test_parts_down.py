@@ -11,8 +11,9 @@ from emq import errors
 from emq.message import Message
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, running, until
+from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
+from support.waiting import until
 
 DOWN = errors.StoreUnavailable("this part of the store is down")
 LOST = errors.OutcomeUnknown("the answer of this part was lost")

@@ -22,8 +22,9 @@ from emq.groups.owned import OwnedGroup, OwnedQueue
 from emq.host.reports import Reports
 from emq.loops.troubles import Troubles
 from emq.message import Message
-from support.rig import Rig, bound, rig, until
+from support.rig import Rig, bound, rig
 from support.virtual import virtual
+from support.waiting import until
 
 SOON_S = 20.0
 """Most seconds until all is handled: two failures, each with the rest of its loop and a look at everything."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from emq_push.records import schema, tables
 from emq_push.retention import DEFAULT_S, ROWS, Retention
 from support.http_receiver import HttpReceiver
 from support.scraped import Scraped
+from support.waiting import until
 
 NOW_S = 1_700_000_000.0
 DAY_S = 86_400
@@ -292,12 +293,6 @@ async def test_one_host_at_a_time_looks_for_old_records(database: Database) -> N
 
 
 # ---------------------------------------------------------------------------------------------------------- end to end
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_host_keeps_records_of_what_it_pushes(tmp_path: Path) -> None:

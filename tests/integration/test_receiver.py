@@ -11,8 +11,9 @@ from emq.groups.events import HostEvents
 from emq.groups.receiver import Receiver
 from emq.host.handlers import Handlers
 from emq.host.host import Host
-from support.rig import Rig, rig, until
+from support.rig import Rig, rig
 from support.virtual import virtual
+from support.waiting import until
 
 
 class Polling:

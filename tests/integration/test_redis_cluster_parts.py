@@ -20,6 +20,7 @@ from emq import errors
 from emq_stores.redis.cluster import hash_slot
 from emq_stores.redis.keys import SlotKeys, cluster_shards, shard_of
 from emq_stores.redis.opening import CLUSTER_SHARDS
+from support.waiting import until
 
 LOG_GROUPS = 12
 SLOTS = 8
@@ -93,13 +94,6 @@ class Load:
         """The longest time without a start of a group."""
         times = [since, *(at for at in self.starts.get(place, ()) if at >= since), time.monotonic()]
         return max(after - before for before, after in itertools.pairwise(times))
-
-
-async def until(holds: object, timeout_s: float = 30.0) -> None:
-    assert callable(holds)
-    async with asyncio.timeout(timeout_s):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

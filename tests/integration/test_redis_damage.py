@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -19,6 +18,7 @@ from emq.storage.log_store import Put, Read
 from emq.storage.opening import open_store
 from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq_stores.redis.keys import Shard, SlotKeys
+from support.waiting import until
 
 TAG = "{emq:online:0}"
 
@@ -33,12 +33,6 @@ KEYS = {
     "own": ("emq{hurt-sorted_0}", "hash"),
 }
 """What is written over, and what should be there."""
-
-
-async def until(holds: Any, timeout_s: float = 20.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 class Load:

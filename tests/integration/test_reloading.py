@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from emq import errors
 from emq.cli import reloading
 from emq.cli.reloading import Reloader
+from support.waiting import until
 
 CHILD = """
 import signal, sys, time
@@ -53,12 +54,6 @@ async def reloader(directory: Path) -> AsyncIterator[Reloader]:
 
 def told() -> list[str]:
     return Path("told.txt").read_text().splitlines()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def saved(text: str) -> None:

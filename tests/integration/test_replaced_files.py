@@ -16,7 +16,7 @@ from emq import errors
 from emq.database import Database, host_stats
 from emq.message import Message
 from emq_stores.sql.backend import StoreDatabase
-from support.rig import until
+from support.waiting import until
 
 Harm = Callable[[pathlib.Path], None]
 

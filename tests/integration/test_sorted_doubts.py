@@ -12,8 +12,9 @@ from emq.message import Message
 from emq.storage.slot_store import SlotVerdict
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, until
+from support.rig import Rig, Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 
 async def states(r: Rig) -> tuple[int, int, int]:

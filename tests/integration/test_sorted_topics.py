@@ -15,8 +15,9 @@ from emq.storage.slot_store import Keep, Slot, SlotAdd, SlotClaim, SlotKind
 from emq.topics.model import State
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, bound, rig, running, starts_per_second, until
+from support.rig import Rig, Seen, bound, rig, running, starts_per_second
 from support.virtual import virtual
+from support.waiting import until
 
 
 async def states(r: Rig, name: str = "t") -> tuple[int, int, int]:

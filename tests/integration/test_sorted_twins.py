@@ -8,8 +8,9 @@ import pytest
 
 from emq import errors
 from emq.message import Message
-from support.rig import Seen, rig, until
+from support.rig import Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 
 @virtual

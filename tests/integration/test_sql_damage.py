@@ -23,7 +23,7 @@ from emq.storage.environment import Environment
 from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle
 from emq.storage.log_store import Put, Read, Trim
 from emq.storage.opening import open_store
-from support.rig import until
+from support.waiting import until
 
 HUGE = (1 << 63) - 1
 

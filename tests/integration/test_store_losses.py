@@ -18,8 +18,9 @@ from emq.topics.model import Topic
 from emq.trail.sink import NullTrail
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
-from support.rig import Rig, Seen, rig, running, until
+from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
+from support.waiting import until
 
 
 async def publish(r: Rig, name: str, first: int, count: int) -> set[bytes]:

@@ -10,8 +10,9 @@ import pytest
 from emq.host.handlers import Handlers
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.slot_store import SlotClaim
-from support.rig import Seen, rig, until
+from support.rig import Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 FORMER = 0
 """The epoch of the former owner."""

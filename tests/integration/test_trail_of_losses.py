@@ -16,8 +16,9 @@ from emq.topics.model import Kind
 from emq.trail.options import TrailOptions
 from emq.trail.proof import Expectations, Proof, prove
 from emq.trail.writer import Trail
-from support.rig import Rig, Seen, rig, until
+from support.rig import Rig, Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from emq import errors
 from emq.message import Message
-from support.rig import Rig, Seen, rig, running, starts_per_second, until
+from support.rig import Rig, Seen, rig, running, starts_per_second
 from support.virtual import virtual
+from support.waiting import until
 
 GROUP_QPS = 10
 

@@ -18,7 +18,7 @@ from emq.cli.cluster import DatabaseView
 from emq.cli.commands import app
 from emq.topics.model import Topic, split
 from support import emq_shell
-from support.followers import Meeting
+from support.members import Cluster
 
 TOPICS = [split(Topic("orders", 400)), split(Topic("mails", 90)), split(Topic("odd", 0.5))]
 QUOTAS = forecast.quotas_of(TOPICS)
@@ -32,9 +32,9 @@ class Shell:
         self._capsys = capsys
         self.known = DatabaseView(TOPICS, QUOTAS, 1, [])
 
-    def meet(self) -> Meeting:
+    def meet(self) -> Cluster:
         """Return a cluster in memory, at which the commands look from now on."""
-        meeting = Meeting(QUOTAS)
+        meeting = Cluster(QUOTAS)
 
         @contextlib.asynccontextmanager
         async def tree_of(session: object) -> AsyncIterator[Tree]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
+
+from support.waiting import until
 
 
 class HttpReceiver:
@@ -28,6 +31,13 @@ class HttpReceiver:
 
     def url(self, path: str = "/", scheme: str = "http") -> str:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
+
+    async def got(self, count: int, within_s: float = 10.0) -> list[Request]:
+        """Wait for so many requests; return all that came. Fails if there are more or fewer."""
+        await until(lambda: len(self.requests) >= count, within_s)
+        await asyncio.sleep(0.05)
+        assert len(self.requests) == count
+        return list(self.requests)
 
     @contextlib.asynccontextmanager
     async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpReceiver]:

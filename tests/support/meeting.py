@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import uuid
 from collections import Counter
@@ -88,9 +87,3 @@ def on_postgres(url: str) -> Meeting:
     """Return a meeting with store and database in a new database of a PostgreSQL server."""
     fresh = fresh_database(url)
     return Meeting(fresh, fresh)
-
-
-async def until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not holds():
-            await asyncio.sleep(0.02)

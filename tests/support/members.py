@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from emq.allocation import records
 from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.records import Paths, Record
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
-from support.rig import until
 from support.virtual import LoopClock
+from support.waiting import until
 
 TIMEOUT_S = 6.0
 PATHS = Paths("online")
@@ -23,7 +23,10 @@ def quotas(groups: int, each: float = 10.0) -> dict[str, float]:
 
 
 class Cluster:
-    def __init__(self) -> None:
+    """Args: quotas: the groups that followers share, with their quotas."""
+
+    def __init__(self, quotas: Mapping[str, float] | None = None) -> None:
+        self.quotas = quotas or {}
         self.clock = LoopClock()
         self.ensemble = MemoryEnsemble(self.clock)
         self.generation = 0
@@ -34,7 +37,7 @@ class Cluster:
         return self.generation
 
     def member(self, name: str, groups: int = 12, **options: float) -> Member:
-        return Member(self, name, groups, **options)
+        return Member(self, name, quotas(groups), **options)
 
     @property
     def owners(self) -> dict[str, str]:
@@ -80,10 +83,10 @@ class Database:
 class Member:
     """The membership of a host without the host: takes groups that it gets, and releases them when told to."""
 
-    def __init__(self, cluster: Cluster, name: str, groups: int, **options: float) -> None:
+    def __init__(self, cluster: Cluster, name: str, quotas: Mapping[str, float], **options: float) -> None:
         self.cluster = cluster
         self.name = name
-        self.quotas = quotas(groups)
+        self.quotas = quotas
         self.tree: MemoryTree = cluster.ensemble.tree(TIMEOUT_S)
         self.database = Database(cluster.clock)
         self.membership = ClusterMembership(
@@ -123,6 +126,17 @@ class Member:
                     self.held.pop(group, None)
                 await self.membership.released(gone)
             self.held.update(assignment.groups)
+
+
+class Follower(Member):
+    """A member of all groups of its cluster, which takes `drain_s` to release one, and leaves without handing over."""
+
+    def __init__(self, cluster: Cluster, name: str, drain_s: float = 0.0, weight: float = 1.0) -> None:
+        super().__init__(cluster, name, cluster.quotas, weight=weight)
+        self.drain_s = drain_s
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.end()
 
 
 @contextlib.asynccontextmanager

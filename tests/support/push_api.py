@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
-from aiohttp import web
 
 from emq import App, settings
 from emq.settings import Address
@@ -108,67 +106,3 @@ async def another(api: Api, limits: Limits | None = None) -> AsyncIterator[Api]:
     async with served(api.app, service, api.admin, limits) as made:
         yield made
     await service.close()
-
-
-class Request(NamedTuple):
-    """A request that the receiver got; the names of headers are in lower case."""
-
-    headers: dict[str, str]
-    body: bytes
-
-
-class Receiver:
-    """An endpoint on loopback.
-
-    Attributes:
-        url: of the endpoint.
-        status: of its answers.
-        requests: those that it got.
-    """
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.status = 204
-        self.requests: list[Request] = []
-        self._changed = asyncio.Event()
-
-    async def handle(self, request: web.Request) -> web.Response:
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        self.requests.append(Request(headers, await request.read()))
-        self._changed.set()
-        return web.Response(status=self.status)
-
-    async def began(self, within_s: float = 10.0) -> None:
-        """Wait for the first request."""
-        async with asyncio.timeout(within_s):
-            while not self.requests:
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def got(self, count: int, within_s: float = 10.0) -> list[Request]:
-        """Wait for so many requests; return all that came. Fails if there are more or fewer."""
-        async with asyncio.timeout(within_s):
-            while len(self.requests) < count:
-                self._changed.clear()
-                await self._changed.wait()
-        await asyncio.sleep(0.05)
-        assert len(self.requests) == count
-        return list(self.requests)
-
-
-@contextlib.asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
-    """Run an endpoint for the length of a block."""
-    receiver = Receiver()
-    application = web.Application()
-    application.router.add_post("/hook", receiver.handle)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        receiver.url = f"http://127.0.0.1:{port}/hook"
-        yield receiver
-    finally:
-        await runner.cleanup()

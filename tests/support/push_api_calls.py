@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from emq_push.cli import pushing
-from support.push_api import Api, Receiver
+from support.http_receiver import HttpReceiver
+from support.push_api import Api
 
 PATH = "/v1/tenants/acme/messages"
 
@@ -19,9 +20,9 @@ async def hosting(api: Api) -> AsyncIterator[None]:
         yield
 
 
-async def endpoint_of(api: Api, receiver: Receiver | None = None, **body: Any) -> Any:
+async def endpoint_of(api: Api, receiver: HttpReceiver | None = None, **body: Any) -> Any:
     """Create an endpoint; without a receiver, one at an address that the tests never reach."""
-    url = "https://93.184.216.34/hook" if receiver is None else receiver.url
+    url = "https://93.184.216.34/hook" if receiver is None else receiver.url("/hook")
     return await api("POST", "/v1/tenants/acme/endpoints", {"url": url, **body}, status=201)
 
 

@@ -17,7 +17,8 @@ from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq.trail.options import TrailOptions
 from emq.trail.writer import Trail
-from support.rig import bound, rig, until
+from support.rig import bound, rig
+from support.waiting import until
 
 LAWFUL, FAULTY = "lawful", "faulty"
 LOWS = 300

@@ -122,16 +122,6 @@ def inversions(deliveries: Iterable[Delivery]) -> list[tuple[Delivery, Delivery]
     return found
 
 
-async def until(holds: Callable[[], bool], timeout_s: float = 30.0, step_s: float = 0.005) -> None:
-    """Wait until `holds()` is true; fail the test if that takes longer than `timeout_s`."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not holds():
-                await asyncio.sleep(step_s)
-    except TimeoutError:
-        raise AssertionError(f"did not come true within {timeout_s:g} s") from None
-
-
 class Rig:
     """One catalog, one memory world, one cluster; any number of hosts.
 

@@ -7,7 +7,7 @@ import base64
 import datetime
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
 from support.push_api import Api
 from support.push_api_calls import endpoint_of, hosting, message, post
+from support.waiting import until
 
 KEY = base64.b64encode(b"k" * 32).decode()
 SECRET = "s3:cret"
@@ -61,12 +62,6 @@ def path_of(made: Any) -> str:
 
 async def attributes_of(api: Api, made: Any) -> dict[str, str]:
     return (await api.app.catalog.get(f"acme.{made['id']}")).options.attributes
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 def deliveries(receiver: HttpReceiver) -> list[Request]:

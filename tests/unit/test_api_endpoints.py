@@ -16,8 +16,10 @@ from emq import errors
 from emq_push.records.endpoints import EndpointSettings, Filter
 from emq_push.service.refusals import Invalid
 from support import push_api
-from support.push_api import Api, Receiver
+from support.http_receiver import HttpReceiver
+from support.push_api import Api
 from support.push_api_calls import PATH, endpoint_of, hosting, message, post, states
+from support.waiting import until
 
 OAUTH2 = {"type": "oauth2", "token_url": "https://93.184.216.34/token", "client_id": "me", "client_secret": "s3cret"}
 
@@ -30,12 +32,12 @@ async def api() -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with push_api.receiving() as made:
+async def receiver() -> AsyncIterator[HttpReceiver]:
+    async with HttpReceiver(lambda _: 204).running() as made:
         yield made
 
 
-async def test_after_a_rotation_both_secrets_verify(api: Api, receiver: Receiver) -> None:
+async def test_after_a_rotation_both_secrets_verify(api: Api, receiver: HttpReceiver) -> None:
     async with hosting(api):
         made = await endpoint_of(api, receiver)
         path = f"/v1/tenants/acme/endpoints/{made['id']}"
@@ -66,7 +68,7 @@ async def test_an_endpoint_with_settings_that_an_earlier_version_took_is_read_an
     assert (shown["qps"], shown["event_types"]) == (5, ["order.paid"])
 
 
-async def test_secrets_lie_encrypted_in_the_catalog(receiver: Receiver) -> None:
+async def test_secrets_lie_encrypted_in_the_catalog(receiver: HttpReceiver) -> None:
     key = base64.b64encode(b"k" * 32).decode()
     async with push_api.opened(push_allow="127.0.0.1", secret_key=key) as api, hosting(api):
         await api("PUT", "/v1/tenants/acme", {"qps": 100})
@@ -240,7 +242,7 @@ async def test_a_deleted_tenant_leaves_no_messages_in_the_store(api: Api) -> Non
     assert await api.app.database.run(lambda c: c.exec_driver_sql(checkpoints).scalar()) == 0
 
 
-async def test_an_example_is_a_signed_delivery_to_its_endpoint_alone(api: Api, receiver: Receiver) -> None:
+async def test_an_example_is_a_signed_delivery_to_its_endpoint_alone(api: Api, receiver: HttpReceiver) -> None:
     made = await endpoint_of(api, receiver, event_types=["order.created"])
     await endpoint_of(api)
     path = f"/v1/tenants/acme/endpoints/{made['id']}:send-example"
@@ -257,12 +259,12 @@ async def test_an_example_is_a_signed_delivery_to_its_endpoint_alone(api: Api, r
     assert (await api("GET", f"/v1/tenants/acme/messages/{example['id']}"))["deliveries"] == [example["delivery"]]
 
 
-async def test_examples_keep_to_the_cap_and_hold_up_no_request(api: Api, receiver: Receiver) -> None:
+async def test_examples_keep_to_the_cap_and_hold_up_no_request(api: Api, receiver: HttpReceiver) -> None:
     made = await endpoint_of(api, receiver, qps=10)
     path = f"/v1/tenants/acme/endpoints/{made['id']}:send-example"
     async with hosting(api):
         await asyncio.gather(*[api("POST", path, status=202) for _ in range(100)])
-        await receiver.began()
+        await until(lambda: receiver.requests)
         await asyncio.sleep(1.5)
     assert len(receiver.requests) <= 30, "three seconds at most"
 

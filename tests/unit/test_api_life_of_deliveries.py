@@ -13,7 +13,8 @@ from emq_push.cli import pushing
 from emq_push.service import reconciling
 from emq_push.service.reconciling import Sweep
 from support import push_api
-from support.push_api import Api, Receiver
+from support.http_receiver import HttpReceiver
+from support.push_api import Api
 
 T = "/v1/tenants/t1"
 
@@ -26,8 +27,8 @@ async def api() -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with push_api.receiving() as made:
+async def receiver() -> AsyncIterator[HttpReceiver]:
+    async with HttpReceiver(lambda _: 204).running() as made:
         yield made
 
 
@@ -38,8 +39,8 @@ async def delivering(api: Api) -> AsyncIterator[None]:
         yield
 
 
-async def endpoint(api: Api, receiver: Receiver, **settings: Any) -> str:
-    body = {"url": receiver.url, "retry_schedule_s": [0.05], **settings}
+async def endpoint(api: Api, receiver: HttpReceiver, **settings: Any) -> str:
+    body = {"url": receiver.url("/hook"), "retry_schedule_s": [0.05], **settings}
     return str((await api("POST", f"{T}/endpoints", body))["id"])
 
 
@@ -51,9 +52,9 @@ async def until(api: Api, delivery: str, *states: str) -> dict[str, Any]:
     return dict(found)
 
 
-async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: Api, receiver: Receiver) -> None:
+async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: Api, receiver: HttpReceiver) -> None:
     id_ = await endpoint(api, receiver)
-    receiver.status = 500
+    receiver.answers = lambda _: 500
     sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {"n": 1}})
     [delivery] = sent["deliveries"]
     async with delivering(api):
@@ -61,7 +62,7 @@ async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: A
         assert (dead["attempts"], dead["status"], dead["endpoint"]) == (2, 500, id_)
         assert [a["outcome"] for a in dead["latest_attempts"]] == ["dead", "retry"]
         assert (await api("GET", f"{T}/dead-letters/count"))["dead"] == 1
-        receiver.status = 204
+        receiver.answers = lambda _: 204
         made = await api("POST", f"{T}/replays", {"filter": {"endpoint": id_}, "rate_per_s": 100}, status=202)
         done = await until(api, delivery, "delivered")
         assert done["status"] == 204
@@ -80,9 +81,9 @@ async def test_a_dead_delivery_is_replayed_and_delivered_under_its_own_id(api: A
     assert (await api("GET", f"{T}/dead-letters/count"))["dead"] == 0
 
 
-async def test_a_delivery_that_waits_for_its_retry_is_cancelled_for_good(api: Api, receiver: Receiver) -> None:
+async def test_a_delivery_that_waits_for_its_retry_is_cancelled_for_good(api: Api, receiver: HttpReceiver) -> None:
     await endpoint(api, receiver, retry_schedule_s=[3600])
-    receiver.status = 500
+    receiver.answers = lambda _: 500
     sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}})
     [delivery] = sent["deliveries"]
     async with delivering(api):
@@ -99,11 +100,11 @@ async def test_a_delivery_that_waits_for_its_retry_is_cancelled_for_good(api: Ap
 
 
 async def test_an_expired_delivery_does_not_stay_pending(
-    api: Api, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    api: Api, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciling, "OLD_S", 0.5)
     await endpoint(api, receiver, retry_schedule_s=[3600])
-    receiver.status = 500
+    receiver.answers = lambda _: 500
     sent = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}, "ttl_s": 0.2})
     [delivery] = sent["deliveries"]
     await asyncio.sleep(0.3)
@@ -118,7 +119,7 @@ async def test_an_expired_delivery_does_not_stay_pending(
 
 
 async def test_the_deliveries_of_a_disabled_endpoint_are_parked_until_it_is_enabled(
-    api: Api, receiver: Receiver
+    api: Api, receiver: HttpReceiver
 ) -> None:
     id_ = await endpoint(api, receiver)
     await api("POST", f"{T}/endpoints/{id_}:disable")
@@ -134,10 +135,10 @@ async def test_the_deliveries_of_a_disabled_endpoint_are_parked_until_it_is_enab
 
 @pytest.mark.parametrize("action", ["", ":pause", ":disable"])
 async def test_an_expired_delivery_is_dead_at_once_also_while_its_endpoint_gets_nothing(
-    api: Api, receiver: Receiver, action: str
+    api: Api, receiver: HttpReceiver, action: str
 ) -> None:
     id_ = await endpoint(api, receiver, retry_schedule_s=[60])
-    receiver.status = 500
+    receiver.answers = lambda _: 500
     async with delivering(api):
         first = await api("POST", f"{T}/messages", {"event_type": "order.paid", "payload": {}})
         await until(api, first["deliveries"][0], "delayed")  # so the host is at work

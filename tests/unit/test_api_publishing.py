@@ -16,7 +16,8 @@ from emq_push.records import tables
 from emq_push.service import publishing
 from emq_push.service.upkeep import Upkeep
 from support import push_api
-from support.push_api import Api, Receiver
+from support.http_receiver import HttpReceiver
+from support.push_api import Api
 from support.push_api_calls import PATH, endpoint_of, hosting, lag, message, post, states
 
 
@@ -28,12 +29,12 @@ async def api() -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with push_api.receiving() as made:
+async def receiver() -> AsyncIterator[HttpReceiver]:
+    async with HttpReceiver(lambda _: 204).running() as made:
         yield made
 
 
-async def test_a_published_message_arrives_signed(api: Api, receiver: Receiver) -> None:
+async def test_a_published_message_arrives_signed(api: Api, receiver: HttpReceiver) -> None:
     async with hosting(api):
         made = await endpoint_of(api, receiver, headers={"X-Shop": "1"}, auth={"type": "bearer", "token": "t0ken"})
         receipt = await post(api, message(), status=202)
@@ -48,7 +49,9 @@ async def test_a_published_message_arrives_signed(api: Api, receiver: Receiver) 
     assert (await api.app.catalog.get(f"acme.{made['id']}")).options.budget == "acme"
 
 
-async def test_what_an_operator_sets_on_the_topic_of_an_endpoint_stays_and_holds(api: Api, receiver: Receiver) -> None:
+async def test_what_an_operator_sets_on_the_topic_of_an_endpoint_stays_and_holds(
+    api: Api, receiver: HttpReceiver
+) -> None:
     made = await endpoint_of(api, receiver)
     topic = f"acme.{made['id']}"
     attributes = (await api.app.catalog.get(topic)).options.attributes
@@ -83,7 +86,7 @@ async def test_a_path_and_a_method_that_are_not_there_are_named_with_where_to_lo
         assert found["detail"].startswith("/v1/hosts does not take DELETE; ")
 
 
-async def test_a_batch_arrives_in_order_at_each_endpoint_that_wants_it(api: Api, receiver: Receiver) -> None:
+async def test_a_batch_arrives_in_order_at_each_endpoint_that_wants_it(api: Api, receiver: HttpReceiver) -> None:
     async with hosting(api):
         paid = await endpoint_of(api, receiver, event_types=["order.*"])
         large = await endpoint_of(
@@ -100,7 +103,7 @@ async def test_a_batch_arrives_in_order_at_each_endpoint_that_wants_it(api: Api,
     assert by_topic == {f"acme.{paid['id']}": ["m0", "m1", "m2", "m3"], f"acme.{large['id']}": ["m2", "m3"]}
 
 
-async def test_a_payload_is_delivered_byte_by_byte(api: Api, receiver: Receiver) -> None:
+async def test_a_payload_is_delivered_byte_by_byte(api: Api, receiver: HttpReceiver) -> None:
     async with hosting(api):
         await endpoint_of(api, receiver)
         text = '{"event_type":"a","payload":{ "n": 1.10, "ü":"\\u00e4" , "big":123456789012345678901234567890}}'
@@ -286,7 +289,7 @@ async def test_erasing_a_key_deletes_payloads_and_takes_delayed_ones_back(api: A
     assert [planned.id for planned in await api.app.planned("acme.*")] == ["m2"]
 
 
-async def test_delivered_payloads_are_deleted_where_the_tenant_wants_it(api: Api, receiver: Receiver) -> None:
+async def test_delivered_payloads_are_deleted_where_the_tenant_wants_it(api: Api, receiver: HttpReceiver) -> None:
     await api("PUT", "/v1/tenants/acme", {"qps": 100, "delete_on_success": True})
     upkeep = Upkeep(api.service)
     async with hosting(api):

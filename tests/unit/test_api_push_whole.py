@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from standardwebhooks.webhooks import Webhook
@@ -12,16 +10,10 @@ from standardwebhooks.webhooks import Webhook
 from emq_push.cli import pushing
 from support import push_api
 from support.http_receiver import HttpReceiver
+from support.waiting import until
 
 KEY = base64.b64encode(b"k" * 32).decode()
 ENDPOINTS = "/v1/tenants/acme/endpoints"
-
-
-async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(20):
-        while not (found := await holds()):
-            await asyncio.sleep(0.05)
-    return found
 
 
 async def test_an_endpoint_is_disabled_by_410_and_gets_its_messages_once_it_is_enabled() -> None:
@@ -42,14 +34,14 @@ async def test_an_endpoint_is_disabled_by_410_and_gets_its_messages_once_it_is_e
             async def disabled() -> Any:
                 return (await api("GET", f"{ENDPOINTS}/{made['id']}"))["disabled"]
 
-            assert "HTTP 410" in await until(disabled)
+            assert "HTTP 410" in await until(disabled, step_s=0.05)
             before = len(receiver.requests)
             first = f"/v1/tenants/acme/deliveries/{receipts[0]['deliveries'][0]}"
 
             async def attempts() -> Any:
                 return (await api("GET", f"{first}/attempts"))["data"]
 
-            [attempt] = await until(attempts)
+            [attempt] = await until(attempts, step_s=0.05)
             assert (attempt["status"], attempt["outcome"]) == (410, "parked")
             assert (await api("GET", first))["state"] == "parked"
 
@@ -59,7 +51,7 @@ async def test_an_endpoint_is_disabled_by_410_and_gets_its_messages_once_it_is_e
             async def delivered() -> Any:
                 return (await api("GET", first))["state"] == "delivered" and len(receiver.requests) >= before + 5
 
-            await until(delivered)
+            await until(delivered, step_s=0.05)
     taken = receiver.requests[before:]
     assert [request.headers["webhook-id"] for request in taken] == [receipt["id"] for receipt in receipts]
     for request in taken:

@@ -18,8 +18,8 @@ from emq.host.catalog_loop import CatalogLoop
 from emq.host.letting_go import LettingGo
 from emq.host.ownership import Acquired, Ownership
 from emq.loops.guard import Guard
-from support.rig import until
 from support.virtual import LoopClock, virtual
+from support.waiting import until
 
 
 class Group:

@@ -18,7 +18,7 @@ from emq.host.statistics import HostStatistics, Rates, Totals
 from emq.observe.snapshots import AgedSnapshot
 from emq.topics.model import Topic
 from support.cluster_shell import QUOTAS, TOPICS, Shell, run, shell
-from support.followers import Follower
+from support.members import Follower
 from support.virtual import virtual
 
 

@@ -11,7 +11,7 @@ from emq import errors
 from emq.cli import hosts, orders, plan
 from emq.cli.cluster import DatabaseView
 from support.cluster_shell import Shell, run, shell
-from support.followers import Follower
+from support.members import Follower
 from support.virtual import virtual
 
 

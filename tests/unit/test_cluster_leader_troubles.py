@@ -9,8 +9,8 @@ from emq.allocation import cluster_view
 from emq.cli import host_view
 from emq.cli.cluster import DatabaseView
 from support.members import PATHS, cluster_of
-from support.rig import until
 from support.virtual import virtual
+from support.waiting import until
 
 
 @virtual

@@ -15,8 +15,8 @@ from emq.allocation.heartbeat import LEASE_SHARE
 from emq.allocation.plan import plan
 from emq.allocation.records import Order, Running
 from support.members import PATHS, TIMEOUT_S, Cluster, cluster_of, quotas
-from support.rig import until
 from support.virtual import virtual
+from support.waiting import until
 
 
 @virtual

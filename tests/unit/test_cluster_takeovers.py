@@ -6,8 +6,8 @@ import asyncio
 
 from emq.allocation.leader import CATALOG_WAIT_S
 from support.members import Cluster, cluster_of, quotas
-from support.rig import until
 from support.virtual import LoopClock, virtual
+from support.waiting import until
 
 AHEAD_S = 3.0
 

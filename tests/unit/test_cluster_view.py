@@ -15,7 +15,7 @@ from emq.allocation.cluster_view import Holding, Owned, View
 from emq.allocation.plan.drafting import NOBODY
 from emq.allocation.records import EVERYBODY, Entry, Former, Order, Paths, Pointer, Record, Running
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble, MemoryTree
-from support.followers import Follower, Meeting
+from support.members import Cluster, Follower
 from support.virtual import LoopClock, virtual
 
 PATHS = Paths("online")
@@ -55,7 +55,7 @@ async def write_plan(tree: MemoryTree, generation: int, groups: dict[str, int], 
 
 @virtual
 async def test_a_cluster_is_seen_as_it_is() -> None:
-    meeting = Meeting(QUOTAS)
+    meeting = Cluster(QUOTAS)
     async with Follower(meeting, "a"), Follower(meeting, "b", weight=2.0), looking(meeting.ensemble) as tree:
         await asyncio.sleep(8)
         found = await cluster_view.read(tree, "online")
@@ -91,7 +91,7 @@ async def test_who_looks_is_no_member_and_its_session_ends_with_it() -> None:
 
 @virtual
 async def test_a_group_waits_while_its_former_owner_drains() -> None:
-    meeting = Meeting(QUOTAS)
+    meeting = Cluster(QUOTAS)
     async with Follower(meeting, "a", drain_s=5.0), looking(meeting.ensemble) as tree:
         await asyncio.sleep(2)
         async with Follower(meeting, "b"):

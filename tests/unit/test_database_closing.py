@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emq.database import Database, tables
-from support.rig import until
+from support.waiting import until
 
 
 async def test_a_close_that_is_cancelled_ends_the_threads_of_the_database_all_the_same(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from emq.allocation.tree.database import DatabaseTree, sessions
 from emq.allocation.tree.database.nodes import Sighting
 from emq.allocation.tree.protocol import SessionState
 from emq.database import Database
-from support.meeting import until
+from support.waiting import until
 
 TIMEOUT_MS = 6_000
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from emq.app import App
 from emq.clock import SystemClock
 from support.members import cluster_of
-from support.rig import until
 from support.virtual import virtual
+from support.waiting import until
 
 BEGIN_US = 1_700_000_000_100_000
 """Early in a second."""

@@ -23,8 +23,8 @@ from emq.quota.counter import WindowCounter
 from emq.topics.model import Topic, TopicOptions
 from emq_stores.memory import MemoryStore, World
 from support.recorded_events import RecordedEvents
-from support.rig import until
 from support.virtual import LoopClock, virtual
+from support.waiting import until
 
 
 class Records(logging.Handler):

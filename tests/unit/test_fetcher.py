@@ -32,8 +32,8 @@ from emq.topics.model import Kind, Topic, TopicOptions
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
-from support.rig import until
 from support.virtual import LoopClock, virtual
+from support.waiting import until
 
 
 async def ignore(m: Message) -> None:

@@ -12,8 +12,9 @@ from emq.topics.model import Kind, Topic, TopicOptions
 from emq_push.endpoint import Endpoints
 from emq_stores.sql.rows import KnownRows
 from emq_stores.sql.store import open_store
-from support.rig import Seen, rig, until
+from support.rig import Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 MANY = 10_000
 AT_A_TIME = 100

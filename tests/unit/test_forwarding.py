@@ -23,8 +23,8 @@ from emq.topics.key_layouts import group_of_key
 from emq.topics.model import Topic
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
-from support.rig import until
 from support.virtual import LoopClock, virtual
+from support.waiting import until
 
 EPOCH = 7
 TWO = Topic("orders", 100, active_groups=2, groups=2)

@@ -17,8 +17,9 @@ from emq.clock import SystemClock
 from emq.database import levels
 from emq.host.host import Host
 from emq.loops.timekeeping import Asked, Timekeeper
-from support.rig import Seen, rig, until
+from support.rig import Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 
 async def generation(least: int) -> int:

@@ -23,9 +23,10 @@ from emq.message import Message
 from emq.observe.metrics import exposition, health, host_families
 from emq.settings import Settings
 from emq.topics.model import State
-from support.rig import Rig, Seen, bound, rig, until
+from support.rig import Rig, Seen, bound, rig
 from support.scraped import Scraped
 from support.virtual import virtual
+from support.waiting import until
 
 
 class App:

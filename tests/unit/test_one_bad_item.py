@@ -24,8 +24,9 @@ from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail import events
 from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
-from support.rig import Seen, rig, running, until
+from support.rig import Seen, rig, running
 from support.virtual import LoopClock, virtual
+from support.waiting import until
 
 EPOCH = 5
 

@@ -13,8 +13,9 @@ from emq.allocation.member import ClusterMembership
 from emq.allocation.membership import Seat
 from emq.allocation.tree.memory.ensemble import MemoryEnsemble
 from emq.host.host import Host
-from support.rig import Rig, Seen, rig, until
+from support.rig import Rig, Seen, rig
 from support.virtual import virtual
+from support.waiting import until
 
 
 def breaking_once(real: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,6 +28,7 @@ from emq_push.pusher import Pusher, Reports
 from support.authority import Authority
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
+from support.waiting import until
 
 NOW_S = 1_700_000_000.0
 ANY = AddressFilter(("*",))
@@ -211,11 +212,6 @@ async def test_a_slow_token_server_does_not_make_its_endpoint_slow(server: Serve
     async with Pusher({"t": server.endpoint()}.get, addresses=ANY, reports=Reports(attempts=Sink())) as push:
         await push(message())
     assert [attempt.took_us < 1_450_000 for attempt in made] == [True]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        await asyncio.sleep(0.01)
 
 
 async def test_a_refused_token_is_fetched_again_once_within_the_attempt(server: Server) -> None:

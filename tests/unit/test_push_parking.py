@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -23,16 +23,11 @@ from emq_push.endpoint import Endpoint, failing_note
 from emq_push.outages import FEWEST, FORGET_S, NOTE_AFTER_S, Outages
 from emq_push.pusher import Pusher, Reports
 from support.http_receiver import HttpReceiver
+from support.waiting import until
 
 NOW_S = 1_700_000_000.0
 DAY_S = 86_400.0
 SOON_S = 20.0
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SOON_S):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

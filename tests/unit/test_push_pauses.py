@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,11 @@ from support import push_api
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver
 from support.push_api import Api
+from support.waiting import until
 
 TENANT = "/v1/tenants/acme"
 ENDPOINTS = f"{TENANT}/endpoints"
 MESSAGE = {"event_type": "order.paid", "payload": {"n": 1}}
-
-
-async def until(holds: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(20):
-        while not (found := await holds()):
-            await asyncio.sleep(0.05)
-    return found
 
 
 async def state_of(api: Api, receipt: dict[str, Any], number: int = 0) -> str:
@@ -65,7 +58,7 @@ async def test_nothing_is_delivered_while_a_tenant_is_paused_and_everything_afte
             async def delivered() -> bool:
                 return len(receiver.requests) == 3
 
-            await until(delivered)
+            await until(delivered, step_s=0.05)
     assert {request.path for request in receiver.requests} == {"/one", "/two", "/late"}
     assert {request.headers["emq-attempt"] for request in receiver.requests} == {"1"}
 
@@ -81,7 +74,7 @@ async def test_a_pause_reaches_a_host_that_is_delivering() -> None:
             async def some() -> bool:
                 return len(receiver.requests) >= 5
 
-            await until(some)
+            await until(some, step_s=0.05)
             await api("POST", f"{TENANT}:pause")
             await asyncio.sleep(2.5)
             before = len(receiver.requests)
@@ -103,14 +96,14 @@ async def test_an_endpoint_out_of_order_gets_no_more_after_a_pause_of_its_tenant
             async def out_of_order() -> Any:
                 return throttles.of(name)
 
-            before = await until(out_of_order)
+            before = await until(out_of_order, step_s=0.05)
             for action, is_paused in (("pause", True), ("resume", False)):
                 await api("POST", f"{TENANT}:{action}")
 
                 async def followed(wanted: bool = is_paused) -> bool:
                     return ("push.paused" in topics[name].options.attributes) is wanted
 
-                await until(followed)
+                await until(followed, step_s=0.05)
                 assert throttles.of(name) == before, action
 
             async def shown() -> Any:
@@ -119,7 +112,7 @@ async def test_an_endpoint_out_of_order_gets_no_more_after_a_pause_of_its_tenant
             site = {"sec-fetch-site": "same-origin"}
             answer = await api.http.post("/ui/sign-in", data={"key": api.admin}, headers=site)
             api.http.cookies.update(answer.cookies)
-            await until(shown)
+            await until(shown, step_s=0.05)
             text = re.sub(r"<[^>]*>", "", (await api.http.get("/ui/tenants/acme")).text)
             assert "out of order HTTP 500" in text
 
@@ -309,7 +302,7 @@ async def test_the_audit_log_has_the_endpoint_that_a_host_disabled() -> None:
             async def disabled() -> Any:
                 return (await api("GET", f"{ENDPOINTS}/{made['id']}"))["disabled"]
 
-            assert await until(disabled) == "it is gone: HTTP 410"
+            assert await until(disabled, step_s=0.05) == "it is gone: HTTP 410"
         latest = (await api("GET", f"{TENANT}/audit-log"))["data"][0]
         assert (latest["action"], latest["target"]) == ("endpoint.disabled", made["id"])
         assert latest["actor"].startswith("host ")

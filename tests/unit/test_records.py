@@ -7,8 +7,9 @@ import asyncio
 from emq import errors
 from emq.groups.records import Records
 from emq.message import Message
-from support.rig import Rig, Seen, rig, running, until
+from support.rig import Rig, Seen, rig, running
 from support.virtual import virtual
+from support.waiting import until
 
 
 class Log:

@@ -29,8 +29,9 @@ from emq_stores.memory import MemoryStore, World
 from support.doubles import FaultyStore
 from support.recorded_events import RecordedEvents
 from support.recorded_trail import RecordedTrail
-from support.rig import Seen, rig, until
+from support.rig import Seen, rig
 from support.virtual import LoopClock, virtual
+from support.waiting import until
 
 EPOCH = 5
 

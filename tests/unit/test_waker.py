@@ -20,8 +20,8 @@ from emq.quota.counter import WindowCounter
 from emq.storage.store import Store
 from emq.topics.model import Kind, Topic
 from support.recorded_events import RecordedEvents
-from support.rig import until
 from support.virtual import virtual
+from support.waiting import until
 
 
 class Told:

@@ -11,7 +11,7 @@ import pytest
 import emq
 from emq_scheduling import Limit, Pool, Resource, Run, Scheduling, Task, TaskType, topics
 from emq_scheduling.records import snapshots
-from support.meeting import until
+from support.waiting import until
 
 
 def pool_of(kind: TaskType) -> Pool:

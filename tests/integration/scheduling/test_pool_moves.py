@@ -20,7 +20,7 @@ from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Receipt, Submission
 from emq_scheduling.tasks import Task
 from support import meeting
-from support.meeting import until
+from support.waiting import until
 
 POOL = "jobs"
 

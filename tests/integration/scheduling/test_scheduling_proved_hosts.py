@@ -17,7 +17,7 @@ from emq_scheduling.records.verifying import Proof, verify
 from emq_scheduling.scheduling import Scheduling
 from emq_scheduling.submitting import Receipt, Submission
 from emq_scheduling.tasks import Task
-from support.meeting import until
+from support.waiting import until
 
 CODES = 120
 TAKES = {"code": {}, "notice": {"tokens": 4.0}}
