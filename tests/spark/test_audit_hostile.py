@@ -93,8 +93,7 @@ def tell(directory: Path) -> tuple[list[Topic], StoreView]:
     given = {plant: more for plant, _, more in (*faults.FAULTS, *BORDER_FAULTS)}
     given |= dict((*lawful.LAWFUL, *BORDER_LAWFUL))
     for plant in EXPECTED:
-        told = Told(name_of(plant))
-        plant(told)
+        told = Told.of(plant, name_of(plant))
         topics.append(topic(plant, told))
         queued = given[plant].get("still_queued", [])
         lane = {row["id"] for row in told.rows if row["event"] == events.RETRIED}

@@ -101,16 +101,10 @@ def _topic(plant: Planter, told: Told) -> Topic:
     return split(Topic(told.topic, qps=qps, options=OPTIONS.get(plant, TopicOptions())))
 
 
-def _told(plant: Planter, name: str) -> Told:
-    told = Told(name)
-    plant(told)
-    return told
-
-
 def _mutants() -> Iterator[tuple[str, Planter, int]]:
     """Yield operator, story and the number of the row."""
     chance = random.Random(26)
-    stories = {plant: _told(plant, "any").rows for plant in LAWFUL}
+    stories = {plant: Told.of(plant, "any").rows for plant in LAWFUL}
     for name, operator in OPERATORS.items():
         every = [(p, i) for p, rows in stories.items() for i, row in enumerate(rows) if operator.of(row)]
         yield from ((name, plant, i) for plant, i in chance.sample(every, min(EACH, len(every))))
@@ -133,10 +127,10 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
         together.idle.update(told.idle)
 
     for plant in LAWFUL:
-        told = _told(plant, _name("lawful", plant.__name__))
+        told = Told.of(plant, _name("lawful", plant.__name__))
         tell(plant, told, told.rows)
     for name, plant, number in _mutants():
-        told = _told(plant, _name(name, number, plant.__name__))
+        told = Told.of(plant, _name(name, number, plant.__name__))
         unchanged = list(told.rows)
         told.rows[number : number + 1] = OPERATORS[name].change(told.rows[number])
         tell(plant, told, unchanged)

@@ -30,9 +30,7 @@ def verdict(proof: Proof) -> str:
     ids=[plant.__name__ for plant, *_ in (*FAULTS, *BORDER_FAULTS)],
 )
 def test_a_hostile_fault_is_found(tmp_path: Path, plant: Planter, expected: str, given: dict[str, Any]) -> None:
-    told = Told()
-    plant(told)
-    told.write(tmp_path)
+    Told.of(plant).write(tmp_path)
     proof = prove(tmp_path, Expectations(**{"still_queued": (), **given}))
     assert verdict(proof) == expected, proof
 
@@ -43,17 +41,13 @@ def test_a_hostile_fault_is_found(tmp_path: Path, plant: Planter, expected: str,
     ids=[plant.__name__ for plant, _ in (*LAWFUL, *BORDER_LAWFUL)],
 )
 def test_a_hostile_oddity_is_not_condemned(tmp_path: Path, plant: Planter, given: dict[str, Any]) -> None:
-    told = Told()
-    plant(told)
-    told.write(tmp_path)
+    Told.of(plant).write(tmp_path)
     proof = prove(tmp_path, Expectations(**{"still_queued": (), **given}))
     assert verdict(proof) == "", proof
 
 
 def test_what_a_killed_host_may_have_finished_is_no_high_one_that_waits(tmp_path: Path) -> None:
-    told = Told()
-    a_high_one_was_finished_unseen_by_a_killed_host(told)
-    told.write(tmp_path)
+    Told.of(a_high_one_was_finished_unseen_by_a_killed_host).write(tmp_path)
     assert not prove(tmp_path, Expectations(still_queued=())).priority_inversions
 
 

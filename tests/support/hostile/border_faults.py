@@ -19,7 +19,6 @@ NEXT = {"source": "next", "epoch": 2}
 
 
 def settled_and_given_back(t: Told) -> None:
-    t.own()
     t.publish("a")
     start = t.start("a", 10)
     t.end(start, 20)
@@ -27,7 +26,6 @@ def settled_and_given_back(t: Told) -> None:
 
 
 def given_back_and_dead(t: Told) -> None:
-    t.own()
     t.publish("a")
     start = t.start("a", 10)
     t.end(start, 20, events.RETURNED, reason="busy")
@@ -35,7 +33,6 @@ def given_back_and_dead(t: Told) -> None:
 
 
 def given_back_and_put_back(t: Told) -> None:
-    t.own()
     t.publish("a")
     start = t.start("a", 10)
     t.end(start, 20, events.RETURNED, reason="busy")
@@ -44,7 +41,6 @@ def given_back_and_put_back(t: Told) -> None:
 
 
 def given_back_twice_by_one_delivery(t: Told) -> None:
-    t.own()
     t.publish("a")
     start = t.start("a", 10)
     for ms in (20, 21):
@@ -53,7 +49,6 @@ def given_back_twice_by_one_delivery(t: Told) -> None:
 
 
 def given_back_by_another_host(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETURNED, source="other", reason="busy")
     t.release(30)
@@ -62,7 +57,6 @@ def given_back_by_another_host(t: Told) -> None:
 
 
 def given_back_without_a_start(t: Told) -> None:
-    t.own()
     t.publish("a")
     start = t.start("a", 10, attempt=7)
     t.end(start, 20, events.RETURNED, reason="busy")
@@ -71,7 +65,6 @@ def given_back_without_a_start(t: Told) -> None:
 
 
 def given_back_in_another_group(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETURNED, group=3, reason="busy")
     t.release(30)
@@ -80,7 +73,6 @@ def given_back_in_another_group(t: Told) -> None:
 
 
 def given_back_and_never_started_again(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETURNED, reason="busy")
     t.message("b", 30, 1)
@@ -90,7 +82,6 @@ def given_back_and_never_started_again(t: Told) -> None:
 
 
 def started_between_two_releases(t: Told) -> None:
-    t.own()
     t.message("a", 10)
     t.release(100)
     t.message("b", 150, 1)
@@ -98,48 +89,46 @@ def started_between_two_releases(t: Told) -> None:
 
 
 def started_one_us_before_owning(t: Told) -> None:
+    t.nobody_owns()
     t.own(10)
     t.message("a", 10 - US)
 
 
 def started_one_us_after_its_release(t: Told) -> None:
-    t.own()
     t.message("a", 10 + US)
     t.release(10)
 
 
 def expired_by_a_host_that_never_had_the_group(t: Told) -> None:
-    t.own()
     t.publish("a")
     expired = {"offset": 0, "priority": 0, "attempt": 1, "reason": events.EXPIRED}
     t.add(events.DEAD, 100, "stranger", id="a", until=at(50), **expired)
 
 
 def skipped_by_a_host_that_never_had_the_group(t: Told) -> None:
-    t.own()
     t.message("a", 10)
     t.add(events.SKIPPED, 100, "stranger", priority=0, offset=1, until=2)
 
 
 def started_in_a_group_that_it_never_had(t: Told) -> None:
-    t.own()
     t.message("a", 10)
     t.message("b", 20, 0, group=7)
 
 
 def started_under_an_epoch_that_it_never_had(t: Told) -> None:
+    t.nobody_owns()
     t.own(epoch=2)
     t.message("a", 10, epoch=1)
 
 
 def two_owners_for_a_millisecond_more_than_clocks_differ(t: Told) -> None:
-    t.own()
     t.own(100, "next", 2)
     t.message("b", 150, 1, **NEXT)
     t.message("a", 351)
 
 
 def two_owners_take_the_same_group_at_the_first_second(t: Told) -> None:
+    t.nobody_owns()
     t.own(0)
     t.own(0, "next", 1)
     t.message("a", 10)
@@ -147,7 +136,6 @@ def two_owners_take_the_same_group_at_the_first_second(t: Told) -> None:
 
 def an_offset_behind_the_hand_over_is_started_by_the_next(t: Told) -> None:
     """By times that clocks could explain."""
-    t.own()
     t.message("a", 10, 1)
     t.release(20)
     t.own(25, "next", 2)
@@ -163,31 +151,26 @@ def _busy(t: Told, count: int, first: int = 0, ms: float = 1000, step: float = 1
 
 
 def one_more_in_the_last_us_of_a_second(t: Told) -> None:
-    t.own()
     _busy(t, 10)
     t.message("last", 2000 - US, 10, took=US)
 
 
 def one_more_in_the_first_us_of_a_second(t: Told) -> None:
-    t.own()
     t.message("first", 1000, 0, took=US)
     _busy(t, 10, 1, 1500)
 
 
 def a_whole_start_in_each_second_of_half_a_start(t: Told) -> None:
-    t.own()
     for i in range(4):
         t.message(f"m{i}", 1000 * i + 500, i, took=US)
 
 
 def one_more_within_a_second_but_for_a_us(t: Told) -> None:
-    t.own()
     _busy(t, 12)
     t.message("last", 2000 - US, 12, took=US)
 
 
 def retries_count_too(t: Told) -> None:
-    t.own()
     t.publish("a", offset=90)
     t.end(t.start("a", 500, 90), 510, events.RETRIED, due_ms=at(1000) // 1000)
     _busy(t, 10)
@@ -195,7 +178,6 @@ def retries_count_too(t: Told) -> None:
 
 
 def what_is_given_back_counts_too(t: Told) -> None:
-    t.own()
     t.publish("a", offset=90)
     t.end(t.start("a", 1001, 90), 1002, events.RETURNED, reason="busy")
     _busy(t, 10, ms=1010)
@@ -206,14 +188,12 @@ def what_is_given_back_counts_too(t: Told) -> None:
 
 
 def tried_again_a_us_early(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(10_000) // 1000)
     t.deliver("a", 10_000 - US, -1, attempt=2)
 
 
 def tried_again_too_early_by_a_clock_far_ahead(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(10_000) // 1000)
     t.release(5000)
@@ -222,7 +202,6 @@ def tried_again_too_early_by_a_clock_far_ahead(t: Told) -> None:
 
 
 def the_second_retry_is_too_early(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
     t.end(t.start("a", 40, -1, attempt=2), 50, events.RETRIED, due_ms=at(5_000) // 1000)
@@ -230,31 +209,26 @@ def the_second_retry_is_too_early(t: Told) -> None:
 
 
 def a_delayed_one_starts_just_too_early(t: Told) -> None:
-    t.own()
     t.publish("a", offset=None, due_ms=at(5000) // 1000)
     t.deliver("a", 4_749, -1)
 
 
 def started_in_the_us_in_which_it_expires(t: Told) -> None:
-    t.own()
     t.message("a", 10, until=at(10))
 
 
 def a_retry_expires_before_it_starts(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10, until=at(5000)), 20, events.RETRIED, due_ms=at(30) // 1000)
     t.deliver("a", 6000, -1, attempt=2, until=at(5000))
 
 
 def expired_just_too_early(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.add(events.DEAD, 500, id="a", offset=0, priority=0, attempt=1, reason=events.EXPIRED, until=at(751))
 
 
 def a_copy_is_tried_again_too_early(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None)
     start = t.start(CONTENT, 10, -1, published_us=None)
     t.end(start, 20, events.RETRIED, id=f"{CONTENT}~5", due_ms=at(60_020) // 1000)
@@ -265,19 +239,16 @@ def a_copy_is_tried_again_too_early(t: Told) -> None:
 
 
 def died_of_what_only_begins_like_an_expiry(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.DEAD, reason="expired card")
 
 
 def a_content_dies_before_its_attempts_are_used_up(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None)
     t.end(t.start(CONTENT, 10, -1, published_us=None), 20, events.DEAD, reason="no")
 
 
 def dead_twice_by_one_delivery(t: Told) -> None:
-    t.own()
     t.publish("a")
     start = t.start("a", 10)
     for ms in (20, 21):
@@ -285,7 +256,6 @@ def dead_twice_by_one_delivery(t: Told) -> None:
 
 
 def settled_and_dead_by_one_delivery(t: Told) -> None:
-    t.own()
     t.publish("a")
     start = t.start("a", 10)
     t.end(start, 20)
@@ -293,7 +263,6 @@ def settled_and_dead_by_one_delivery(t: Told) -> None:
 
 
 def one_replay_is_delivered_twice(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
     t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
@@ -302,7 +271,6 @@ def one_replay_is_delivered_twice(t: Told) -> None:
 
 
 def a_replay_begins_with_its_third_attempt(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
     t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
@@ -310,7 +278,6 @@ def a_replay_begins_with_its_third_attempt(t: Told) -> None:
 
 
 def started_again_between_its_death_and_its_replay(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
     t.start("a", 500, -1, attempt=2)
@@ -319,7 +286,6 @@ def started_again_between_its_death_and_its_replay(t: Told) -> None:
 
 
 def a_replay_is_lost(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
     t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
@@ -329,13 +295,11 @@ def a_replay_is_lost(t: Told) -> None:
 
 
 def a_high_one_is_ready_a_us_before_a_low_one_starts(t: Told) -> None:
-    t.own()
     t.message("high", 20, ready_us=at(10 - US))
     t.message("low", 10, 0, priority=1)
 
 
 def a_replay_of_high_priority_is_passed_over_in_its_buffer(t: Told) -> None:
-    t.own()
     t.publish("high")
     t.end(t.start("high", 10), 20, events.DEAD, reason=REJECTED)
     t.add(events.REPLAYED, 400, "cli", priority=0, id="high")
@@ -344,14 +308,12 @@ def a_replay_of_high_priority_is_passed_over_in_its_buffer(t: Told) -> None:
 
 
 def a_retry_loses_its_priority(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
     t.deliver("a", 40, -1, attempt=2, priority=1)
 
 
 def a_replay_loses_its_priority(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.DEAD, reason=REJECTED)
     t.add(events.REPLAYED, 400, "cli", priority=0, id="a")
@@ -359,20 +321,17 @@ def a_replay_loses_its_priority(t: Told) -> None:
 
 
 def a_retry_loses_its_key(t: Told) -> None:
-    t.own()
     t.publish("a", key="k")
     t.end(t.start("a", 10, key="k"), 20, events.RETRIED, due_ms=at(30) // 1000)
     t.deliver("a", 40, -1, attempt=2)
 
 
 def two_of_a_key_overlap_by_a_us(t: Told) -> None:
-    t.own()
     t.message("a", 10, took=10, key="k")
     t.message("b", 20 - US, 1, key="k")
 
 
 def a_retry_of_a_key_starts_while_the_next_runs(t: Told) -> None:
-    t.own()
     t.publish("a", key="k")
     t.end(t.start("a", 10, key="k"), 20, events.RETRIED, due_ms=at(30) // 1000)
     t.message("b", 25, 1, key="k", took=50)
@@ -380,7 +339,6 @@ def a_retry_of_a_key_starts_while_the_next_runs(t: Told) -> None:
 
 
 def a_given_back_one_of_a_key_runs_beside_the_next(t: Told) -> None:
-    t.own()
     t.publish("a", key="k")
     t.end(t.start("a", 10, key="k"), 20, events.RETURNED, reason="busy")
     t.message("b", 25, 1, key="k", took=50)
@@ -389,7 +347,6 @@ def a_given_back_one_of_a_key_runs_beside_the_next(t: Told) -> None:
 
 def a_key_s_first_is_started_by_the_next_owner_only(t: Told) -> None:
     """Its second was started by the former owner; the times lie within what clocks may differ."""
-    t.own()
     t.message("second", 100, 1, key="k", took=2)
     t.release(105)
     t.own(110, "next", 2)
@@ -400,13 +357,13 @@ def a_key_s_first_is_started_by_the_next_owner_only(t: Told) -> None:
 
 
 def two_change_their_offsets(t: Told) -> None:
-    t.own()
     for i, name in enumerate("ab"):
         t.publish(name, offset=i)
         t.deliver(name, 10 + i, 1 - i)
 
 
 def two_change_their_groups(t: Told) -> None:
+    t.nobody_owns()
     for group, name in enumerate("ab"):
         t.own(group=group)
         t.publish(name, group=group)
@@ -414,7 +371,6 @@ def two_change_their_groups(t: Told) -> None:
 
 
 def two_change_their_priorities(t: Told) -> None:
-    t.own()
     for i, name in enumerate("ab"):
         t.publish(name, priority=i)
     t.deliver("b", 10, priority=0)
@@ -422,7 +378,6 @@ def two_change_their_priorities(t: Told) -> None:
 
 
 def settled_twice_at_one_time(t: Told) -> None:
-    t.own()
     t.publish("a")
     start = t.start("a", 10)
     t.end(start, 20)
@@ -430,45 +385,38 @@ def settled_twice_at_one_time(t: Told) -> None:
 
 
 def settled_a_us_before_its_start(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 20), 20 - US)
 
 
 def the_very_last_of_a_queue_is_lost(t: Told) -> None:
-    t.own()
     for i in range(5):
         t.message(f"m{i}", 10 * i + 10, i)
     t.publish("last", offset=5)
 
 
 def recalled_before_it_was_published_and_lost(t: Told) -> None:
-    t.own()
     t.add(events.RECALLED, 100, "cli", priority=0, id="a")
     t.publish("a", 5000)
 
 
 def expired_before_it_was_published_and_lost(t: Told) -> None:
-    t.own()
     expired = {"offset": 0, "priority": 0, "attempt": 1, "reason": events.EXPIRED}
     t.add(events.DEAD, 100, id="a", until=at(50), **expired)
     t.publish("a", 5000)
 
 
 def published_after_a_loss_was_noticed_and_lost(t: Told) -> None:
-    t.own()
     t.add(events.LOST, 100, priority=0, offset=0, until=1)
     t.publish("a", 351)
 
 
 def skipped_as_a_hole_to_its_last_offset(t: Told) -> None:
-    t.own()
     t.add(events.SKIPPED, 100, priority=0, offset=0, until=3)
     t.publish("a", offset=2)
 
 
 def a_content_is_recalled_and_delivered(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None, due_ms=at(9000) // 1000)
     t.add(events.RECALLED, 100, "cli", priority=0, id=CONTENT)
     t.deliver(CONTENT, 9000, -1, published_us=None)
@@ -476,7 +424,6 @@ def a_content_is_recalled_and_delivered(t: Told) -> None:
 
 def published_after_the_crash_it_misses_an_attempt(t: Told) -> None:
     """Its former owner did not let go of the group in order, and its successor had it long before."""
-    t.own()
     t.message("x", 10)
     t.own(2000, "next", 2)
     t.publish("a", 3000, 1)
@@ -485,7 +432,6 @@ def published_after_the_crash_it_misses_an_attempt(t: Told) -> None:
 
 def over_before_the_crash_and_put_back_by_the_next(t: Told) -> None:
     """It was settled six seconds before its owner was heard of last."""
-    t.own()
     t.message("a", 10)
     t.message("x", 6020, 1)
     t.own(7000, "next", 2)

@@ -14,7 +14,6 @@ REJECTED = f"{events.REJECTED}no"
 
 
 def own_ids_with_a_tilde_and_one_is_lost(t: Told) -> None:
-    t.own()
     t.publish("order")
     t.publish("order~1", offset=1)
     start = t.start("order~1", 10, 1)
@@ -23,13 +22,11 @@ def own_ids_with_a_tilde_and_one_is_lost(t: Told) -> None:
 
 
 def own_ids_with_a_tilde_run_at_one_time(t: Told) -> None:
-    t.own()
     t.message("order~1", 10, took=20, key="k")
     t.message("order~2", 20, 1, took=20, key="k")
 
 
 def published_twice_by_the_record_and_settled_after_a_move(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.publish("a", published_us=at(-5))
     t.deliver("a", 10)
@@ -39,13 +36,11 @@ def published_twice_by_the_record_and_settled_after_a_move(t: Told) -> None:
 
 
 def one_owner_reads_an_offset_again(t: Told) -> None:
-    t.own()
     t.message("a", 10)
     t.start("a", 500)
 
 
 def settled_and_started_again_after_a_clean_move(t: Told) -> None:
-    t.own()
     t.message("a", 10)
     t.release(100)
     t.own(500, "next", 2)
@@ -54,14 +49,12 @@ def settled_and_started_again_after_a_clean_move(t: Told) -> None:
 
 
 def recalled_and_delivered(t: Told) -> None:
-    t.own()
     t.publish("a", offset=None, due_ms=at(5000) // 1000)
     t.add(events.RECALLED, 100, "cli", priority=0, id="a")
     t.deliver("a", 5000, -1)
 
 
 def replayed_and_never_dead(t: Told) -> None:
-    t.own()
     t.publish("a")
     start = t.start("a", 10)
     t.end(start, 20, events.RETRIED, due_ms=at(30) // 1000)
@@ -70,7 +63,6 @@ def replayed_and_never_dead(t: Told) -> None:
 
 
 def replayed_twice_for_one_death(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.DEAD, reason=f"{events.REJECTED}no")
     for ms in (400, 800):
@@ -80,14 +72,12 @@ def replayed_twice_for_one_death(t: Told) -> None:
 
 
 def a_failure_that_is_not_counted(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
     t.deliver("a", 40, -1, attempt=1)
 
 
 def put_back_after_its_last_attempt(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
     t.end(t.start("a", 40, -1, attempt=2), 50, events.RETRIED, due_ms=at(60) // 1000)
@@ -95,34 +85,29 @@ def put_back_after_its_last_attempt(t: Told) -> None:
 
 
 def a_high_one_is_never_started(t: Told) -> None:
-    t.own()
     t.publish("high")
     for i in range(20):
         t.message(f"low{i}", 1000 * i, i, priority=1)
 
 
 def a_key_s_first_is_never_started(t: Told) -> None:
-    t.own()
     t.publish("first", key="k")
     for i in (1, 2):
         t.message(f"m{i}", 1000 * i, i, key="k")
 
 
 def started_without_its_key(t: Told) -> None:
-    t.own()
     for i in (0, 1):
         t.publish(f"m{i}", offset=i, key="k")
         t.deliver(f"m{i}", 10 + 5 * i, i, took=10)
 
 
 def a_content_started_before_it_is_due(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None, due_ms=at(2000) // 1000)
     t.deliver(CONTENT, 1000, -1, published_us=None)
 
 
 def a_content_s_second_time_comes_too_early(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None, due_ms=at(100) // 1000)
     t.deliver(CONTENT, 110, -1, published_us=None)
     t.publish(CONTENT, 1000, offset=None, due_ms=at(9000) // 1000)
@@ -130,44 +115,39 @@ def a_content_s_second_time_comes_too_early(t: Told) -> None:
 
 
 def a_content_started_after_it_expired(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None)
     t.deliver(CONTENT, 1000, -1, published_us=None, until=at(900))
 
 
 def a_content_expired_too_early(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None)
     t.add(events.DEAD, 1000, id=CONTENT, offset=-1, priority=0, attempt=1, reason=events.EXPIRED, until=at(5000))
 
 
 def a_content_merged_and_lost(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None)
     t.deliver(CONTENT, 100, -1, published_us=None)
     t.add(events.MERGED, 2000, "producer", id=CONTENT, published_us=at(2000))
 
 
 def dropped_before_it_was_there(t: Told) -> None:
-    t.own()
     t.publish("a", 5000, offset=3)
     t.add(events.DROPPED, 100, priority=0, offset=0, until=10, reason="max_length")
 
 
 def expired_without_a_time_to_live(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.add(events.DEAD, 1000, id="a", offset=0, priority=0, attempt=1, reason=events.EXPIRED)
 
 
 def a_clock_that_is_a_minute_behind(t: Told) -> None:
+    t.nobody_owns()
     t.own(-70_000)
     t.message("a", -60_000)
 
 
 def one_lost_and_one_settled_twice(t: Told) -> None:
     """The sum of settles is right."""
-    t.own()
     t.publish("a")
     t.message("b", 10, 1)
     t.release(100)
@@ -177,7 +157,6 @@ def one_lost_and_one_settled_twice(t: Told) -> None:
 
 def ends_of_two_attempts_changed_hands(t: Told) -> None:
     """As many ends as starts, of as many attempts."""
-    t.own()
     t.publish("a")
     t.publish("b", offset=1)
     t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
@@ -186,13 +165,13 @@ def ends_of_two_attempts_changed_hands(t: Told) -> None:
 
 
 def the_asked_for_pause_is_not_kept(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, events.RETRIED, due_ms=at(60_020) // 1000)
     t.deliver("a", 30_000, -1, attempt=2)
 
 
 def two_hosts_start_a_smooth_second_each(t: Told) -> None:
+    t.nobody_owns()
     for i, source in enumerate(("host", "next")):
         t.own(-10 + i, source, i + 1)
         for n in range(10):
@@ -200,6 +179,7 @@ def two_hosts_start_a_smooth_second_each(t: Told) -> None:
 
 
 def three_hosts_start_a_second_each(t: Told) -> None:
+    t.nobody_owns()
     for i, source in enumerate(("host", "next", "third")):
         t.own(-10 + i, source, i + 1)
         for n in range(30):
@@ -207,13 +187,11 @@ def three_hosts_start_a_second_each(t: Told) -> None:
 
 
 def a_weighted_topic_runs_two_of_a_key(t: Told) -> None:
-    t.own()
     t.message("low", 10, took=20, key="k", priority=1)
     t.message("high", 20, 0, key="k", priority=0)
 
 
 def a_replay_overlaps_its_key(t: Told) -> None:
-    t.own()
     t.publish("a", key="k")
     t.end(t.start("a", 10, key="k"), 20, events.DEAD, reason=f"{events.REJECTED}no")
     t.publish("b", offset=1, key="k")
@@ -223,7 +201,6 @@ def a_replay_overlaps_its_key(t: Told) -> None:
 
 
 def one_of_a_batch_is_ended_by_none(t: Told) -> None:
-    t.own()
     for i in range(5):
         t.publish(f"m{i}", offset=i)
         start = t.start(f"m{i}", 10, i)
@@ -236,30 +213,25 @@ def one_of_a_batch_is_ended_by_none(t: Told) -> None:
 
 
 def replayed_from_before_the_trail_and_lost(t: Told) -> None:
-    t.own()
     t.add(events.REPLAYED, 100, "cli", priority=0, id="old")
 
 
 def put_back_from_before_the_trail_and_lost(t: Told) -> None:
-    t.own()
     t.end(t.start("old", 10), 20, events.RETRIED, due_ms=at(30) // 1000)
 
 
 def started_from_before_the_trail_and_never_ended(t: Told) -> None:
-    t.own()
     t.start("old", 10)
     t.release(500)
 
 
 def recalled_published_again_and_lost(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None, due_ms=at(5000) // 1000)
     t.add(events.RECALLED, 100, "cli", priority=0, id=CONTENT)
     t.publish(CONTENT, 1000, offset=None)
 
 
 def a_content_that_moved_to_its_lane_is_lost(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None)
     start = t.start(CONTENT, 10, -1, published_us=None)
     t.end(start, 20, events.RETRIED, id=f"{CONTENT}~5", due_ms=at(30) // 1000)
@@ -269,14 +241,12 @@ def a_content_that_moved_to_its_lane_is_lost(t: Told) -> None:
 
 
 def after_a_loss_an_attempt_is_missing(t: Told) -> None:
-    t.own()
     t.add(events.LOST, 100, priority=0, offset=0, until=1)
     t.publish("a", 5000, offset=7)
     t.deliver("a", 5010, -1, attempt=3, published_us=at(5000))
 
 
 def after_a_loss_an_owner_reads_an_offset_again(t: Told) -> None:
-    t.own()
     t.add(events.LOST, 100, priority=0, offset=0, until=1)
     t.publish("a", 5000, offset=7)
     t.start("a", 5010, 7, published_us=at(5000))
@@ -284,7 +254,6 @@ def after_a_loss_an_owner_reads_an_offset_again(t: Told) -> None:
 
 
 def after_a_loss_two_get_one_offset(t: Told) -> None:
-    t.own()
     t.add(events.LOST, 100, priority=0, offset=0, until=1)
     for i, name in enumerate("ab"):
         t.publish(name, 5000 + i, offset=7)
@@ -292,7 +261,6 @@ def after_a_loss_two_get_one_offset(t: Told) -> None:
 
 
 def after_a_loss_one_is_settled_twice(t: Told) -> None:
-    t.own()
     t.add(events.LOST, 100, priority=0, offset=0, until=5)
     t.publish("a", 2000, offset=3)
     t.deliver("a", 2010, 3, published_us=at(2000))
@@ -305,49 +273,41 @@ def after_a_loss_one_is_settled_twice(t: Told) -> None:
 
 
 def ended_in_another_group(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, group=1)
 
 
 def ended_with_another_priority(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, priority=2)
 
 
 def ended_at_another_offset(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.end(t.start("a", 10), 20, offset=5)
 
 
 def first_delivered_from_a_lane_that_it_never_reached(t: Told) -> None:
-    t.own()
     t.publish("a")
     t.deliver("a", 10, -1)
 
 
 def delayed_and_delivered_from_a_queue(t: Told) -> None:
-    t.own()
     t.publish("a", offset=None, due_ms=at(5) // 1000)
     t.deliver("a", 10, 5)
 
 
 def delivered_before_it_was_published(t: Told) -> None:
-    t.own()
     t.publish("a", 5000)
     t.deliver("a", 10, published_us=None)
 
 
 def a_content_settled_by_another_host(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None)
     t.end(t.start(CONTENT, 10, -1, published_us=None), 20, source="other")
 
 
 def a_content_settled_without_a_start(t: Told) -> None:
-    t.own()
     t.publish(CONTENT, offset=None)
     start = t.start(CONTENT, 10, -1, published_us=None)
     t.end(start, 20)
@@ -358,6 +318,7 @@ def a_content_settled_without_a_start(t: Told) -> None:
 
 
 def an_epoch_that_goes_back(t: Told) -> None:
+    t.nobody_owns()
     t.own(epoch=2)
     t.message("a", 10, epoch=2)
     t.release(500, epoch=2)
@@ -366,14 +327,12 @@ def an_epoch_that_goes_back(t: Told) -> None:
 
 
 def a_host_goes_on_under_its_former_epoch(t: Told) -> None:
-    t.own()
     t.own(500, epoch=2)
     t.message("a", 2000)
 
 
 def a_key_s_next_overtakes_it_in_another_group(t: Told) -> None:
     """The number of groups has grown in between. Both are published by one producer, one after the other."""
-    t.own()
     t.own(group=3)
     t.publish("first", 0, offset=4, key="k")
     t.publish("second", 1000, offset=0, key="k", group=3)
@@ -382,13 +341,13 @@ def a_key_s_next_overtakes_it_in_another_group(t: Told) -> None:
 
 
 def two_of_a_key_run_in_two_groups(t: Told) -> None:
-    t.own()
     t.own(group=3)
     t.message("first", 10, 4, took=1000, key="k")
     t.message("second", 500, 0, key="k", group=3)
 
 
 def groups_that_no_catalog_has_exceed_the_cap_of_their_topic(t: Told) -> None:
+    t.nobody_owns()
     for group in (0, 7):
         t.own(group=group)
         for i in range(8):
@@ -396,7 +355,6 @@ def groups_that_no_catalog_has_exceed_the_cap_of_their_topic(t: Told) -> None:
 
 
 def a_retry_of_high_priority_is_passed_over_in_its_buffer(t: Told) -> None:
-    t.own()
     t.publish("high")
     t.end(t.start("high", 10), 20, events.RETRIED, due_ms=at(1000) // 1000)
     for i in range(8):
@@ -405,7 +363,6 @@ def a_retry_of_high_priority_is_passed_over_in_its_buffer(t: Told) -> None:
 
 
 def a_replayed_content_dies_three_times(t: Told) -> None:
-    t.own()
     for ms in (0, 1000):
         t.publish(CONTENT, ms, offset=None)
     for i in range(4):

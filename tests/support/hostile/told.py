@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,17 @@ class Told:
         self.rows: list[Row] = []
         self.killed: set[str] = set()
         self.idle: set[str] = set()
+
+    @classmethod
+    def of(cls, plant: Callable[[Told], Any], topic: str = "shop") -> Told:
+        """Tell a story; `host` owns the group from its beginning, unless it says `nobody_owns`."""
+        told = cls(topic)
+        told.own()
+        plant(told)
+        return told
+
+    def nobody_owns(self) -> None:
+        self.rows.clear()
 
     def add(self, event: str, ms: float, source: str = "host", group: int | None = 0, **fields: Any) -> Row:
         row = dict.fromkeys(schema.SCHEMA.names)
