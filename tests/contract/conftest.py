@@ -1,4 +1,4 @@
-"""One fixture for all stores: `target`."""
+"""Fixtures for all stores, `target`, and for all databases of the catalog, `db`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from holey_store import HoleyClient
 from slot_user import VARIANT_NAMES, VARIANTS, SlotUser
 from target import EVERYTHING, PUT_GET, Can, Target
 
+from emq.database import Database
 from emq.storage.environment import Environment
 from emq.storage.opening import open_store
 from emq.storage.slot_store import SlotKind
 from emq.storage.store import Store
 from emq_stores.memory import MemoryStore, World, forget
 from emq_stores.put_get import Options, PutGetStore
+from support.meeting import fresh_database
 
 NAMES = ("memory", "sqlite", "postgresql", "redis", "redis_cluster", "put_get")
 
@@ -105,3 +107,14 @@ def variant(request: pytest.FixtureRequest) -> tuple[SlotKind, bool]:
 def user(store: Store, target: Target, variant: tuple[SlotKind, bool]) -> SlotUser:
     """The user of one slot of that variant."""
     return SlotUser(store, target.sorted_slot(*variant))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """A new, empty database."""
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    if request.param == "postgresql":
+        url = fresh_database(request.getfixturevalue("postgres_url"))
+    database = await Database.open(url)
+    yield database
+    await database.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -13,21 +11,10 @@ from emq import errors
 from emq.database import Database
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic
-from support.meeting import fresh_database
 
 NAMES = ["a", "a-1", "a.", "a.b", "a.b.c", "a.é", "a.\U0010ffff", "a.\U0010ffff.b", "aZ", "a_b", "a%b"]
 NAMES += ["A.b", "b", "é.a", "\ud7ff", "\ud7ff.x", "\ue000", "\U0010ffff", "\U0010ffffa"]
 STORED = sorted(NAMES)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    url = f"sqlite:///{tmp_path}/catalog.db"
-    if request.param == "postgresql":
-        url = fresh_database(request.getfixturevalue("postgres_url"))
-    database = await Database.open(url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,8 @@ from emq.database.known_stores import KnownStores
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.topics.passages import Passage, PassageStore
 from emq_stores.memory import MemoryStore, World
-from support.meeting import fresh_database
 
 FIRST, SECOND = "redis://first/0", "redis://second/0"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/catalog.db"
-    else:
-        url = fresh_database(request.getfixturevalue("postgres_url"))
-    database = await Database.open(url)
-    yield database
-    await database.close()
 
 
 def known(db: Database, world: World, place: str = FIRST, environment: str = "online") -> KnownStores:

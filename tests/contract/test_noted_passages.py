@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from emq.database import Database
 from emq.topics.passages import Passage, PassageStore
-from support.meeting import fresh_database
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/catalog.db"
-    else:
-        url = fresh_database(request.getfixturevalue("postgres_url"))
-    database = await Database.open(url)
-    yield database
-    await database.close()
 
 
 async def test_what_was_noted_first_counts(db: Database) -> None:

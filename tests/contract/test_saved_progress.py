@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from emq.database import Database
 from emq.groups.offset_tracker import Note
 from emq.offsets.checkpoints import Checkpoint, CheckpointStore
 from emq.storage.marks import Mark
-from support.meeting import fresh_database
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/catalog.db"
-    else:
-        url = fresh_database(request.getfixturevalue("postgres_url"))
-    database = await Database.open(url)
-    yield database
-    await database.close()
 
 
 @pytest.fixture

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import multiprocessing.process
 import subprocess
+from pathlib import Path
 
 import pytest
+
+from support.emq_shell import Shell, shell
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +18,9 @@ def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
+
+
+@pytest.fixture
+def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """Commands in an empty directory, without settings from the environment."""
+    return shell(tmp_path, monkeypatch)

@@ -21,12 +21,7 @@ from emq.cli.session import Session
 from emq.database import host_stats
 from emq.host import statistics
 from emq.storage.lane_store import LaneAdd
-from support.emq_shell import Shell, opened, shell
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return shell(tmp_path, monkeypatch)
+from support.emq_shell import Shell, opened
 
 
 def bury(topic: str, *ids: str, reason: str = "HTTP 503") -> None:

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from emq import App
 from emq_push.service.service import PushService
-from support.emq_shell import Shell, opened, shell
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return shell(tmp_path, monkeypatch)
+from support.emq_shell import Shell, opened
 
 
 def test_keys_are_listed_without_what_they_open_and_deleted(emq: Shell) -> None:

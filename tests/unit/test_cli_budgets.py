@@ -6,18 +6,12 @@ import time
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from emq import App
 from emq.cli import exit_codes
 from emq.database import host_stats
 from emq.host import statistics
-from support.emq_shell import Shell, opened, shell
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return shell(tmp_path, monkeypatch)
+from support.emq_shell import Shell, opened
 
 
 def test_a_budget_is_named_shown_and_kept_while_topics_name_it(emq: Shell) -> None:

@@ -16,14 +16,9 @@ from emq.storage.slot_store import SlotClaim, SlotSettle, SlotVerdict
 from emq.timetable import delay_levels
 from emq.topics import model
 from emq_demo import leftovers
-from support.emq_shell import Shell, opened, shell
+from support.emq_shell import Shell, opened
 
 EPOCH = 0
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return shell(tmp_path, monkeypatch)
 
 
 def waiting(topic: str) -> list[tuple[bytes, float]]:

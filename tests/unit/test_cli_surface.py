@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from emq.cli import exit_codes, output
 from emq.topics.model import Topic, TopicOptions
-from support.emq_shell import Shell, shell
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return shell(tmp_path, monkeypatch)
-
+from support.emq_shell import Shell
 
 NAMES = ("a-tenant-with-a-longer-name-1", "short", "x" * 128)
 

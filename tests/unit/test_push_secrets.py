@@ -19,7 +19,7 @@ from emq_push.pusher import Pusher
 from emq_push.reencryption import reencrypt
 from emq_push.secrets import Secrets
 from emq_push.service.topic_fields import Auth, TopicFields
-from support.emq_shell import Shell, shell
+from support.emq_shell import Shell
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 KEYS = [base64.b64encode(bytes([i]) * 32).decode() for i in range(3)]
@@ -111,11 +111,6 @@ async def test_a_host_without_the_key_gives_messages_back_uncounted() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- command line
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return shell(tmp_path, monkeypatch)
 
 
 SET = (

@@ -29,7 +29,7 @@ from emq.topics.model import Kind, State, Topic, TopicOptions, split
 from emq.trail import NullTrail, events
 from emq.trail.events import Event
 from emq.trail.writer import Trail
-from support.emq_shell import Shell, shell
+from support.emq_shell import Shell
 from support.recorded_trail import RecordedTrail
 
 NOW_MS = 1_700_000_000_000
@@ -451,11 +451,6 @@ async def test_a_message_that_left_its_slot_is_found_in_the_lane(slots: App) -> 
 
 
 # -------------------------------------------------------------------------------------------------------- command line
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return shell(tmp_path, monkeypatch)
 
 
 def test_the_command_shows_the_timeline_and_why(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
