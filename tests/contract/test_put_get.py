@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,10 +19,13 @@ from emq.storage.log_store import Put, Trim
 from emq_stores.memory import MemoryStore
 from emq_stores.put_get import Options, PutGetStore
 from emq_stores.put_get.limits import QueueLimits
-from support import virtual
+from support.virtual import virtual
 
 QUEUE = "t/0/high"
 PHYSICAL = f"online/{QUEUE}"
+
+in_virtual_time = functools.partial(virtual, least_s=1e-9)
+"""Polls look again and again, so time goes on in each round."""
 
 
 def open_on(client: HoleyClient, options: Options | None = None) -> PutGetStore:
@@ -53,266 +57,232 @@ def most_in_a_second(operations: list[Operation]) -> int:
     return most
 
 
-def test_no_second_sees_more_operations_on_a_queue_than_its_cap() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        store = open_on(client)
-        bodies = [b"%d" % n for n in range(300)]
-        await asyncio.gather(
-            put_one(store.log, QUEUE, *bodies), read_all(store.log, QUEUE, 300), store.log.bounds([QUEUE] * 3)
-        )
-        assert now() <= len(client.operations) / 150 * 1.15
-        await asyncio.sleep(10)
-        await put_one(store.log, QUEUE, *bodies)
-        assert len(client.operations) > 700
-        assert most_in_a_second(client.operations) <= 150
-
-    virtual.run(main())
+@in_virtual_time
+async def test_no_second_sees_more_operations_on_a_queue_than_its_cap() -> None:
+    client = HoleyClient()
+    store = open_on(client)
+    bodies = [b"%d" % n for n in range(300)]
+    await asyncio.gather(
+        put_one(store.log, QUEUE, *bodies), read_all(store.log, QUEUE, 300), store.log.bounds([QUEUE] * 3)
+    )
+    assert now() <= len(client.operations) / 150 * 1.15
+    await asyncio.sleep(10)
+    await put_one(store.log, QUEUE, *bodies)
+    assert len(client.operations) > 700
+    assert most_in_a_second(client.operations) <= 150
 
 
-def test_the_cap_is_one_for_each_queue() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        store = open_on(client)
-        await store.log.put([Put(f"t/{group}/high", [b""] * 15) for group in range(100)])
-        assert now() < 0.01
-
-    virtual.run(main())
+@in_virtual_time
+async def test_the_cap_is_one_for_each_queue() -> None:
+    client = HoleyClient()
+    store = open_on(client)
+    await store.log.put([Put(f"t/{group}/high", [b""] * 15) for group in range(100)])
+    assert now() < 0.01
 
 
-def test_only_queues_in_use_have_a_limiter() -> None:
-    async def main() -> None:
-        limits = QueueLimits(150)
-        for n in range(5000):
-            await limits.acquire(f"t/{n}/high")
-            await asyncio.sleep(0.001)
-        assert len(limits) < 300
-
-    virtual.run(main())
+@in_virtual_time
+async def test_only_queues_in_use_have_a_limiter() -> None:
+    limits = QueueLimits(150)
+    for n in range(5000):
+        await limits.acquire(f"t/{n}/high")
+        await asyncio.sleep(0.001)
+    assert len(limits) < 300
 
 
-def test_a_hole_is_skipped_when_its_grace_is_over_and_not_before() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        store = open_on(client)
-        await put_one(store.log, QUEUE, b"1")
-        client.burn(PHYSICAL)
-        await put_one(store.log, QUEUE, b"3")
-        async with watching(store) as watcher:
-            batch = await read_one(store.log, QUEUE, 1)
-            assert (list(batch.offsets), batch.next, batch.exhausted) == ([1], 2, True)
-            started = now()
-            await watcher.wakes(QUEUE)
-            assert 2.0 <= now() - started < 2.1
-            batch = await read_one(store.log, QUEUE, 2)
-            assert (list(batch.offsets), list(batch.bodies), batch.next) == ([3], [b"3"], 4)
-
-    virtual.run(main())
+@in_virtual_time
+async def test_a_hole_is_skipped_when_its_grace_is_over_and_not_before() -> None:
+    client = HoleyClient()
+    store = open_on(client)
+    await put_one(store.log, QUEUE, b"1")
+    client.burn(PHYSICAL)
+    await put_one(store.log, QUEUE, b"3")
+    async with watching(store) as watcher:
+        batch = await read_one(store.log, QUEUE, 1)
+        assert (list(batch.offsets), batch.next, batch.exhausted) == ([1], 2, True)
+        started = now()
+        await watcher.wakes(QUEUE)
+        assert 2.0 <= now() - started < 2.1
+        batch = await read_one(store.log, QUEUE, 2)
+        assert (list(batch.offsets), list(batch.bodies), batch.next) == ([3], [b"3"], 4)
 
 
-def test_a_write_that_was_under_way_is_delivered_in_its_place() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        store = open_on(client)
-        late = client.burn(PHYSICAL)
-        await put_one(store.log, QUEUE, b"2")
-        async with watching(store) as watcher:
-            assert (await read_one(store.log, QUEUE, 1)).next == 1
-            await asyncio.sleep(1.2)
-            client.appear(PHYSICAL, late, b"1")
-            await watcher.wakes(QUEUE)
-            assert now() < 2.0
-            assert list((await read_one(store.log, QUEUE, 1)).bodies) == [b"1", b"2"]
-
-    virtual.run(main())
+@in_virtual_time
+async def test_a_write_that_was_under_way_is_delivered_in_its_place() -> None:
+    client = HoleyClient()
+    store = open_on(client)
+    late = client.burn(PHYSICAL)
+    await put_one(store.log, QUEUE, b"2")
+    async with watching(store) as watcher:
+        assert (await read_one(store.log, QUEUE, 1)).next == 1
+        await asyncio.sleep(1.2)
+        client.appear(PHYSICAL, late, b"1")
+        await watcher.wakes(QUEUE)
+        assert now() < 2.0
+        assert list((await read_one(store.log, QUEUE, 1)).bodies) == [b"1", b"2"]
 
 
+@in_virtual_time
 @pytest.mark.parametrize("lost", [1, 5, 16])
-def test_lost_writes_are_not_mistaken_for_the_tail(lost: int) -> None:
-    async def main() -> None:
-        client = HoleyClient()
+async def test_lost_writes_are_not_mistaken_for_the_tail(lost: int) -> None:
+    client = HoleyClient()
+    client.burn(PHYSICAL, lost)
+    await put_one(open_on(client).log, QUEUE, b"x")
+    reader = open_on(client)
+    assert await ends(reader.log, [QUEUE]) == [(1, lost + 2)]
+    async with watching(reader) as watcher:
+        assert (await read_one(reader.log, QUEUE, 1)).exhausted
+        await watcher.wakes(QUEUE)
+        batch = await read_one(reader.log, QUEUE, 1)
+        assert (list(batch.bodies), batch.next) == ([b"x"], lost + 2)
+
+
+@in_virtual_time
+@pytest.mark.parametrize("lost", [1, 7, 16])
+async def test_polls_find_a_message_above_lost_writes_at_the_tail(lost: int) -> None:
+    client = HoleyClient()
+    reader = open_on(client)
+    async with watching(reader) as watcher:
+        assert (await read_one(reader.log, QUEUE, 1)).exhausted
         client.burn(PHYSICAL, lost)
         await put_one(open_on(client).log, QUEUE, b"x")
-        reader = open_on(client)
-        assert await ends(reader.log, [QUEUE]) == [(1, lost + 2)]
-        async with watching(reader) as watcher:
-            assert (await read_one(reader.log, QUEUE, 1)).exhausted
-            await watcher.wakes(QUEUE)
-            batch = await read_one(reader.log, QUEUE, 1)
-            assert (list(batch.bodies), batch.next) == ([b"x"], lost + 2)
-
-    virtual.run(main())
+        await asyncio.sleep(16 * 5 + 2)  # a poll looks at one offset of the window, another each time
+        await watcher.wakes(QUEUE)
+        assert list((await read_one(reader.log, QUEUE, 1)).bodies) == [b"x"]
 
 
-@pytest.mark.parametrize("lost", [1, 7, 16])
-def test_polls_find_a_message_above_lost_writes_at_the_tail(lost: int) -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        reader = open_on(client)
-        async with watching(reader) as watcher:
-            assert (await read_one(reader.log, QUEUE, 1)).exhausted
-            client.burn(PHYSICAL, lost)
-            await put_one(open_on(client).log, QUEUE, b"x")
-            await asyncio.sleep(16 * 5 + 2)  # a poll looks at one offset of the window, another each time
-            await watcher.wakes(QUEUE)
-            assert list((await read_one(reader.log, QUEUE, 1)).bodies) == [b"x"]
-
-    virtual.run(main())
-
-
-def test_a_longer_run_of_lost_writes_is_passed_after_a_put_through_the_same_instance() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        store = open_on(client)
-        client.burn(PHYSICAL, 40)
-        async with watching(store) as watcher:
-            assert (await read_one(store.log, QUEUE, 1)).exhausted
-            await put_one(store.log, QUEUE, b"x")
-            await watcher.wakes(QUEUE)
-            watcher.forget()
-            assert (await read_one(store.log, QUEUE, 1)).exhausted
-            await watcher.wakes(QUEUE)
-            assert list((await read_one(store.log, QUEUE, 1)).offsets) == [41]
-
-    virtual.run(main())
+@in_virtual_time
+async def test_a_longer_run_of_lost_writes_is_passed_after_a_put_through_the_same_instance() -> None:
+    client = HoleyClient()
+    store = open_on(client)
+    client.burn(PHYSICAL, 40)
+    async with watching(store) as watcher:
+        assert (await read_one(store.log, QUEUE, 1)).exhausted
+        await put_one(store.log, QUEUE, b"x")
+        await watcher.wakes(QUEUE)
+        watcher.forget()
+        assert (await read_one(store.log, QUEUE, 1)).exhausted
+        await watcher.wakes(QUEUE)
+        assert list((await read_one(store.log, QUEUE, 1)).offsets) == [41]
 
 
-def test_the_tail_of_a_long_queue_is_found_in_a_few_dozen_gets() -> None:
-    async def main() -> None:
-        client = HoleyClient(lost_every=9)
-        await put_one(open_on(client, Options(max_queue_qps=1e6)).log, QUEUE, *[b""] * 20_000)
+@in_virtual_time
+async def test_the_tail_of_a_long_queue_is_found_in_a_few_dozen_gets() -> None:
+    client = HoleyClient(lost_every=9)
+    await put_one(open_on(client, Options(max_queue_qps=1e6)).log, QUEUE, *[b""] * 20_000)
+    client.operations.clear()
+    (bounds,) = await open_on(client, Options(max_queue_qps=1e6)).log.bounds([QUEUE])
+    assert bounds[:2] == (1, 20_000 + 20_000 // 9 + 1)
+    assert len(client.operations) < 400
+
+
+@in_virtual_time
+async def test_a_poll_backs_off_while_nothing_comes_and_still_finds_what_does() -> None:
+    client = HoleyClient()
+    reader = open_on(client)
+    queues = [f"t/{group}/high" for group in range(50)]
+    async with watching(reader) as watcher:
+        for queue in queues:
+            await read_one(reader.log, queue, 1)
         client.operations.clear()
-        (bounds,) = await open_on(client, Options(max_queue_qps=1e6)).log.bounds([QUEUE])
-        assert bounds[:2] == (1, 20_000 + 20_000 // 9 + 1)
-        assert len(client.operations) < 400
-
-    virtual.run(main())
-
-
-def test_a_poll_backs_off_while_nothing_comes_and_still_finds_what_does() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        reader = open_on(client)
-        queues = [f"t/{group}/high" for group in range(50)]
-        async with watching(reader) as watcher:
-            for queue in queues:
-                await read_one(reader.log, queue, 1)
-            client.operations.clear()
-            await asyncio.sleep(60)
-            counts = Counter(operation.queue for operation in client.operations)
-            assert len(counts) == 50
-            assert max(counts.values()) <= 2 * (8 + 60 / 5)
-            started = now()
-            await put_one(open_on(client).log, queues[7], b"x")
-            await watcher.wakes(queues[7])
-            assert now() - started <= 5.01
-
-    virtual.run(main())
+        await asyncio.sleep(60)
+        counts = Counter(operation.queue for operation in client.operations)
+        assert len(counts) == 50
+        assert max(counts.values()) <= 2 * (8 + 60 / 5)
+        started = now()
+        await put_one(open_on(client).log, queues[7], b"x")
+        await watcher.wakes(queues[7])
+        assert now() - started <= 5.01
 
 
-def test_a_queue_that_is_not_armed_is_not_polled() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        store = open_on(client)
-        await put_one(store.log, QUEUE, b"a", b"b", b"c")
-        async with watching(store):
-            assert not (await read_one(store.log, QUEUE, 1, limit=2)).exhausted
-            client.operations.clear()
-            await asyncio.sleep(600)
-        assert client.operations == []
-
-    virtual.run(main())
+@in_virtual_time
+async def test_a_queue_that_is_not_armed_is_not_polled() -> None:
+    client = HoleyClient()
+    store = open_on(client)
+    await put_one(store.log, QUEUE, b"a", b"b", b"c")
+    async with watching(store):
+        assert not (await read_one(store.log, QUEUE, 1, limit=2)).exhausted
+        client.operations.clear()
+        await asyncio.sleep(600)
+    assert client.operations == []
 
 
-def test_a_put_through_the_same_instance_wakes_at_once() -> None:
-    async def main() -> None:
-        store = open_on(HoleyClient())
-        async with watching(store) as watcher:
+@in_virtual_time
+async def test_a_put_through_the_same_instance_wakes_at_once() -> None:
+    store = open_on(HoleyClient())
+    async with watching(store) as watcher:
+        await read_one(store.log, QUEUE, 1)
+        await asyncio.sleep(100.5)
+        before = now()
+        await put_one(store.log, QUEUE, b"x")
+        await watcher.wakes(QUEUE)
+        assert now() - before < 0.001
+
+
+@in_virtual_time
+async def test_a_failing_storage_is_told_for_each_put_and_polled_again_later() -> None:
+    client = HoleyClient()
+    store = open_on(client)
+    async with watching(store) as watcher:
+        await read_one(store.log, QUEUE, 1)
+        client.failing = errors.StoreUnavailable("down; try again later")
+        (answer,) = await store.log.put([Put(QUEUE, [b"x"])])
+        assert answer is client.failing
+        with pytest.raises(errors.StoreUnavailable):
             await read_one(store.log, QUEUE, 1)
-            await asyncio.sleep(100.5)
-            before = now()
-            await put_one(store.log, QUEUE, b"x")
-            await watcher.wakes(QUEUE)
-            assert now() - before < 0.001
-
-    virtual.run(main())
+        await asyncio.sleep(30)
+        client.failing = None
+        await put_one(open_on(client).log, QUEUE, b"x")
+        await watcher.wakes(QUEUE)
 
 
-def test_a_failing_storage_is_told_for_each_put_and_polled_again_later() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        store = open_on(client)
-        async with watching(store) as watcher:
-            await read_one(store.log, QUEUE, 1)
-            client.failing = errors.StoreUnavailable("down; try again later")
-            (answer,) = await store.log.put([Put(QUEUE, [b"x"])])
-            assert answer is client.failing
-            with pytest.raises(errors.StoreUnavailable):
-                await read_one(store.log, QUEUE, 1)
-            await asyncio.sleep(30)
-            client.failing = None
-            await put_one(open_on(client).log, QUEUE, b"x")
-            await watcher.wakes(QUEUE)
-
-    virtual.run(main())
+@in_virtual_time
+async def test_polls_go_on_after_an_error_that_nobody_expects() -> None:
+    client = HoleyClient()
+    store = open_on(client)
+    async with watching(store) as watcher:
+        await read_one(store.log, QUEUE, 1)
+        client.failing = RuntimeError("the transport is closed")
+        await asyncio.sleep(30)
+        client.failing = None
+        await put_one(open_on(client).log, QUEUE, b"x")
+        await watcher.wakes(QUEUE)
 
 
-def test_polls_go_on_after_an_error_that_nobody_expects() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        store = open_on(client)
-        async with watching(store) as watcher:
-            await read_one(store.log, QUEUE, 1)
-            client.failing = RuntimeError("the transport is closed")
-            await asyncio.sleep(30)
-            client.failing = None
-            await put_one(open_on(client).log, QUEUE, b"x")
-            await watcher.wakes(QUEUE)
-
-    virtual.run(main())
+@in_virtual_time
+async def test_a_watch_that_broke_may_begin_again() -> None:
+    store = open_on(HoleyClient())
+    with mock.patch.object(store._retries, "watch", side_effect=RuntimeError), pytest.raises(RuntimeError):
+        await Watcher(store).run()
+    async with watching(store) as watcher:
+        await read_one(store.log, QUEUE, 1)
+        await put_one(store.log, QUEUE, b"x")
+        await watcher.wakes(QUEUE)
 
 
-def test_a_watch_that_broke_may_begin_again() -> None:
-    async def main() -> None:
-        store = open_on(HoleyClient())
-        with mock.patch.object(store._retries, "watch", side_effect=RuntimeError), pytest.raises(RuntimeError):
-            await Watcher(store).run()
-        async with watching(store) as watcher:
-            await read_one(store.log, QUEUE, 1)
-            await put_one(store.log, QUEUE, b"x")
-            await watcher.wakes(QUEUE)
-
-    virtual.run(main())
-
-
-def test_a_put_that_fails_half_way_has_an_unknown_outcome() -> None:
+@in_virtual_time
+async def test_a_put_that_fails_half_way_has_an_unknown_outcome() -> None:
     class Fragile(HoleyClient):
         async def put(self, queue: str, body: bytes) -> int:
             if body == b"bad":
                 raise errors.StoreUnavailable("down")
             return await super().put(queue, body)
 
-    async def main() -> None:
-        store = open_on(Fragile())
-        half, whole = await store.log.put([Put(QUEUE, [b"a", b"bad", b"c"]), Put("t/1/high", [b"d"])])
-        assert isinstance(half, errors.OutcomeUnknown)
-        assert "1 of 3 stored" in str(half)
-        assert not isinstance(whole, Exception)
-        assert list(whole) == [1]
-
-    virtual.run(main())
+    store = open_on(Fragile())
+    half, whole = await store.log.put([Put(QUEUE, [b"a", b"bad", b"c"]), Put("t/1/high", [b"d"])])
+    assert isinstance(half, errors.OutcomeUnknown)
+    assert "1 of 3 stored" in str(half)
+    assert not isinstance(whole, Exception)
+    assert list(whole) == [1]
 
 
-def test_a_trim_is_kept_by_the_instance_that_made_it() -> None:
-    async def main() -> None:
-        client = HoleyClient()
-        store = open_on(client)
-        await put_one(store.log, QUEUE, b"a", b"b")
-        await store.log.trim([Trim(QUEUE, 2, 1)])
-        assert (await read_one(store.log, QUEUE, 1)).bodies == [b"b"]
-        assert await ends(open_on(client).log, [QUEUE]) == [(1, 3)]
-
-    virtual.run(main())
+@in_virtual_time
+async def test_a_trim_is_kept_by_the_instance_that_made_it() -> None:
+    client = HoleyClient()
+    store = open_on(client)
+    await put_one(store.log, QUEUE, b"a", b"b")
+    await store.log.trim([Trim(QUEUE, 2, 1)])
+    assert (await read_one(store.log, QUEUE, 1)).bodies == [b"b"]
+    assert await ends(open_on(client).log, [QUEUE]) == [(1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +293,8 @@ def test_an_option_out_of_range_is_named(name: str, value: float) -> None:
         Options(**{name: value})  # type: ignore[arg-type]
 
 
-def test_a_storage_that_falls_silent_costs_a_call_its_deadline_and_no_more() -> None:
+@in_virtual_time
+async def test_a_storage_that_falls_silent_costs_a_call_its_deadline_and_no_more() -> None:
     class Silent(HoleyClient):
         silent = False
 
@@ -335,19 +306,16 @@ def test_a_storage_that_falls_silent_costs_a_call_its_deadline_and_no_more() -> 
             await asyncio.sleep(1e6 if self.silent else 0)
             return await super().get(queue, offset)
 
-    async def main() -> None:
-        client = Silent()
-        store = open_on(client, Options(answer_s=2.0))
-        await put_one(store.log, QUEUE, b"first")
-        client.silent = True
-        began = now()
-        [answer] = await store.log.put([Put(QUEUE, [b"second"])])
-        assert isinstance(answer, errors.OutcomeUnknown)
-        assert now() - began < 4
-        with pytest.raises(errors.StoreUnavailable, match="within 2 s"):
-            await store.log.get(QUEUE, 1)
-        assert now() - began < 8
-        client.silent = False
-        assert await store.log.get(QUEUE, 1) == b"first"
-
-    virtual.run(main())
+    client = Silent()
+    store = open_on(client, Options(answer_s=2.0))
+    await put_one(store.log, QUEUE, b"first")
+    client.silent = True
+    began = now()
+    [answer] = await store.log.put([Put(QUEUE, [b"second"])])
+    assert isinstance(answer, errors.OutcomeUnknown)
+    assert now() - began < 4
+    with pytest.raises(errors.StoreUnavailable, match="within 2 s"):
+        await store.log.get(QUEUE, 1)
+    assert now() - began < 8
+    client.silent = False
+    assert await store.log.get(QUEUE, 1) == b"first"

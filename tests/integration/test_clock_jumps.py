@@ -33,41 +33,37 @@ class Leaping:
             self.suspended_s += by_s
 
 
+@virtual
 @pytest.mark.parametrize("how", ["corrected", "suspended"])
-def test_delayed_messages_and_fixed_times_start_soon_after_the_clock_has_leapt_over_their_times(how: str) -> None:
-    @virtual
-    async def scenario() -> None:
-        leaping = Leaping()
-        async with rig.rig(leaping.clock) as r:
-            await r.topic("log", 10)
-            await r.topic("fixed", 10, kind="fixed_time", slots=1)
-            seen = Seen()
-            async with r.consuming(seen):
-                await r.producer.publish("log", b"a", delay_ms=1_800_000)
-                await r.producer.publish("fixed", b"b", delay_ms=1_800_000)
-                await asyncio.sleep(10)
-                assert not seen
-                leaping.leap(how, HOUR_S)
-                await asyncio.sleep(LATE_S)
-                assert sorted(seen.payloads) == [b"a", b"b"]
-
-    scenario()
+async def test_delayed_messages_and_fixed_times_start_soon_after_the_clock_has_leapt_over_their_times(how: str) -> None:
+    leaping = Leaping()
+    async with rig.rig(leaping.clock) as r:
+        await r.topic("log", 10)
+        await r.topic("fixed", 10, kind="fixed_time", slots=1)
+        seen = Seen()
+        async with r.consuming(seen):
+            await r.producer.publish("log", b"a", delay_ms=1_800_000)
+            await r.producer.publish("fixed", b"b", delay_ms=1_800_000)
+            await asyncio.sleep(10)
+            assert not seen
+            leaping.leap(how, HOUR_S)
+            await asyncio.sleep(LATE_S)
+            assert sorted(seen.payloads) == [b"a", b"b"]
 
 
+@virtual
 @pytest.mark.parametrize("how", ["corrected", "suspended"])
-def test_a_group_with_a_small_quota_starts_in_its_next_second_where_the_clock_leaps_to_just_before_it(how: str) -> None:
-    @virtual
-    async def scenario() -> None:
-        leaping = Leaping()
-        async with rig.rig(leaping.clock) as r:
-            await r.topic("rare", 0.01)
-            seen = Seen()
-            async with r.consuming(seen):
-                await r.producer.publish_many("rare", [b"a", b"b", b"c", b"d"])
-                await asyncio.sleep(12)  # one start in each 100 seconds, the first three seconds after the creation
-                assert len(seen) == 1
-                leaping.leap(how, 90)
-                await asyncio.sleep(8 + LATE_S)
-                assert len(seen) == 2
-
-    scenario()
+async def test_a_group_with_a_small_quota_starts_in_its_next_second_where_the_clock_leaps_to_just_before_it(
+    how: str,
+) -> None:
+    leaping = Leaping()
+    async with rig.rig(leaping.clock) as r:
+        await r.topic("rare", 0.01)
+        seen = Seen()
+        async with r.consuming(seen):
+            await r.producer.publish_many("rare", [b"a", b"b", b"c", b"d"])
+            await asyncio.sleep(12)  # one start in each 100 seconds, the first three seconds after the creation
+            assert len(seen) == 1
+            leaping.leap(how, 90)
+            await asyncio.sleep(8 + LATE_S)
+            assert len(seen) == 2

@@ -141,27 +141,24 @@ async def test_cron_fires_by_the_wall_clock_until_it_is_recalled() -> None:
         assert len(seen) == 3
 
 
+@virtual
 @pytest.mark.parametrize(("missed", "expected"), [("skip", 0), ("once", 1), ("all", 6)])
-def test_what_was_missed_while_no_host_was_there_is_made_up_for_as_the_schedule_says(
+async def test_what_was_missed_while_no_host_was_there_is_made_up_for_as_the_schedule_says(
     missed: str, expected: int
 ) -> None:
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            await r.topic("t", 100)
-            seen = Seen()
-            async with r.consuming(seen):
-                await r.producer.schedule("t", "x", every_s=60, missed=missed)
-                await until(lambda: len(seen) == 1, 100)
-            await asyncio.sleep(60 * 6 + 30)
-            async with r.consuming(seen):
-                await asyncio.sleep(5)
-                assert len(seen) == 1 + expected
-                await asyncio.sleep(120)
-                assert len(seen) == 1 + expected + 2
-            assert len(set(seen.ids)) == len(seen)
-
-    run()
+    async with rig() as r:
+        await r.topic("t", 100)
+        seen = Seen()
+        async with r.consuming(seen):
+            await r.producer.schedule("t", "x", every_s=60, missed=missed)
+            await until(lambda: len(seen) == 1, 100)
+        await asyncio.sleep(60 * 6 + 30)
+        async with r.consuming(seen):
+            await asyncio.sleep(5)
+            assert len(seen) == 1 + expected
+            await asyncio.sleep(120)
+            assert len(seen) == 1 + expected + 2
+        assert len(set(seen.ids)) == len(seen)
 
 
 @virtual
@@ -181,31 +178,28 @@ async def test_schedules_and_delays_move_with_their_group() -> None:
         assert everything == {f"{id_}.{n}": 1 for id_ in ids for n in range(1, 7)} | dict.fromkeys(late, 1)
 
 
+@virtual
 @pytest.mark.parametrize("busy", [False, True])
-def test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once(busy: bool) -> None:
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            await r.topic("t", 100)
-            store = FaultyStore(MemoryStore(r.world))
-            seen = Seen(lambda m: asyncio.sleep(5 if m.payload == b"long" else 0))
-            async with r.consuming(seen, store=store):
-                await asyncio.sleep(1)
-                await r.producer.schedule("t", "z", every_s=10, repeat=0, delay_ms=10)
-                await until(lambda: len(seen) == 1)
-                if busy:
-                    await r.producer.publish("t", "long", delay_ms=10)
-                    await until(lambda: len(seen) == 2)
-                lost = store.lanes.lose("claim", when=has_entries, times=2)
-                await r.producer.publish("t", "x", delay_ms=1000)
-                await r.producer.schedule("t", "y", every_s=10, repeat=1, delay_ms=1000)
-                await until(lambda: len(seen) == 4 + busy)
-                await asyncio.sleep(30)
-            assert lost.happened == 2
-            assert sorted(seen.payloads) == sorted([b"x", b"y", b"y", b"z"] + [b"long"] * busy)
-            assert (await r.store.lanes.inspect(["t/0"]))[0][:3] == (0, 0, 0)
-
-    run()
+async def test_what_a_lost_claim_had_taken_from_a_lane_is_delivered_once(busy: bool) -> None:
+    async with rig() as r:
+        await r.topic("t", 100)
+        store = FaultyStore(MemoryStore(r.world))
+        seen = Seen(lambda m: asyncio.sleep(5 if m.payload == b"long" else 0))
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(1)
+            await r.producer.schedule("t", "z", every_s=10, repeat=0, delay_ms=10)
+            await until(lambda: len(seen) == 1)
+            if busy:
+                await r.producer.publish("t", "long", delay_ms=10)
+                await until(lambda: len(seen) == 2)
+            lost = store.lanes.lose("claim", when=has_entries, times=2)
+            await r.producer.publish("t", "x", delay_ms=1000)
+            await r.producer.schedule("t", "y", every_s=10, repeat=1, delay_ms=1000)
+            await until(lambda: len(seen) == 4 + busy)
+            await asyncio.sleep(30)
+        assert lost.happened == 2
+        assert sorted(seen.payloads) == sorted([b"x", b"y", b"y", b"z"] + [b"long"] * busy)
+        assert (await r.store.lanes.inspect(["t/0"]))[0][:3] == (0, 0, 0)
 
 
 @virtual
@@ -316,29 +310,26 @@ async def test_a_delayed_message_of_a_topic_by_priority_takes_its_place_when_it_
             await until(lambda: len(seen) == 41)
 
 
+@virtual
 @pytest.mark.parametrize("kind", ["range_merge", "priority"])
-def test_what_has_expired_lives_anew_when_it_is_replayed(kind: str) -> None:
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            topic = await r.topic("t", 100, kind=kind, slots=1, merge="key", fold="sum", ttl_s=300.0)
-            when: dict[str, Any] = {"priority": 50} if kind == "priority" else {"time_range_ms": 100}
-            await r.producer.publish("t", "7", merge_key="k", headers={"a": "b"}, ttl_s=1.0, **when)
+async def test_what_has_expired_lives_anew_when_it_is_replayed(kind: str) -> None:
+    async with rig() as r:
+        topic = await r.topic("t", 100, kind=kind, slots=1, merge="key", fold="sum", ttl_s=300.0)
+        when: dict[str, Any] = {"priority": 50} if kind == "priority" else {"time_range_ms": 100}
+        await r.producer.publish("t", "7", merge_key="k", headers={"a": "b"}, ttl_s=1.0, **when)
+        await asyncio.sleep(5)
+        got: list[tuple[bytes, object]] = []
+
+        async def handler(m: Message) -> None:
+            got.append((m.payload, m.headers))
+
+        async with r.consuming(Seen(handler)):
             await asyncio.sleep(5)
-            got: list[tuple[bytes, object]] = []
-
-            async def handler(m: Message) -> None:
-                got.append((m.payload, m.headers))
-
-            async with r.consuming(Seen(handler)):
-                await asyncio.sleep(5)
-                assert got == []
-                assert await dead_letters.replay(r.store, topic, clock=r.clock) == 1
-                await until(lambda: got == [(b"7", {"a": "b"})])
-            [lag] = await r.admin.slot_lag([topic])
-            assert (lag.ready, lag.delayed, lag.claimed, lag.dead) == (0, 0, 0, 0)
-
-    run()
+            assert got == []
+            assert await dead_letters.replay(r.store, topic, clock=r.clock) == 1
+            await until(lambda: got == [(b"7", {"a": "b"})])
+        [lag] = await r.admin.slot_lag([topic])
+        assert (lag.ready, lag.delayed, lag.claimed, lag.dead) == (0, 0, 0, 0)
 
 
 @virtual

@@ -517,21 +517,18 @@ async def test_a_high_message_passes_a_backlog_of_a_busy_key_below_it() -> None:
 RANGE: dict[str, dict[str, int]] = {"log": {}, "range_merge": {"time_range_ms": 10}}
 
 
+@virtual
 @pytest.mark.parametrize("kinds", [("range_merge", "log"), ("log", "range_merge")])
-def test_a_topic_created_again_as_one_of_another_kind_is_consumed(kinds: tuple[str, str]) -> None:
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            await r.topic("t", 20, kind=kinds[0], **RANGE[kinds[0]])
-            seen = Seen()
-            async with r.consuming(seen, catalog_poll_s=1.0):
-                await r.producer.publish("t", "first life")
-                await until(lambda: len(seen) == 1)
-                await asyncio.sleep(2)
-                await r.admin.delete("t")
-                await r.topic("t", 20, kind=kinds[1], **RANGE[kinds[1]])
-                await r.producer._router.refresh()
-                await r.producer.publish("t", "second life")
-                await until(lambda: len(seen) == 2, 10)
-
-    run()
+async def test_a_topic_created_again_as_one_of_another_kind_is_consumed(kinds: tuple[str, str]) -> None:
+    async with rig() as r:
+        await r.topic("t", 20, kind=kinds[0], **RANGE[kinds[0]])
+        seen = Seen()
+        async with r.consuming(seen, catalog_poll_s=1.0):
+            await r.producer.publish("t", "first life")
+            await until(lambda: len(seen) == 1)
+            await asyncio.sleep(2)
+            await r.admin.delete("t")
+            await r.topic("t", 20, kind=kinds[1], **RANGE[kinds[1]])
+            await r.producer._router.refresh()
+            await r.producer.publish("t", "second life")
+            await until(lambda: len(seen) == 2, 10)

@@ -62,29 +62,26 @@ async def test_a_repeated_acknowledgement_does_not_hit_a_later_claim_of_the_same
         assert await states(r) == (0, 0, 0)
 
 
+@virtual
 @pytest.mark.parametrize("later_s", [0.05, 1.05])
-def test_a_twin_whose_claim_is_lost_while_the_first_is_being_settled_is_delivered_soon(later_s: float) -> None:
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            await r.topic("t", 50, kind="priority", slots=1, ordering="none")
-            store = FaultyStore(MemoryStore(r.world))
-            seen = Seen()
-            async with r.consuming(seen, store=store):
-                await asyncio.sleep(1.5)
-                await early_in_a_second(r)
-                store.sorted.lose("settle", when=has_ack, times=2)
-                await r.producer.publish("t", "x", priority=30)
-                await until(lambda: len(seen) == 1)
-                store.sorted.lose("claim", when=has_entries)
-                await asyncio.sleep(later_s)
-                await r.producer.publish("t", "x", priority=30)
-                await until(lambda: len(seen) == 2, 10)
-                await asyncio.sleep(5)
-            assert len(seen) == 2
-            assert await states(r) == (0, 0, 0)
-
-    run()
+async def test_a_twin_whose_claim_is_lost_while_the_first_is_being_settled_is_delivered_soon(later_s: float) -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="priority", slots=1, ordering="none")
+        store = FaultyStore(MemoryStore(r.world))
+        seen = Seen()
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(1.5)
+            await early_in_a_second(r)
+            store.sorted.lose("settle", when=has_ack, times=2)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 1)
+            store.sorted.lose("claim", when=has_entries)
+            await asyncio.sleep(later_s)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 2, 10)
+            await asyncio.sleep(5)
+        assert len(seen) == 2
+        assert await states(r) == (0, 0, 0)
 
 
 @virtual
@@ -134,39 +131,38 @@ async def test_verdicts_that_were_not_carried_out_are_repeated_and_repeat_nothin
         assert len(seen) == 20
 
 
+@virtual
 @pytest.mark.parametrize("claim", ["quick", "slow", "lost"])
-def test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_its_loss_was_known(claim: str) -> None:
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            await r.topic("t", 50, kind="priority", slots=1, ordering="none")
-            store = FaultyStore(MemoryStore(r.world))
+async def test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_its_loss_was_known(
+    claim: str,
+) -> None:
+    async with rig() as r:
+        await r.topic("t", 50, kind="priority", slots=1, ordering="none")
+        store = FaultyStore(MemoryStore(r.world))
 
-            async def second_fails(_: Message) -> None:
-                if len(seen) == 2:
-                    await asyncio.sleep(3)
-                    raise ValueError("must be tried again")
+        async def second_fails(_: Message) -> None:
+            if len(seen) == 2:
+                await asyncio.sleep(3)
+                raise ValueError("must be tried again")
 
-            seen = Seen(second_fails)
-            async with r.consuming(seen, store=store):
-                await asyncio.sleep(1.5)
-                await early_in_a_second(r)
-                store.sorted.lose("settle", after_s=0.3)
-                await r.producer.publish("t", "x", priority=30)
-                await until(lambda: len(seen) == 1)
-                if claim == "slow":
-                    store.sorted.inject("claim", after_s=2.0, when=has_entries, times=None)
-                elif claim == "lost":
-                    store.sorted.lose("claim", when=has_entries)
-                await asyncio.sleep(0.05)
-                await r.producer.publish("t", "x", priority=30)
-                await until(lambda: len(seen) == 3, 20)
-                await asyncio.sleep(5)
-            assert [d.attempt for d in seen.deliveries[:2]] == [1, 1 + (claim == "lost")]
-            assert len(seen) == 3
-            assert await states(r) == (0, 0, 0)
-
-    run()
+        seen = Seen(second_fails)
+        async with r.consuming(seen, store=store):
+            await asyncio.sleep(1.5)
+            await early_in_a_second(r)
+            store.sorted.lose("settle", after_s=0.3)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 1)
+            if claim == "slow":
+                store.sorted.inject("claim", after_s=2.0, when=has_entries, times=None)
+            elif claim == "lost":
+                store.sorted.lose("claim", when=has_entries)
+            await asyncio.sleep(0.05)
+            await r.producer.publish("t", "x", priority=30)
+            await until(lambda: len(seen) == 3, 20)
+            await asyncio.sleep(5)
+        assert [d.attempt for d in seen.deliveries[:2]] == [1, 1 + (claim == "lost")]
+        assert len(seen) == 3
+        assert await states(r) == (0, 0, 0)
 
 
 @virtual

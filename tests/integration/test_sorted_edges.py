@@ -197,55 +197,49 @@ async def test_a_fixed_time_waits_for_its_second_also_when_its_slot_is_claimed_b
         assert seen.deliveries[0].started_us < (second + 1) * 1_000_000 <= seen.deliveries[1].started_us
 
 
+@virtual
 @pytest.mark.parametrize("batch_size", [1, 10])
-def test_nothing_starts_after_its_time_to_live_however_close(batch_size: int) -> None:
-    @virtual
-    async def run() -> None:
-        started: list[Message] = []
+async def test_nothing_starts_after_its_time_to_live_however_close(batch_size: int) -> None:
+    started: list[Message] = []
 
-        async def one(m: Message) -> None:
-            started.append(m)
+    async def one(m: Message) -> None:
+        started.append(m)
 
-        async def many(batch: list[Message]) -> None:
-            started.extend(batch)
+    async def many(batch: list[Message]) -> None:
+        started.extend(batch)
 
-        async with rig() as r:
-            await r.topic("t", 100, kind="priority", slots=1, merge="key")
-            handlers = bound({"*": many if batch_size > 1 else one}, batch_size=batch_size)
-            host = r.host(handlers)
-            async with running(host):
-                await into_second(r, 0.5)
-                await r.producer.publish_many("t", [b"%d" % i for i in range(100)], priority=20)  # all of the quota
-                await until(lambda: len(started) == 100)
-                ends = int(r.clock.now()) + 1
-                for i in range(60):
-                    ttl_s = ends - r.clock.now() + (30 - i) / 1000 - 0.0005
-                    await r.producer.publish("t", f"brief{i}", priority=20, ttl_s=ttl_s)
-                await asyncio.sleep(3)
-                assert host.work.dispatcher.started + host.work.endings.expired == 160
-            brief = started[100:]
-            assert 20 < len(brief) < 60
-            assert all(m.started_us < m.expires_us for m in brief)
-
-    run()
+    async with rig() as r:
+        await r.topic("t", 100, kind="priority", slots=1, merge="key")
+        handlers = bound({"*": many if batch_size > 1 else one}, batch_size=batch_size)
+        host = r.host(handlers)
+        async with running(host):
+            await into_second(r, 0.5)
+            await r.producer.publish_many("t", [b"%d" % i for i in range(100)], priority=20)  # all of the quota
+            await until(lambda: len(started) == 100)
+            ends = int(r.clock.now()) + 1
+            for i in range(60):
+                ttl_s = ends - r.clock.now() + (30 - i) / 1000 - 0.0005
+                await r.producer.publish("t", f"brief{i}", priority=20, ttl_s=ttl_s)
+            await asyncio.sleep(3)
+            assert host.work.dispatcher.started + host.work.endings.expired == 160
+        brief = started[100:]
+        assert 20 < len(brief) < 60
+        assert all(m.started_us < m.expires_us for m in brief)
 
 
+@virtual
 @pytest.mark.parametrize("merge", ["content", "key"])
-def test_the_topics_own_time_to_live_counts_from_when_a_member_is_due(merge: str) -> None:
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            await r.topic("t", 1, kind="range_merge", slots=1, time_range_ms=1000, ttl_s=3.0, merge=merge)
-            seen = Seen()
-            async with r.consuming(seen):
-                begin = r.clock.now()
-                await r.producer.publish_many("t", [b"%d" % i for i in range(10)])
-                await asyncio.sleep(15)
-            assert 3 <= len(seen) <= 4
-            assert max(d.started_us / 1e6 - begin for d in seen.deliveries) < 4
-            assert await states(r) == (0, 0, 10 - len(seen))
-
-    run()
+async def test_the_topics_own_time_to_live_counts_from_when_a_member_is_due(merge: str) -> None:
+    async with rig() as r:
+        await r.topic("t", 1, kind="range_merge", slots=1, time_range_ms=1000, ttl_s=3.0, merge=merge)
+        seen = Seen()
+        async with r.consuming(seen):
+            begin = r.clock.now()
+            await r.producer.publish_many("t", [b"%d" % i for i in range(10)])
+            await asyncio.sleep(15)
+        assert 3 <= len(seen) <= 4
+        assert max(d.started_us / 1e6 - begin for d in seen.deliveries) < 4
+        assert await states(r) == (0, 0, 10 - len(seen))
 
 
 @virtual

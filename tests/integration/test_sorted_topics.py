@@ -162,42 +162,39 @@ async def test_rejected_is_dead_at_once() -> None:
         assert id_ == slot_id(int(id_.partition("-")[0]), b"x")
 
 
+@virtual
 @pytest.mark.parametrize("ordering", ["slot", "key", "none"])
-def test_ordering_says_what_may_run_at_the_same_time(ordering: str) -> None:
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            await r.topic("t", 100, kind="priority", slots=1, ordering=ordering, merge="key")
-            running_keys: Counter[str | None] = Counter()
-            most: Counter[str] = Counter()
+async def test_ordering_says_what_may_run_at_the_same_time(ordering: str) -> None:
+    async with rig() as r:
+        await r.topic("t", 100, kind="priority", slots=1, ordering=ordering, merge="key")
+        running_keys: Counter[str | None] = Counter()
+        most: Counter[str] = Counter()
 
-            async def slow(m: Message) -> None:
-                name = m.payload.decode()[0]
-                running_keys[name] += 1
-                most[name] = max(most[name], running_keys[name])
-                most["all"] = max(most["all"], sum(running_keys.values()))
-                await asyncio.sleep(0.05)
-                running_keys[name] -= 1
+        async def slow(m: Message) -> None:
+            name = m.payload.decode()[0]
+            running_keys[name] += 1
+            most[name] = max(most[name], running_keys[name])
+            most["all"] = max(most["all"], sum(running_keys.values()))
+            await asyncio.sleep(0.05)
+            running_keys[name] -= 1
 
-            for i in range(10):
-                for key in "ab":
-                    await r.producer.publish("t", f"{key}{i}", key=key, priority=100 - i)
-            seen = Seen(slow)
-            async with r.consuming(seen):
-                await until(lambda: len(seen) == 20)
-                await asyncio.sleep(1)
-            of_a = [p for p in seen.payloads if p.startswith(b"a")]
-            if ordering == "slot":
-                assert most["all"] == 1
-            elif ordering == "key":
-                assert (most["a"], most["b"], most["all"]) == (1, 1, 2)
-            else:
-                assert most["all"] > 2
-            if ordering != "none":
-                assert of_a == [b"a%d" % i for i in range(10)]
-            assert len(seen) == 20
-
-    run()
+        for i in range(10):
+            for key in "ab":
+                await r.producer.publish("t", f"{key}{i}", key=key, priority=100 - i)
+        seen = Seen(slow)
+        async with r.consuming(seen):
+            await until(lambda: len(seen) == 20)
+            await asyncio.sleep(1)
+        of_a = [p for p in seen.payloads if p.startswith(b"a")]
+        if ordering == "slot":
+            assert most["all"] == 1
+        elif ordering == "key":
+            assert (most["a"], most["b"], most["all"]) == (1, 1, 2)
+        else:
+            assert most["all"] > 2
+        if ordering != "none":
+            assert of_a == [b"a%d" % i for i in range(10)]
+        assert len(seen) == 20
 
 
 @virtual

@@ -67,41 +67,38 @@ async def test_a_newer_time_counts_for_what_waits_for_a_running_key() -> None:
         assert seen.deliveries[1].started_us / 1e6 >= begin + 29.9
 
 
+@virtual
 @pytest.mark.parametrize("retry", ["rmq", "backoff"])
 @pytest.mark.parametrize("kind", ["priority", "range_merge", "fixed_time"])
 @pytest.mark.parametrize("ordering", ["slot", "none"])
-def test_what_waits_for_its_next_attempt_runs_once_with_what_is_sent_again(
+async def test_what_waits_for_its_next_attempt_runs_once_with_what_is_sent_again(
     retry: str, kind: str, ordering: str
 ) -> None:
-    @virtual
-    async def run() -> None:
-        ends: list[float] = []
+    ends: list[float] = []
 
-        async def busy_at_first(m: Message) -> None:
-            await asyncio.sleep(0.5)
-            if not ends:
-                ends.append(r.clock.now())
-                raise errors.Retry("busy", after_s=20)
+    async def busy_at_first(m: Message) -> None:
+        await asyncio.sleep(0.5)
+        if not ends:
+            ends.append(r.clock.now())
+            raise errors.Retry("busy", after_s=20)
 
-        async with rig() as r:
-            kinds = {"time_range_ms": 100} if kind == "range_merge" else {}
-            topic = await r.topic("t", 100, kind=kind, slots=1, ordering=ordering, retry=retry, **kinds)
-            seen = Seen(busy_at_first)
-            when = {"priority": 50} if kind == "priority" else {}
-            async with r.consuming(seen):
-                await asyncio.sleep(1.5)
-                for n in range(9):
-                    if kind == "fixed_time":
-                        when = {"at": r.clock.now() + (1 if n == 0 else 25 - 2 * n)}
-                    await r.producer.publish("t", "x", **when)
-                    await asyncio.sleep(2)
-                    assert seen.most_running == 1
-                await asyncio.sleep(40)
-            assert len(seen) == 2, seen.deliveries
-            assert seen.most_running == 1
-            early = [d for d in seen.deliveries[1:] if d.started_us / 1e6 < ends[0] + 19.9]
-            assert not early
-            [state] = await r.store.sorted.inspect([topic.slot(0)], int(r.clock.now() * 1000))
-            assert (state.waiting, state.prepared, state.dead) == (0, 0, 0)
-
-    run()
+    async with rig() as r:
+        kinds = {"time_range_ms": 100} if kind == "range_merge" else {}
+        topic = await r.topic("t", 100, kind=kind, slots=1, ordering=ordering, retry=retry, **kinds)
+        seen = Seen(busy_at_first)
+        when = {"priority": 50} if kind == "priority" else {}
+        async with r.consuming(seen):
+            await asyncio.sleep(1.5)
+            for n in range(9):
+                if kind == "fixed_time":
+                    when = {"at": r.clock.now() + (1 if n == 0 else 25 - 2 * n)}
+                await r.producer.publish("t", "x", **when)
+                await asyncio.sleep(2)
+                assert seen.most_running == 1
+            await asyncio.sleep(40)
+        assert len(seen) == 2, seen.deliveries
+        assert seen.most_running == 1
+        early = [d for d in seen.deliveries[1:] if d.started_us / 1e6 < ends[0] + 19.9]
+        assert not early
+        [state] = await r.store.sorted.inspect([topic.slot(0)], int(r.clock.now() * 1000))
+        assert (state.waiting, state.prepared, state.dead) == (0, 0, 0)

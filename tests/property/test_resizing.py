@@ -77,21 +77,20 @@ class Play:
 @example([("hosts", 3), ("wait", 1.9), ("hosts", 2), ("publish", 1)])  # a stop between a suspension and its hand-over
 @given(st.lists(st.one_of(resize, publish, wait, hosts, refresh), max_size=25))
 @settings(max_examples=15, deadline=None)
-def test_resizing_under_load_loses_nothing_repeats_nothing_and_keeps_the_cap(steps: list[tuple[str, float]]) -> None:
-    @virtual
-    async def scenario() -> None:
-        async with rig() as r:
-            await r.topic("orders", 10, group_qps=GROUP_QPS, backoff_s=(0.5,))
-            play = Play(r)
-            await play.hosts(1)
-            for name, value in steps:
-                await getattr(play, name)(value)
-            await play.finish()
-            assert {d.id for d in play.seen.deliveries} == set(play.sent)
-            assert max(Counter((d.id, d.attempt) for d in play.seen.deliveries).values(), default=1) == 1
-            assert await r.lag("orders") == 0
-            assert max(starts_per_second(play.seen.deliveries).values(), default=0) <= play.most
-            topic = await r.catalog.get("orders")
-            assert topic.groups == topic.active_groups
-
-    scenario()
+@virtual
+async def test_resizing_under_load_loses_nothing_repeats_nothing_and_keeps_the_cap(
+    steps: list[tuple[str, float]],
+) -> None:
+    async with rig() as r:
+        await r.topic("orders", 10, group_qps=GROUP_QPS, backoff_s=(0.5,))
+        play = Play(r)
+        await play.hosts(1)
+        for name, value in steps:
+            await getattr(play, name)(value)
+        await play.finish()
+        assert {d.id for d in play.seen.deliveries} == set(play.sent)
+        assert max(Counter((d.id, d.attempt) for d in play.seen.deliveries).values(), default=1) == 1
+        assert await r.lag("orders") == 0
+        assert max(starts_per_second(play.seen.deliveries).values(), default=0) <= play.most
+        topic = await r.catalog.get("orders")
+        assert topic.groups == topic.active_groups

@@ -18,8 +18,12 @@ LONGEST_S = 3_600.0
 """Seconds of virtual time after which a test counts a scenario as hanging."""
 
 
-def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run an asynchronous test in virtual time. No threads: a loop that waits for one would jump past its timers."""
+def virtual(test: Callable[P, Coroutine[Any, Any, None]], least_s: float = 0.0) -> Callable[P, None]:
+    """Run an asynchronous test in virtual time. No threads: a loop that waits for one would jump past its timers.
+
+    Args:
+        least_s: seconds by which time goes on in each round of the loop, also if nothing waits.
+    """
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -27,7 +31,7 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
             async with asyncio.timeout(LONGEST_S):
                 await test(*args, **kwargs)
 
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        with asyncio.Runner(loop_factory=functools.partial(VirtualLoop, least_s)) as runner:
             runner.run(bounded())
 
     return run

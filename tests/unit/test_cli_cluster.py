@@ -64,29 +64,23 @@ def test_hosts_are_shown_with_their_weights_loads_and_the_leader(emq: Shell) -> 
     scenario()
 
 
-def test_an_empty_cluster_says_how_to_begin(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        emq.meet()
-        assert await emq(hosts.hosts) == "the cluster has no hosts; start one with: emq host\n"
-        assert (await emq.json(hosts.hosts))["hosts"] == []
-        assert "no plan yet" in await emq(plan.plan)
-        assert (await emq.json(plan.plan))["generation"] is None
-
-    scenario()
+@virtual
+async def test_an_empty_cluster_says_how_to_begin(emq: Shell) -> None:
+    emq.meet()
+    assert await emq(hosts.hosts) == "the cluster has no hosts; start one with: emq host\n"
+    assert (await emq.json(hosts.hosts))["hosts"] == []
+    assert "no plan yet" in await emq(plan.plan)
+    assert (await emq.json(plan.plan))["generation"] is None
 
 
-def test_a_cluster_whose_hosts_are_all_gone_says_so(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a"):
-            await asyncio.sleep(3)
-        assert "no host is there: nobody consumes the 11 groups" in await emq(hosts.hosts)
-        [gone] = (await emq.json(hosts.hosts))["hosts"]
-        assert (gone["state"], gone["groups"], gone["weight"]) == ("gone", 11, None)
-
-    scenario()
+@virtual
+async def test_a_cluster_whose_hosts_are_all_gone_says_so(emq: Shell) -> None:
+    meeting = emq.meet()
+    async with Follower(meeting, "a"):
+        await asyncio.sleep(3)
+    assert "no host is there: nobody consumes the 11 groups" in await emq(hosts.hosts)
+    [gone] = (await emq.json(hosts.hosts))["hosts"]
+    assert (gone["state"], gone["groups"], gone["weight"]) == ("gone", 11, None)
 
 
 @pytest.mark.parametrize(
@@ -122,19 +116,16 @@ def test_the_state_of_a_host_is_what_an_operator_would_call_it(
     assert row.state == state
 
 
-def test_a_narrow_terminal_shows_what_matters_most(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "web-0.internal"):
-            await asyncio.sleep(3)
-            assert "runs on" in await emq(hosts.hosts)
-            monkeypatch.setattr(session, "PIPE_WIDTH", 80)
-            said = await emq(hosts.hosts)
-            assert "runs on" not in said
-            assert "web-0.internal   member, leads   1" in said
-
-    scenario()
+@virtual
+async def test_a_narrow_terminal_shows_what_matters_most(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = emq.meet()
+    async with Follower(meeting, "web-0.internal"):
+        await asyncio.sleep(3)
+        assert "runs on" in await emq(hosts.hosts)
+        monkeypatch.setattr(session, "PIPE_WIDTH", 80)
+        said = await emq(hosts.hosts)
+        assert "runs on" not in said
+        assert "web-0.internal   member, leads   1" in said
 
 
 def test_a_clock_that_is_off_is_told_of(emq: Shell) -> None:
@@ -151,21 +142,18 @@ def test_a_clock_that_is_off_is_told_of(emq: Shell) -> None:
     assert second.startswith("a: its clock is 3.2 s behind that of the servers in which hosts meet")
 
 
-def test_watching_goes_on_while_the_ensemble_is_out_of_reach(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a"):
-            await asyncio.sleep(3)
-            asyncio.get_running_loop().call_later(1.5, setattr, meeting.ensemble, "quorum", False)
-            asyncio.get_running_loop().call_later(3.5, setattr, meeting.ensemble, "quorum", True)
-            lines = (await emq(hosts.hosts, watch=True, count=6, json=True)).splitlines()
-            found = [json.loads(line) for line in lines]
-            assert len(found) == 6
-            assert [len(frame.get("hosts", [])) for frame in (found[0], found[-1])] == [1, 1]
-            assert any("ensemble in memory" in frame["trouble"][0] for frame in found if frame["trouble"])
-
-    scenario()
+@virtual
+async def test_watching_goes_on_while_the_ensemble_is_out_of_reach(emq: Shell) -> None:
+    meeting = emq.meet()
+    async with Follower(meeting, "a"):
+        await asyncio.sleep(3)
+        asyncio.get_running_loop().call_later(1.5, setattr, meeting.ensemble, "quorum", False)
+        asyncio.get_running_loop().call_later(3.5, setattr, meeting.ensemble, "quorum", True)
+        lines = (await emq(hosts.hosts, watch=True, count=6, json=True)).splitlines()
+        found = [json.loads(line) for line in lines]
+        assert len(found) == 6
+        assert [len(frame.get("hosts", [])) for frame in (found[0], found[-1])] == [1, 1]
+        assert any("ensemble in memory" in frame["trouble"][0] for frame in found if frame["trouble"])
 
 
 def test_without_a_cluster_hosts_shows_what_the_database_knows(emq: Shell) -> None:
@@ -178,70 +166,61 @@ def test_without_a_cluster_hosts_shows_what_the_database_knows(emq: Shell) -> No
 # -------------------------------------------------------------------------------------------------------------- plan
 
 
-def test_a_plan_says_who_owns_what_and_why(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a"):
-            await asyncio.sleep(3)
-            async with Follower(meeting, "b"):
-                await asyncio.sleep(5)
-                whole = await emq.json(plan.plan)
-                assert (whole["hosts"], whole["groups"], whole["catalog"], whole["planned_by"]) == (2, 11, 1, "a")
-                assert whole["holding"]["held"] == 11
-                assert 1.0 <= whole["max_over_mean"] <= 1.11
-                assert [h["host"] for h in whole["host_list"]] == ["a", "b"]
-                owner = {g["group"]: g["host"] for g in (await emq.json(plan.plan, "orders"))["groups"]}
-                assert [*owner] == [f"orders/{i}" for i in range(8)]
-                host = await emq.json(plan.plan, "b")
-                mine = {g["group"] for g in host["group_list"]}
-                assert {g for g, h in owner.items() if h == "b"} <= mine
-                assert host["groups"] == len(mine)
-                group = await emq.json(plan.plan, "orders/3")
-                assert group["host"] == owner["orders/3"]
-                assert group["quota"] == 50
-                assert (group["holding"], group["awaited"]) == ("held", [])
-                assert group["explanation"][0].startswith(f"orders/3 (50 a second) is on {owner['orders/3']}: ")
-                for name, text in (("", "fullest"), ("orders/3", "its host"), ("orders", "8 groups"), ("b", "member")):
-                    assert text in await emq(plan.plan, name or None), name
-
-    scenario()
+@virtual
+async def test_a_plan_says_who_owns_what_and_why(emq: Shell) -> None:
+    meeting = emq.meet()
+    async with Follower(meeting, "a"):
+        await asyncio.sleep(3)
+        async with Follower(meeting, "b"):
+            await asyncio.sleep(5)
+            whole = await emq.json(plan.plan)
+            assert (whole["hosts"], whole["groups"], whole["catalog"], whole["planned_by"]) == (2, 11, 1, "a")
+            assert whole["holding"]["held"] == 11
+            assert 1.0 <= whole["max_over_mean"] <= 1.11
+            assert [h["host"] for h in whole["host_list"]] == ["a", "b"]
+            owner = {g["group"]: g["host"] for g in (await emq.json(plan.plan, "orders"))["groups"]}
+            assert [*owner] == [f"orders/{i}" for i in range(8)]
+            host = await emq.json(plan.plan, "b")
+            mine = {g["group"] for g in host["group_list"]}
+            assert {g for g, h in owner.items() if h == "b"} <= mine
+            assert host["groups"] == len(mine)
+            group = await emq.json(plan.plan, "orders/3")
+            assert group["host"] == owner["orders/3"]
+            assert group["quota"] == 50
+            assert (group["holding"], group["awaited"]) == ("held", [])
+            assert group["explanation"][0].startswith(f"orders/3 (50 a second) is on {owner['orders/3']}: ")
+            for name, text in (("", "fullest"), ("orders/3", "its host"), ("orders", "8 groups"), ("b", "member")):
+                assert text in await emq(plan.plan, name or None), name
 
 
-def test_a_group_that_moves_names_whom_it_waits_for(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a", drain_s=4.0):
-            await asyncio.sleep(3)
-            async with Follower(meeting, "b"):
-                await asyncio.sleep(2)
-                moving = [g["group"] for g in (await emq.json(plan.plan, "b"))["group_list"]]
-                assert "waits for a" in await emq(plan.plan, moving[0])
-                said = await emq(hosts.hosts)
-                assert f"{len(moving)}, {len(moving)} waiting" in said
-                assert f"all but {len(moving)}" in said
-                assert f"{len(moving)} groups: waits for its former owner" in await emq(plan.plan)
-                assert (await emq.json(plan.plan, "a"))["draining_list"] == moving
-
-    scenario()
+@virtual
+async def test_a_group_that_moves_names_whom_it_waits_for(emq: Shell) -> None:
+    meeting = emq.meet()
+    async with Follower(meeting, "a", drain_s=4.0):
+        await asyncio.sleep(3)
+        async with Follower(meeting, "b"):
+            await asyncio.sleep(2)
+            moving = [g["group"] for g in (await emq.json(plan.plan, "b"))["group_list"]]
+            assert "waits for a" in await emq(plan.plan, moving[0])
+            said = await emq(hosts.hosts)
+            assert f"{len(moving)}, {len(moving)} waiting" in said
+            assert f"all but {len(moving)}" in said
+            assert f"{len(moving)} groups: waits for its former owner" in await emq(plan.plan)
+            assert (await emq.json(plan.plan, "a"))["draining_list"] == moving
 
 
-def test_a_name_that_the_plan_does_not_know_is_refused_with_those_alike(emq: Shell) -> None:
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "web-1"):
-            await asyncio.sleep(3)
-            with pytest.raises(errors.UnknownTopic, match="did you mean 'orders'"):
-                await emq(plan.plan, "ordesr")
-            with pytest.raises(errors.UnknownTopic, match="did you mean 'web-1'"):
-                await emq(plan.plan, "web-2")
-            emq.known = DatabaseView([*TOPICS, Topic("new", 1)], QUOTAS, 2, [])
-            with pytest.raises(errors.UnknownTopic, match="does not know 'new' yet"):
-                await emq(plan.plan, "new")
-
-    scenario()
+@virtual
+async def test_a_name_that_the_plan_does_not_know_is_refused_with_those_alike(emq: Shell) -> None:
+    meeting = emq.meet()
+    async with Follower(meeting, "web-1"):
+        await asyncio.sleep(3)
+        with pytest.raises(errors.UnknownTopic, match="did you mean 'orders'"):
+            await emq(plan.plan, "ordesr")
+        with pytest.raises(errors.UnknownTopic, match="did you mean 'web-1'"):
+            await emq(plan.plan, "web-2")
+        emq.known = DatabaseView([*TOPICS, Topic("new", 1)], QUOTAS, 2, [])
+        with pytest.raises(errors.UnknownTopic, match="does not know 'new' yet"):
+            await emq(plan.plan, "new")
 
 
 def test_groups_of_a_host_that_is_gone_and_unknown_to_the_catalog_are_explained() -> None:

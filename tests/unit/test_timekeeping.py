@@ -85,40 +85,36 @@ def _said(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         yield
 
 
+@virtual
 @pytest.mark.parametrize("ahead_s", [-HOUR_S, -0.4, 0.0, 7 * HOUR_S])
-def test_a_machine_whose_clock_is_off_goes_by_the_databases(ahead_s: float) -> None:
-    @virtual
-    async def scenario() -> None:
-        kept = Kept(ahead_s)
-        assert not kept.starts
-        await kept.keeper.begin()
-        assert abs(kept.wrong_s) < 0.003
-        assert kept.starts
-        state = kept.keeper.state()
-        assert state.machine_ahead_s == pytest.approx(ahead_s, abs=0.003)
-        assert ("run a time service" in (state.trouble or "")) == (abs(ahead_s) > 0.5)
-
-    scenario()
+async def test_a_machine_whose_clock_is_off_goes_by_the_databases(ahead_s: float) -> None:
+    kept = Kept(ahead_s)
+    assert not kept.starts
+    await kept.keeper.begin()
+    assert abs(kept.wrong_s) < 0.003
+    assert kept.starts
+    state = kept.keeper.state()
+    assert state.machine_ahead_s == pytest.approx(ahead_s, abs=0.003)
+    assert ("run a time service" in (state.trouble or "")) == (abs(ahead_s) > 0.5)
 
 
-def test_nothing_is_started_before_the_time_is_known_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    @virtual
-    async def scenario() -> None:
-        kept = Kept()
-        kept.reference.down = True
-        await kept.keeper.begin()
-        task = asyncio.create_task(kept.keeper.keep())
-        await asyncio.sleep(5)
-        assert not kept.starts
-        assert "not known" in (kept.keeper.state().trouble or "")
-        assert caplog.text.count("nothing is started before") == 1
-        kept.reference.down = False
-        await asyncio.sleep(1)
-        assert kept.starts
-        assert "the time is known again" in caplog.text
-        task.cancel()
-
-    scenario()
+@virtual
+async def test_nothing_is_started_before_the_time_is_known_and_the_log_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept = Kept()
+    kept.reference.down = True
+    await kept.keeper.begin()
+    task = asyncio.create_task(kept.keeper.keep())
+    await asyncio.sleep(5)
+    assert not kept.starts
+    assert "not known" in (kept.keeper.state().trouble or "")
+    assert caplog.text.count("nothing is started before") == 1
+    kept.reference.down = False
+    await asyncio.sleep(1)
+    assert kept.starts
+    assert "the time is known again" in caplog.text
+    task.cancel()
 
 
 @virtual
@@ -186,19 +182,16 @@ async def test_a_host_whose_clock_jumps_forward_starts_nothing_in_the_second_in_
     task.cancel()
 
 
-def test_a_suspended_machine_has_lost_its_lease_and_its_second() -> None:
-    @virtual
-    async def scenario() -> None:
-        kept = Kept()
-        await kept.keeper.begin()
-        kept.lease.end()
-        kept.lease.renew(kept.clock.now() + 6)
-        assert kept.starts
-        kept.machine.suspended_s += 60
-        assert not kept.starts
-        assert abs(kept.wrong_s) < 0.003
-
-    scenario()
+@virtual
+async def test_a_suspended_machine_has_lost_its_lease_and_its_second() -> None:
+    kept = Kept()
+    await kept.keeper.begin()
+    kept.lease.end()
+    kept.lease.renew(kept.clock.now() + 6)
+    assert kept.starts
+    kept.machine.suspended_s += 60
+    assert not kept.starts
+    assert abs(kept.wrong_s) < 0.003
 
 
 def test_time_passes_by_the_clock_that_goes_on_while_a_machine_is_suspended() -> None:
@@ -207,27 +200,24 @@ def test_time_passes_by_the_clock_that_goes_on_while_a_machine_is_suspended() ->
     assert abs(clock.boot_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) < 1e9
 
 
-def test_a_time_service_that_sets_the_clock_after_the_start_is_noticed_and_followed(
+@virtual
+async def test_a_time_service_that_sets_the_clock_after_the_start_is_noticed_and_followed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """With an embedded database the reference is the machine's own clock."""
 
-    @virtual
-    async def scenario() -> None:
-        kept = Kept(-HOUR_S)
-        kept.reference.ahead_s = -HOUR_S
-        await kept.keeper.begin()
-        task = asyncio.create_task(kept.keeper.keep())
-        await asyncio.sleep(3)
-        kept.machine.ahead_s = kept.reference.ahead_s = 0.0
-        await asyncio.sleep(1)
-        assert abs(kept.wrong_s) < 0.003
-        assert "has jumped by +3600.0 s" in caplog.text
-        assert "leaves out 3600.0 s" in caplog.text
-        assert kept.keeper.state().corrected_s == pytest.approx(HOUR_S, abs=0.01)
-        task.cancel()
-
-    scenario()
+    kept = Kept(-HOUR_S)
+    kept.reference.ahead_s = -HOUR_S
+    await kept.keeper.begin()
+    task = asyncio.create_task(kept.keeper.keep())
+    await asyncio.sleep(3)
+    kept.machine.ahead_s = kept.reference.ahead_s = 0.0
+    await asyncio.sleep(1)
+    assert abs(kept.wrong_s) < 0.003
+    assert "has jumped by +3600.0 s" in caplog.text
+    assert "leaves out 3600.0 s" in caplog.text
+    assert kept.keeper.state().corrected_s == pytest.approx(HOUR_S, abs=0.01)
+    task.cancel()
 
 
 @virtual
@@ -248,22 +238,19 @@ async def test_a_correction_neither_shortens_nor_lengthens_a_lease() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(-7200, 7200)), max_size=6))
 @settings(deadline=None, max_examples=25)
-def test_a_kept_clock_never_goes_back_whatever_the_reference_does(jumps: list[tuple[float, float]]) -> None:
-    @virtual
-    async def scenario() -> None:
-        kept = Kept()
-        await kept.keeper.begin()
-        task = asyncio.create_task(kept.keeper.keep())
-        last = kept.clock.now_us()
-        for wait_s, by_s in jumps:
-            kept.reference.ahead_s += by_s
-            for _ in range(10):
-                await asyncio.sleep(wait_s / 10)
-                assert kept.clock.now_us() >= last
-                last = kept.clock.now_us()
-        task.cancel()
-
-    scenario()
+@virtual
+async def test_a_kept_clock_never_goes_back_whatever_the_reference_does(jumps: list[tuple[float, float]]) -> None:
+    kept = Kept()
+    await kept.keeper.begin()
+    task = asyncio.create_task(kept.keeper.keep())
+    last = kept.clock.now_us()
+    for wait_s, by_s in jumps:
+        kept.reference.ahead_s += by_s
+        for _ in range(10):
+            await asyncio.sleep(wait_s / 10)
+            assert kept.clock.now_us() >= last
+            last = kept.clock.now_us()
+    task.cancel()
 
 
 @given(

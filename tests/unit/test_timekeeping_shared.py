@@ -119,105 +119,90 @@ class Shared:
         return kept, keeper
 
 
+@virtual
 @pytest.mark.parametrize("back_s", [0.3, 2.0, 4.5, 6.0])
-def test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_set_back_by_less_than_the_notes_age(
+async def test_hosts_that_run_keep_the_time_from_going_back_when_the_clock_is_set_back_by_less_than_the_notes_age(
     back_s: float,
 ) -> None:
-    @virtual
-    async def scenario() -> None:
-        shared, first, keeping = await Shared.after_a_while()
-        before_us = first.now_us()
-        shared.set_back(back_s)
-        await asyncio.sleep(INTERVAL_S + 0.6)
-        # A host that comes from elsewhere and one that was here all the time count the same seconds, and none again.
-        second, newcomer = shared.host(2)
-        await newcomer.begin()
-        assert second.now_us() > before_us + (INTERVAL_S + 0.5) * 1e6
-        assert abs(second.now_us() - first.now_us()) < 0.1e6 or back_s > 5
-        keeping.cancel()
-        await shared.db.close()
-
-    scenario()
+    shared, first, keeping = await Shared.after_a_while()
+    before_us = first.now_us()
+    shared.set_back(back_s)
+    await asyncio.sleep(INTERVAL_S + 0.6)
+    # A host that comes from elsewhere and one that was here all the time count the same seconds, and none again.
+    second, newcomer = shared.host(2)
+    await newcomer.begin()
+    assert second.now_us() > before_us + (INTERVAL_S + 0.5) * 1e6
+    assert abs(second.now_us() - first.now_us()) < 0.1e6 or back_s > 5
+    keeping.cancel()
+    await shared.db.close()
 
 
+@virtual
 @pytest.mark.parametrize("back_s", [0.3, 1.0, 2.0])
-def test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note(back_s: float) -> None:
-    @virtual
-    async def scenario() -> None:
-        shared, first, keeping = await Shared.after_a_while(machine=0)
-        shared.set_back(back_s)
-        before_us = first.now_us()
-        await asyncio.sleep(INTERVAL_S + 0.6)
-        second, newcomer = shared.host(0)
-        await newcomer.begin()
-        passed_us = (INTERVAL_S + 0.5) * 1e6
-        assert first.now_us() > before_us + passed_us, "it did not stand still"
-        assert second.now_us() > before_us + passed_us, "it counts no second that the other has counted"
-        keeping.cancel()
-        await shared.db.close()
-
-    scenario()
+async def test_a_host_that_counted_on_says_so_where_nobody_knows_what_passed_since_the_note(back_s: float) -> None:
+    shared, first, keeping = await Shared.after_a_while(machine=0)
+    shared.set_back(back_s)
+    before_us = first.now_us()
+    await asyncio.sleep(INTERVAL_S + 0.6)
+    second, newcomer = shared.host(0)
+    await newcomer.begin()
+    passed_us = (INTERVAL_S + 0.5) * 1e6
+    assert first.now_us() > before_us + passed_us, "it did not stand still"
+    assert second.now_us() > before_us + passed_us, "it counts no second that the other has counted"
+    keeping.cancel()
+    await shared.db.close()
 
 
+@virtual
 @pytest.mark.parametrize("back_s", [0.3, 2.0, 4.5, 6.0])
-def test_a_host_that_is_killed_and_started_again_counts_no_second_twice_when_the_clock_is_set_back_meanwhile(
+async def test_a_host_that_is_killed_and_started_again_counts_no_second_twice_when_the_clock_is_set_back_meanwhile(
     back_s: float,
 ) -> None:
-    @virtual
-    async def scenario() -> None:
-        shared, killed, keeping = await Shared.after_a_while()
-        keeping.cancel()
-        counted_us = killed.now_us()
-        shared.set_back(back_s)
-        again, newcomer = shared.host(1)
-        await newcomer.begin()
-        assert counted_us - 10_000 <= again.now_us() < counted_us + 0.5e6
-        await shared.db.close()
-
-    scenario()
+    shared, killed, keeping = await Shared.after_a_while()
+    keeping.cancel()
+    counted_us = killed.now_us()
+    shared.set_back(back_s)
+    again, newcomer = shared.host(1)
+    await newcomer.begin()
+    assert counted_us - 10_000 <= again.now_us() < counted_us + 0.5e6
+    await shared.db.close()
 
 
-def test_the_time_still_returns_to_the_reference_when_a_host_has_kept_it_from_going_back() -> None:
-    @virtual
-    async def scenario() -> None:
-        shared, kept, keeping = await Shared.after_a_while()
-        shared.set_back(2.0)
-        await asyncio.sleep(10)
-        assert kept.now_us() - shared.db.wall_us > 1.8e6
-        await asyncio.sleep(2.0 / SLEW)
-        assert abs(kept.now_us() - shared.db.wall_us) < 0.05e6
-        keeping.cancel()
-        await shared.db.close()
-
-    scenario()
+@virtual
+async def test_the_time_still_returns_to_the_reference_when_a_host_has_kept_it_from_going_back() -> None:
+    shared, kept, keeping = await Shared.after_a_while()
+    shared.set_back(2.0)
+    await asyncio.sleep(10)
+    assert kept.now_us() - shared.db.wall_us > 1.8e6
+    await asyncio.sleep(2.0 / SLEW)
+    assert abs(kept.now_us() - shared.db.wall_us) < 0.05e6
+    keeping.cancel()
+    await shared.db.close()
 
 
+@virtual
 @pytest.mark.parametrize("back_s", [20.0, HOUR_S])
 @pytest.mark.parametrize("first_to_ask", ["a host that counted", "a host that starts"])
 @pytest.mark.parametrize("comes_back", ["empty", "as it was a minute before"])
-def test_hosts_bring_the_time_back_to_a_database_that_has_lost_that_its_clock_was_set_back(
+async def test_hosts_bring_the_time_back_to_a_database_that_has_lost_that_its_clock_was_set_back(
     back_s: float, first_to_ask: str, comes_back: str
 ) -> None:
-    @virtual
-    async def scenario() -> None:
-        shared, first, keeping = await Shared.after_a_while()
-        kept = await shared.noted()
-        await asyncio.sleep(60)
-        shared.set_back(back_s)
-        await asyncio.sleep(60)
-        before_us = first.now_us()
-        await shared.lose({} if comes_back == "empty" else kept)
-        if first_to_ask == "a host that starts":
-            _, early = shared.host(2)
-            await early.begin()
-        await asyncio.sleep(INTERVAL_S + 0.6)
-        last, newcomer = shared.host(3)
-        await newcomer.begin()
-        passed_us = (INTERVAL_S + 0.5) * 1e6
-        assert first.now_us() > before_us + passed_us, "it did not stand still"
-        assert last.now_us() > before_us + passed_us, "it counts no second that the other has counted"
-        assert abs(last.now_us() - first.now_us()) < 0.1e6
-        keeping.cancel()
-        await shared.db.close()
-
-    scenario()
+    shared, first, keeping = await Shared.after_a_while()
+    kept = await shared.noted()
+    await asyncio.sleep(60)
+    shared.set_back(back_s)
+    await asyncio.sleep(60)
+    before_us = first.now_us()
+    await shared.lose({} if comes_back == "empty" else kept)
+    if first_to_ask == "a host that starts":
+        _, early = shared.host(2)
+        await early.begin()
+    await asyncio.sleep(INTERVAL_S + 0.6)
+    last, newcomer = shared.host(3)
+    await newcomer.begin()
+    passed_us = (INTERVAL_S + 0.5) * 1e6
+    assert first.now_us() > before_us + passed_us, "it did not stand still"
+    assert last.now_us() > before_us + passed_us, "it counts no second that the other has counted"
+    assert abs(last.now_us() - first.now_us()) < 0.1e6
+    keeping.cancel()
+    await shared.db.close()
