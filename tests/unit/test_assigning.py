@@ -70,10 +70,14 @@ class Host:
         await until(lambda: {name: group.epoch for name, group in self.groups.items()} == groups, 10)
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, **groups: int) -> AsyncIterator[None]:
+        """Run; the block begins when the host owns these groups."""
         carry_out = Guard().keep("allocation", self.assignments.carry_out)
         tasks = [asyncio.create_task(self.assignments.follow()), asyncio.create_task(carry_out)]
         try:
+            if groups:
+                self.assign(**groups)
+                await self.owns(**groups)
             yield
         finally:
             for task in tasks:
@@ -154,9 +158,7 @@ class _Part:
 @virtual
 async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of() -> None:
     h = host()
-    async with h.running():
-        h.assign(a=1, b=1)
-        await h.owns(a=1, b=1)
+    async with h.running(a=1, b=1):
         h.drained.clear()
         h.assign(a=2, b=1)
         await asyncio.sleep(5)
@@ -170,9 +172,7 @@ async def test_a_group_that_is_assigned_anew_is_taken_when_it_has_been_let_go_of
 async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released() -> None:
     """The others would take that for a word about the newer ownership."""
     h = host()
-    async with h.running():
-        h.assign(a=1)
-        await h.owns(a=1)
+    async with h.running(a=1):
         h.said.clear()
         h.assign()
         await h.owns()
@@ -187,9 +187,7 @@ async def test_a_group_is_not_taken_again_before_it_is_said_to_be_released() -> 
 @virtual
 async def test_a_group_that_is_taken_away_while_it_drains_and_comes_back_is_let_go_of_once() -> None:
     h = host()
-    async with h.running():
-        h.assign(a=1)
-        await h.owns(a=1)
+    async with h.running(a=1):
         h.drained.clear()
         h.assign()
         await asyncio.sleep(2)
@@ -219,9 +217,7 @@ async def test_a_group_is_not_asked_for_again_under_an_epoch_that_was_refused() 
 async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_at_once() -> None:
     """It belongs to others: it is not drained, nor said to be released."""
     h = host()
-    async with h.running():
-        h.assign(a=1)
-        await h.owns(a=1)
+    async with h.running(a=1):
         h.drained.clear()
         h.assign(era=1, b=2)
         await h.owns(b=2)
@@ -232,9 +228,7 @@ async def test_what_was_held_in_an_earlier_life_of_the_membership_is_forgotten_a
 async def test_what_is_being_acquired_when_the_membership_is_lost_is_not_kept() -> None:
     h = host()
     h.step_s = 0.1  # for each group that is acquired or forgotten, as if there were thousands
-    async with h.running():
-        h.assign(a=1, b=1)
-        await h.owns(a=1, b=1)
+    async with h.running(a=1, b=1):
         h.assign(a=1, b=1, c=1, d=1, e=1, f=1)
         await asyncio.sleep(0.15)
         h.assign(1)
@@ -248,9 +242,7 @@ async def test_what_is_being_acquired_when_the_membership_is_lost_is_not_kept() 
 @virtual
 async def test_who_loses_a_group_to_a_stranger_asks_the_stores_about_all_others() -> None:
     h = host()
-    async with h.running():
-        h.assign(a=1, b=1, c=1)
-        await h.owns(a=1, b=1, c=1)
+    async with h.running(a=1, b=1, c=1):
         h.assignments.fenced(cast(OwnedGroup, h.groups["a"]))
         h.assignments.fenced(cast(OwnedGroup, h.groups["b"]))
         await asyncio.sleep(0.5)
@@ -336,9 +328,7 @@ async def test_a_group_that_always_fails_keeps_no_other_from_being_acquired() ->
 @virtual
 async def test_what_a_host_holds_without_having_been_told_is_let_go_of() -> None:
     h = host()
-    async with h.running():
-        h.assign(a=1)
-        await h.owns(a=1)
+    async with h.running(a=1):
         h.groups["x"] = Group("x", 7)
         await h.owns(a=1)
         h.groups["a"] = Group("a", 9)
@@ -348,9 +338,7 @@ async def test_what_a_host_holds_without_having_been_told_is_let_go_of() -> None
 @virtual
 async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again() -> None:
     h = host()
-    async with h.running():
-        h.assign(a=1, b=1)
-        await h.owns(a=1, b=1)
+    async with h.running(a=1, b=1):
         h.groups["a"].stopping = True
         await until(lambda: h.told.count("acquire a 1") == 2, 5)
         assert "abandon a" in h.told
@@ -361,9 +349,7 @@ async def test_a_group_that_stands_though_nobody_lets_go_of_it_is_acquired_again
 async def test_a_failure_just_after_groups_began_to_stop_leaves_no_group_to_nobody() -> None:
     """It cancels tasks that have taken no step: no `finally` of theirs runs."""
     h = host()
-    async with h.running():
-        h.assign(a=1, b=1)
-        await h.owns(a=1, b=1)
+    async with h.running(a=1, b=1):
         with mock.patch.object(h.assignments, "_start_again_what_stands", side_effect=RuntimeError) as failing:
             h.assign(b=1)
             await until(lambda: failing.called, 5)
@@ -373,9 +359,7 @@ async def test_a_failure_just_after_groups_began_to_stop_leaves_no_group_to_nobo
 @virtual
 async def test_a_lost_group_is_acquired_again_though_nobody_says_so() -> None:
     h = host()
-    async with h.running():
-        h.assign(a=1)
-        await h.owns(a=1)
+    async with h.running(a=1):
         h.groups.clear()
         await h.owns(a=1)
 
@@ -383,9 +367,7 @@ async def test_a_lost_group_is_acquired_again_though_nobody_says_so() -> None:
 @virtual
 async def test_a_host_that_stops_acquires_nothing_more() -> None:
     h = host()
-    async with h.running():
-        h.assign(a=1)
-        await h.owns(a=1)
+    async with h.running(a=1):
         h.assignments.stop()
         h.groups.clear()
         await asyncio.sleep(10)

@@ -84,23 +84,30 @@ class Bench:
             pass
 
     @contextlib.asynccontextmanager
-    async def pulling(self) -> AsyncIterator[None]:
+    async def pulling(self, count: int = 0) -> AsyncIterator[None]:
+        """Pull; with a count, the block begins when so many messages of the queue are buffered."""
         task = asyncio.create_task(self.puller.pull())
         try:
+            if count:
+                self.readiness.add(self.queue)
+                await until(lambda: self.group.buffered == count)
             yield
         finally:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
+    async def pull(self, count: int) -> None:
+        """Pull until so many messages of the queue are buffered."""
+        async with self.pulling(count):
+            pass
+
 
 @virtual
 async def test_a_ready_queue_is_read_up_to_its_capacity_and_again_when_half_is_taken() -> None:
     b = Bench()
     await b.put(100)
-    async with b.pulling():
-        b.readiness.add(b.queue)
-        await until(lambda: b.group.buffered == 20)
+    async with b.pulling(20):
         await asyncio.sleep(10)
         assert b.group.buffered == 20
         for _ in range(9):
@@ -119,9 +126,7 @@ async def test_a_ready_queue_is_read_up_to_its_capacity_and_again_when_half_is_t
 async def test_an_exhausted_queue_costs_nothing_until_it_is_woken() -> None:
     b = Bench()
     await b.put(3)
-    async with b.pulling():
-        b.readiness.add(b.queue)
-        await until(lambda: b.group.buffered == 3)
+    async with b.pulling(3):
         assert not b.queue.more
         calls = b.store.log.calls["read"]
         b.readiness.drained(b.group)
@@ -153,9 +158,7 @@ async def test_holes_count_as_finished_each_once() -> None:
     await b.put(10)
     for offset in (1, 2, 5, 10):
         b.store.real.lose("t/0/p", offset)
-    async with b.pulling():
-        b.readiness.add(b.queue)
-        await until(lambda: b.group.buffered == 6)
+    await b.pull(6)
     assert b.puller.holes == 4
     assert b.dirty == [b.queue]
     assert (b.queue.tracker.watermark, b.queue.tracker.finished()) == (3, [(5, 6), (10, 11)])
@@ -177,9 +180,7 @@ async def test_what_a_checkpoint_says_is_finished_is_not_buffered_when_the_water
     b = Bench()
     b.queue.tracker = OffsetTracker(1, ((21, 24),))
     await b.put(25)
-    async with b.pulling():
-        b.readiness.add(b.queue)
-        await until(lambda: b.group.buffered == 20)
+    async with b.pulling(20):
         while (m := b.group.take(0)) is not None:
             b.queue.tracker.finish(m.offset)
         assert (b.queue.tracker.watermark, b.queue.tracker.finished()) == (24, [])
@@ -206,9 +207,7 @@ async def test_a_damaged_record_is_put_aside_with_its_bytes_and_its_neighbours_a
     await b.put(1)
     await b.put(1, body=body)
     await b.put(1)
-    async with b.pulling():
-        b.readiness.add(b.queue)
-        await until(lambda: b.group.buffered == 2)
+    await b.pull(2)
     [(group, m, reason)] = b.damaged
     assert (group, m.id, m.payload, m.offset) == (b.group, "t/0/p@2", body, 2)
     assert "damaged" in reason
@@ -236,9 +235,7 @@ def test_a_strangers_body_is_passed_on_as_it_is(body: bytes) -> None:
 async def passed_on(body: bytes) -> None:
     b = Bench()
     await b.put(1, body=body)
-    async with b.pulling():
-        b.readiness.add(b.queue)
-        await until(lambda: b.group.buffered == 1)
+    await b.pull(1)
     m = b.group.take(0)
     assert m is not None
     assert (m.id, m.payload, m.offset) == ("t/0/p@1", body, 1)
@@ -383,9 +380,7 @@ async def test_of_a_messages_own_time_to_live_and_its_topics_the_shorter_counts(
         for id_, s in own_s.items()
     ]
     await b.store.log.put([Put("t/0/p", bodies)])
-    async with b.pulling():
-        b.readiness.add(b.queue)
-        await until(lambda: b.group.buffered == 3)
+    await b.pull(3)
     lives_s = {m.id: (m.expires_us - now_us) / 1e6 for m in b.group.buffers[0]}
     assert lives_s == {"shorter": 2.0, "longer": 3.0, "none": 3.0}
     assert b.group.expires_us == now_us + 2_000_000
@@ -397,9 +392,7 @@ async def test_at_the_hosts_bound_only_queues_without_a_message_read_and_only_on
     other = b.new_group(5, "other")
     await b.put(100)
     await b.put(100, "other")
-    async with b.pulling():
-        b.readiness.add(b.queue)
-        await until(lambda: b.group.buffered == 20)
+    async with b.pulling(20):
         b.readiness.add(other.queues[0])
         await until(lambda: other.buffered == 1)
         b.group.owner.pace.passed()  # an unknown topic shares half of the bound
@@ -474,9 +467,7 @@ async def test_at_the_hosts_bound_a_lane_brings_one_retry_if_the_group_has_none(
     b = Bench(gauge=Gauge(max_messages=10))
     await b.put(10)
     await b.store.lanes.add([LaneAdd("t/0", str(i), message.encode_retry(Message(str(i), b"x")), 1) for i in range(5)])
-    async with b.pulling():
-        b.readiness.add(b.queue)
-        await until(lambda: b.group.buffered == 10)
+    await b.pull(10)
     task = asyncio.create_task(b.lanes.claim())
     b.lanes.acquire(b.group)
     await asyncio.sleep(2)

@@ -26,6 +26,14 @@ def somebody_has(former: Former, group: str) -> bool:
     return False
 
 
+def taken() -> Handoff:
+    """A group that plan 5 gave to this host, and that it has taken."""
+    handoff = Handoff()
+    handoff.plan(5, {"t/0": Entry(5, "ring")})
+    handoff.taken(handoff.free(nobody_has))
+    return handoff
+
+
 NOW = 1_000_000.0
 
 FORMER = Former("b", "y", 7)
@@ -40,9 +48,7 @@ def test_a_group_is_free_only_after_each_former_owner_has_let_go() -> None:
 
 
 def test_a_group_that_was_taken_away_drains_until_the_host_has_let_go() -> None:
-    handoff = Handoff()
-    handoff.plan(5, {"t/0": Entry(5, "ring")})
-    handoff.taken(handoff.free(nobody_has))
+    handoff = taken()
     handoff.plan(6, {})
     assert handoff.draining == {"t/0"}
     assert handoff.free(nobody_has) == {}
@@ -53,9 +59,7 @@ def test_a_group_that_was_taken_away_drains_until_the_host_has_let_go() -> None:
 
 
 def test_a_group_given_back_under_a_new_epoch_is_let_go_of_first() -> None:
-    handoff = Handoff()
-    handoff.plan(5, {"t/0": Entry(5, "ring")})
-    handoff.taken({"t/0": 5})
+    handoff = taken()
     handoff.plan(7, {"t/0": Entry(7, "evened")})
     assert handoff.draining == {"t/0"}
     assert handoff.free(nobody_has) == {}
@@ -64,18 +68,14 @@ def test_a_group_given_back_under_a_new_epoch_is_let_go_of_first() -> None:
 
 
 def test_what_is_kept_cannot_be_released_by_a_late_word() -> None:
-    handoff = Handoff()
-    handoff.plan(5, {"t/0": Entry(5, "ring")})
-    handoff.taken({"t/0": 5})
+    handoff = taken()
     handoff.released(["t/0"])
     handoff.plan(6, {})
     assert handoff.draining == {"t/0"}
 
 
 def test_a_group_that_a_stranger_took_is_not_free_again_under_the_epoch_that_was_refused() -> None:
-    handoff = Handoff()
-    handoff.plan(5, {"t/0": Entry(5, "ring")})
-    handoff.taken({"t/0": 5})
+    handoff = taken()
     assert handoff.refused("t/0", 5)
     assert handoff.free(nobody_has) == {}
     assert handoff.draining == set()
@@ -84,18 +84,14 @@ def test_a_group_that_a_stranger_took_is_not_free_again_under_the_epoch_that_was
 
 
 def test_a_refusal_of_what_the_plan_took_away_is_as_it_should_be() -> None:
-    handoff = Handoff()
-    handoff.plan(5, {"t/0": Entry(5, "ring")})
-    handoff.taken({"t/0": 5})
+    handoff = taken()
     handoff.plan(6, {})
     assert not handoff.refused("t/0", 5)
     assert handoff.is_empty
 
 
 def test_a_deleted_topics_group_is_let_go_of_even_if_the_plan_never_noticed() -> None:
-    handoff = Handoff()
-    handoff.plan(5, {"t/0": Entry(5, "ring")})
-    handoff.taken({"t/0": 5})
+    handoff = taken()
     assert handoff.renew("t/0") == 5
     assert handoff.renew("unknown/0") is None
     assert handoff.draining == {"t/0"}

@@ -18,16 +18,20 @@ from support.served import served
 
 QPS = 20
 
+Answer = tuple[int, float | None]
+"""Status and Retry-After."""
+
 
 class Receiver:
     """A model of an endpoint, and the handler that delivers to it as a pusher does.
 
     Attributes:
-        takes: awaits what the endpoint does with a delivery; returns status and Retry-After; raises for no answer.
+        takes: what the endpoint does with a delivery; returns status and Retry-After, or awaits them; raises for no
+            answer.
         at: the seconds of the deliveries, by topic.
     """
 
-    def __init__(self, takes: Callable[[emq.Message], Awaitable[tuple[int, float | None]]]) -> None:
+    def __init__(self, takes: Callable[[emq.Message], Answer | Awaitable[Answer]]) -> None:
         self.takes = takes
         self.at: dict[str, list[float]] = collections.defaultdict(list)
         self.app = emq.App("memory:")
@@ -41,7 +45,8 @@ class Receiver:
         topic, began = message.topic, self.app.clock.now()
         self.at[topic].append(began)
         try:
-            status, after_s = await self.takes(message)
+            answer = self.takes(message)
+            status, after_s = answer if isinstance(answer, tuple) else await answer
         except OSError as exc:
             self.healths.silent(topic, began, str(exc))
             raise emq.Retry(str(exc)) from None
@@ -84,10 +89,7 @@ async def test_an_endpoint_that_asks_for_less_gets_about_what_it_takes() -> None
 
 
 async def test_nothing_starts_until_the_time_that_the_endpoint_named() -> None:
-    async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return (429, 30.0) if len(receiver.at["t"]) == 5 else (204, None)
-
-    receiver = Receiver(takes)
+    receiver = Receiver(lambda message: (429, 30.0) if len(receiver.at["t"]) == 5 else (204, None))
     async with Harness(receiver.app) as t:
         begin = await backlog(receiver, t, "t", 500)
         await t.advance(3)
@@ -134,10 +136,7 @@ async def test_an_endpoint_out_of_order_is_probed_and_keeps_its_messages_and_the
 async def test_an_endpoint_that_was_good_for_long_and_goes_down_is_closed_soon() -> None:
     down = False
 
-    async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return (500 if down else 204), None
-
-    receiver = Receiver(takes)
+    receiver = Receiver(lambda message: ((500 if down else 204), None))
     async with Harness(receiver.app) as t:
         await backlog(receiver, t, "t", 3000)
         await t.advance(60)
@@ -167,10 +166,7 @@ async def test_an_endpoint_that_is_gone_for_good_gets_its_messages_into_the_dead
 
 
 async def test_one_refused_message_of_a_quiet_topic_does_not_slow_it_to_a_crawl() -> None:
-    async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return (429 if len(receiver.at["t"]) == 1 else 204), None
-
-    receiver = Receiver(takes)
+    receiver = Receiver(lambda message: ((429 if len(receiver.at["t"]) == 1 else 204), None))
     async with Harness(receiver.app) as t:
         begin = await backlog(receiver, t, "t", 1)
         await t.advance(2)
@@ -182,10 +178,7 @@ async def test_one_refused_message_of_a_quiet_topic_does_not_slow_it_to_a_crawl(
 async def test_an_endpoint_that_answers_again_begins_slowly() -> None:
     down = True
 
-    async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return (503 if down else 204), None
-
-    receiver = Receiver(takes)
+    receiver = Receiver(lambda message: ((503 if down else 204), None))
     async with Harness(receiver.app) as t:
         await backlog(receiver, t, "t", 2000)
         await t.advance(60)
@@ -221,10 +214,7 @@ async def test_an_endpoint_that_gets_slow_gets_less() -> None:
 
 
 async def test_a_message_refused_for_itself_alone_slows_nothing() -> None:
-    async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return (400 if message.payload.endswith(b"77") else 204), None
-
-    receiver = Receiver(takes)
+    receiver = Receiver(lambda message: ((400 if message.payload.endswith(b"77") else 204), None))
     async with Harness(receiver.app) as t:
         begin = await backlog(receiver, t, "t", 200)
         await t.advance(15)
@@ -233,10 +223,7 @@ async def test_a_message_refused_for_itself_alone_slows_nothing() -> None:
 
 
 async def test_endpoints_that_left_this_host_are_forgotten() -> None:
-    async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return 204, None
-
-    receiver = Receiver(takes)
+    receiver = Receiver(lambda message: (204, None))
     async with Harness(receiver.app) as t:
         await backlog(receiver, t, "here", 1)
         await t.settled()
@@ -281,10 +268,7 @@ async def test_push_follows_the_answers_of_a_real_endpoint() -> None:
 
 
 async def test_an_endpoint_that_is_down_and_says_503_is_probed_with_one_message_at_a_time() -> None:
-    async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return 503, None
-
-    receiver = Receiver(takes)
+    receiver = Receiver(lambda message: (503, None))
     async with Harness(receiver.app) as t:
         begin = await backlog(receiver, t, "t", 500)
         await t.advance(600)
@@ -294,10 +278,7 @@ async def test_an_endpoint_that_is_down_and_says_503_is_probed_with_one_message_
 
 
 async def test_an_endpoint_of_a_slow_topic_is_found_out_of_order_too() -> None:
-    async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return 500, None
-
-    receiver = Receiver(takes)
+    receiver = Receiver(lambda message: (500, None))
     async with Harness(receiver.app) as t:
         await receiver.app.create_topic("t", qps=0.2, backoff_s=(1.0,), jitter=0.0, max_attempts=1000)
         await receiver.app.publish_many("t", [b""] * 20)
@@ -323,10 +304,7 @@ async def test_an_endpoint_that_is_slow_with_a_single_message_keeps_getting_one_
 async def test_a_topic_that_has_another_endpoint_begins_with_the_shortest_pause() -> None:
     url = "wrong"
 
-    async def takes(message: emq.Message) -> tuple[int, float | None]:
-        return (500 if url == "wrong" else 204), None
-
-    receiver = Receiver(takes)
+    receiver = Receiver(lambda message: ((500 if url == "wrong" else 204), None))
     async with Harness(receiver.app) as t:
         await backlog(receiver, t, "t", 500)
         await t.advance(300)

@@ -466,19 +466,23 @@ async def test_a_schedule_whose_entry_the_store_has_forgotten_goes_on() -> None:
     assert await b.ids() == ["s.1", "s"]
 
 
-async def test_an_occurrence_that_was_taken_back_after_an_answer_was_lost_does_not_stand_again() -> None:
+@pytest.mark.parametrize(("taken", "call", "left"), [("s.1", "add", "s"), ("s", "settle", "s.1")])
+async def test_what_was_taken_back_after_an_answer_was_lost_does_not_stand_again(
+    taken: str, call: str, left: str
+) -> None:
+    """An occurrence, and the schedule itself."""
     b = Bench()
     await b.plan("s", every(60))
 
     async def take_back() -> None:
-        assert await recall.recall(b.store.real, split(b.topic), ["s.1"]) == {"s.1"}
+        assert await recall.recall(b.store.real, split(b.topic), [taken]) == {taken}
         raise errors.OutcomeUnknown("the connection broke")
 
-    b.store.lanes.after["add"] = take_back
+    b.store.lanes.after[call] = take_back
     async with b.running():
         await b.fire()
-    assert b.store.lanes.calls["add"] == 2
-    assert await b.ids() == ["s"]
+    assert b.store.lanes.calls[call] == 2
+    assert await b.ids() == [left]
 
 
 async def test_an_occurrence_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id() -> None:
@@ -508,18 +512,3 @@ async def test_a_schedule_is_not_lost_to_the_recall_of_an_earlier_one_of_its_id(
         b.firing.put(b.group, m)
         await b.idle()
     assert await b.ids() == ["s.1", "s"]
-
-
-async def test_a_schedule_that_was_taken_back_after_an_answer_was_lost_does_not_stand_again() -> None:
-    b = Bench()
-    await b.plan("s", every(60))
-
-    async def take_back() -> None:
-        assert await recall.recall(b.store.real, split(b.topic), ["s"]) == {"s"}
-        raise errors.OutcomeUnknown("the connection broke")
-
-    b.store.lanes.after["settle"] = take_back
-    async with b.running():
-        await b.fire()
-    assert b.store.lanes.calls["settle"] == 2
-    assert await b.ids() == ["s.1"]
