@@ -10,7 +10,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -78,12 +77,9 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    monkeypatch.chdir(tmp_path)
+def emq(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
-    shell = Shell()
-    yield shell
-    shell.close()
+    return emq
 
 
 def client(process: Any, key: str) -> httpx.Client:

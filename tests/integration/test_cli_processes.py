@@ -10,22 +10,12 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from support import emq_shell
 from support.emq_processes import EMQ, PATIENCE_S, Shell, line_with, until
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    emq_shell.enter(tmp_path, monkeypatch)
-    shell = Shell()
-    yield shell
-    shell.close()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,14 @@ import pytest
 import emq_servers as servers
 from emq.database import Database, host_stats
 from emq_servers.server import free_port
-from support import emq_shell
 from support.emq_processes import PATIENCE_S, Shell, line_with, until
 
 
 @pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    emq_shell.enter(tmp_path, monkeypatch)
+def emq(emq: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setenv("EMQ_HOST_NAME", "h")
     Path("mine.py").write_text("import emq\napp = emq.App()\napp.handler('*')(lambda m: None)\n")
-    shell = Shell()
-    yield shell
-    shell.close()
+    return emq
 
 
 @pytest.mark.parametrize("processes", [1, 2])

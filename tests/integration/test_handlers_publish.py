@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import emq as package
 from emq import errors
-from support import emq_shell
 from support.emq_processes import PATIENCE_S, Shell, line_with, until
 
 CHAIN = """
@@ -35,14 +33,6 @@ async def done(message: emq.Message) -> None:
     with open("done.txt", "a") as file:
         print(message.payload.decode(), emq.App.current() is app, file=file)
 """
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    emq_shell.enter(tmp_path, monkeypatch)
-    shell = Shell()
-    yield shell
-    shell.close()
 
 
 def done() -> list[str]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support import emq_shell
 from support.emq_processes import Shell, line_with, until
 
 SHOP = """
@@ -31,14 +29,6 @@ async def order(message: emq.Message) -> None:
         print({version}, message.payload.decode(), message.attempt, file=file)
     await asyncio.sleep({sleep_s})
 """
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    emq_shell.enter(tmp_path, monkeypatch)
-    shell = Shell()
-    yield shell
-    shell.close()
 
 
 def done() -> list[str]:

@@ -6,13 +6,12 @@ import json
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import emq_shell
 from support.emq_processes import PATIENCE_S, Shell, line_with
 
 MODULE = """
@@ -50,13 +49,10 @@ async def batch(messages):
 
 
 @pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
-    emq_shell.enter(tmp_path, monkeypatch)
+def emq(emq: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setenv("EMQ_PUSH_ALLOW", "127.0.0.1")
     (tmp_path / "shop.py").write_text(MODULE)
-    shell = Shell()
-    yield shell
-    shell.close()
+    return emq
 
 
 def stop(host: subprocess.Popen[str]) -> None:

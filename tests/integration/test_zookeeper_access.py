@@ -6,30 +6,16 @@ import asyncio
 import itertools
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import emq_servers as servers
 from emq import errors
-from tests.support.tree_watcher import TreeWatcher
+from support.tree_watcher import TreeWatcher
 
 _numbers = itertools.count()
-
-
-@pytest.fixture
-async def watch() -> AsyncIterator[Callable[..., TreeWatcher]]:
-    watchers: list[TreeWatcher] = []
-
-    def make(url: str, timeout_s: float = 4.0, **more: Any) -> TreeWatcher:
-        watchers.append(TreeWatcher(url, timeout_s, **more))
-        return watchers[-1]
-
-    yield make
-    for watcher in watchers:
-        await watcher.tree.close()
 
 
 @pytest.fixture

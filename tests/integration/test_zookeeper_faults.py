@@ -8,8 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
@@ -17,23 +16,10 @@ from kazoo.client import KazooClient
 import emq_servers as servers
 from emq import errors
 from emq.allocation.tree.protocol import SessionState
-from tests.support.tree_watcher import TreeWatcher
+from support.tree_watcher import TreeWatcher
 
 _numbers = itertools.count()
 CONNECTED, SUSPENDED, LOST = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST
-
-
-@pytest.fixture
-async def watch() -> AsyncIterator[Callable[..., TreeWatcher]]:
-    watchers: list[TreeWatcher] = []
-
-    def make(url: str, timeout_s: float = 4.0, **more: Any) -> TreeWatcher:
-        watchers.append(TreeWatcher(url, timeout_s, **more))
-        return watchers[-1]
-
-    yield make
-    for watcher in watchers:
-        await watcher.tree.close()
 
 
 @pytest.fixture
