@@ -63,7 +63,6 @@ class Load:
     """Producers with pictures of the catalog of their own; each key is published by one of them, in order."""
 
     def __init__(self, r: Rig, seed: int) -> None:
-        self._r = r
         self._random = random.Random(seed)
         self._producers = [Producer(r.store, r.catalog, clock=r.clock) for _ in range(3)]
         self._numbers: dict[str, int] = defaultdict(int)

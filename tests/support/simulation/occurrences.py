@@ -141,9 +141,6 @@ class Occurrences:
         self.standing: dict[str, Standing] = {}
         self.clocks: dict[str, Callable[[], int]] = {}
 
-    def is_schedule(self, m: message.Message) -> bool:
-        return m.schedule is not None and m.id in self.standing
-
     def name_of(self, id_: str) -> str | None:
         """Return the name of the work of an occurrence; None if the id is that of another message."""
         schedule, _, number = id_.rpartition(".")
