@@ -26,7 +26,7 @@ class Starts:
     def __init__(self) -> None:
         self.at: dict[str, list[float]] = collections.defaultdict(list)
 
-    def note(self, message: emq.Message) -> None:
+    async def note(self, message: emq.Message) -> None:
         self.at[message.topic].append(message.started_us / 1e6)
 
 
@@ -34,7 +34,7 @@ async def test_a_closed_topic_parks_its_messages_and_no_other_topics() -> None:
     starts = Starts()
 
     async def handle(message: emq.Message) -> None:
-        starts.note(message)
+        await starts.note(message)
         if message.topic == "sick" and len(starts.at["sick"]) == 1:
             app.throttles.close("sick", 30.0, "the endpoint asked for 30 s")
             raise emq.Retry("503", after_s=1.0)
@@ -82,11 +82,7 @@ async def test_messages_of_a_closed_topic_start_in_their_order() -> None:
 
 async def test_a_limited_topic_starts_at_its_rate_and_never_above_its_quota() -> None:
     starts = Starts()
-
-    async def handle(message: emq.Message) -> None:
-        starts.note(message)
-
-    app = app_with(handle)
+    app = app_with(starts.note)
     async with Harness(app) as t:
         await app.create_topic("slow", qps=10)
         await app.create_topic("capped", qps=3)
@@ -110,11 +106,7 @@ async def test_a_limited_topic_starts_at_its_rate_and_never_above_its_quota() ->
 
 async def test_a_paused_topic_that_is_resumed_keeps_its_throttle() -> None:
     starts = Starts()
-
-    async def handle(message: emq.Message) -> None:
-        starts.note(message)
-
-    app = app_with(handle)
+    app = app_with(starts.note)
     async with Harness(app) as t:
         await app.create_topic("t", qps=10)
         await t.publish("t", b"first")
@@ -135,11 +127,7 @@ async def test_a_paused_topic_that_is_resumed_keeps_its_throttle() -> None:
 
 async def test_a_sorted_topic_that_is_closed_leaves_its_members_where_they_merge() -> None:
     starts = Starts()
-
-    async def handle(message: emq.Message) -> None:
-        starts.note(message)
-
-    app = app_with(handle)
+    app = app_with(starts.note)
     async with Harness(app) as t:
         await app.create_topic("prices", qps=10, kind="priority", slots=1)
         await t.publish("prices", b"first", priority=20)
@@ -263,7 +251,7 @@ async def test_a_closed_topic_starts_nothing_more_of_the_visit_under_way(way: st
     starts = Starts()
 
     async def handle(message: emq.Message) -> None:
-        starts.note(message)
+        await starts.note(message)
         if len(starts.at["t"]) == 3:
             if way == "close":
                 app.throttles.close("t", 30.0, "no more")
@@ -299,7 +287,7 @@ async def test_a_closed_topic_starts_nothing_more_of_the_volley_under_way() -> N
     waits = True
 
     async def handle(message: emq.Message) -> None:
-        starts.note(message)
+        await starts.note(message)
         if waits:
             await asyncio.sleep(0.01)
         else:
@@ -318,11 +306,7 @@ async def test_a_closed_topic_starts_nothing_more_of_the_volley_under_way() -> N
 
 async def test_a_limit_that_rises_counts_at_once() -> None:
     starts = Starts()
-
-    async def handle(message: emq.Message) -> None:
-        starts.note(message)
-
-    app = app_with(handle)
+    app = app_with(starts.note)
     async with Harness(app) as t:
         await app.create_topic("t", qps=10)
         await t.publish("t", b"first")
@@ -340,11 +324,7 @@ async def test_a_limit_that_rises_counts_at_once() -> None:
 
 async def test_a_group_below_a_throttle_uses_what_others_leave() -> None:
     starts = Starts()
-
-    async def handle(message: emq.Message) -> None:
-        starts.note(message)
-
-    app = app_with(handle)
+    app = app_with(starts.note)
     async with Harness(app) as t:
         topic = await app.create_topic("t", qps=20, group_qps=5.0)
         assert topic.groups == 4
@@ -360,11 +340,7 @@ async def test_a_group_below_a_throttle_uses_what_others_leave() -> None:
 
 async def test_other_attributes_end_the_throttle_of_a_topic() -> None:
     starts = Starts()
-
-    async def handle(message: emq.Message) -> None:
-        starts.note(message)
-
-    app = app_with(handle)
+    app = app_with(starts.note)
     async with Harness(app) as t:
         await app.create_topic("t", qps=10, attributes={"url": "wrong"})
         await t.publish("t", b"first")
@@ -439,11 +415,7 @@ async def test_a_topic_that_is_closed_for_a_day_again_and_again_takes_no_memory(
 
 async def test_a_topic_that_was_paused_goes_on_as_before() -> None:
     starts = Starts()
-
-    async def handle(message: emq.Message) -> None:
-        starts.note(message)
-
-    app = app_with(handle)
+    app = app_with(starts.note)
     async with Harness(app) as t:
         for name in ("free", "limited", "closed"):
             await app.create_topic(name, qps=10)
