@@ -443,45 +443,39 @@ class Unspeakable(Exception):
     [Unspeakable(), ValueError("\udc80 of a file's name"), errors.Reject("\udc80"), errors.Retry(after_s=math.inf)],
     ids=["unspeakable", "surrogate", "reject", "never"],
 )
-def test_a_failure_of_any_kind_is_the_messages_own(
+@virtual
+async def test_a_failure_of_any_kind_is_the_messages_own(
     failure: Exception, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fails(m: Message) -> None:
         if m.payload == b"bad":
             raise failure
 
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            await r.topic("t", 20, kind=kind, **({} if kind == "log" else {"time_range_ms": 10}))
-            seen = Seen(fails)
-            async with r.consuming(seen) as host:
-                await r.producer.publish("t", "bad")
-                await until(lambda: len(seen) >= 1)
-                await r.producer.publish("t", "good")
-                await until(lambda: b"good" in seen.payloads)
-                await until(lambda: host.work.dispatcher.flight.count == 0)
-
-    run()
+    async with rig() as r:
+        await r.topic("t", 20, kind=kind, **({} if kind == "log" else {"time_range_ms": 10}))
+        seen = Seen(fails)
+        async with r.consuming(seen) as host:
+            await r.producer.publish("t", "bad")
+            await until(lambda: len(seen) >= 1)
+            await r.producer.publish("t", "good")
+            await until(lambda: b"good" in seen.payloads)
+            await until(lambda: host.work.dispatcher.flight.count == 0)
     assert caplog.text.encode(), "a log file takes it"
 
 
 @pytest.mark.parametrize("failures", [None, ["x"]])
-def test_a_batch_handler_that_says_nonsense_of_its_messages_has_failed_them_all(failures: object) -> None:
+@virtual
+async def test_a_batch_handler_that_says_nonsense_of_its_messages_has_failed_them_all(failures: object) -> None:
     seen: list[bytes] = []
 
     async def handle(batch: list[Message]) -> None:
         seen.extend(m.payload for m in batch)
         raise errors.PartialFailure(failures)  # type: ignore[arg-type]
 
-    @virtual
-    async def run() -> None:
-        async with rig() as r:
-            await r.topic("t", 20, backoff_s=(0.5,), max_attempts=2)
-            await r.producer.publish("t", "x")
-            async with r.consuming(bound({"*": handle}, batch_size=3)):
-                await until(lambda: len(seen) == 2)
-                await asyncio.sleep(1)
-            assert len(await letters(r, "t")) == 1
-
-    run()
+    async with rig() as r:
+        await r.topic("t", 20, backoff_s=(0.5,), max_attempts=2)
+        await r.producer.publish("t", "x")
+        async with r.consuming(bound({"*": handle}, batch_size=3)):
+            await until(lambda: len(seen) == 2)
+            await asyncio.sleep(1)
+        assert len(await letters(r, "t")) == 1

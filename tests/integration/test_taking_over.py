@@ -18,7 +18,8 @@ FORMER = 0
 """The epoch of the former owner."""
 
 
-def test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_checkpoints(
+@virtual
+async def test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_checkpoints(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is saved then is not seen by it, and would be delivered again, or worse, dropped."""
@@ -30,20 +31,16 @@ def test_nothing_is_saved_behind_a_new_owners_back_once_it_has_read_the_checkpoi
         refused.append(await self.save([Checkpoint(queue, FORMER, 9) for queue in found]))
         return found
 
-    @virtual
-    async def scenario() -> None:
-        async with rig() as r:
-            topic = await r.topic("orders", 50)
-            await r.producer.publish_many("orders", [b"x"] * 20)
-            checkpoints = CheckpointStore(r.db, "online")
-            queues = list(topic.queues(0))
-            assert await checkpoints.save([Checkpoint(queue, FORMER, 3) for queue in queues]) == []
-            monkeypatch.setattr(CheckpointStore, "load", load_and_save)
-            async with r.consuming(Seen()) as host:
-                await until(lambda: "orders/0" in host.ownership.groups)
-            assert sorted(refused[0]) == sorted(queues)
-
-    scenario()
+    async with rig() as r:
+        topic = await r.topic("orders", 50)
+        await r.producer.publish_many("orders", [b"x"] * 20)
+        checkpoints = CheckpointStore(r.db, "online")
+        queues = list(topic.queues(0))
+        assert await checkpoints.save([Checkpoint(queue, FORMER, 3) for queue in queues]) == []
+        monkeypatch.setattr(CheckpointStore, "load", load_and_save)
+        async with r.consuming(Seen()) as host:
+            await until(lambda: "orders/0" in host.ownership.groups)
+        assert sorted(refused[0]) == sorted(queues)
 
 
 @virtual

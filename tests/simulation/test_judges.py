@@ -297,49 +297,40 @@ def test_a_smooth_topic_that_does_not_use_its_rate_is_found(per_s: float, found:
 
 
 @pytest.mark.parametrize("due_s", [-0.1, 0.1])
-def test_a_delayed_message_that_starts_before_its_time_is_found(due_s: float) -> None:
-    async def started() -> list[Violation]:
-        evidence = Evidence()
-        m = message.Message("id", Work("t#1").payload(), topic="t", started_us=BEGAN_S * 1_000_000)
-        evidence.due_ms["t/0", "id"] = (BEGAN_S + due_s) * 1000
-        evidence.started("h1", 1, m, "")
-        return evidence.violations
-
-    assert [v.promise for v in asyncio.run(started())] == ["time"] * (due_s > 0)
+async def test_a_delayed_message_that_starts_before_its_time_is_found(due_s: float) -> None:
+    evidence = Evidence()
+    m = message.Message("id", Work("t#1").payload(), topic="t", started_us=BEGAN_S * 1_000_000)
+    evidence.due_ms["t/0", "id"] = (BEGAN_S + due_s) * 1000
+    evidence.started("h1", 1, m, "")
+    assert [v.promise for v in evidence.violations] == ["time"] * (due_s > 0)
 
 
 @pytest.mark.parametrize("was_claimed", [True, False])
 @pytest.mark.parametrize(
     ("verdict", "promise"), [(lane_store.LaneVerdict.RETRY, "time"), (lane_store.LaneVerdict.ACK, "D")]
 )
-def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_once_more(
+async def test_only_what_was_claimed_when_the_store_lost_its_last_writes_may_start_once_more(
     verdict: lane_store.LaneVerdict, promise: str, was_claimed: bool
 ) -> None:
-    async def started() -> list[Violation]:
-        evidence = Evidence()
-        if was_claimed:
-            claim = lane_store.LaneClaim("t/0", 1, 1)
-            evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None)])
-        evidence.store_lost({}, {}, [], {})
-        settle = lane_store.LaneSettle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
-        evidence.applied("h1", "lanes.settle", [[settle]], [True])
-        evidence.started("h1", 1, _from_lane(), "")
-        return evidence.violations
-
-    assert [v.promise for v in asyncio.run(started())] == [promise] * (not was_claimed)
+    evidence = Evidence()
+    if was_claimed:
+        claim = lane_store.LaneClaim("t/0", 1, 1)
+        evidence.applied("h1", "lanes.claim", [[claim]], [lane_store.LaneClaimed([("id", b"")], None)])
+    evidence.store_lost({}, {}, [], {})
+    settle = lane_store.LaneSettle("t/0", "id", verdict, 1, due_ms=(BEGAN_S + 1) * 1000)
+    evidence.applied("h1", "lanes.settle", [[settle]], [True])
+    evidence.started("h1", 1, _from_lane(), "")
+    assert [v.promise for v in evidence.violations] == [promise] * (not was_claimed)
 
 
 @pytest.mark.parametrize("deleted", ["t", "other"])
-def test_what_was_acknowledged_may_start_only_if_its_topic_was_deleted(deleted: str) -> None:
-    async def started() -> list[Violation]:
-        evidence = Evidence()
-        ack = lane_store.LaneSettle("t/0", "id", lane_store.LaneVerdict.ACK, 1)
-        evidence.applied("publisher", "lanes.settle", [[ack]], [True])
-        evidence.dropped(deleted)
-        evidence.started("h1", 1, _from_lane(), "")
-        return evidence.violations
-
-    assert [v.promise for v in asyncio.run(started())] == ["D"] * (deleted == "other")
+async def test_what_was_acknowledged_may_start_only_if_its_topic_was_deleted(deleted: str) -> None:
+    evidence = Evidence()
+    ack = lane_store.LaneSettle("t/0", "id", lane_store.LaneVerdict.ACK, 1)
+    evidence.applied("publisher", "lanes.settle", [[ack]], [True])
+    evidence.dropped(deleted)
+    evidence.started("h1", 1, _from_lane(), "")
+    assert [v.promise for v in evidence.violations] == ["D"] * (deleted == "other")
 
 
 @pytest.mark.parametrize("place", ["lane", "slot"])
@@ -385,21 +376,18 @@ def test_only_where_the_store_has_lost_a_seal_messages_may_find_no_owner(
     [(None, False, False), (frozenset(), False, True), (frozenset(), True, False), ({"t/1/high"}, True, True)],
     ids=["all lost", "last second lost", "topic deleted", "seal kept"],
 )
-def test_a_retired_group_is_not_dropped_while_the_store_may_lose_its_seals(
+async def test_a_retired_group_is_not_dropped_while_the_store_may_lose_its_seals(
     left: Set[str] | None, deleted: bool, found: bool
 ) -> None:
-    async def put() -> bool:
-        evidence = Evidence()
-        seal = log_store.Trim("t/1/high", 0, None, seal=True)
-        evidence.applied("h1", "log.trim", [[seal]], [True])
-        evidence.store_lost({}, {}, [], {}, left)
-        if deleted:
-            evidence.dropped("t")
-        body = message.encode("id", Work("t#1").payload(), None, 1, None)
-        evidence.applied("publisher", "log.put", [[log_store.Put("t/1/high", [body])]], [range(1, 2)])
-        return "t#1" not in evidence.forgotten
-
-    assert asyncio.run(put()) == found
+    evidence = Evidence()
+    seal = log_store.Trim("t/1/high", 0, None, seal=True)
+    evidence.applied("h1", "log.trim", [[seal]], [True])
+    evidence.store_lost({}, {}, [], {}, left)
+    if deleted:
+        evidence.dropped("t")
+    body = message.encode("id", Work("t#1").payload(), None, 1, None)
+    evidence.applied("publisher", "log.put", [[log_store.Put("t/1/high", [body])]], [range(1, 2)])
+    assert ("t#1" not in evidence.forgotten) == found
 
 
 def _from_lane() -> message.Message:
@@ -407,15 +395,12 @@ def _from_lane() -> message.Message:
 
 
 @pytest.mark.parametrize("left_s", [-0.1, 0.1])
-def test_a_message_that_starts_after_it_has_expired_is_found(left_s: float) -> None:
-    async def started() -> list[Violation]:
-        evidence = Evidence()
-        m = message.Message("id", Work("t#1").payload(), topic="t", offset=1, started_us=BEGAN_S * 1_000_000)
-        m.expires_us = m.started_us + round(left_s * 1e6)
-        evidence.started("h1", 1, m, "t/0/high")
-        return evidence.violations
-
-    assert [v.promise for v in asyncio.run(started())] == ["time"] * (left_s < 0)
+async def test_a_message_that_starts_after_it_has_expired_is_found(left_s: float) -> None:
+    evidence = Evidence()
+    m = message.Message("id", Work("t#1").payload(), topic="t", offset=1, started_us=BEGAN_S * 1_000_000)
+    m.expires_us = m.started_us + round(left_s * 1e6)
+    evidence.started("h1", 1, m, "t/0/high")
+    assert [v.promise for v in evidence.violations] == ["time"] * (left_s < 0)
 
 
 # ----------------------------------------------------------------------------------------------------------------- keys

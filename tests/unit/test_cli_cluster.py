@@ -37,31 +37,28 @@ def snapshot(host: str, started_per_s: float, age_s: float = 0.1) -> AgedSnapsho
 # ------------------------------------------------------------------------------------------------------------- hosts
 
 
-def test_hosts_are_shown_with_their_weights_loads_and_the_leader(emq: Shell) -> None:
+@virtual
+async def test_hosts_are_shown_with_their_weights_loads_and_the_leader(emq: Shell) -> None:
     emq.known = DatabaseView(TOPICS, QUOTAS, 1, [snapshot("a", 123.0), snapshot("b", 50.0, age_s=60)])
 
-    @virtual
-    async def scenario() -> None:
-        meeting = emq.meet()
-        async with Follower(meeting, "a"), Follower(meeting, "b", weight=2.0):
-            await asyncio.sleep(8)
-            found = await emq.json(hosts.hosts)
-            a, b = found["hosts"]
-            assert found["leader"] == "a"
-            assert found["groups"] == len(QUOTAS) == a["groups"] + b["groups"]
-            assert (a["leads"], b["leads"]) == (True, False)
-            assert a["quota"] + b["quota"] == pytest.approx(490.5)
-            assert b["load"] == pytest.approx(b["quota"] / (490.5 * 2 / 3))
-            assert (a["started_per_s"], b["started_per_s"]) == (123.0, None)
-            assert [h["state"] for h in (a, b)] == ["member", "member"]
-            assert {h["generation"] for h in (a, b)} == {found["generation"]}
-            assert (a["pid"], a["waiting"], a["draining"]) == (os.getpid(), 0, 0)
-            said = await emq(hosts.hosts)
-            assert "2 hosts [online], 11 groups by plan" in said
-            assert "member, leads" in said
-            assert f":{os.getpid()}" in said
-
-    scenario()
+    meeting = emq.meet()
+    async with Follower(meeting, "a"), Follower(meeting, "b", weight=2.0):
+        await asyncio.sleep(8)
+        found = await emq.json(hosts.hosts)
+        a, b = found["hosts"]
+        assert found["leader"] == "a"
+        assert found["groups"] == len(QUOTAS) == a["groups"] + b["groups"]
+        assert (a["leads"], b["leads"]) == (True, False)
+        assert a["quota"] + b["quota"] == pytest.approx(490.5)
+        assert b["load"] == pytest.approx(b["quota"] / (490.5 * 2 / 3))
+        assert (a["started_per_s"], b["started_per_s"]) == (123.0, None)
+        assert [h["state"] for h in (a, b)] == ["member", "member"]
+        assert {h["generation"] for h in (a, b)} == {found["generation"]}
+        assert (a["pid"], a["waiting"], a["draining"]) == (os.getpid(), 0, 0)
+        said = await emq(hosts.hosts)
+        assert "2 hosts [online], 11 groups by plan" in said
+        assert "member, leads" in said
+        assert f":{os.getpid()}" in said
 
 
 @virtual

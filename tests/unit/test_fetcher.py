@@ -228,11 +228,8 @@ async def test_a_damaged_entry_of_a_lane_is_put_aside_with_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1junk", b"{}", b"text", b"\x95\x01\x02"])
-def test_a_strangers_body_is_passed_on_as_it_is(body: bytes) -> None:
-    virtual(passed_on)(body)
-
-
-async def passed_on(body: bytes) -> None:
+@virtual
+async def test_a_strangers_body_is_passed_on_as_it_is(body: bytes) -> None:
     b = Bench()
     await b.put(1, body=body)
     await b.pull(1)
@@ -507,18 +504,15 @@ async def test_a_slot_with_a_newer_owner_is_let_go() -> None:
 
 
 @pytest.mark.parametrize("priority", [0, 1, 7])
-def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(priority: int) -> None:
-    async def scenario() -> None:
-        b = Bench()
-        m = Message("x", b"", priority=priority)
-        await b.store.lanes.add([LaneAdd("t/0", "x", message.encode_retry(m), 1)])
-        task = asyncio.create_task(b.lanes.claim())
-        b.lanes.acquire(b.group)
-        await asyncio.sleep(0.01)
-        assert b.group.buffers[0][0].priority == 0
-        task.cancel()
-
-    asyncio.run(scenario())
+async def test_a_retry_of_a_priority_that_is_no_more_goes_to_the_lowest(priority: int) -> None:
+    b = Bench()
+    m = Message("x", b"", priority=priority)
+    await b.store.lanes.add([LaneAdd("t/0", "x", message.encode_retry(m), 1)])
+    task = asyncio.create_task(b.lanes.claim())
+    b.lanes.acquire(b.group)
+    await asyncio.sleep(0.01)
+    assert b.group.buffers[0][0].priority == 0
+    task.cancel()
 
 
 @virtual
