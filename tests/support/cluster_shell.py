@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from emq.allocation import cluster_view, forecast
 from emq.allocation.tree.protocol import Tree
 from emq.cli import cluster, session
 from emq.cli.cluster import DatabaseView
-from emq.cli.commands import app
 from emq.topics.model import Topic, split
 from support import emq_shell
 from support.members import Cluster
@@ -25,11 +23,16 @@ QUOTAS = forecast.quotas_of(TOPICS)
 
 
 class Shell:
-    """Runs commands, as functions on a cluster in memory and as `emq` in a directory of their own."""
+    """Runs commands, as functions on a cluster in memory and as `emq` in a directory of their own.
+
+    Attributes:
+        command: runs `emq`.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
+        self.command = emq_shell.Shell()
         self.known = DatabaseView(TOPICS, QUOTAS, 1, [])
 
     def meet(self) -> Cluster:
@@ -63,13 +66,3 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Yield a shell in an empty directory, without settings from the environment."""
     emq_shell.enter(tmp_path, monkeypatch)
     return Shell(monkeypatch, capsys)
-
-
-def run(line: str, code: int = 0) -> str:
-    """Return the output of `emq`: standard output if it succeeds, else its one line on standard error."""
-    result = CliRunner().invoke(app, line.split())
-    assert result.exit_code == code, result.output
-    if code:
-        assert isinstance(result.exception, SystemExit), result.exception
-        assert result.stderr.count("\n") == 1
-    return result.stdout if code == 0 else result.stderr

@@ -17,7 +17,7 @@ from emq.cli.cluster import DatabaseView
 from emq.host.statistics import HostStatistics, Rates, Totals
 from emq.observe.snapshots import AgedSnapshot
 from emq.topics.model import Topic
-from support.cluster_shell import QUOTAS, TOPICS, Shell, run, shell
+from support.cluster_shell import QUOTAS, TOPICS, Shell, shell
 from support.members import Follower
 from support.virtual import virtual
 
@@ -154,10 +154,10 @@ async def test_watching_goes_on_while_the_ensemble_is_out_of_reach(emq: Shell) -
 
 
 def test_without_a_cluster_hosts_shows_what_the_database_knows(emq: Shell) -> None:
-    said = run("hosts")
+    said = emq.command("hosts")
     assert "no host is running; start one with: emq up" in said
     assert "one host alone consumes from this store" in said
-    assert json.loads(run("hosts --json"))["hosts"] == []
+    assert emq.command.json("hosts")["hosts"] == []
 
 
 # -------------------------------------------------------------------------------------------------------------- plan
@@ -236,7 +236,8 @@ def test_groups_of_a_host_that_is_gone_and_unknown_to_the_catalog_are_explained(
 
 @pytest.mark.parametrize("line", ["plan", "drain a", "weight a 2"])
 def test_without_a_cluster_the_remedy_is_named(emq: Shell, line: str) -> None:
-    assert "one host alone consumes from 'sqlite:///emq.db', so there is no cluster" in run(line, 2)
+    said = emq.command.refused(line, code=2)
+    assert "one host alone consumes from 'sqlite:///emq.db', so there is no cluster" in said
 
 
 def test_an_ensemble_that_does_not_answer_is_given_up_with_its_servers_and_reasons(
@@ -248,7 +249,7 @@ def test_an_ensemble_that_does_not_answer_is_given_up_with_its_servers_and_reaso
     monkeypatch.setattr(cluster, "known", known)
     original = cluster_view.opened
     monkeypatch.setattr(cluster_view, "opened", lambda tree, servers, timeout_s: original(tree, servers, 1.5))
-    said = run("plan --cluster zookeeper://u:secret@127.0.0.1:1,127.0.0.1:2", 4)
+    said = emq.command.refused("plan --cluster zookeeper://u:secret@127.0.0.1:1,127.0.0.1:2", code=4)
     assert "no ZooKeeper server of zookeeper://u:***@127.0.0.1:1,127.0.0.1:2 answered within 1.5 s" in said
     assert "127.0.0.1:1: " in said
     assert "secret" not in said

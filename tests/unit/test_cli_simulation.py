@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from emq.cli import simulation
-from support.cluster_shell import Shell, run, shell
-
-
-@pytest.fixture
-def emq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return shell(tmp_path, monkeypatch, capsys)
+from support.emq_shell import Shell
 
 
 def test_a_simulation_needs_neither_cluster_nor_catalog_and_leaves_nothing_behind(emq: Shell, tmp_path: Path) -> None:
-    found = json.loads(run("plan --simulate --hosts 8 --topics 200 --qps 20000 --kill 2 --add 1 --weight 2 --json"))
+    found = emq.json("plan --simulate --hosts 8 --topics 200 --qps 20000 --kill 2 --add 1 --weight 2")
     assert [step["hosts"] for step in found["steps"]] == [8, 6, 7]
     assert found["qps"] == pytest.approx(20_000, rel=1e-3)
     assert all(step["max_over_mean"] <= 1.10 for step in found["steps"])
@@ -29,27 +23,25 @@ def test_a_simulation_needs_neither_cluster_nor_catalog_and_leaves_nothing_behin
 
 
 def test_a_million_a_second_takes_so_many_hosts_under_assumptions_that_are_named(emq: Shell) -> None:
-    said = run("plan --simulate --qps 1000000 --topics 2000 --kill 1")
+    said = emq("plan --simulate --qps 1000000 --topics 2000 --kill 1")
     assert "5 hosts, of one process each, needed: 2.6 us of a core for a message, at most 60% busy" in said
     assert "This assumes handlers that do nothing" in said
     assert "Predicted pause" in said
     assert "1 of them killed: " in said
     assert said.count("####") >= 9
-    found = json.loads(
-        run("plan --simulate --qps 1000000 --topics 2000 --message-us 300 --utilisation 0.5 --hosts 4 --json")
-    )
+    found = emq.json("plan --simulate --qps 1000000 --topics 2000 --message-us 300 --utilisation 0.5 --hosts 4")
     assert (found["hosts_needed"], found["hosts"]) == (600, 4)
 
 
 def test_a_simulation_is_of_the_catalog_where_there_is_one(emq: Shell) -> None:
-    run("topic create shop --qps 400")
-    assert "8 groups of the catalog's 1 topic: 400 starts a second" in run("plan --simulate --hosts 2")
-    assert "made-up" in run("plan --simulate --hosts 2 --topics 5 --qps 100")
+    emq("topic create shop --qps 400")
+    assert "8 groups of the catalog's 1 topic: 400 starts a second" in emq("plan --simulate --hosts 2")
+    assert "made-up" in emq("plan --simulate --hosts 2 --topics 5 --qps 100")
 
 
 def test_a_simulation_refuses_what_cannot_be(emq: Shell) -> None:
-    assert "3 of 3 hosts leaves none" in run("plan --simulate --hosts 3 --topics 5 --qps 100 --kill 3", 2)
-    assert "leave the name out" in run("plan orders --simulate", 2)
+    assert "3 of 3 hosts leaves none" in emq.refused("plan --simulate --hosts 3 --topics 5 --qps 100 --kill 3", code=2)
+    assert "leave the name out" in emq.refused("plan orders --simulate", code=2)
 
 
 def test_the_picture_has_a_line_for_each_host_or_for_each_twentieth() -> None:

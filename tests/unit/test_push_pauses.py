@@ -55,10 +55,7 @@ async def test_nothing_is_delivered_while_a_tenant_is_paused_and_everything_afte
 
             assert (await api("POST", f"{TENANT}:resume"))["paused"] is False
 
-            async def delivered() -> bool:
-                return len(receiver.requests) == 3
-
-            await until(delivered, step_s=0.05)
+            await until(lambda: len(receiver.requests) == 3)
     assert {request.path for request in receiver.requests} == {"/one", "/two", "/late"}
     assert {request.headers["emq-attempt"] for request in receiver.requests} == {"1"}
 
@@ -71,10 +68,7 @@ async def test_a_pause_reaches_a_host_that_is_delivering() -> None:
         async with pushing.with_push(api.app), api.app.running():
             await api("POST", f"{TENANT}/messages", {"messages": [MESSAGE] * 200}, status=202)
 
-            async def some() -> bool:
-                return len(receiver.requests) >= 5
-
-            await until(some, step_s=0.05)
+            await until(lambda: len(receiver.requests) >= 5)
             await api("POST", f"{TENANT}:pause")
             await asyncio.sleep(2.5)
             before = len(receiver.requests)
@@ -92,18 +86,10 @@ async def test_an_endpoint_out_of_order_gets_no_more_after_a_pause_of_its_tenant
             assert api.app.host is not None
             topics, throttles = api.app.host.ownership.topics, api.app.host.throttles
             name = f"acme.{made['id']}"
-
-            async def out_of_order() -> Any:
-                return throttles.of(name)
-
-            before = await until(out_of_order, step_s=0.05)
+            before = await until(lambda: throttles.of(name))
             for action, is_paused in (("pause", True), ("resume", False)):
                 await api("POST", f"{TENANT}:{action}")
-
-                async def followed(wanted: bool = is_paused) -> bool:
-                    return ("push.paused" in topics[name].options.attributes) is wanted
-
-                await until(followed, step_s=0.05)
+                await until(lambda wanted=is_paused: ("push.paused" in topics[name].options.attributes) is wanted)  # type: ignore[misc]
                 assert throttles.of(name) == before, action
 
             async def shown() -> Any:
