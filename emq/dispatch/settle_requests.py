@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emq import message
 from emq.dispatch import retry
-from emq.groups.owned import OwnedGroup
+from emq.groups.owned import OwnedGroup, OwnedSlot
 from emq.storage import slot_store
 from emq.storage.lane_store import LaneAdd, LaneSettle, LaneVerdict
 from emq.trail import events
@@ -20,20 +20,47 @@ class Pending:
         since_ms: when the host claimed the entry from the lane and could start it, or first sent the message there;
             None before that.
         is_settled: True once the store has taken the verdict.
+        in_doubt: True if the answer to a verdict on a member was lost; the slot counts it as `unsure`.
         vanished: True if the lane has no prepared entry of the message: either the store forgot it in a crash, or it
             carried out an unanswered call.
     """
 
-    __slots__ = ("decision", "group", "is_settled", "message", "proven", "since_ms", "vanished")
+    __slots__ = ("decision", "group", "in_doubt", "is_settled", "message", "proven", "since_ms", "vanished")
 
     def __init__(self, group: OwnedGroup, m: message.Message, decision: retry.Decision | None) -> None:
         self.group = group
         self.message = m
         self.decision = decision
         self.proven = False
+        self.in_doubt = False
         self.since_ms: int | None = m.ready_us // 1000 if m.offset < 0 else None
         self.vanished = False
         self.is_settled = False
+
+    @property
+    def is_carried_out(self) -> bool:
+        """True if the call must not be repeated, because the store has carried it out, or because that cannot be told.
+
+        Since a verdict on a member was sent, a producer may have added the member again, and this host may have claimed
+        it again, under the same token if both claims fell in one second. A repeated verdict would act on the new claim.
+        If the host holds the member twice, the store carried out the verdict. If the answer of a claim of that second
+        was lost as well, the slot is rolled back, so that a member still in prepare is delivered again.
+        """
+        if self.proven or not self.in_doubt:
+            return self.proven
+        slot, m = self.slot, self.message
+        return m.token // 1000 in slot.suspect or slot.held.get(m.member or b"", 0) > 1
+
+    @property
+    def must_wait(self) -> bool:
+        """True while a claim is under way that may hold the member of a verdict in doubt."""
+        return self.in_doubt and self.slot.claiming
+
+    @property
+    def slot(self) -> OwnedSlot:
+        """The slot of a message that is a member."""
+        assert self.group.slot is not None
+        return self.group.slot
 
     @property
     def size(self) -> int:
@@ -95,9 +122,8 @@ _WITHOUT = {"payload": b"", "headers": None}
 def slot_verdict(pending: Pending) -> slot_store.SlotSettle:
     """Return the verdict on a member of a slot."""
     group, m, decision = pending.group, pending.message, pending.decision
-    assert group.slot is not None
     assert m.member is not None
-    slot = group.slot.slot
+    slot = pending.slot.slot
     if decision is None:
         return slot_store.SlotSettle(slot, m.member, slot_store.SlotVerdict.ACK, m.token, group.epoch)
     verdict, score = slot_store.SlotVerdict.REST if decision.rests else slot_store.SlotVerdict.RETRY, decision.score

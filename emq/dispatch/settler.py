@@ -14,7 +14,7 @@ from emq.dispatch import retry
 from emq.dispatch.failure_log import FailureLog
 from emq.dispatch.failure_place import place_of
 from emq.dispatch.settle_requests import Pending, lane_add, lane_verdict, slot_verdict
-from emq.dispatch.slot_settler import MemberSettler
+from emq.dispatch.slot_settler import Answer, Claimed, MemberSettler
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot
 from emq.loops.aside import Asides, Call
@@ -22,6 +22,7 @@ from emq.loops.troubles import Troubles
 from emq.storage import slot_store
 from emq.storage.answers import FAILURES, Failure, of_each, unexpected
 from emq.storage.lane_store import LaneStore
+from emq.storage.slot_store import SortedStore
 from emq.trail import events
 
 BATCH = 2_000
@@ -44,18 +45,21 @@ class Settler:
     without harm: adding an id that is there changes nothing, and a verdict only acts on a prepared entry. Messages that
     wait here are still in flight, so the in-flight bounds limit them. If a server cannot take messages now, the settler
     sends them again after a second. A call that takes long steps aside (`emq.loops.aside`).
+
+    Attributes:
+        members: acknowledges members of slots; leaves to this settler what the store did not carry out at once.
+        refused: number of calls refused because their group has a newer owner.
     """
 
-    def __init__(self, lanes: LaneStore, members: MemberSettler, context: HostContext, seed: int | None = None) -> None:
+    def __init__(self, lanes: LaneStore, sorted_: SortedStore, context: HostContext, seed: int | None = None) -> None:
         self._clock = context.clock
         self._events = context.events
         self._trail = context.trail
         self._records = context.records
         self._lanes = lanes
-        self._members = members
         self._random = random.Random(seed)
         self._pending: deque[Pending] = deque()
-        self._resting: list[Pending] = []
+        self._resting: set[Pending] = set()
         self._left = 0
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
@@ -63,6 +67,7 @@ class Settler:
         self._sent: dict[tuple[str, str], Pending] = {}
         self._troubles = Troubles("handled messages wait to be settled")
         self._asides = Asides(None)
+        self.members = MemberSettler(sorted_, context, self._troubles, self._take_over)
         self.failures = FailureLog(context.clock)
         self.retried = 0
         self.dead = 0
@@ -70,7 +75,7 @@ class Settler:
 
     def acknowledge(self, group: OwnedGroup, m: message.Message) -> None:
         if m.member is not None:
-            self._members.acknowledge(group, m)
+            self.members.acknowledge(group, m)
         else:
             self._append(Pending(group, m, None))
 
@@ -141,10 +146,10 @@ class Settler:
             await self._records.written_at_last()
             await call(batch)
         except BaseException as exc:
-            resting = {id(pending) for pending in self._resting}
-            for pending in batch:
-                if not pending.is_settled and id(pending) not in resting:
-                    self._rest(pending, unexpected(exc))
+            left = [pending for pending in batch if not pending.is_settled and pending not in self._resting]
+            for pending in left:
+                self._troubles.failed(pending.group.name, unexpected(exc))
+            self._rest(left)
             raise
 
     def _next_batch(self) -> list[Pending]:
@@ -164,14 +169,27 @@ class Settler:
             self._something.set()
             self._idle.clear()
 
-    async def _settle_slots(self, batch: Sequence[Pending]) -> None:
-        def done(places: Sequence[int], answers: Sequence[bool | errors.NotOwner]) -> None:
-            for place, answer in zip(places, answers, strict=True):
-                self._forget(batch[place])
-                self._done(batch[place], answer)
+    def _take_over(self, slot: OwnedSlot, left: Sequence[tuple[Claimed, Answer]]) -> None:
+        """Follow up acknowledgements of members that were sent, and that the store did not simply carry out."""
+        group, resting = slot.group, list[Pending]()
+        for (member, token), answer in left:
+            m = message.Message(message.slot_id(group.index, member), b"", member=member, token=token)
+            pending = Pending(group, m, None)
+            self._left += 1
+            self._idle.clear()
+            if isinstance(answer, FAILURES):
+                self._failed(pending, answer)
+                resting.append(pending)
+            else:
+                self._done(pending, answer)
+        self._rest(resting)
 
-        self._sent.update(((pending.group.name, pending.message.uid), pending) for pending in batch)
-        await self._members.settle([slot_verdict(p) for p in batch], _slots_of(batch), done)
+    async def _settle_slots(self, batch: Sequence[Pending]) -> None:
+        left = self._to_send(batch)
+        settles, slots = [slot_verdict(p) for p in left], [p.slot for p in left]
+        answers = await self.members.settle(settles, slots) if left else []
+        for pending, answer in self._answered(left, answers):
+            self._done(pending, answer)
 
     async def _settle_lanes(self, batch: Sequence[Pending]) -> None:
         """Send verdicts. Add a failed message again if its entry has vanished from its lane.
@@ -179,19 +197,10 @@ class Settler:
         If the call is a repeat, the entry may be there in another state, or an operator has taken it: then the add
         changes nothing.
         """
-        left, vanished = [], []
-        for pending in batch:
-            if pending.proven:
-                self._done(pending, True)
-            else:
-                self._sent[pending.group.name, pending.message.uid] = pending
-                left.append(pending)
-        answers = await of_each(self._lanes.settle([lane_verdict(p) for p in left]), len(left)) if left else ()
-        for pending, answer in zip(left, answers, strict=True):
-            if isinstance(answer, FAILURES):
-                self._rest(pending, answer)
-                continue
-            self._forget(pending)
+        left = self._to_send(batch)
+        answers = await of_each(self._lanes.settle([lane_verdict(p) for p in left]), len(left)) if left else []
+        vanished = []
+        for pending, answer in self._answered(left, answers):
             if answer is False and pending.decision is not None:
                 pending.group.lane_settled()
                 pending.vanished = True
@@ -201,47 +210,68 @@ class Settler:
         if vanished:
             await self._move(vanished)
 
-    def _forget(self, pending: Pending) -> None:
-        """Stop listening for a claim of the message."""
-        place = (pending.group.name, pending.message.uid)
-        if self._sent.get(place) is pending:
-            del self._sent[place]
-
-    def _rest(self, pending: Pending, failure: Failure) -> None:
-        """Send the message again after `UNREACHABLE_S`; until then, still note a claim of its entry."""
-        self._troubles.failed(pending.group.name, failure)
-        self._resting.append(pending)
-        if len(self._resting) == 1:
-            asyncio.get_running_loop().call_later(UNREACHABLE_S, self._rested)
-
-    def _rested(self) -> None:
-        self._pending.extend(self._resting)
-        self._resting.clear()
-        self._something.set()
-
     async def _move(self, batch: Sequence[Pending]) -> None:
         """Add messages to their lanes, and then finish them in their present places."""
-        now_ms = self._clock.now_us() // 1000
-        adds = [lane_add(pending, now_ms) for pending in batch]
-        todo = [i for i, pending in enumerate(batch) if not pending.proven]
-        for i in todo:
-            self._sent[adds[i].lane, adds[i].id] = batch[i]
-        added = await of_each(self._lanes.add([adds[i] for i in todo]), len(todo)) if todo else ()
-        answers: list[bool | errors.NotOwner | Failure | None] = [True] * len(batch)
-        for i, answer in zip(todo, added, strict=True):
-            assert not isinstance(answer, errors.QueueSealed), "an owner's add is fenced instead"
-            answers[i] = answer
-        for pending, answer in zip(batch, answers, strict=True):
+        now_ms, left = self._clock.now_us() // 1000, self._to_send(batch)
+        added = await of_each(self._lanes.add([lane_add(p, now_ms) for p in left]), len(left)) if left else []
+        for pending, answer in self._answered(left, [_of_add(answer) for answer in added]):
+            self._done(pending, answer)
+
+    def _to_send(self, batch: Sequence[Pending]) -> list[Pending]:
+        """Return the messages to send now; those that need not be sent again are settled."""
+        left: list[Pending] = []
+        waiting: list[Pending] = []
+        for pending in batch:
+            if pending.is_carried_out:
+                self._done(pending, True)
+            elif pending.must_wait:
+                waiting.append(pending)
+            else:
+                self._sent[pending.group.name, pending.message.uid] = pending
+                left.append(pending)
+        self._rest(waiting)
+        return left
+
+    def _answered(
+        self, sent: Sequence[Pending], answers: Sequence[Answer]
+    ) -> list[tuple[Pending, bool | errors.NotOwner]]:
+        """Return the messages that the store has settled, with its answers; the others rest."""
+        settled: list[tuple[Pending, bool | errors.NotOwner]] = []
+        failed: list[Pending] = []
+        for pending, answer in zip(sent, answers, strict=True):
             if isinstance(answer, FAILURES):
-                self._rest(pending, answer)
-                continue
-            self._forget(pending)
-            # False: an unanswered call has put the entry there already. None: an operator has taken it, so it is over.
-            self._done(pending, answer is not None and (answer or True))
+                self._failed(pending, answer)
+                failed.append(pending)
+            else:
+                place = (pending.group.name, pending.message.uid)
+                if self._sent.get(place) is pending:
+                    del self._sent[place]  # no claim of the message can prove more
+                settled.append((pending, answer))
+        self._rest(failed)
+        return settled
+
+    def _failed(self, pending: Pending, failure: Failure) -> None:
+        self._troubles.failed(pending.group.name, failure)
+        if isinstance(failure, errors.OutcomeUnknown) and pending.message.member is not None and not pending.in_doubt:
+            pending.in_doubt = True
+            pending.slot.begin_doubt()
+
+    def _rest(self, pendings: Sequence[Pending]) -> None:
+        """Send messages again after `UNREACHABLE_S`; until then, still note a claim of their entries."""
+        if pendings:
+            self._resting.update(pendings)
+            asyncio.get_running_loop().call_later(UNREACHABLE_S, self._rested, pendings)
+
+    def _rested(self, pendings: Sequence[Pending]) -> None:
+        self._resting.difference_update(pendings)
+        self._pending.extend(pendings)
+        self._something.set()
 
     def _done(self, pending: Pending, answer: bool | errors.NotOwner) -> None:
         group, m, decision = pending.group, pending.message, pending.decision
         pending.is_settled = True
+        if pending.in_doubt:
+            pending.slot.end_doubt()
         if m.member is None and not pending.moves:
             group.lane_settled()
         elif m.member is not None and group.slot is not None:
@@ -297,6 +327,13 @@ class Settler:
                 self._trail.record(events.Retried(now_us, m, decision.reason, decision.due_ms))
 
 
+def _of_add(answer: Answer | errors.QueueSealed | None) -> Answer:
+    """Return the answer to an owner's add as that to a verdict: False if the message is over."""
+    assert not isinstance(answer, errors.QueueSealed), "an owner's add is fenced instead"
+    # False: an unanswered call has put the entry there already. None: an operator has taken it, so it is over.
+    return answer is not None and (answer or True)
+
+
 def _told(group: OwnedGroup, m: message.Message) -> str:
     """Call the topic's `on_expired`; return a text for the log line if it fails."""
     if group.owner.on_expired is not None:
@@ -309,10 +346,6 @@ def _told(group: OwnedGroup, m: message.Message) -> str:
 
 def _group_name(pending: Pending) -> str:
     return pending.group.name
-
-
-def _slots_of(batch: Sequence[Pending]) -> list[OwnedSlot]:
-    return [slot for p in batch if (slot := p.group.slot) is not None]
 
 
 def _decided(

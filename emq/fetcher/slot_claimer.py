@@ -290,7 +290,7 @@ class SlotClaimer(Claims):
         slot.note_times(claimed.next_score, claimed.rest_ms)
         if entries:
             messages = decoded(slot, claimed, self._clock.now_us())
-            for m in messages if slot.settling else ():
+            for m in messages if slot.settling or slot.unsure else ():
                 if m.member in slot.held:
                     self._events.claimed(group, m.uid)
             slot.hold([entry.member for entry in entries])

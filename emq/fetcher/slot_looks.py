@@ -17,10 +17,6 @@ often."""
 HELD_BACK_S = 0.05
 """Seconds until the next look at a slot whose topic has used up its share of the host's memory."""
 
-UNSURE_S = 0.05
-"""Seconds until the next look at a slot from which nothing may be claimed because verdicts on its members are in
-doubt."""
-
 OTHERS_CLAIM_S = 0.005
 """Seconds until the next look at a slot while claims from other slots of its topic may use up the quota."""
 
@@ -38,12 +34,10 @@ class SlotLooks:
         that the claimer hears of the change that lets them start.
         """
         group, owner, now_ms = slot.group, slot.group.owner, now * 1000
-        if slot.claiming or group.stopping:
+        if slot.claiming or group.stopping or slot.unsure or (slot.suspect and slot.settling):
             return math.inf
         if slot.retry_ms > now_ms:
             return slot.retry_ms
-        if slot.unsure or (slot.suspect and slot.settling):
-            return now_ms + UNSURE_S * 1000
         if slot.returning or slot.freed:
             return 0
         if (due_ms := min(slot.next_ms, slot.rest_ms)) > now_ms:

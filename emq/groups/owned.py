@@ -425,12 +425,34 @@ class OwnedSlot(SlotState):
             self.next_ms = min(self.next_ms, due_ms)
         self.rest_ms = min(self.rest_ms, rest_ms or math.inf)
 
+    def begin_settling(self) -> None:
+        """A call that settles members of the slot is under way."""
+        self.settling += 1
+
+    def end_settling(self) -> None:
+        self.settling -= 1
+        if self.suspect and not self.settling:
+            self._look()
+
+    def begin_doubt(self) -> None:
+        """The answer to a verdict was lost; it will be sent again."""
+        self.unsure += 1
+
+    def end_doubt(self) -> None:
+        self.unsure -= 1
+        if not self.unsure:
+            self._look()
+
     def wait_for_room(self) -> None:
         """Wait in the topic's `thirsty` until it has room in flight."""
         if not self.thirsty:
             self.thirsty = True
             self.group.owner.thirsty.append(self)
             self.group.owner.note_waiting()
+
+    def _look(self) -> None:
+        if self.claims is not None:
+            self.claims.look(self)
 
     def _by_second(self) -> bool:
         return self.slot.kind is SlotKind.FIXED_TIME and self.group.owner.topic.options.precision == "second"

@@ -38,9 +38,10 @@ class SlotState:
         claiming: a claim from the slot is under way.
         suspect: seconds of claims whose answers were lost. Members of these claims may be in prepare without any host
             having them.
-        settling: number of calls under way that settle members of the slot.
-        unsure: number of the `settling` calls whose answers were lost and that must be repeated. No claim begins before
-            their outcome is known: a repeated verdict could hit a newer claim of the same second, which looks the same.
+        settling: number of calls under way that settle members of the slot. No roll-back for a lost claim begins
+            before they end: one of them may have settled a member that the lost claim took again.
+        unsure: number of verdicts in doubt: their answers were lost, and they will be sent again. No claim begins
+            before that: a repeated verdict could act on a newer claim of the same second, which has the same token.
     """
 
     slot: Slot

@@ -5,7 +5,6 @@ from __future__ import annotations
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.expiry import Expiry
 from emq.dispatch.settler import Settler
-from emq.dispatch.slot_settler import MemberSettler
 from emq.fetcher.forwarder import Forwarder
 from emq.fetcher.lane_claimer import LaneClaimer
 from emq.fetcher.puller import Puller
@@ -24,7 +23,7 @@ class GroupWork:
 
     Messages pass them in this order: `readiness` and `puller` fetch from queues, `lanes` and `slots` claim retries,
     delays and members; `firing`, `forwarder` and `expiry` take out entries that are not for a handler; `dispatcher`
-    starts the rest; `settler` and `members` tell the stores the outcomes; `checkpointer` saves the progress.
+    starts the rest; `settler` tells the stores the outcomes; `checkpointer` saves the progress.
     """
 
     def __init__(self, storage: Storage, context: HostContext, options: HostOptions) -> None:
@@ -40,8 +39,7 @@ class GroupWork:
         self.firing = Firing(store.lanes, store.sorted, context)
         self.forwarder = Forwarder(store.lanes, storage.catalog.get, context)
         self.expiry = Expiry(context)
-        self.members = MemberSettler(store.sorted, context)
-        self.settler = Settler(store.lanes, self.members, context)
+        self.settler = Settler(store.lanes, store.sorted, context)
         self.dispatcher = Dispatcher(self.settler, context, options.max_in_flight, self.slots)
         self.endings = self.dispatcher.endings
 

@@ -259,7 +259,7 @@ async def test_a_second_owner_takes_over_and_the_first_settles_nothing_any_more(
             now_ms = int(r.clock.now() * 1000)
             await r.store.sorted.claim([SlotClaim(slot, 10, 1 << 40, now_ms)], now_ms)  # the new owner
             await asyncio.sleep(3)
-            assert host.work.members.refused == 1
+            assert host.work.settler.refused == 1
             assert host.ownership.losses.groups == 1
             assert await states(r) == (0, 1, 0)  # still to be recovered by its new owner
 

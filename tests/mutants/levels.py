@@ -39,8 +39,8 @@ MUTANTS = (
         "L",
         "messages of a call that broke are never settled",
         "emq/dispatch/settler.py",
-        "                if not pending.is_settled and id(pending) not in resting:",
-        "                if False:",
+        "            left = [pending for pending in batch if not pending.is_settled and pending not in self._resting]",
+        "            left = list[Pending]()",
         "tests/unit/test_settler.py::test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled[None]",
     ),
     Mutant(

@@ -72,10 +72,30 @@ MUTANTS = (
         "proven-retry-is-repeated",
         "D",
         "an add whose answer was lost is sent again although its entry was claimed meanwhile",
-        "emq/dispatch/settler.py",
-        "todo = [i for i, pending in enumerate(batch) if not pending.proven]",
-        "todo = [*range(len(batch))]",
+        "emq/dispatch/settle_requests.py",
+        "return self.proven\n",
+        "return False\n",
         "tests/unit/test_settler.py::test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_claimed",
+    ),
+    Mutant(
+        "verdict-in-doubt-is-repeated-on-a-newer-claim",
+        "L",
+        "a verdict whose answer was lost is sent again although its member was claimed again in the same second",
+        "emq/dispatch/settle_requests.py",
+        'return m.token // 1000 in slot.suspect or slot.held.get(m.member or b"", 0) > 1',
+        "return False",
+        "tests/integration/test_sorted_doubts.py::"
+        "test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_its_loss_was_known[quick]",
+    ),
+    Mutant(
+        "verdict-in-doubt-does-not-wait-for-claims",
+        "L",
+        "a verdict whose answer was lost is sent again while a claim is under way that may hold its member",
+        "emq/dispatch/settle_requests.py",
+        "return self.in_doubt and self.slot.claiming",
+        "return False",
+        "tests/integration/test_sorted_doubts.py::"
+        "test_a_repeated_acknowledgement_does_not_hit_a_claim_that_was_made_before_its_loss_was_known[slow]",
     ),
     Mutant(
         "attempts-are-not-counted",

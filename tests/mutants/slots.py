@@ -10,8 +10,8 @@ MUTANTS = (
         "D",
         "a slot is claimed from while verdicts on its members are in doubt",
         "emq/fetcher/slot_looks.py",
-        "if slot.unsure or (slot.suspect and slot.settling):",
-        "if False:",
+        "if slot.claiming or group.stopping or slot.unsure or (slot.suspect and slot.settling):",
+        "if slot.claiming or group.stopping:",
         "tests/integration/test_sorted_doubts.py::"
         "test_a_twin_whose_claim_is_lost_while_the_first_is_being_settled_is_delivered_soon[0.05]",
     ),

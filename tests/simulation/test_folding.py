@@ -87,9 +87,9 @@ def test_a_merge_that_takes_the_later_time_is_found(monkeypatch: pytest.MonkeyPa
 def test_an_acknowledgement_of_what_failed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     real = MemberSettler.settle
 
-    async def settle(self: MemberSettler, settles: Any, *rest: Any) -> None:
+    async def settle(self: MemberSettler, settles: Any, *rest: Any) -> Any:
         wrong = [s._replace(verdict=slot_store.SlotVerdict.ACK) if s.reason else s for s in settles]
-        await real(self, wrong, *rest)
+        return await real(self, wrong, *rest)
 
     monkeypatch.setattr(MemberSettler, "settle", settle)
     found = outcome(topic=FOLDED)

@@ -13,7 +13,6 @@ import pytest
 from emq import App, Retry, errors
 from emq.dispatch import error_kinds, failure_log
 from emq.dispatch.settler import Settler
-from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedTopic
@@ -71,7 +70,7 @@ class Bench:
         store = MemoryStore(World(self.clock))
         self.events = RecordedEvents()
         context = HostContext(self.clock, self.events)
-        self.settler = Settler(store.lanes, MemberSettler(store.sorted, context), context)
+        self.settler = Settler(store.lanes, store.sorted, context)
         self.options = TopicOptions(**{"max_attempts": 3, "backoff_s": (5.0,), "jitter": 0.0, **options})
         self.groups: dict[str, OwnedGroup] = {}
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from emq import errors
-from emq.dispatch.slot_settler import MemberSettler
+from emq.dispatch.settler import Settler
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
 from emq.groups.priority import policy_for
 from emq.groups.receiver import Receiver
+from emq.message import Message
 from emq.producer.batcher import Batcher
 from emq.quota.counter import WindowCounter
 from emq.storage import slot_store
 from emq.storage.durability import Durability
-from emq.storage.slot_store import SlotSettle, SlotVerdict
 from emq.topics.model import Kind, Topic, TopicOptions
 from emq.trail import events
 from emq_stores.memory import MemoryStore, World
@@ -109,24 +109,21 @@ async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_
     bad = store.sorted.inject(
         "settle", before=breaks, when=lambda settles, _: any(s.member == b"bad" for s in settles), times=None
     )
-    done: set[bytes] = set()
-    settler = MemberSettler(store.sorted, HostContext(clock))
-    verdicts = [
-        SlotSettle(slot.slot, entry.member, SlotVerdict.ACK, entry.token, EPOCH)
-        for slot, found in zip(owned, claimed, strict=True)
-        if isinstance(found, slot_store.SlotClaimed)
-        for entry in found.entries
-    ]
-    assert len(verdicts) == 6
-    settling = asyncio.create_task(
-        settler.settle(verdicts, owned, lambda places, _: done.update(verdicts[i].member for i in places))
-    )
+    settler = Settler(store.lanes, store.sorted, HostContext(clock))
+    for slot, found in zip(owned, claimed, strict=True):
+        assert isinstance(found, slot_store.SlotClaimed)
+        slot.hold([entry.member for entry in found.entries])
+        for entry in found.entries:
+            settler.acknowledge(slot.group, Message("", b"", member=entry.member, token=entry.token))
+    loops = [asyncio.create_task(loop()) for loop in (settler.members.run, settler.settle)]
     await asyncio.sleep(10)
-    assert done == {b"a", b"b"}
-    assert not settling.done()
+    assert [set(slot.held) for slot in owned] == [{b"bad"}] * 2
+    assert [slot.unsure for slot in owned] == [1, 1], "the call may have been carried out"
     bad.times = 0
-    await asyncio.wait_for(settling, 10)
-    assert done == {b"a", b"bad", b"b"}
+    await asyncio.wait_for(settler.idle(), 10)
+    assert [(set(slot.held), slot.unsure) for slot in owned] == [(set(), 0)] * 2
+    for loop in loops:
+        loop.cancel()
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])

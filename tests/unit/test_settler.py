@@ -13,7 +13,6 @@ import pytest
 
 from emq import errors
 from emq.dispatch.settler import Settler
-from emq.dispatch.slot_settler import MemberSettler
 from emq.groups.capacity import Gauge
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup, OwnedSlot, OwnedTopic
@@ -47,7 +46,7 @@ class Bench:
         self.events = events = RecordedEvents()
         self.settled, self.refused, self.due, self.lost = events.settles, events.refusals, events.waits, events.losses
         context = HostContext(self.clock, events)
-        self.settler = Settler(self.store.lanes, MemberSettler(self.store.sorted, context), context)
+        self.settler = Settler(self.store.lanes, self.store.sorted, context)
 
     @property
     def acknowledged(self) -> int:
