@@ -101,22 +101,29 @@ async def test_a_member_whose_verdict_breaks_its_call_keeps_no_other_from_being_
         group = OwnedGroup(owner, index, EPOCH, WindowCounter(1, 0), policy_for(topic), Gauge())
         group.slot = OwnedSlot(group, topic.slot(index))
         owned.append(group.slot)
-    members = [b"a", b"bad", b"b"]
+    members = [b"a", b"bad", b"b", *(b"later %d" % i for i in range(20))]
     adds = [slot_store.SlotAdd(slot.slot, member, 20.0, slot_store.Keep.LAST) for slot in owned for member in members]
     await store.sorted.add(adds)
-    claimed = await store.sorted.claim([slot_store.SlotClaim(slot.slot, 10, EPOCH, 1 << 50) for slot in owned], 5_000)
+    claimed = await store.sorted.claim([slot_store.SlotClaim(slot.slot, 50, EPOCH, 1 << 50) for slot in owned], 5_000)
     breaks = ValueError("what the driver cannot send")
     bad = store.sorted.inject(
         "settle", before=breaks, when=lambda settles, _: any(s.member == b"bad" for s in settles), times=None
     )
     settler = Settler(store.lanes, store.sorted, HostContext(clock))
+    handled: list[tuple[OwnedGroup, Message]] = []
     for slot, found in zip(owned, claimed, strict=True):
         assert isinstance(found, slot_store.SlotClaimed)
         slot.hold([entry.member for entry in found.entries])
         for entry in found.entries:
-            settler.acknowledge(slot.group, Message("", b"", member=entry.member, token=entry.token))
+            handled.append((slot.group, Message("", b"", member=entry.member, token=entry.token)))
+    handled.sort(key=lambda each: members.index(each[1].member or b""))
+    for each in handled[:6]:
+        settler.acknowledge(*each)
     loops = [asyncio.create_task(loop()) for loop in (settler.members.run, settler.settle)]
-    await asyncio.sleep(10)
+    for each in handled[6:]:  # those that succeed say nothing of those that broke
+        await asyncio.sleep(0.25)
+        settler.acknowledge(*each)
+    await asyncio.sleep(0.1)
     assert [set(slot.held) for slot in owned] == [{b"bad"}] * 2
     assert [slot.unsure for slot in owned] == [1, 1], "the call may have been carried out"
     bad.times = 0
