@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -11,15 +10,15 @@ from typing import NamedTuple
 from emq import errors, message
 from emq.fetcher.due_times import DueTimes
 from emq.fetcher.slot_looks import LOOK_MESSAGES, SlotLooks, room
-from emq.fetcher.slot_members import decoded, give_back
+from emq.fetcher.slot_members import decoded
 from emq.fetcher.slot_returns import SlotReturns
 from emq.groups.capacity import MAX_BUFFER
 from emq.groups.context import HostContext
 from emq.groups.owned import Claims, OwnedGroup, OwnedSlot, OwnedTopic
 from emq.loops import pace
 from emq.loops.aside import Asides, Call
-from emq.storage.answers import FAILURES, of_each
-from emq.storage.slot_store import SlotClaim, SlotClaimed, SlotSettle, SortedStore
+from emq.storage.answers import FAILURES, Failure, of_each
+from emq.storage.slot_store import SlotClaim, SlotClaimed, SortedStore
 
 CLAIM_SLOTS = 200
 CLAIM_MESSAGES = 2_000
@@ -103,6 +102,10 @@ class SlotClaimer(Claims):
             del self._slots[slot.address]
             self._due.forget(slot.address)
             self._troubles.well(slot.address)
+
+    async def give_back(self, slots: Sequence[OwnedSlot]) -> list[Failure]:
+        """Give back what was claimed from slots of groups that stop; return a failure for each member that is left."""
+        return await self._returns.give_back(slots)
 
     def drained(self, slot: OwnedSlot) -> None:
         """Some of the slot's messages were taken: claim more if more are due and half of its buffer is free."""
@@ -263,7 +266,7 @@ class SlotClaimer(Claims):
             slot.next_ms = slot.rest_ms = math.inf  # what is told from now on may be later than the answer
         claims = [SlotClaim(s.slot, limit, s.group.epoch, s.until_ms(now_ms)) for s, limit, _ in taken]
         answers = await of_each(self._store.claim(claims, now_ms, CLAIM_BYTES), len(claims)) if claims else ()
-        late: list[SlotSettle] = []
+        late: list[OwnedSlot] = []
         for wanted, answer in zip(taken, answers, strict=True):
             slot = wanted.slot
             if isinstance(answer, errors.NotOwner):
@@ -278,10 +281,11 @@ class SlotClaimer(Claims):
                 except Exception as exc:  # a failure of one slot must not stop the others
                     self._events.broken("slots", slot.group, exc)
             else:
-                late += [give_back(slot, e.member, e.token, e.score) for e in answer.entries]
+                slot.hold([entry.member for entry in answer.entries])
+                slot.returning += decoded(slot, answer, self._clock.now_us())
+                late.append(slot)
         if late:
-            with contextlib.suppress(errors.StoreUnavailable, errors.StoreFull):  # the next owner rolls them back
-                await self._store.settle(late)
+            await self._returns.give_back(late)
 
     def _buffer(self, wanted: _Wanted, claimed: SlotClaimed) -> None:
         slot, entries, group = wanted.slot, claimed.entries, wanted.slot.group

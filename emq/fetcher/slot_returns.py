@@ -29,12 +29,16 @@ class SlotReturns:
         if not slot.group.stopping:
             slot.retry_ms = int((self._clock.now() + self.troubles.failed(slot.address, failure)) * 1000) + 1
 
-    async def give_back(self, slots: Sequence[OwnedSlot]) -> None:
-        """Give back members that cannot start now. Until they are back, nothing is claimed from these slots."""
+    async def give_back(self, slots: Sequence[OwnedSlot]) -> list[Failure]:
+        """Give back members that cannot start now; return a failure for each that the store could not take.
+
+        Until they are back, nothing is claimed from these slots.
+        """
         # While the call is under way, `slot.returning` may grow.
         given = [(slot, m, m.member) for slot in slots for m in slot.returning if m.member is not None]
         settles = [give_back(slot, member, m.token, m.score) for slot, m, member in given]
-        answers = list(zip(given, await of_each(self._store.settle(settles), len(settles)), strict=True))
+        answered = await of_each(self._store.settle(settles), len(settles)) if settles else ()
+        answers = list(zip(given, answered, strict=True))
         for slot in slots:
             mine = [answer for (of, _, _), answer in answers if of is slot]
             gone = {id(m): member for (of, m, member), a in answers if of is slot and not isinstance(a, FAILURES)}
@@ -46,6 +50,7 @@ class SlotReturns:
                 self._events.lost(slot.group)
             elif failures := [answer for answer in mine if isinstance(answer, FAILURES)]:
                 self.rest(slot, failures[0])
+        return [answer for answer in answered if isinstance(answer, FAILURES)]
 
     async def ask(self, slots: Sequence[OwnedSlot]) -> None:
         """Ask the store about members that waited for keys that run no more; let the next member of each key start.

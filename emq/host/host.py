@@ -83,7 +83,7 @@ class Host:
         context = services.context(reports, membership.lease)
         self.work = GroupWork(storage, context, options)
         self.ownership = ownership = Ownership(storage, handlers, self.work, context, options.window_begins_ms / 1000)
-        self.letting_go = LettingGo(ownership, store.sorted, context)
+        self.letting_go = LettingGo(ownership, context)
         self.throttles = Throttles(ownership.owned, self.work.dispatcher, clock, services.trail)
         self.waker = Waker(
             store, ownership.queues, ownership.groups, self.work.readiness, context, self.guard.broken.total

@@ -7,15 +7,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from emq import plurals
-from emq.fetcher.slot_members import give_back
 from emq.groups.context import HostContext
 from emq.groups.owned import OwnedGroup
 from emq.host.options import DRAIN_S
 from emq.host.ownership import Ownership
 from emq.loops.slicing import SLICE, in_slices
-from emq.storage.answers import FAILURES, of_each
 from emq.storage.names import parts_of
-from emq.storage.slot_store import SortedStore
 from emq.trail import events
 
 log = logging.getLogger(__name__)
@@ -27,10 +24,9 @@ DRAIN_STEP_S = 0.02
 class LettingGo:
     """Lets go of groups that other hosts get, or that this host acquires again."""
 
-    def __init__(self, ownership: Ownership, store: SortedStore, context: HostContext) -> None:
+    def __init__(self, ownership: Ownership, context: HostContext) -> None:
         self._ownership = ownership
         self._work = ownership.work
-        self._store = store
         self._clock = context.clock
         self._trail = context.trail
         self._busy: dict[str, Callable[[], bool]] = {}
@@ -112,15 +108,9 @@ class LettingGo:
 
     async def _give_back(self, groups: Iterable[OwnedGroup]) -> None:
         """Give back members that were claimed and not started, so that their slots need not roll them back later."""
-        settles = [
-            give_back(group.slot, m.member, m.token, m.score)
-            for group in groups
-            if group.slot is not None and not group.lost
-            for m in group.waiting_members()
-            if m.member is not None
-        ]
-        if settles:
-            answers = await of_each(self._store.settle(settles), len(settles))
-            if failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
-                left = plurals.count(len(failures), "claimed message")
-                log.warning("%s; %s %s left to time out", failures[0], left, plurals.are(len(failures)))
+        slots = [group.slot for group in groups if group.slot is not None and not group.lost]
+        for slot in slots:
+            slot.returning = slot.group.waiting_members()
+        if failures := await self._work.slots.give_back(slots):
+            left = plurals.count(len(failures), "claimed message")
+            log.warning("%s; %s %s left to time out", failures[0], left, plurals.are(len(failures)))
