@@ -173,24 +173,17 @@ class LaneClaimer:
 
     async def _recover(self, groups: list[OwnedGroup], now_ms: int) -> None:
         """Put back the entries of lost answers. If that fails for a group, the group keeps its mark `lane_lost_ms`."""
-        # `recover` has no fence and would put back a newer owner's claims: first ask whether there is a newer owner.
-        asked = await of_each(self._store.claim([LaneClaim(g.name, 0, g.epoch) for g in groups], now_ms), len(groups))
-        owned: list[OwnedGroup] = []
-        for group, claimed in zip(groups, asked, strict=True):
-            if isinstance(claimed, LaneClaimed):
-                owned.append(group)
-            elif isinstance(claimed, FAILURES):
-                self._failed(group, claimed, now_ms)
-            else:
-                self._events.lost(group)
-        lost_ms = [group.lane_lost_ms for group in owned]
-        for group in owned:
+        lost_ms = [group.lane_lost_ms for group in groups]
+        for group in groups:
             group.lane_lost_ms = 0  # before the call, so that it keeps a doubt that comes meanwhile
-        recovered = await of_each(self._store.recover([(g.name, g.epoch) for g in owned], now_ms + 1), len(owned))
-        for group, since_ms, answer in zip(owned, lost_ms, recovered, strict=True):
-            if isinstance(answer, FAILURES):
+        recovered = await of_each(self._store.recover([(g.name, g.epoch) for g in groups], now_ms + 1), len(groups))
+        for group, since_ms, answer in zip(groups, lost_ms, recovered, strict=True):
+            if isinstance(answer, errors.EMQError):
                 group.lane_lost_ms = since_ms
+            if isinstance(answer, FAILURES):
                 self._failed(group, answer, now_ms)
+            elif isinstance(answer, errors.NotOwner):
+                self._events.lost(group)
 
     def _buffer(self, group: OwnedGroup, claim: LaneClaim, claimed: LaneClaimed, now_ms: int, cut: bool) -> None:
         group.lane_claimed(len(claimed.entries))

@@ -209,7 +209,7 @@ class LaneStore(Protocol):
     ) -> Sequence[bool | errors.NotOwner | errors.QueueSealed | Failure | None]:
         """Add entries. Safe to repeat.
 
-        An add with an epoch is fenced by the group's epoch, which `LogStore.read` and `claim` raise.
+        An add with an epoch is fenced by the group's epoch, which `LogStore.read`, `claim` and `recover` raise.
 
         Returns:
             For each add: True if the entry was added, False if the lane has the id already or its group remembers the
@@ -237,8 +237,10 @@ class LaneStore(Protocol):
 
     async def recover(
         self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None
-    ) -> Sequence[int | Failure]:
+    ) -> Sequence[int | errors.NotOwner | Failure]:
         """Let prepared entries wait again, with the priority and the due time that they had.
+
+        Fenced by the group's epoch, which it raises, as `claim` does.
 
         Args:
             lanes: (lane, epoch): entries that were claimed under a lower epoch wait again.

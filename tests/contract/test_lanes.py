@@ -386,6 +386,17 @@ async def test_recover_returns_what_lower_epochs_had_claimed(store: Store, targe
     assert await store.lanes.recover([(slot, 2)]) == [0]
 
 
+async def test_recover_fences_as_a_claim_does(store: Store, target: Target) -> None:
+    slot, other = target.slot(0), target.slot(1)
+    await add(store, slot, ("x", NOW), ("y", NOW))
+    await claim(store, slot, limit=1, epoch=3)
+    stale, fresh = await store.lanes.recover([(slot, 2), (other, 2)], older_than_ms=NOW + 1)
+    assert isinstance(stale, errors.NotOwner)
+    assert (fresh, (await state(store, slot)).prepared) == (0, 1), "the newer owner runs it"
+    assert await store.lanes.recover([(slot, 4)]) == [1]
+    assert isinstance((await store.lanes.claim([LaneClaim(slot, 1, 3)], NOW))[0], errors.NotOwner)
+
+
 async def test_recover_returns_what_was_claimed_too_long_ago(store: Store, target: Target) -> None:
     slot = target.slot()
     await add(store, slot, ("old", NOW - 2), ("new", NOW - 1))

@@ -118,9 +118,9 @@ MUTANTS = (
         "stale-owner-recovers",
         "O",
         "a stale owner puts back what its successor has claimed",
-        "emq/fetcher/lane_claimer.py",
-        "if isinstance(claimed, LaneClaimed):\n                owned.append(group)",
-        "if True:\n                owned.append(group)",
+        "storage_adapters/emq_stores/memory/lane_store.py",
+        "if stale := self._world.fence(name, epoch):",
+        "if False:",
         "tests/unit/test_fetcher.py::test_what_a_newer_owner_has_claimed_is_not_put_back_for_a_lost_claim",
     ),
     Mutant(

@@ -133,11 +133,15 @@ class MemoryLanes:
             self._world.wait(settle.lane, id_, settle.priority, settle.due_ms)
         return True
 
-    async def recover(self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
+    async def recover(
+        self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None
+    ) -> list[int | errors.NotOwner]:
         """See `LaneStore.recover`. Entries keep their due time from before the claim."""
         return [self._recover(name, epoch, older_than_ms) for name, epoch in lanes]
 
-    def _recover(self, name: str, epoch: int, older_than_ms: int | None) -> int:
+    def _recover(self, name: str, epoch: int, older_than_ms: int | None) -> int | errors.NotOwner:
+        if stale := self._world.fence(name, epoch):
+            return stale
         lane = self._world.lanes.get(name)
         if lane is None:
             return 0

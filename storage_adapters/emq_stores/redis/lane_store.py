@@ -98,12 +98,17 @@ class RedisLanes:
 
         return await self._each(settles, lambda s: s.lane, one, lambda s: weight_of(s.body))
 
-    async def recover(self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int]:
-        async def one(shard: Shard, chunk: Sequence[tuple[str, int]]) -> list[int]:
-            keys = [key for s, _ in chunk for key in (shard.waiting(s), shard.ranks(s), shard.prepared(s))]
-            args = [-1 if older_than_ms is None else older_than_ms, *(epoch for _, epoch in chunk)]
-            moved: list[int] = await self._server.run("lane_recover", keys, args)
-            return moved
+    async def recover(
+        self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None
+    ) -> list[int | errors.NotOwner]:
+        async def one(shard: Shard, chunk: Sequence[tuple[str, int]]) -> list[int | errors.NotOwner]:
+            keys = [shard.fence]
+            args: list[Any] = [-1 if older_than_ms is None else older_than_ms]
+            for lane, epoch in chunk:
+                keys += (shard.waiting(lane), shard.ranks(lane), shard.prepared(lane))
+                args += (lane, epoch)
+            moved = await self._server.run("lane_recover", keys, args)
+            return [not_owner(lane, epoch) if n == -1 else n for (lane, epoch), n in zip(chunk, moved, strict=True)]
 
         return await self._each(lanes, lambda s: s[0], one)
 

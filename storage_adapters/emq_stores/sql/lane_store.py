@@ -216,7 +216,9 @@ class SqlLanes:
         save_groups(transaction, lanes.values())
         return answers
 
-    async def recover(self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None) -> list[int | Failure]:
+    async def recover(
+        self, lanes: Sequence[tuple[str, int]], older_than_ms: int | None = None
+    ) -> list[int | errors.NotOwner | Failure]:
         """See `LaneStore.recover`. Entries keep their due time from before the claim."""
         return await self._backend.of_each(
             "recover lane", lanes, operator.itemgetter(0), lambda t, some: self._recover(t, some, older_than_ms)
@@ -224,16 +226,18 @@ class SqlLanes:
 
     def _recover(
         self, transaction: Transaction, asked: Sequence[tuple[str, int]], older_than_ms: int | None
-    ) -> list[int]:
+    ) -> list[int | errors.NotOwner]:
         lanes = self._known.lock_groups(transaction, (name for name, _ in asked))
         by_id = {lane.id: lane for lane in lanes.values()}
         counts = dict.fromkeys(by_id, 0)
-        rows = [(lanes[name].id, epoch) for name, epoch in dict(asked).items()]
+        stale = [lanes[name].fence(epoch) for name, epoch in asked]
+        accepted = dict([each for each, error in zip(asked, stale, strict=True) if error is None])
+        rows = [(lanes[name].id, epoch) for name, epoch in accepted.items()]
         for lane_id, due_ms in transaction.rows("entries_recover", rows=rows, older_than_ms=older_than_ms):
             counts[lane_id] += 1
             by_id[lane_id].comes(transaction, due_ms)
         save_groups(transaction, lanes.values())
-        return [counts[lanes[name].id] for name, _ in asked]
+        return [error or counts[lanes[name].id] for (name, _), error in zip(asked, stale, strict=True)]
 
     async def inspect(self, lanes: Sequence[str]) -> list[LaneState | Failure]:
         """See `LaneStore.inspect`. The database counts, so the time grows with the entries in the lanes."""

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Let prepared entries wait again, unchanged: those of lower epochs, and those claimed before a given time.
--- KEYS  for each lane: zset waiting, zset ranks, hash prepared
--- ARGV  1 claimed before (ms; -1: by epoch only), then an epoch for each lane
--- Returns for each lane how many entries wait again. O(prepared).
+-- KEYS  1 hash fence, then for each lane: zset waiting, zset ranks, hash prepared
+-- ARGV  1 claimed before (ms; -1: by epoch only), then for each lane: lane, epoch
+-- Returns for each lane how many entries wait again (-1: stale epoch). O(prepared).
 -- include whole
 -- include lane_ranks
 local answer = {}
-for s = 1, #KEYS / 3 do
-  local waiting, ranks, prepared, epoch = KEYS[s * 3 - 2], KEYS[s * 3 - 1], KEYS[s * 3], tonumber(ARGV[s + 1])
+
+local function recover(waiting, ranks, prepared, epoch)
   local entries, moved = redis.call('HGETALL', prepared), 0
   for i = 1, #entries, 2 do
     local claimed_under, claimed_ms, due_ms, priority = string.match(entries[i + 1], '^(%S+) (%S+) (%S+) (%S+)$')
@@ -20,6 +20,17 @@ for s = 1, #KEYS / 3 do
       moved = moved + 1
     end
   end
-  answer[s] = moved
+  return moved
+end
+
+for s = 1, (#KEYS - 1) / 3 do
+  local lane, epoch = ARGV[s * 2], tonumber(ARGV[s * 2 + 1])
+  local fence = highest(redis.call('HGET', KEYS[1], lane), -1)
+  if fence > epoch then
+    answer[s] = -1
+  else
+    if fence < epoch then redis.call('HSET', KEYS[1], lane, ARGV[s * 2 + 1]) end
+    answer[s] = recover(KEYS[s * 3 - 1], KEYS[s * 3], KEYS[s * 3 + 1], epoch)
+  end
 end
 return answer
