@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from emq.quota.bucket import Bucket
 from emq.topics import shares
 from emq.topics.shares import MICRO, USE_S, TokenSource
 
@@ -25,35 +26,31 @@ class Tokens(Protocol):
         """Return the time of the next token. Call this while there is no token."""
 
 
-class Bucket:
-    """A token bucket: in any span of t seconds at most share * t + burst tokens. It starts empty."""
+class Stock:
+    """The tokens of a bucket: in any span of t seconds at most share * t + burst of them. It starts empty."""
 
-    __slots__ = ("_at_us", "_capacity", "_den", "_num", "_tokens")
+    __slots__ = ("_bucket", "_unit")
 
     def __init__(self, pace: TokenSource, now_us: int) -> None:
-        self._num, self._den = pace.share.num, pace.share.den
-        self._capacity = round(pace.burst * MICRO) * self._den
-        self._tokens = 0  # one token is den * MICRO of these
-        self._at_us = now_us
+        self._unit = pace.share.den * MICRO  # one token is so many of the bucket's, so that these are integers
+        most = round(pace.burst * MICRO) * pace.share.den
+        self._bucket = Bucket(pace.share.num, most, 0, now_us)
 
     def whole(self, now_us: int) -> int:
-        if now_us > self._at_us:
-            self._tokens = min(self._capacity, self._tokens + (now_us - self._at_us) * self._num)
-            self._at_us = now_us
-        return self._tokens // (self._den * MICRO)
+        return self._bucket.fill(now_us) // self._unit
 
     def take(self, n: int) -> None:
-        self._tokens = min(self._capacity, self._tokens - n * self._den * MICRO)
+        self._bucket.take(n * self._unit)
 
-    def fill_from(self, other: Bucket, now_us: int) -> None:
-        """Take over the tokens of another bucket, as far as this one can hold them."""
-        other.whole(now_us)
-        self._tokens = min(self._capacity, other._tokens * self._den // other._den)
+    def fill_from(self, other: Stock, now_us: int) -> None:
+        """Take over the tokens of another stock, as far as this one can hold them."""
+        self._bucket.take(-(other._bucket.fill(now_us) * self._unit // other._unit))
 
     def next_us(self, now_us: int) -> float:
-        if self._num == 0:
+        bucket = self._bucket
+        if bucket.rate == 0:
             return float("inf")
-        return float(now_us + -(-max(0, self._den * MICRO - self._tokens) // self._num))
+        return float(now_us + -(-max(0, self._unit - bucket.left) // bucket.rate))
 
 
 class Mint:
@@ -174,7 +171,7 @@ class SmoothCounter:
         first = shares.in_force([pace.since_s for pace in paces], int(now))
         if self._tokens is None or paces[first] not in self._paces:
             made = _tokens(paces[first].source, now_us)
-            if moved and isinstance(made, Bucket) and isinstance(self._tokens, Bucket):
+            if moved and isinstance(made, Stock) and isinstance(self._tokens, Stock):
                 made.fill_from(self._tokens, now_us)
             self._tokens = made
         self._qps = paces[first].qps
@@ -193,7 +190,7 @@ class SmoothCounter:
 
 
 def _tokens(pace: TokenSource, now_us: int) -> Tokens:
-    return Mint(pace, now_us) if pace.lifetime_s else Bucket(pace, now_us)
+    return Mint(pace, now_us) if pace.lifetime_s else Stock(pace, now_us)
 
 
 def _begun(pace: TokenSource, since_us: int) -> Tokens:

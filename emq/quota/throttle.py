@@ -7,6 +7,9 @@ use neither an attempt nor a start of the quota.
 
 from __future__ import annotations
 
+import math
+
+from emq.quota.bucket import Bucket
 from emq.quota.counter import Counter, LimitedCounter
 
 PROBE_AGAIN_S = 60.0
@@ -27,25 +30,28 @@ class Throttle:
     limited as before, or *over* if there was no throttle before. A topic without a limit has no throttle.
 
     Attributes:
-        rate: most starts a second; infinity while closed, probing or paused.
         until: time until which nothing starts; 0 while limited.
         reason: why, in words for an operator.
         since: time since which the throttle is in this state.
     """
 
-    __slots__ = ("_at", "_before", "_probed_at", "_tokens", "rate", "reason", "since", "until")
+    __slots__ = ("_before", "_bucket", "_probed_at", "reason", "since", "until")
 
     def __init__(self) -> None:
-        self.rate = float("inf")
         self.until = self.since = 0.0
         self.reason = ""
-        self._tokens = self._at = 0.0
+        self._bucket: Bucket[float] | None = None  # only while limited
         self._probed_at: float | None = None
         self._before: tuple[float, str] | None = None  # while paused: the rate before, and its reason
 
     @property
+    def rate(self) -> float:
+        """The most starts a second; infinity while closed, probing or paused."""
+        return math.inf if self._bucket is None else self._bucket.rate
+
+    @property
     def is_limited(self) -> bool:
-        return self.rate != float("inf")
+        return self._bucket is not None
 
     def is_over(self, now: float) -> bool:
         """Return True if a pause has ended and the topic had no throttle before it."""
@@ -54,7 +60,7 @@ class Throttle:
 
     def close(self, until: float, reason: str, now: float) -> None:
         """Start nothing until `until`, then one message as a probe."""
-        self.rate, self.until, self.reason, self.since = float("inf"), until, reason, now
+        self._bucket, self.until, self.reason, self.since = None, until, reason, now
         self._probed_at = self._before = None
 
     def pause(self, until: float, reason: str, now: float, *, is_new: bool = False) -> None:
@@ -66,60 +72,63 @@ class Throttle:
         self._end_pause(now)
         if is_new or self.is_limited:
             self._before = (self.rate, self.reason)
-            self.rate, self.until, self.since = float("inf"), until, now
+            self._bucket, self.until, self.since = None, until, now
             self.reason = reason
         self.until, self._probed_at = max(self.until, until), None
 
     def limit(self, rate: float, reason: str, now: float) -> None:
         """Start at most `rate` messages a second, above 0."""
-        if not self.is_limited:
-            self._tokens, self._at, self.since = min(1.0, rate), now, now
-        self.rate, self.until, self.reason, self._before = rate, 0.0, reason, None
+        if self._bucket is None:
+            self._begin(rate, now)
+        else:
+            self._bucket.follow(rate, _most(rate), now)
+        self.until, self.reason, self._before = 0.0, reason, None
 
     def room(self, now: float) -> int:
         """Return how many messages may start now."""
         if self._before is not None and self.is_over(now):
             return UNLIMITED
-        if not self.is_limited:
+        if self._bucket is None:
             return int(self._may_probe_at() <= now)
-        if now > self._at:
-            self._tokens = min(self._most, self._tokens + (now - self._at) * self.rate)
-            self._at = now
-        return int(self._tokens)
+        return int(self._bucket.fill(now))
 
     def take(self, n: int, now: float) -> None:
         """Note that `n` of the messages that `room` allowed start."""
-        if self.is_limited:
-            self._tokens -= n
+        if self._bucket is not None:
+            self._bucket.take(n)
         elif n and self._before is None:
             self._probed_at = now
 
     def give_back(self, n: int, at: float) -> None:
         """Take back `n` starts that were noted at the time `at` and not made."""
-        if self.is_limited:
+        if self._bucket is not None:
             if at >= self.since:  # else they are of another state
-                self._tokens = min(self._most, self._tokens + n)
+                self._bucket.take(-n)
         elif self._probed_at == at:
             self._probed_at = None
 
     def next_at(self, now: float) -> float:
         """Return when `room` allows a start; call this while it allows none."""
-        if self.is_limited:
-            return now + max(0.0, 1.0 - self._tokens) / self.rate
+        if self._bucket is not None:
+            return now + self._bucket.wait(1.0)
         return self._may_probe_at()
 
     def _end_pause(self, now: float) -> None:
         """Go back to the limit from before the pause, if there was one and the pause is over."""
         if self._before is not None and now >= self.until and self._before[0] != float("inf"):
-            (self.rate, self.reason), self._before = self._before, None
-            self.until, self._tokens, self._at, self.since = 0.0, min(1.0, self.rate), now, now
+            (rate, self.reason), self._before = self._before, None
+            self.until = 0.0
+            self._begin(rate, now)
 
-    @property
-    def _most(self) -> float:
-        return 1.0 + self.rate * BURST_S
+    def _begin(self, rate: float, now: float) -> None:
+        self._bucket, self.since = Bucket(rate, _most(rate), min(1.0, rate), now), now
 
     def _may_probe_at(self) -> float:
         return self.until if self._probed_at is None else max(self.until, self._probed_at + PROBE_AGAIN_S)
+
+
+def _most(rate: float) -> float:
+    return 1.0 + rate * BURST_S
 
 
 class ThrottledCounter(LimitedCounter):

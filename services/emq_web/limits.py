@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from emq.quota.bucket import Bucket
 from emq.quota.places import sharing
 from emq.quota.places.places import Places
 from emq_web.problems import Problem
@@ -71,7 +72,7 @@ class Rates:
         self._per_s = per_s
         self._most = max(at_once or per_s, 1.0)
         self._now_s = now_s
-        self._left: dict[str, tuple[float, float]] = {}
+        self._buckets: dict[str, Bucket[float]] = {}
 
     def take(self, name: str) -> None:
         """Count once.
@@ -79,24 +80,24 @@ class Rates:
         Raises:
             Problem: the bucket is empty.
         """
-        left, now_s = self._check(name)
-        if len(self._left) >= self.MOST and name not in self._left:
-            self._left.clear()
-        self._left[name] = left - 1, now_s
+        bucket = self._check(name)
+        if len(self._buckets) >= self.MOST and name not in self._buckets:
+            self._buckets.clear()
+        self._buckets[name] = bucket
+        bucket.take(1)
 
     def check(self, name: str) -> None:
         """Raise as `take`; count nothing."""
         self._check(name)
 
-    def _check(self, name: str) -> tuple[float, float]:
-        rate, now_s, most = self._per_s, self._now_s(), self._most
-        left, at_s = self._left.get(name, (most, now_s))
-        left = min(most, left + (now_s - at_s) * rate)
-        if left < 1:
-            wait_s = math.ceil((1 - left) / rate)
-            text = f"at most {rate:g} requests a second; try again in {wait_s} s"
+    def _check(self, name: str) -> Bucket[float]:
+        now_s = self._now_s()
+        bucket = self._buckets.get(name) or Bucket(self._per_s, self._most, self._most, now_s)
+        if bucket.fill(now_s) < 1:
+            wait_s = math.ceil(bucket.wait(1))
+            text = f"at most {self._per_s:g} requests a second; try again in {wait_s} s"
             raise Problem(429, "too_many_requests", text, headers={"Retry-After": str(wait_s)})
-        return left, now_s
+        return bucket
 
 
 class Turns:

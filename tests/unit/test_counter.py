@@ -7,7 +7,7 @@ import math
 import pytest
 
 from emq.quota.counter import WindowCounter
-from emq.quota.smooth import Bucket, Pace, SmoothCounter
+from emq.quota.smooth import Pace, SmoothCounter, Stock
 from emq.topics.shares import MICRO, Division, TokenSource, pace, share_of
 
 T = 1_700_000_000  # even
@@ -112,12 +112,12 @@ def test_what_was_taken_before_a_change_of_a_smooth_quota_is_not_given_back_to_t
 
 @pytest.mark.parametrize("qps", [0.3, 3.0, 6.4, 7.0, 150.0])
 def test_the_time_that_a_bucket_names_is_a_whole_microsecond_at_which_it_has_a_token(qps: float) -> None:
-    bucket = Bucket(TokenSource(share_of(qps), 1.0), 1_795_364_850_707_031)
+    stock = Stock(TokenSource(share_of(qps), 1.0), 1_795_364_850_707_031)
     now_us = 1_795_364_850_707_031
     for _ in range(200):
-        next_us = bucket.next_us(now_us)
+        next_us = stock.next_us(now_us)
         assert next_us == int(next_us)
         now_us = int(next_us)
-        assert bucket.whole(now_us - 1) == 0
-        assert bucket.whole(now_us) == 1
-        bucket.take(1)
+        assert stock.whole(now_us - 1) == 0
+        assert stock.whole(now_us) == 1
+        stock.take(1)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from emq.quota.bucket import Bucket
 from emq_scheduling.limits import calendars
 from emq_scheduling.limits.accounts import Accounts, Charge
 from emq_scheduling.limits.limits import DayMeter, Meter
@@ -84,16 +85,15 @@ class Rate:
 class Spread:
     """One limit of one account: the use by each level, and the token bucket of the less urgent ones."""
 
-    __slots__ = ("_at", "_began", "_claims", "_day_ends", "_meter", "_most_urgent", "_per", "_rates", "_tokens")
+    __slots__ = ("_began", "_bucket", "_claims", "_day_ends", "_meter", "_most_urgent", "_per", "_rates")
 
     def __init__(self, meter: Meter, per: Period, now: float) -> None:
         self._meter = meter
         self._per = per
         self._most_urgent: float = math.inf
         self._rates: dict[float, Rate] = {}
-        self._tokens = 0.0
+        self._bucket = Bucket(self._per_s, self._burst, 0.0, now)
         self._claims: dict[float, float] = {}  # by level: until when its next task waits for tokens or kept room
-        self._at = now
         self._began = now
         self._day_ends = -math.inf
 
@@ -109,9 +109,9 @@ class Spread:
         rate.count(units, now)
         self._claims.pop(level, None)
         if self._per != "day":
-            self._refill(now)
+            left = self._filled(now).left
             is_rest = self._per == "second" and now % 1.0 >= RELEASE  # of a second, used all at once
-            self._tokens = max(self._tokens - units, min(self._tokens, 0.0) if is_rest else -self._per_s)
+            self._bucket.take(min(units, max(left, 0.0) if is_rest else left + self._per_s))
 
     def wait_s(self, level: float, units: float, now: float) -> float:
         """Return 0 if a task of the level may use `units`, which fit; else the seconds until it should ask again."""
@@ -137,10 +137,9 @@ class Spread:
         for other, until in self._claims.items():
             if other < level and now < until:
                 return until - now  # else small tasks would take each unit before there are enough for it
-        self._refill(now)
+        bucket = self._filled(now)
         release_s = RELEASE - phase if self._per == "second" else math.inf  # then it may start in spite of kept room
-        if self._tokens < min(units, self._burst):
-            refill_s = (min(units, self._burst) - self._tokens) / max(self._per_s, 1e-9)
+        if (refill_s := bucket.wait(min(units, bucket.most))) > 0:
             return self._claimed(level, max(1e-3, min(refill_s, release_s)), now)
         ahead_s = 1.0 - phase if self._per == "second" else 1.0 + max(0.0, self._period_s - (now - self._began))
         soon = rate * ahead_s
@@ -172,9 +171,12 @@ class Spread:
     def _burst(self) -> float:
         return max(1.0, self._per_s * BURST_S)
 
-    def _refill(self, now: float) -> None:
-        self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._per_s)
-        self._at = now
+    def _filled(self, now: float) -> Bucket[float]:
+        """Return the bucket with the tokens of now, at the rate of the meter's present amount."""
+        if now < self._bucket.filled_at:  # the clock was put back
+            self._bucket = Bucket(self._per_s, self._burst, self._bucket.left, now)
+        self._bucket.follow(self._per_s, self._burst, now)
+        return self._bucket
 
 
 class _Place(NamedTuple):
