@@ -158,9 +158,13 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             at = self.resources[at].parent
         return found
 
+    def line(self, resource: str) -> list[str]:
+        """Return the names of the resource and its parents, the nearest first; for a pool that passed `rules.check`."""
+        return [resource, *self.parents(resource)]
+
     def chain(self, resource: str) -> list[Resource]:
         """Return the resource and its parents, the nearest first. The pool must have passed `rules.check`."""
-        return [self.resources[name] for name in (resource, *self.parents(resource))]
+        return [self.resources[name] for name in self.line(resource)]
 
     def costs(self, task_type: str, resource: str) -> Costs:
         """Return the costs of a task of the type on the resource, by the names of all limits there and above it."""

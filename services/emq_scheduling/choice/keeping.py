@@ -247,7 +247,7 @@ class Keeping:
         found: dict[str, float] = {}
         for name, resource in self._pool.resources.items():
             level = min((self._pool.types[kind].priority for kind in resource.takes), default=math.inf)
-            for each in (name, *self._pool.parents(name)):
+            for each in self._pool.line(name):
                 found[each] = min(found.get(each, math.inf), level)
         return found
 

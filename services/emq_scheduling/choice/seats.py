@@ -55,10 +55,7 @@ def sharing_in_flight(pool: Pool) -> dict[str, list[str]]:
     }
     takers = [name for name, resource in pool.resources.items() if resource.takes]
     for name in takers:
-        for each in (name, *pool.parents(name)):
+        for each in pool.line(name):
             if each in limited:
                 below.setdefault(each, []).append(name)
-    return {
-        name: sorted({other for each in (name, *pool.parents(name)) for other in below.get(each, ())})
-        for name in takers
-    }
+    return {name: sorted({other for each in pool.line(name) for other in below.get(each, ())}) for name in takers}

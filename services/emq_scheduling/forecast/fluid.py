@@ -119,7 +119,7 @@ class Fluid:
             Backlog(kind, state.waiting.get(name, 0), state.arrivals.get(name, 0.0), self._durations[name])
             for name, kind in pool.types.items()
         ]
-        closed = {name for name in pool.resources if any(up in state.closed for up in _with_parents(plan, name))}
+        closed = {name for name in pool.resources if any(up in state.closed for up in pool.line(name))}
         self._active = {name: state.factors.get(name, 1.0) for name in pool.resources if name not in closed}
         self.groups = [group for group in plan.groups if any(name in self._active for name in group.names)]
         self.starts = [0.0] * len(self.groups)
@@ -215,12 +215,3 @@ class Fluid:
                 budget.midnight()
         self._allowed = [self._calendar.allows(name, now) for name in self.plan.types]
         self._change = self._calendar.next_at(now)
-
-
-def _with_parents(plan: Plan, name: str) -> list[str]:
-    found = []
-    at: str | None = name
-    while at is not None:
-        found.append(at)
-        at = plan.pool.resources[at].parent
-    return found

@@ -93,7 +93,7 @@ class Plan:
             if any(each.paused for each in pool.chain(names[0])):
                 continue
             group = Group(names, resources)
-            chain = _chain(pool, names[0])
+            chain = pool.line(names[0])
             found = []
             for level, name in enumerate(chain):
                 key = limits_of[name]
@@ -153,15 +153,6 @@ def _least_costs(pool: Pool) -> dict[str, float]:
     for name in found:
         if any(name not in kind.costs for kind in pool.types.values()):
             found[name] = min(DEFAULT_COST, found[name])
-    return found
-
-
-def _chain(pool: Pool, name: str) -> list[str]:
-    found = []
-    at: str | None = name
-    while at is not None:
-        found.append(at)
-        at = pool.resources[at].parent
     return found
 
 

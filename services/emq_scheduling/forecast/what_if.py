@@ -104,7 +104,7 @@ def _limit_names(resources: Resources) -> set[str]:
 
 def _ancestry(pool: Pool, name: str) -> dict[str, Resource]:
     """Return a resource with its parents; nothing if the pool has none of the name."""
-    return {each: pool.resources[each] for each in (name, *pool.parents(name))} if name in pool.resources else {}
+    return {each: pool.resources[each] for each in pool.line(name)} if name in pool.resources else {}
 
 
 def _users(pool: Pool, calendar: str) -> dict[str, Resource]:

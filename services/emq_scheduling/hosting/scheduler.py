@@ -201,7 +201,7 @@ class Scheduler:
         """Return the reasons of resources that start nothing now, also because of a parent."""
         found = {}
         for name in self.pool.resources:
-            for above in [name, *self.pool.parents(name)]:
+            for above in self.pool.line(name):
                 health = self.healths.get(above)
                 if self.pool.resources[above].paused:
                     found[name] = "paused" if above == name else f"{above} is paused"

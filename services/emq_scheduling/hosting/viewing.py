@@ -133,7 +133,7 @@ class Viewer:
     def _binds(self, name: str, used: Uses, amounts: Uses) -> str:
         """Return the limit, of the resource or of a parent, with the least room, if it has next to none."""
         pool, found, most = self._scheduler.pool, "", BINDS
-        for each in (name, *pool.parents(name)):
+        for each in pool.line(name):
             for key, amount in amounts[each].items():
                 part = used[each][key] / amount if amount > 0 else 1.0
                 if part >= most and not (found and part == most):

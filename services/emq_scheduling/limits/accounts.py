@@ -164,7 +164,7 @@ class Accounts:
             self._former[name] = self._accounts[name]
             self._former[name].set_factor(1.0, now)
         self._accounts = accounts
-        self._paths = {name: Path([accounts[each] for each in _names(pool, name)]) for name in accounts}
+        self._paths = {name: Path([accounts[each] for each in pool.line(name)]) for name in accounts}
         self._below = {name: [] for name in accounts}
         for path in self._paths.values():
             for account in path.accounts:
@@ -428,13 +428,3 @@ class Accounts:
             return False
         del self._open[charge]
         return True
-
-
-def _names(pool: Pool, resource: str) -> list[str]:
-    """Return the names of the resource and of its parents, the nearest first."""
-    found: list[str] = []
-    at: str | None = resource
-    while at is not None:
-        found.append(at)
-        at = pool.resources[at].parent
-    return found
