@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from emq import errors
 from emq.dispatch import retry
+from emq.dispatch.handler_tasks import HandlerTasks, is_closed
 from emq.dispatch.outcomes import Outcomes
 from emq.dispatch.rotation import Rotation
 from emq.groups.context import HostContext
-from emq.groups.owned import OwnedGroup
+from emq.groups.owned import OwnedGroup, OwnedTopic
 from emq.message import Message
 
 
@@ -26,9 +27,10 @@ class Endings:
         returned: those that their handlers gave back.
     """
 
-    def __init__(self, outcomes: Outcomes, context: HostContext, rotation: Rotation) -> None:
+    def __init__(self, outcomes: Outcomes, context: HostContext, rotation: Rotation, tasks: HandlerTasks) -> None:
         self._clock, self._events, self._trail = context.clock, context.events, context.trail
         self._outcomes, self._rotation, self._flight = outcomes, rotation, rotation.flight
+        self._tasks = tasks
         self.succeeded = self.failed = self.expired = self.returned = 0
 
     def succeed(self, group: OwnedGroup, message: Message, now_us: int) -> None:
@@ -44,7 +46,7 @@ class Endings:
                     if group.buffered:
                         self._rotation.ready(group)
                 self._outcomes.acknowledge(group, message)
-                self._flight.lighten(group, message.size)
+                self._flight.weigh(group, -message.size)
                 return
         except Exception as bug:
             self._broke(group, message, bug)
@@ -59,23 +61,21 @@ class Endings:
                 self._give_back(group, message, given_back)
                 return
             self.failed += 1
-            if group.owner.deliveries is not None:
-                group.owner.deliveries.failed += 1
+            group.owner.deliveries.count_failed()
             self._outcomes.failed(group, message, failure)
         except Exception as bug:
             self._broke(group, message, bug)
 
     def end_batch(self, group: OwnedGroup, batch: Sequence[Message], failures: Mapping[str, BaseException]) -> None:
         """End the messages of one call; `failures`: errors by identity."""
-        now_us, began_us, owner = self._clock.now_us(), batch[0].started_us, group.owner
-        owner.pace.ended(began_us, now_us, len(batch))
-        if owner.deliveries is not None:
-            owner.deliveries.ended(now_us - began_us, len(batch))
+        now_us = self._clock.now_us()
+        note_ended(group.owner, batch[0].started_us, now_us, len(batch))
+        succeed = self.succeed
         for message in batch:
-            if (reason := failures.get(message.uid)) is not None:
+            if failures and (reason := failures.get(message.uid)) is not None:
                 self.fail(group, message, reason)
             else:
-                self.succeed(group, message, now_us)
+                succeed(group, message, now_us)
 
     def _give_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
         """Put a message in flight back to its place, uncounted; the host pauses its topic, and this comes first."""
@@ -141,7 +141,26 @@ class Endings:
         finally:
             self._rotation.left(group, 1, message.size)
 
+    def breaks_off(self, group: OwnedGroup, messages: Sequence[Message], failure: BaseException) -> bool:
+        """Return True if the host or Python has ended a call, whose handler has not failed: raise its error on.
+
+        The messages in flight leave it unfinished, and the group's next owner delivers them again.
+        """
+        if is_closed(failure):
+            return True
+        if not self._tasks.are_cancelled(failure):
+            return False
+        for message in messages:
+            self.leave(group, message)
+        return True
+
     def _broke(self, group: OwnedGroup, message: Message, bug: Exception) -> None:
         """A bug kept a message from its end: start the group again; nobody will tell of this message any more."""
         self.leave(group, message)
         self._events.broken("dispatch", group, bug)
+
+
+def note_ended(owner: OwnedTopic, began_us: int, now_us: int, n: int = 1) -> None:
+    """Note how long a call of the topic's handler with `n` messages took, which were in flight meanwhile."""
+    owner.pace.ended(began_us, now_us, n)
+    owner.deliveries.ended(now_us - began_us, n)

@@ -25,9 +25,10 @@ class Flight:
 
     Attributes:
         count: messages in flight on the host.
+        crowd: the topics that wait for a place.
     """
 
-    __slots__ = ("_again", "_called", "_crowd", "_looking", "_most", "_shares", "_stopped", "count")
+    __slots__ = ("_again", "_called", "_looking", "_most", "_shares", "_stopped", "count", "crowd")
 
     def __init__(self, most: int, again: Callable[[OwnedTopic], None]) -> None:
         """Args:
@@ -36,7 +37,7 @@ class Flight:
         self._most = most
         self._shares = sharing.Shares(most)
         self._again = again
-        self._crowd: sharing.Crowd[OwnedTopic] = sharing.Crowd()
+        self.crowd: sharing.Crowd[OwnedTopic] = sharing.Crowd()
         self._looking: asyncio.TimerHandle | None = None
         self._stopped = False
         self._called = 0  # topics that were told to look again and have not asked for places yet
@@ -45,7 +46,7 @@ class Flight:
     @property
     def waiting(self) -> int:
         """The number of topics that wait for a place."""
-        return len(self._crowd)
+        return len(self.crowd)
 
     def enter(self, group: OwnedGroup, n: int, size: int) -> None:
         """`n` messages of the group are in flight now, of `size` bytes together."""
@@ -58,7 +59,7 @@ class Flight:
             group.gauge.flying += size
 
     def leave(self, group: OwnedGroup, n: int, size: int) -> None:
-        """`n` messages of the group are not in flight any more; `size`: their bytes that `lighten` did not take off."""
+        """`n` messages of the group are not in flight any more; `size`: their bytes that `weigh` did not take off."""
         owner = group.owner
         owner.in_flight -= n
         group.in_flight -= n
@@ -66,11 +67,11 @@ class Flight:
         owner.flying -= size
         group.gauge.flying -= size
 
-    def lighten(self, group: OwnedGroup, size: int) -> None:
-        """Take off the bytes of messages that only wait for the store to note their success."""
-        owner = group.owner
-        owner.flying -= size
-        group.gauge.flying -= size
+    def weigh(self, group: OwnedGroup, size: int) -> None:
+        """Add the bytes of messages that have their places already; below 0 for messages that keep only their places,
+        since they just wait for the store to note their success."""
+        group.owner.flying += size
+        group.gauge.flying += size
 
     def places(self, owner: OwnedTopic, wanted: int, now: float) -> int:
         """Return how many of the `wanted` places the topic may take; at 0, the topic waits for places."""
@@ -86,7 +87,7 @@ class Flight:
             if short:
                 wanted = min(wanted, sharing.need(owner.topic.qps, pace.took_s) - held)
             if wanted > 0 >= room:
-                self._crowd.wait(owner, sharing.used_at_most(full_at, held))
+                self.crowd.wait(owner, sharing.used_at_most(full_at, held))
                 if self._looking is None:
                     self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
                 return 0
@@ -98,9 +99,9 @@ class Flight:
         A topic asks for places only when its group's turn comes. Until then, a place is kept for it, so that a free
         place does not call many topics.
         """
-        while self.count + self._called <= self._crowd.wakes_at and self.count + self._called < self._most:
+        while self.count + self._called <= self.crowd.wakes_at and self.count + self._called < self._most:
             self._called += 1
-            self._again(self._crowd.first())
+            self._again(self.crowd.first())
 
     def stop(self) -> None:
         """Stop looking at topics again every `LOOK_AGAIN_S`."""
@@ -112,8 +113,8 @@ class Flight:
         self._looking = None
         self._called = 0  # a topic that has nothing to start any more does not ask
         try:
-            for _ in range(min(LOOK_AGAIN, len(self._crowd))):
-                self._again(self._crowd.longest())
+            for _ in range(min(LOOK_AGAIN, len(self.crowd))):
+                self._again(self.crowd.longest())
         finally:
-            if not self._stopped and self._crowd and self._looking is None:
+            if not self._stopped and self.crowd and self._looking is None:
                 self._looking = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)

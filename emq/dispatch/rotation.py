@@ -11,6 +11,7 @@ from typing import cast
 
 from emq.dispatch.flight import Flight
 from emq.dispatch.parking import Parking
+from emq.dispatch.stint import Stint
 from emq.groups.context import HostContext
 from emq.groups.owned import Claims, OwnedGroup, OwnedTopic
 from emq.groups.receiver import Receiver
@@ -29,6 +30,9 @@ class Rotation(abc.ABC):
 
     All topics share the places for messages in flight (`Flight`). A topic that finds no place waits until enough places
     are free.
+
+    Attributes:
+        accepting: False once nothing more may start.
     """
 
     def __init__(self, context: HostContext, max_in_flight: int, claims: Claims | None) -> None:
@@ -38,11 +42,11 @@ class Rotation(abc.ABC):
         self.flight = Flight(max_in_flight, self._look_at)
         self.parking = Parking(context.clock, self._bring_back)
         self._rotation: deque[OwnedGroup] = deque()
-        self._driver: object | None = None  # the stint that goes through the rotation now
-        self._accepting = True
+        self._driver: Stint | None = None  # it goes through the rotation now
+        self.accepting = True
 
     @abc.abstractmethod
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Begin a stint, unless one is running or there is nothing to do."""
 
     def ready(self, group: OwnedGroup) -> None:
@@ -50,7 +54,7 @@ class Rotation(abc.ABC):
         if not group.listed and not group.stopping:
             group.listed = True
             self._rotation.append(group)
-            self._wake()
+            self.wake()
 
     def recheck(self, group: OwnedGroup) -> None:
         """The group's quota or its topic's limits changed: look at the group now, even if it is parked."""
@@ -58,7 +62,7 @@ class Rotation(abc.ABC):
             group.listed = False
         # Waiting groups get room in flight one after the other, while there is room.
         self._pass_room_on(group.owner)
-        self._wake()
+        self.wake()
         if group.buffered:
             self.ready(group)
 
@@ -73,9 +77,9 @@ class Rotation(abc.ABC):
             self._pass_room_on(topic)
             if topic.waiting or topic.thirsty:
                 waiting[owner] = None  # goes behind the others
-        if left > 0 and receiver.wanted > 0 and self._accepting:
+        if left > 0 and receiver.wanted > 0 and self.accepting:
             asyncio.get_running_loop().call_soon(self.wanted, receiver, left)
-        self._wake()
+        self.wake()
 
     def left(self, group: OwnedGroup, n: int, size: int) -> None:
         """`n` messages of the group leave flight: use their places for this topic, and for the others that wait.
@@ -91,9 +95,10 @@ class Rotation(abc.ABC):
                     self._events.drained(each)
             if owner.waiting or owner.thirsty:
                 self._pass_room_on(owner)
-            self.flight.admit()
+            if self.flight.crowd.wakes_at >= 0:  # else no topic waits
+                self.flight.admit()
             if self._driver is None:
-                self._wake()
+                self.wake()
         except Exception as bug:  # the places are free; the caller goes on with its other messages
             self._events.broken("dispatch", group, bug)
 
@@ -106,7 +111,7 @@ class Rotation(abc.ABC):
                 self.ready(group)
             self._events.drained(group)
 
-    def _go_on(self, group: OwnedGroup) -> None:
+    def go_on(self, group: OwnedGroup) -> None:
         """Put a group back into the rotation if it has more to start."""
         self._events.drained(group)
         if group.buffered and not group.stopping and not group.busy:
@@ -114,6 +119,11 @@ class Rotation(abc.ABC):
         else:
             group.listed = False
         self._pass_room_on(group.owner)
+
+    def release(self, group: OwnedGroup, starts: int, at: float) -> None:
+        """Give back unused starts of a group's grant of time `at`; its topic's parked groups may use them."""
+        group.counter.release(starts, at)
+        self.parking.bring_back(group.owner, starts)
 
     def _pass_room_on(self, owner: OwnedTopic) -> None:
         """Give the room in flight that is left to the topic's next group that waits for room."""
@@ -134,7 +144,7 @@ class Rotation(abc.ABC):
         """Look at a topic that may find a place in flight now."""
         try:
             self._pass_room_on(owner)
-            self._wake()
+            self.wake()
         except Exception as bug:  # nobody would look at the topic again
             for group in owner.groups.values():
                 self._events.broken("dispatch", group, bug)
@@ -149,4 +159,4 @@ class Rotation(abc.ABC):
     def _bring_back(self, groups: Iterable[OwnedGroup]) -> None:
         """Put parked groups back into the rotation, because their counters allow more."""
         self._rotation.extend(groups)
-        self._wake()
+        self.wake()

@@ -314,15 +314,12 @@ class Settler:
         m, now_us, counts = pending.message, self._clock.now_us(), pending.group.owner.deliveries
         if decision.due_ms is None:
             self.dead += 1
-            if counts is not None:
-                counts.dead += decision is not retry.EXPIRED
-                counts.expired += decision is retry.EXPIRED
+            counts.count_dead(is_expired=decision is retry.EXPIRED)
             if self._trail.enabled:
                 self._trail.record(events.Dead(now_us, m, decision.recorded))
         else:
             self.retried += 1
-            if counts is not None:
-                counts.retried += 1
+            counts.count_retried()
             if self._trail.enabled:
                 self._trail.record(events.Retried(now_us, m, decision.reason, decision.due_ms))
 

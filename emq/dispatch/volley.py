@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
-from emq.groups.owned import Handler, OwnedGroup
+from emq.dispatch.endings import Endings
+from emq.dispatch.handler_tasks import HandlerTasks
+from emq.dispatch.rotation import Rotation
+from emq.dispatch.starts import Starts
+from emq.groups.context import HostContext
+from emq.groups.owned import Handler, OwnedGroup, OwnedTopic
 from emq.message import Message
 
 MOST = 64
@@ -28,53 +34,134 @@ class Volley:
         at: time of the grant, in seconds since the epoch.
         at_us: the same in microseconds; it counts as the start of the messages that wait.
         until_us: time until which the grant may be used.
-        begun: messages started.
-        quick: those among them whose handler ended while the volley was beginning.
+        quick: messages whose handler ended while the volley was beginning.
     """
 
-    __slots__ = ("_over", "at", "at_us", "begun", "group", "handler", "left", "quick", "until_us")
+    __slots__ = ("_over", "_size", "at", "at_us", "group", "handler", "left", "quick", "until_us")
 
     def __init__(self, group: OwnedGroup, size: int, at: float, until_us: int) -> None:
         self.group = group
         self.handler = cast(Handler, group.owner.handler)
-        self.left = size
+        self.left = self._size = size
         self.at = at
         self.at_us = int(at * 1e6)
         self.until_us = until_us
-        self.begun = self.quick = 0
+        self.quick = 0
         self._over = False
 
-    def may_start(self, now_us: int) -> bool:
-        """Return True if a task may take a message and start it."""
+    def use(self, now_us: int) -> bool:
+        """Use up a start; return False if none may be used any more."""
         group = self.group
-        return now_us < self.until_us and not group.stopping and group.owner.handler is self.handler
-
-    def begin(self, message: Message, now_us: int) -> None:
-        """A task starts this message."""
+        if now_us >= self.until_us or group.stopping or group.owner.handler is not self.handler:
+            return False
         self.left -= 1
-        self.begun += 1
-        message.started_us = now_us
-        if (counts := self.group.owner.deliveries) is not None:
-            counts.began(message.ready_us, now_us)
+        return True
+
+    def give_back(self) -> None:
+        """Give back a start for which there was no message."""
+        self.left += 1
+
+    def revoke(self) -> None:
+        """Let no task start a message any more."""
+        self.until_us = 0
 
     def end(self, message: Message, now_us: int) -> None:
         """The handler of a message has ended."""
-        if (counts := self.group.owner.deliveries) is not None:
-            counts.ended(now_us - message.started_us)
+        owner = self.group.owner
+        if owner.deliveries.enabled:
+            owner.deliveries.ended(now_us - message.started_us)
         if self._over:
-            self.group.owner.pace.ended(self.at_us, now_us)
+            owner.pace.ended(self.at_us, now_us)
         else:
             self.quick += 1
 
     def all_begun(self) -> None:
         """All tasks have taken their first steps; note how many of the handlers wait."""
         self._over = True
-        if self.begun:
+        if begun := self._size - self.left:
             owner = self.group.owner
-            owner.pace.began(self.at_us, self.begun - self.quick)
+            owner.pace.began(self.at_us, begun - self.quick)
             if self.quick:
                 owner.pace.passed(self.quick)
-            owner.note_waits(1 - self.quick / self.begun)
+            owner.note_waits(1 - self.quick / begun)
+
+
+class Volleys:
+    """The volleys of a host that have not begun."""
+
+    def __init__(
+        self, context: HostContext, rotation: Rotation, starts: Starts, endings: Endings, tasks: HandlerTasks
+    ) -> None:
+        self._clock, self._events = context.clock, context.events
+        self._rotation, self._flight = rotation, rotation.flight
+        self._starts, self._endings, self._tasks = starts, endings, tasks
+        self._fired: list[Volley] = []  # of the stint that runs
+        self._beginning: list[Volley] = []  # those whose tasks take their first steps now
+
+    def __len__(self) -> int:
+        return len(self._fired) + len(self._beginning)
+
+    def fire(self, group: OwnedGroup, size: int, now: float) -> None:
+        """Use a grant of the time `now`; the group goes on with the rotation once all tasks have begun."""
+        volley = Volley(group, size, now, int(self._starts.until(group, now) * 1e6))
+        self._fired.append(volley)
+        self._flight.enter(group, size, 0)
+        for _ in range(size):
+            self._tasks.begin(self._single(volley))
+
+    def revoke(self, owner: OwnedTopic) -> None:
+        """Let no message of the topic start by the grants that it has; they are given back soon."""
+        for volley in (*self._fired, *self._beginning):
+            if volley.group.owner is owner:
+                volley.revoke()
+
+    def follow(self) -> None:
+        """The stint is over: have `_begun` run after the first steps of the tasks of its volleys."""
+        if self._fired:
+            volleys, self._fired = self._fired, []
+            self._beginning += volleys
+            asyncio.get_running_loop().call_soon(self._begun, volleys)
+
+    async def _single(self, volley: Volley) -> None:
+        """Take one message and start it, in a task of its own."""
+        group = volley.group
+        try:
+            now_us = self._clock.now_us()
+            if not self._rotation.accepting or not volley.use(now_us):
+                return
+            message = self._starts.take(group, now_us)
+            if message is None:
+                volley.give_back()
+                return
+            self._flight.weigh(group, message.size)
+            try:  # from here on, only the handler may raise: the message must leave flight
+                await volley.handler(message)
+            except BaseException as failure:  # of any kind
+                if self._endings.breaks_off(group, (message,), failure):
+                    raise
+                volley.end(message, self._clock.now_us())
+                self._endings.fail(group, message, failure)
+            else:
+                volley.end(message, now_us := self._clock.now_us())
+                self._endings.succeed(group, message, now_us)
+        except Exception as bug:  # a bug of EMQ: failures of handlers are dealt with above
+            self._events.broken("dispatch", group, bug)
+        finally:
+            self._tasks.running.discard(asyncio.current_task())
+
+    def _begun(self, volleys: list[Volley]) -> None:
+        """All tasks of the volleys have taken their first steps: give back the starts that found no message."""
+        for volley in volleys:
+            try:
+                self._beginning.remove(volley)
+                volley.all_begun()
+                if volley.left:
+                    self._flight.leave(volley.group, volley.left, 0)
+                    self._rotation.release(volley.group, volley.left, volley.at)
+                self._rotation.go_on(volley.group)
+            except Exception as bug:  # no loop would tell of it
+                self._events.broken("dispatch", volley.group, bug)
+        self._rotation.wake()
 
 
 def suits(group: OwnedGroup) -> bool:

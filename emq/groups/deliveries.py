@@ -50,6 +50,8 @@ class Deliveries:
         until_us: from then on, the waits of these messages have the next size.
     """
 
+    enabled = True
+
     __slots__ = (
         "_ended",
         "_first_us",
@@ -123,6 +125,19 @@ class Deliveries:
         self.runs[took_us.bit_length()] += n
         self.ran_us += took_us * n
 
+    def count_failed(self) -> None:
+        """Count a delivery that failed."""
+        self.failed += 1
+
+    def count_retried(self) -> None:
+        """Count a message that failed and is tried again."""
+        self.retried += 1
+
+    def count_dead(self, is_expired: bool) -> None:
+        """Count a message that went to the dead letters."""
+        self.dead += not is_expired
+        self.expired += is_expired
+
     def _last_us(self, started: int, now_us: int) -> int:
         """Return about when the latest message, which was quick and has ended now, started."""
         return now_us - (now_us - self._first_us) // max(1, started - self._turned)
@@ -137,6 +152,38 @@ class Deliveries:
         if n := started - self._ended:
             self.runs[QUICK_BITS] += n
             self.ran_us += now_us - self._quick_us
+
+
+class NullDeliveries(Deliveries):
+    """Counts nothing, on a host without metrics. Check `enabled` first where a call for each message costs time."""
+
+    enabled = False
+
+    __slots__ = ()
+
+    def open(self, started: int, now_us: int) -> None:
+        pass
+
+    def close(self, started: int, now_us: int, running: bool) -> None:
+        pass
+
+    def began(self, ready_us: int, now_us: int) -> None:
+        pass
+
+    def ended(self, took_us: int, n: int = 1) -> None:
+        pass
+
+    def count_failed(self) -> None:
+        pass
+
+    def count_retried(self) -> None:
+        pass
+
+    def count_dead(self, is_expired: bool) -> None:
+        pass
+
+
+UNCOUNTED = NullDeliveries("(none)")
 
 
 class HandlerDeliveries:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 
 from emq.groups.capacity import MIN_BUFFER, Gauge, buffer_capacity, in_flight_limit
-from emq.groups.deliveries import Deliveries
+from emq.groups.deliveries import UNCOUNTED, Deliveries
 from emq.groups.offset_tracker import Note, OffsetTracker
 from emq.groups.priority import Policy
 from emq.groups.receiver import Receiver
@@ -60,7 +60,7 @@ class OwnedTopic:
         batch_size: most messages in one call of `handler`; above 1, `handler` takes lists.
         receiver: if set, the host starts only as many messages as the receiver wants.
         on_expired: called with each message that expired, once it is a dead letter; None for nothing.
-        deliveries: counts the deliveries to the handler; None on a host without metrics.
+        deliveries: counts the deliveries to the handler.
         in_flight: messages started and not settled, over all groups of the topic here.
         flying: bytes of the messages in flight, except messages that succeeded and wait for the store to note this.
         limit: most messages in flight, without expired and damaged ones; see `is_overfull`.
@@ -83,7 +83,7 @@ class OwnedTopic:
     batch_size: int = 1
     receiver: Receiver | None = None
     on_expired: Callable[[Message], object] | None = None
-    deliveries: Deliveries | None = None
+    deliveries: Deliveries = UNCOUNTED
     in_flight: int = 0
     flying: int = 0
     limit: int = field(init=False)

@@ -21,8 +21,6 @@ TOPICS = 200
 
 DOCUMENTED = (
     "app._store",  # the store's data: its seals refuse what producers with an old picture publish
-    "app.host.work.dispatcher._visited",  # the group that was visited last
-    "app.host.work.dispatcher._running",  # the message that was started last
     "app.host.work.lanes._due._heap",  # at most as many outdated entries as `SPARE` and the live ones
 )
 """What may still hold a few names, or must."""

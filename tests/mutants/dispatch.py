@@ -10,8 +10,8 @@ MUTANTS = (
         "Q",
         "a visit that began in one second goes on with its grant in the next",
         "emq/dispatch/dispatcher.py",
-        "while self._granted and now_us < valid_until_us:",
-        "while self._granted:",
+        "while stint.granted and now_us < until_us:",
+        "while stint.granted:",
         "tests/unit/test_dispatcher.py::test_a_grant_is_used_in_its_second_only[one-by-one]",
     ),
     Mutant(
@@ -19,17 +19,17 @@ MUTANTS = (
         "O",
         "a visit goes on past the lease, as after a stopped process was continued",
         "emq/dispatch/dispatcher.py",
-        "valid_until = min(group.counter.valid_until(now), self._lease.until)\n        now_us",
-        "valid_until = group.counter.valid_until(now)\n        now_us",
+        "int(now * 1e6), int(starts.until(group, now) * 1e6)",
+        "int(now * 1e6), int(group.counter.valid_until(now) * 1e6)",
         "tests/unit/test_dispatcher.py::test_nothing_is_started_past_the_lease[one-by-one]",
     ),
     Mutant(
         "volley-outlives-the-lease",
         "O",
         "tasks of a volley start messages past the lease",
-        "emq/dispatch/dispatcher.py",
-        "until = min(group.counter.valid_until(now), self._lease.until)\n        volley",
-        "until = group.counter.valid_until(now)\n        volley",
+        "emq/dispatch/volley.py",
+        "Volley(group, size, now, int(self._starts.until(group, now) * 1e6))",
+        "Volley(group, size, now, int(group.counter.valid_until(now) * 1e6))",
         "tests/unit/test_dispatcher.py::test_nothing_is_started_past_the_lease[in-volleys]",
     ),
     Mutant(
@@ -90,9 +90,9 @@ MUTANTS = (
         "expired-batch-starts",
         "X",
         "a handler that takes lists gets messages that have outlived their time",
-        "emq/dispatch/dispatcher.py",
+        "emq/dispatch/starts.py",
         "if 0 < message.expires_us <= now_us:\n"
-        "                self.endings.expire_taken(group, message)\n"
+        "                self._endings.expire_taken(group, message)\n"
         "                continue\n"
         "            message.started_us = now_us\n",
         "message.started_us = now_us\n",

@@ -141,7 +141,7 @@ async def test_a_host_without_metrics_counts_no_deliveries() -> None:
         await r.producer.publish("t", b"x")
         async with r.consuming(Seen()) as host:
             await asyncio.sleep(12)
-            assert [owner.deliveries for owner in host.ownership.owned.values()] == [None]
+            assert [owner.deliveries.enabled for owner in host.ownership.owned.values()] == [False]
             assert "emq_buffered_messages" in scraped(r, host).families
 
 

@@ -41,7 +41,7 @@ def _left(member: Member) -> Iterator[tuple[str, str]]:
         "handlers": len(member.running),
         "topics that wait for a place": dispatcher.flight.waiting,
         "stints": len(dispatcher.tasks.running),
-        "volleys": len(dispatcher._volleys),
+        "volleys": len(dispatcher.volleys),
         "queues to read": len(host.work.readiness),
     }
     if any(held.values()):

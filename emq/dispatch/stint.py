@@ -1,0 +1,28 @@
+"""One pass of the main loop through the rotation."""
+
+from __future__ import annotations
+
+from emq.groups.owned import OwnedGroup
+from emq.message import Message
+
+
+class Stint:
+    """Goes through the rotation and visits one group after the other, until a handler suspends it or its time is over.
+
+    Attributes:
+        group: the group that it visits, or has visited last.
+        granted: starts that the group's counter has granted for the visit, and that are not used.
+        granted_at: time of the grant, in seconds since the epoch.
+        running: the message with the visit's handler, in flight only once the handler suspends the stint; None for a
+            batch, which is in flight from its start on.
+        started_before: number of messages that the host had started before the visit.
+    """
+
+    __slots__ = ("granted", "granted_at", "group", "running", "started_before")
+
+    def __init__(self) -> None:
+        self.group: OwnedGroup | None = None
+        self.granted = 0
+        self.granted_at = 0.0
+        self.running: Message | None = None
+        self.started_before = 0
