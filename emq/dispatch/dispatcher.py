@@ -251,7 +251,10 @@ class Dispatcher(Rotation):
         """Take up to `most` messages of the group, in flight from now on, for one call of its handler."""
         batch: list[Message] = []
         size, take = 0, self._starts.take
-        while len(batch) < most and (message := take(group, now_us)) is not None:
+        for _ in range(most):
+            message = take(group, now_us)
+            if message is None:
+                break
             batch.append(message)
             size += message.size
         self.flight.enter(group, len(batch), size)

@@ -87,16 +87,16 @@ class Rotation(abc.ABC):
         Args:
             size: their bytes, as in `Flight.leave`.
         """
-        self.flight.leave(group, n, size)
-        owner = group.owner
+        flight, owner = self.flight, group.owner
+        flight.leave(group, n, size)
         try:
             if owner.in_flight <= owner.limit < owner.in_flight + n:  # nothing was read while more was in flight
                 for each in owner.groups.values():
                     self._events.drained(each)
             if owner.waiting or owner.thirsty:
                 self._pass_room_on(owner)
-            if self.flight.crowd.wakes_at >= 0:  # else no topic waits
-                self.flight.admit()
+            if flight.crowd.wakes_at >= 0:  # else no topic waits
+                flight.admit()
             if self._driver is None:
                 self.wake()
         except Exception as bug:  # the places are free; the caller goes on with its other messages
