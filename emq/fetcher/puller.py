@@ -11,7 +11,7 @@ from functools import partial
 from emq import errors, message
 from emq.fetcher.readiness import Readiness
 from emq.groups.context import HostContext
-from emq.groups.owned import OwnedQueue
+from emq.groups.owned_queue import OwnedQueue
 from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.storage import marks

@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 
 from emq.quota.bucket import Bucket
 from emq.topics import shares
-from emq.topics.shares import MICRO, USE_S, TokenSource
+from emq.topics.shares import MICRO
+from emq.topics.tokens import USE_S, TokenSource, burst_of
 
 PICO = MICRO * MICRO
 
@@ -128,7 +129,7 @@ class SmoothCounter:
         self.reserved = 0
         self.rolled_back = 0
         if isinstance(paces, int | float):
-            paces = [Pace(0, TokenSource(shares.share_of(paces), shares.burst_of(paces, burst)), paces)]
+            paces = [Pace(0, TokenSource(shares.share_of(paces), burst_of(paces, burst)), paces)]
         self.set_paces(paces, now)
 
     def reserve(self, n: int, now: float) -> int:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 from emq.quota.counter import WindowCounter
 from emq.quota.smooth import Pace, SmoothCounter
-from emq.topics import shares
+from emq.topics import shares, tokens
 from emq.topics.model import Topic
 
 WINDOW_BEGINS_MS = 5.0
@@ -193,7 +193,7 @@ class TopicCounter:
 
     def _paces(self) -> list[Pace]:
         burst = self._topic.options.burst
-        return [Pace(d.since_s, shares.pace(d, self._counted, burst), d.qps) for d in self._topic.timeline]
+        return [Pace(d.since_s, tokens.pace(d, self._counted, burst), d.qps) for d in self._topic.timeline]
 
     def _take_turns(self) -> None:
         groups, division = len(self._counted), self._topic.division

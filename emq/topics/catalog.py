@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from emq import errors
 from emq.clock import Clock
 from emq.database import Database, environment_time
-from emq.topics import asking, catalog_rows, changing, model, secret_attributes
+from emq.topics import asking, changing, model, row_codec, secret_attributes
 from emq.topics.admission import Admission
 from emq.topics.catalog_change import CatalogChange
 from emq.topics.catalog_reading import CatalogReading
@@ -94,7 +94,7 @@ class Catalog(CatalogReading):
         wanted = {topic.name: topic for topic in map(self._admission.checked, topics)}
 
         def create(change: CatalogChange) -> list[Topic]:
-            present = catalog_rows.decoded(change.rows.bodies(wanted))
+            present = row_codec.decoded(change.rows.bodies(wanted))
             for name in () if exist_ok else present:
                 if model.settings_of(present[name]) != model.settings_of(wanted[name]):
                     other = ", ".join(asking.differences(wanted[name], present[name]).values())
@@ -195,7 +195,7 @@ class Catalog(CatalogReading):
         def run(change: CatalogChange) -> list[Topic]:
             bodies = change.rows.bodies(choose(change.rows.connection))
             found: list[Topic] = []
-            for name, topic in catalog_rows.readable_ones(bodies.items()).items():
+            for name, topic in row_codec.readable_ones(bodies.items()).items():
                 if wanted := changes(topic):
                     after = self._admission.changed(topic, wanted)
                     found.append(changing.divided(topic, after, draining.get(name), change.now_s))
@@ -275,7 +275,7 @@ class Catalog(CatalogReading):
         checked = [self._admission.checked(topic) for topic in topics]
 
         def put(change: CatalogChange) -> list[Topic]:
-            present = catalog_rows.decoded(change.rows.bodies(topic.name for topic in checked))
+            present = row_codec.decoded(change.rows.bodies(topic.name for topic in checked))
             wanted = {t.name: secret_attributes.unmasked(t, present.get(t.name)) for t in checked}
             for name, topic in wanted.items():
                 self._admission.permit(topic, present.get(name))

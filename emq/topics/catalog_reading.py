@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.database import Database, database
-from emq.topics import catalog_rows, rules
+from emq.topics import catalog_rows, row_codec, rules
 from emq.topics.catalog_rows import ChangedNames, Changes, TopicRows
 from emq.topics.model import Topic
 
@@ -50,7 +50,7 @@ class CatalogReading:
             DatabaseUnavailable: try again later.
         """
         wanted = [*names]
-        return await self._read(lambda rows: catalog_rows.readable_ones(rows.bodies(wanted).items()))
+        return await self._read(lambda rows: row_codec.readable_ones(rows.bodies(wanted).items()))
 
     async def list(self, pattern: str = "*") -> list[Topic]:
         """Return the topics whose names match a shell pattern (`*`, `?`, `[abc]`), in the order of their names.

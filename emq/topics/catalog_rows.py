@@ -1,18 +1,11 @@
-"""Reading and writing topics as rows of the catalog.
-
-EMQ writes no field or option that some host cannot read (`emq.database.levels`). If a row nevertheless has an unknown
-field, option or value, which may be a limit, EMQ leaves the row alone. It logs this once, and goes on with the other
-topics.
-"""
+"""The rows of the catalog, one for each topic; `emq.topics.row_codec` reads and writes their texts."""
 
 from __future__ import annotations
 
 import fnmatch
-import functools
-import logging
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,30 +13,14 @@ import sqlalchemy as sa
 
 from emq import errors, plurals
 from emq.database import database, levels, statements, tables
-from emq.topics import changing
-from emq.topics.model import Topic, TopicOptions
-
-log = logging.getLogger(__name__)
+from emq.topics import changing, row_codec
+from emq.topics.model import Topic
 
 _table = tables.topics
-_decoder = msgspec.json.Decoder(Topic)
-_options_decoder = msgspec.json.Decoder(TopicOptions)
 _WILDCARD = re.compile(r"[*?\[]")
 
 AT_ONCE = 500
 """Most names in one statement."""
-
-SHARED = 1_000
-"""Most different options, and priorities, that topics read one after the other share."""
-
-SAID = 1_000
-"""Most unreadable rows remembered as logged."""
-
-_said: dict[tuple[str, str], None] = {}
-
-DAMAGED = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
-"""The errors of reading a row that holds no valid topic."""
-
 
 VERSION = "catalog_version"
 """The key of the catalog's version in `emq_meta`."""
@@ -123,7 +100,7 @@ class TopicRows:
 
     def buried(self, names: Iterable[str]) -> dict[str, float]:
         """Return the times of deletion by name, of those among the names that were deleted."""
-        return {str(name): deleted_s(body) for name, body in self._named("topics_buried", names)}
+        return {str(name): row_codec.deleted_s(body) for name, body in self._named("topics_buried", names)}
 
     def topic(self, name: str) -> Topic:
         """Return a topic.
@@ -134,7 +111,7 @@ class TopicRows:
         """
         found = self.bodies([name])
         if name in found:
-            return decode(name, found[name])
+            return row_codec.decode(name, found[name])
         # Comparing names is slow, so compare only names with the same first letter, and at most 2,000 of them.
         alike = changing.alike(name, self.beginning(name[:1], 2000))
         raise unknown(name, self._environment, self._place, alike)
@@ -144,7 +121,7 @@ class TopicRows:
         query = sa.select(_table.c.name, _table.c.body).where(self._live(), _may_match(pattern))
         rows = self.connection.execute(query.order_by(_table.c.name)).all()
         there = set(fnmatch.filter([name for name, _ in rows], pattern))
-        return [*readable_ones(row for row in rows if row[0] in there).values()]
+        return [*row_codec.readable_ones(row for row in rows if row[0] in there).values()]
 
     def names(self, pattern: str) -> list[str]:
         """Return the names that match a shell pattern, in order."""
@@ -162,7 +139,7 @@ class TopicRows:
         since = 0 if lost else version
         changed = self._changed(since, _table.c.body, _table.c.live).order_by(_table.c.version, _table.c.name)
         rows = self.connection.execute(changed).all()
-        read = readable_ones((row.name, row.body) for row in rows if row.live)
+        read = row_codec.readable_ones((row.name, row.body) for row in rows if row.live)
         unread = {row.name for row in rows if row.live and since} - read.keys()
         gone = [row.name for row in rows if row.deleted_at > since or row.name in unread]
         return Changes(now, [*read.values()], gone, lost)
@@ -181,7 +158,7 @@ class TopicRows:
         below: Iterable[Topic] = topics
         while wanted := {name for topic in below if (name := topic.options.budget) is not None} - asked:
             asked |= wanted
-            budgets = decoded(self.bodies(wanted))
+            budgets = row_codec.decoded(self.bodies(wanted))
             found |= budgets
             below = budgets.values()
         return found
@@ -199,11 +176,11 @@ class TopicRows:
         """Write topics.
 
         Raises:
-            InvalidTopic: a topic has a field or option that some hosts cannot read; see `encode`.
+            InvalidTopic: a topic has a field or option that some hosts cannot read; see `row_codec.encode`.
             HostConflict: this version cannot read the environment's feature level.
         """
         level = levels.current(self.connection, self._environment)
-        rows = [(topic.name, encode(topic, level)) for topic in topics]
+        rows = [(topic.name, row_codec.encode(topic, level)) for topic in topics]
         if rows:
             text = msgspec.json.encode(rows).decode()
             values = {"environment": self._environment, "version": version, "rows": text}
@@ -216,7 +193,7 @@ class TopicRows:
 
     def _bury(self, version: int, names: Sequence[str], now_s: float) -> None:
         rows = sa.update(_table).where(self._live(), _table.c.name.in_(names))
-        self.connection.execute(rows.values(body=grave(now_s), live=0, version=version, deleted_at=version))
+        self.connection.execute(rows.values(body=row_codec.grave(now_s), live=0, version=version, deleted_at=version))
         passed = tables.passages
         here = passed.c.environment == self._environment
         of_stores = passed.c.environment.startswith(f"{self._environment}@")
@@ -245,7 +222,7 @@ class TopicRows:
         """Return the names of the topics that name a topic as their budget, in order."""
         query = sa.select(_table.c.name, _table.c.body).where(self._live(), _table.c.body.contains('"budget"'))
         rows = self.connection.execute(query.order_by(_table.c.name))
-        return [str(name) for name, body in rows if _options_of(body).get("budget") == budget]
+        return [str(name) for name, body in rows if row_codec.options_of(body).get("budget") == budget]
 
     def _named(self, statement: str, names: Iterable[str]) -> Iterable[Any]:
         stored = [str.__str__(name) for name in names if _is_storable(name)]
@@ -291,115 +268,3 @@ def _is_storable(name: str) -> bool:
         return b"\0" not in str.encode(name)
     except UnicodeEncodeError:
         return False
-
-
-def decode(name: str, body: str) -> Topic:
-    """Return the topic of a row.
-
-    Raises:
-        InvalidTopic: this version cannot read the row.
-    """
-    try:
-        topic = _decoder.decode(body)
-        if topic.name != name or not 0 < topic.active_groups <= topic.groups:
-            raise ValueError("its fields contradict each other")
-        return _slim(topic)
-    except DAMAGED as exc:
-        raise errors.InvalidTopic(
-            f"topic {name!r} cannot be read from the catalog ({exc}); a newer version of EMQ may have written it: "
-            "upgrade this process, or repair the row"
-        ) from exc
-
-
-def _slim(topic: Topic) -> Topic:
-    """Return the topic just read, with options and priorities that it shares with others that have equal ones.
-
-    They take 630 of 900 bytes, and a hundred thousand topics may differ only in their names.
-    """
-    options = _shared_options(msgspec.json.encode(topic.options))
-    msgspec.structs.force_setattr(topic, "options", options)
-    msgspec.structs.force_setattr(topic, "priorities", _shared_priorities(topic.priorities))
-    return topic
-
-
-@functools.lru_cache(SHARED)
-def _shared_options(encoded: bytes) -> TopicOptions:
-    return _options_decoder.decode(encoded)
-
-
-@functools.lru_cache(SHARED)
-def _shared_priorities(priorities: tuple[str, ...]) -> tuple[str, ...]:
-    return priorities
-
-
-def decoded(bodies: Mapping[str, str]) -> dict[str, Topic]:
-    """Return the topics of rows by name. Raises as `decode`."""
-    return {name: decode(name, body) for name, body in bodies.items()}
-
-
-def readable_ones(rows: Iterable[Iterable[str]]) -> dict[str, Topic]:
-    """Return the topics of (name, body), by name; says so in the log if this version cannot read a row."""
-    read = ((name, readable(name, body)) for name, body in rows)
-    return {name: topic for name, topic in read if topic is not None}
-
-
-def readable(name: str, body: str) -> Topic | None:
-    """Return the topic of a row; None, and an error in the log, if this version cannot read the row."""
-    try:
-        return decode(name, body)
-    except errors.InvalidTopic as exc:
-        if (name, body) not in _said:
-            while len(_said) >= SAID:
-                del _said[next(iter(_said))]
-            _said[name, body] = None
-            log.error("%s; it is left alone", exc)  # noqa: TRY400
-        return None
-
-
-def encode(topic: Topic, level: int) -> str:
-    """Return the row of a topic, in a form that hosts of this feature level can read.
-
-    Raises:
-        InvalidTopic: the topic has a field or an option that such hosts do not know.
-    """
-    plain: dict[str, Any] = msgspec.to_builtins(topic)
-    for field, default in (("divisions", []), ("layout", 0), ("earlier", []), ("shared_s", 0)):
-        if not plain.get(field, default):
-            plain.pop(field, None)
-    for field in [field for field, since in levels.SINCE.items() if since > level]:
-        place, settings, defaults = (
-            (plain, topic, _DEFAULT) if field in plain else (plain["options"], topic.options, _DEFAULT.options)
-        )
-        if place.pop(field, None) is not None and getattr(settings, field) != getattr(defaults, field):
-            raise errors.InvalidTopic(
-                f"topic {topic.name!r}: {field} needs feature level {levels.SINCE[field]}, and the environment is at "
-                f"level {level}: upgrade all hosts, then run: emq upgrade --level {levels.SINCE[field]}"
-            )
-    return msgspec.json.encode(plain).decode()
-
-
-_DEFAULT = Topic("default", 1.0)
-
-
-def grave(deleted_s: float) -> str:
-    """Return the row of a deleted topic, which holds the time of the deletion in seconds of the environment's time."""
-    return msgspec.json.encode({"deleted_s": deleted_s}).decode()
-
-
-def deleted_s(body: str) -> float:
-    """Return the time of deletion in a row made by `grave`; 0 if an earlier version has written the row."""
-    found = _read(body).get("deleted_s", 0.0)
-    return float(found) if isinstance(found, int | float) else 0.0
-
-
-def _options_of(body: str) -> dict[str, Any]:
-    options = _read(body).get("options")
-    return options if isinstance(options, dict) else {}
-
-
-def _read(body: str) -> dict[str, Any]:
-    try:
-        row = msgspec.json.decode(body) if body else {}
-    except DAMAGED:
-        return {}
-    return row if isinstance(row, dict) else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from emq import errors
 from emq.topics import model, shares
 from emq.topics.model import Topic, TopicOptions
+from emq.topics.shares import MICRO, Division
 
 _OPTIONS = frozenset(TopicOptions.__struct_fields__)
 _CHANGEABLE = ("qps", "group_qps", "state", "options")
@@ -53,12 +54,49 @@ def divided(before: Topic, after: Topic, draining: Collection[int] | None, now_s
         draining = [g for g in range(after.groups) if division.position(g) is not None]
     wanted = after.divided(draining)
     if after.earlier:
-        wanted = shares.not_lowered(before.division, wanted)
+        wanted = _not_lowered(before.division, wanted)
     divisions = shares.successors(before.timeline, wanted, now_s)
     plain = after.divided(range(after.groups))
     if len(divisions) == 1 and divisions[0].same_shares(plain):
         divisions = ()
     return msgspec.structs.replace(after, divisions=divisions)
+
+
+def _not_lowered(before: Division, after: Division) -> Division:
+    """Return the division, changed so that no group has a lower share than before, unless qps falls.
+
+    While messages wait that came before a raise, they lie in the former groups. If more groups share and the former
+    ones are on other hosts, even shares would slow this backlog down. Here the lowest shares are raised first. The
+    shares stay even if there are fewer starts than groups. A raise may be too small to give each group a start that had
+    none before; then the largest shares give it. If several former shares have fractions, they may fall by less than
+    one start a second, since only one of the new shares can have a fraction.
+    """
+    groups = [*range(after.active), *after.draining]
+    starts, fraction = divmod(round(after.qps * MICRO), MICRO)
+    if after.qps < before.qps or len(groups) > starts + bool(fraction):
+        return after
+    least = [before.micros_of(group) for group in groups]
+    if all(after.micros_of(group) >= n for group, n in zip(groups, least, strict=True)):
+        return after
+    whole, with_fraction = [-(-n // MICRO) for n in least], after.active - 1
+    if sum(whole) > starts and any(n % MICRO for n in least):  # the group that has a fraction keeps it
+        whole = [n // MICRO for n in least]
+        with_fraction = next(i for i, n in enumerate(least) if n % MICRO)
+    owed = [int(i != with_fraction or not fraction) for i in range(len(groups))]  # each group gets some start
+    most = next(most for most in range(starts, -1, -1) if sum(_between(owed, whole, most)) <= starts)
+    whole = _between(owed, whole, most)
+    left = starts - sum(whole)
+    level = next(level for level in range(starts + 1) if sum([max(0, level + 1 - n) for n in whole]) > left)
+    raised = [max(n, level) for n in whole]
+    for i in [i for i, n in enumerate(raised) if n == level][: starts - sum(raised)]:
+        raised[i] += 1
+    return msgspec.structs.replace(
+        after, uneven=tuple(n * MICRO + (fraction if i == with_fraction else 0) for i, n in enumerate(raised))
+    )
+
+
+def _between(least: Sequence[int], numbers: Sequence[int], most: int) -> list[int]:
+    return [max(low, min(number, most)) for low, number in zip(least, numbers, strict=True)]
 
 
 def again(topic: Topic, layout: int, ended_s: float, now_s: float) -> Topic:

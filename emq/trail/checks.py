@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from emq.topics.shares import MICRO, USE_S, Share, share_of
+from emq.topics.shares import MICRO, Share, share_of
+from emq.topics.tokens import USE_S
 from emq.trail import skew
 
 MAX_EXAMPLES = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from emq.topics import shares
+from emq.topics import tokens
 from emq.topics.budgets import above
 from emq.topics.model import MICRO, Topic
 from emq.topics.shares import Share
@@ -26,7 +26,7 @@ def limits(topics: Iterable[Topic]) -> tuple[dict[str, Quota], dict[str, float]]
             quotas[_budget(topic.name)] = _known(_caps(topic))
         quotas[topic.name] = _known(_caps(topic))
         if topic.options.pacing == "smooth":
-            bursts[topic.name] = max(shares.smooth_burst(d, topic.options.burst) for d in topic.timeline)
+            bursts[topic.name] = max(tokens.smooth_burst(d, topic.options.burst) for d in topic.timeline)
     return quotas, bursts
 
 

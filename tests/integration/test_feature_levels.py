@@ -19,7 +19,7 @@ from emq.cli import cluster as cluster_views
 from emq.cli.commands import app as cli
 from emq.database import levels, tables
 from emq.observe import upgrading
-from emq.topics import catalog_rows
+from emq.topics import row_codec
 from support import level_host_process
 from support.emq_shell import opened, shell
 from support.rig import Seen, rig
@@ -298,7 +298,7 @@ async def test_a_field_that_nobody_knows_stops_its_topic_alone_with_one_line(cap
     async with rig() as r:
         for name in ("orders", "fine"):
             await r.topic(name, 100)
-        body = catalog_rows.encode(await r.catalog.get("orders"), 1).replace('"options":{', '"novel":1,"options":{')
+        body = row_codec.encode(await r.catalog.get("orders"), 1).replace('"options":{', '"novel":1,"options":{')
         change = sa.update(tables.topics).where(tables.topics.c.name == "orders").values(body=body)
         await r.db.run(lambda c: c.execute(change))
         for _ in range(5):

@@ -18,7 +18,8 @@ from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_looks import SlotLooks
 from emq.groups import reading_ahead
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedQueue
+from emq.groups.owned import OwnedGroup
+from emq.groups.owned_queue import OwnedQueue
 from emq.host.reports import Reports
 from emq.loops.troubles import Troubles
 from emq.message import Message

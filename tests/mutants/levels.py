@@ -57,7 +57,7 @@ MUTANTS = (
         "newer-option-is-written",
         "A",
         "an option is written that hosts of the environment's feature level do not know",
-        "emq/topics/catalog_rows.py",
+        "emq/topics/row_codec.py",
         "if since > level]",
         "if since > level + 9]",
         "tests/unit/test_catalog_rows.py::test_a_row_has_only_what_hosts_of_its_level_can_read",

@@ -19,13 +19,11 @@ from emq.topics.shares import (
     MICRO,
     Division,
     Share,
-    TokenSource,
     beginning,
     learned_s,
-    pace,
     share_of,
-    smooth_burst,
 )
+from emq.topics.tokens import TokenSource, pace, smooth_burst
 
 START = 1_700_000_000
 STEP_S = 0.2

@@ -17,7 +17,7 @@ import msgspec
 import emq
 from emq.database import levels
 from emq.settings import Settings
-from emq.topics import catalog_rows
+from emq.topics import row_codec
 
 SINCE = {"dedupe_s": 2}
 
@@ -36,7 +36,7 @@ def become(level: int) -> None:
     """Behave as the version of EMQ that has this feature level."""
     levels.LEVEL, levels.SINCE = level, SINCE if level > 1 else {}
     if level == 1:
-        catalog_rows._decoder = _OldDecoder(catalog_rows._decoder)  # type: ignore[assignment]
+        row_codec._decoder = _OldDecoder(row_codec._decoder)  # type: ignore[assignment]
 
 
 async def main(store: str, database: str, name: str, receipts: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from emq import errors
 from emq.database import Database
-from emq.topics import budgets, catalog_file, catalog_rows, shares
+from emq.topics import budgets, catalog_file, row_codec, shares
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
 from emq.topics.shares import LEARN_S
@@ -171,7 +171,7 @@ async def test_a_topic_created_again_below_a_budget_waits_for_both_reasons(catal
 
 
 def test_a_plain_topic_is_stored_as_before() -> None:
-    assert "shared_s" not in catalog_rows.encode(Topic("shop", 10, active_groups=1, groups=1), 1)
+    assert "shared_s" not in row_codec.encode(Topic("shop", 10, active_groups=1, groups=1), 1)
 
 
 def test_the_unit_of_a_topic_is_its_root() -> None:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from emq import errors
 from emq.database import levels, tables
-from emq.topics import catalog_rows
+from emq.topics import row_codec
 from emq.topics.model import Topic, TopicOptions, split
 from support.rig import rig
 from support.virtual import virtual
@@ -21,7 +21,7 @@ TOPIC = split(Topic("orders", 100.0))
 
 
 def row(**more: Any) -> str:
-    return json.dumps({**json.loads(catalog_rows.encode(TOPIC, levels.LEVEL)), **more})
+    return json.dumps({**json.loads(row_codec.encode(TOPIC, levels.LEVEL)), **more})
 
 
 def newer(name: str = "orders") -> str:
@@ -31,29 +31,29 @@ def newer(name: str = "orders") -> str:
 
 
 def test_a_row_is_read_as_it_was_written_and_not_if_it_has_what_this_version_does_not_know() -> None:
-    assert catalog_rows.decode("orders", row()) == TOPIC
+    assert row_codec.decode("orders", row()) == TOPIC
     for body in (newer(), row(region={"home": "eu"})):
         with pytest.raises(errors.InvalidTopic, match=r"'orders' .* unknown field"):
-            catalog_rows.decode("orders", body)
+            row_codec.decode("orders", body)
 
 
 def test_topics_with_equal_options_share_them_in_memory() -> None:
     told = TopicOptions(ttl_s=5.0, attributes={"a": "b"})
     made = [split(Topic(f"t{i}", 5.0, priorities=("x", "y"), options=told)) for i in range(3)]
     other = split(Topic("t3", 5.0, options=TopicOptions(ttl_s=5.0, attributes={"a": "c"})))
-    first, *rest, last = [catalog_rows.decode(t.name, catalog_rows.encode(t, levels.LEVEL)) for t in (*made, other)]
+    first, *rest, last = [row_codec.decode(t.name, row_codec.encode(t, levels.LEVEL)) for t in (*made, other)]
     assert [first, *rest, last] == [*made, other]
     assert all(t.options is first.options and t.priorities is first.priorities for t in rest)
 
 
 def test_a_row_has_only_what_hosts_of_its_level_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "SINCE", {"ttl_s": 3, "layout": 2, "earlier": 2})
-    assert "ttl_s" not in catalog_rows.encode(TOPIC, 2)
+    assert "ttl_s" not in row_codec.encode(TOPIC, 2)
     limited = split(Topic("orders", 100.0, options=TopicOptions(ttl_s=5.0)))
-    assert catalog_rows.decode("orders", catalog_rows.encode(limited, 3)) == limited
+    assert row_codec.decode("orders", row_codec.encode(limited, 3)) == limited
     for topic, level, field in ((limited, 2, "ttl_s"), (msgspec.structs.replace(TOPIC, layout=7), 1, "layout")):
         with pytest.raises(errors.InvalidTopic, match=f"'orders': {field} needs feature level"):
-            catalog_rows.encode(topic, level)
+            row_codec.encode(topic, level)
 
 
 def test_a_row_that_holds_no_topic_says_so_by_its_name() -> None:
@@ -63,8 +63,8 @@ def test_a_row_that_holds_no_topic_says_so_by_its_name() -> None:
     damaged += [rng.randbytes(50).decode("latin-1") for _ in range(50)]
     for body in damaged:
         with pytest.raises(errors.InvalidTopic, match="'orders'"):
-            catalog_rows.decode("orders", body)
-        assert catalog_rows.readable("orders", body) is None
+            row_codec.decode("orders", body)
+        assert row_codec.readable("orders", body) is None
 
 
 @virtual

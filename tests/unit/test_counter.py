@@ -8,7 +8,8 @@ import pytest
 
 from emq.quota.counter import WindowCounter
 from emq.quota.smooth import Pace, SmoothCounter, Stock
-from emq.topics.shares import MICRO, Division, TokenSource, pace, share_of
+from emq.topics.shares import MICRO, Division, share_of
+from emq.topics.tokens import TokenSource, pace
 
 T = 1_700_000_000  # even
 

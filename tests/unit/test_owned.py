@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from emq.groups.capacity import Gauge, buffer_capacity, in_flight_limit
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup, OwnedQueue, OwnedTopic
+from emq.groups.owned import OwnedGroup, OwnedTopic
+from emq.groups.owned_queue import OwnedQueue
 from emq.groups.priority import policy_for
 from emq.groups.reading_ahead import startable
 from emq.message import Message

@@ -10,7 +10,8 @@ import pytest
 from emq.quota.topic_counter import GroupCounter, TopicCounter
 from emq.topics.changing import created, divided
 from emq.topics.model import Topic, TopicOptions, split
-from emq.topics.shares import Division, allowance, of_groups, pace
+from emq.topics.shares import Division, allowance, of_groups
+from emq.topics.tokens import pace
 
 T = 1_700_000_000  # even
 

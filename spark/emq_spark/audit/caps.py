@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from emq.topics import budgets, shares
+from emq.topics import budgets, tokens
 from emq.topics.model import MICRO, Topic
 from emq.topics.shares import Share
 from emq.trail import events, skew
@@ -65,7 +65,7 @@ def of_catalogs(catalogs: Sequence[Catalog]) -> list[Cap]:
 
 def _of_topic(topic: Topic) -> Iterator[Cap]:
     smooth = topic.options.pacing == "smooth"
-    burst = shares.smooth_burst(topic.division, topic.options.burst)
+    burst = tokens.smooth_burst(topic.division, topic.options.burst)
     most = math.floor(topic.qps + burst + 1e-9) if smooth else 0
     total = topic.division.total
     yield Cap(topic.name, -1, *divmod(total.num, MICRO), most, total.phase)

@@ -7,7 +7,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from emq.topics.shares import USE_S, Division, smooth_burst
+from emq.topics.shares import Division
+from emq.topics.tokens import USE_S, smooth_burst
 from support.simulation import budget_use, folding, pauses, priorities, use
 from support.simulation.evidence import Acquired, Evidence, Start
 from support.simulation.rules import NOTICED_S, Rules

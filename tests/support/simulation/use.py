@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from emq.topics import shares
+from emq.topics import tokens
 from emq.topics.shares import MICRO, Division
 from support.simulation.evidence import Evidence, Start
 from support.simulation.rules import Rules
@@ -138,7 +138,7 @@ def _smooth(here: _Here, found: Sequence[Wait]) -> Iterator[Violation]:
         in_force = max(
             (d for d in here.divisions if d.since_s <= second), key=lambda d: d.since_s, default=here.divisions[0]
         )
-        pace = shares.pace(in_force, groups, None)
+        pace = tokens.pace(in_force, groups, None)
         patience = AT_ONCE_S + (1 / per_s if pace.lifetime_s else 0.0)
         idle = not any(wait.since - 2 / per_s <= at < start.at for at in times)
         if idle and start.at > wait.since + patience and not here.waits.is_excused(wait, wait.since, start.at):
