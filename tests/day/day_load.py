@@ -243,7 +243,7 @@ class Load:
 
     async def _delete(self, name: str) -> None:
         """Without force: only once all of it was consumed, so nothing of it may be missing."""
-        deadline = asyncio.get_running_loop().time() + 40
+        deadline = asyncio.get_running_loop().time() + 200
         while True:
             try:
                 await self._app.admin.delete(name)

@@ -13,7 +13,7 @@ from emq.host.retirement import Retirement
 from emq.message import Message
 from emq.observe.deletion import FAR_FUTURE_MS, TRIES
 from emq.offsets.checkpoints import Checkpoint
-from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneVerdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneSettle, LaneState, LaneVerdict
 from emq.storage.log_store import Put, Read, Trim
 from emq.topics.model import Topic
 from support.known_topics import KnownTopics
@@ -82,7 +82,7 @@ async def test_a_topic_that_holds_messages_is_only_deleted_by_force_and_then_lea
     assert await r.admin.delete("orders", force=True) == 7
     with pytest.raises(errors.UnknownTopic):
         await r.catalog.get("orders")
-    assert await r.store.lanes.inspect(["orders/0", "orders/1"]) == [(0, 0, 0, None)] * 2
+    assert await r.store.lanes.inspect(["orders/0", "orders/1"]) == [LaneState(0, 0, 0, None, sealed=True)] * 2
     again = [LaneAdd(f"orders/{n}", id_, body, 1, None, 1 << 50, since_ms=0) for n, id_ in ((0, "taken"), (1, "b"))]
     assert await r.store.lanes.add(again) == [True, True]
     assert all(b.head == b.tail for b in await r.store.log.bounds(topic.all_queues()))

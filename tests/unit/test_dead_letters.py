@@ -15,7 +15,7 @@ from emq.host import retirement
 from emq.message import Message
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Selection
-from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.topics.model import Topic, split
 from emq_stores.memory import MemoryStore
 
@@ -107,7 +107,7 @@ async def test_purged_letters_are_gone_and_others_stay(store: MemoryStore) -> No
     assert await dead_letters.purge(store, TOPIC, Selection(reason="timeout")) == 6
     assert await ids(store) == [f"m{i}" for i in (0, 2, 4, 6, 8, 10)]
     assert await dead_letters.purge(store, TOPIC) == 6
-    assert await store.lanes.inspect(["orders/0", "orders/1"]) == [(0, 0, 0, None)] * 2
+    assert await store.lanes.inspect(["orders/0", "orders/1"]) == [LaneState(0, 0, 0, None)] * 2
 
 
 async def test_letters_move_to_another_slot_with_their_reasons_also_when_it_is_repeated(store: MemoryStore) -> None:

@@ -21,7 +21,7 @@ from emq.message import Message, decode, encode_retry
 from emq.observe import dead_letters, recall
 from emq.quota.counter import WindowCounter
 from emq.storage import slot_store
-from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneVerdict
+from emq.storage.lane_store import LaneAdd, LaneClaim, LaneClaimed, LaneSettle, LaneState, LaneVerdict
 from emq.topics.model import Kind, Topic, TopicOptions, split
 from emq.trail import events
 from emq_stores.memory import MemoryStore, World
@@ -89,7 +89,7 @@ async def test_a_failed_message_waits_in_the_slot_with_its_next_attempt_before_i
         assert (m.id, m.attempt, m.error, m.first_us) == ("a", 2, "ValueError: no", now_ms * 1000)
         b.settler.acknowledge(b.group, m)
         await b.settler.idle()
-    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
+    assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)]
     assert (b.settler.retried, b.settler.dead, b.settler.refused) == (1, 0, 0)
 
 
@@ -169,7 +169,7 @@ async def test_a_refusal_means_that_the_group_is_lost_and_nothing_was_retried() 
     assert (b.settled, b.refused, b.acknowledged) == ([], ["a"], 1)  # no longer in flight here, and not finished
     assert b.lost == [b.group] * 2
     assert (b.settler.refused, b.settler.retried, b.due) == (2, 0, [])
-    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
+    assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)]
 
 
 @virtual
@@ -315,7 +315,7 @@ async def test_a_move_whose_answer_was_lost_is_not_repeated_once_its_entry_was_c
         await b.store.real.lanes.settle([LaneSettle("t/0", "a", LaneVerdict.ACK, EPOCH)])  # handled meanwhile
         await b.settler.idle()
     assert b.settled == ["a"]
-    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it is not there a second time"
+    assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)], "it is not there a second time"
 
 
 @virtual
@@ -338,7 +338,7 @@ async def test_a_retry_whose_answer_was_lost_is_not_repeated_on_the_next_claim_o
         again.offset, b.group.lane_out = -1, 1
         b.settler.acknowledge(b.group, again)
         await b.settler.idle()
-    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)]
+    assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)]
 
 
 @virtual
@@ -358,7 +358,7 @@ async def test_what_an_operator_took_after_an_answer_was_lost_is_not_added_again
         taken = len(await recall.recall(store, topic, ["a"])) + await dead_letters.purge(store, topic)
         await b.settler.idle()
     assert (taken, b.settled, b.group.lane_out) == (1, ["a"], 0)
-    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it does not stand again"
+    assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)], "it does not stand again"
 
 
 @virtual
@@ -377,7 +377,7 @@ async def test_what_an_operator_took_after_the_answer_of_its_move_was_lost_stays
         taken = len(await recall.recall(store, topic, ["a"])) + await dead_letters.purge(store, topic)
         await b.settler.idle()
     assert (taken, b.settled, b.store.lanes.calls["add"]) == (1, ["a"], repeats + 1)
-    assert await b.store.lanes.inspect(["t/0"]) == [(0, 0, 0, None)], "it does not stand again"
+    assert await b.store.lanes.inspect(["t/0"]) == [LaneState(0, 0, 0, None)], "it does not stand again"
     assert (b.settler.retried, b.settler.dead, trail.events) == (0, 0, [])
 
 
