@@ -28,7 +28,7 @@ READY_US = 6 * SECOND_US
 """Who published so long before a start was ready by then, whatever the hosts say of it."""
 
 MOVED_US = 10 * SECOND_US
-"""After a host was killed, stopped or started, and around its first run, all groups have an owner within this time.
+"""After a host was killed, stopped or started, and after its first run, all groups have an owner within this time.
 Spans in which a host was late do not count."""
 
 PLAIN = ("plain", "flood", "grown", "wide", "weighted", "aging", "little")
@@ -231,16 +231,18 @@ def use(e: Evidence) -> Iterator[str]:
 
     On the host where the message waits, the topic may start at least the share of the message's group; of a topic with
     one group, that is the whole quota. Seconds in which groups may have moved do not count, nor those in which a host
-    or its store had no time, nor those before the first run, since a host takes long to start on a busy machine.
+    or its store had no time, nor those from the start of a host to its first run, which take long on a busy machine.
     """
     plain = dict(_grouped((s for s in e.sent if s.how == "plain" and trait_of(s.topic) in PLAIN), lambda s: s.topic))
     late = {second for begun, ended in e.late for second in range(begun // SECOND_US, ended // SECOND_US + 1)}
-    joined_us = [min(run.begun_us for run in runs) for _, runs in _grouped(e.runs, lambda run: run.host)]
-    moves_us = [*e.disturbed_us, *joined_us, *(at_us - MOVED_US for at_us in joined_us)]
+    joined_us = {host: min(run.begun_us for run in runs) for host, runs in _grouped(e.runs, lambda run: run.host)}
+    for host, at_us in e.started_us.items():
+        late.update(range(at_us // SECOND_US, joined_us.get(host, at_us) // SECOND_US + 1))
+    moves_us = [*e.disturbed_us, *joined_us.values()]
     for name, runs in _grouped(e.runs, lambda run: run.topic):
         published = {s.name: s.done_us for s in plain.get(name, ())}
         used = _used(e, e.versions[name], published, runs, moves_us)
-        judged_ = [each for second, each in used.items() if second not in late and second * SECOND_US > min(joined_us)]
+        judged_ = [each for second, each in used.items() if second not in late]
         had, might = sum(had for had, _ in judged_), sum(allowed for _, allowed in judged_)
         if had < min(USED * might, might - 1):
             yield f"{name}: {had} of {might} starts used while messages waited"

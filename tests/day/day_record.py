@@ -82,6 +82,7 @@ class Evidence:
     Attributes:
         killed: wall time at which the life of a host was ended by a SIGKILL.
         disturbed_us: when hosts were killed, stopped or started.
+        started_us: when each life of a host was started; its first run may come much later.
         late: from when to when a host or its store had no time.
         recalled: (topic, name) of what was taken back.
         versions: of each topic, as it was created and changed.
@@ -98,6 +99,7 @@ class Evidence:
     deaths: list[Death] = dataclasses.field(default_factory=list)
     killed: dict[str, int] = dataclasses.field(default_factory=dict)
     disturbed_us: list[int] = dataclasses.field(default_factory=list)
+    started_us: dict[str, int] = dataclasses.field(default_factory=dict)
     late: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     recalled: set[tuple[str, str]] = dataclasses.field(default_factory=set)
     versions: dict[str, list[Version]] = dataclasses.field(default_factory=dict)

@@ -155,7 +155,9 @@ class Stage:
     def start(self, name: str) -> None:
         self._count += 1
         made = InProcess if self.place.in_process else Process
-        self._lives[name] = made(self.place, name, f"{name}.{self._count}", self.directory)
+        life = f"{name}.{self._count}"
+        self._lives[name] = made(self.place, name, life, self.directory)
+        self.evidence.started_us[life] = now_us()
         self.evidence.disturbed_us.append(now_us())
 
     async def stop(self, name: str) -> None:

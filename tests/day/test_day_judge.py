@@ -204,9 +204,10 @@ def test_quotas_may_stay_unused_while_a_host_or_its_store_has_no_time() -> None:
     assert judged(evidence) == []
 
 
-def test_quotas_may_stay_unused_until_a_host_runs() -> None:
+def test_quotas_may_stay_unused_until_a_host_that_was_started_runs() -> None:
     evidence = good_day()
     first_s = (min(run.begun_us for run in evidence.runs) - BEGIN_US) / 1e6
+    evidence.started_us["host0.1"] = BEGIN_US + round((first_s - 60) * 1e6)
     evidence.sent.append(sent("plain-0", "500:ok", first_s - 60, 2))
     evidence.runs.append(run("plain-0", "500:ok", first_s - 0.001, 2))
     assert judged(evidence) == []
