@@ -76,7 +76,7 @@ MUTANTS = (
         "emq/groups/reading_ahead.py",
         "if queue.more and (queue.listed or (near and is_held(queue))):",
         "if queue.more and queue.listed:",
-        "tests/unit/test_fetcher.py::test_nothing_starts_below_a_queue_that_waits_for_a_save",
+        "tests/unit/test_fetcher.py::test_nothing_starts_below_a_queue_that_leaves_what_may_be_unsaved_to_a_higher_one",
     ),
     Mutant(
         "sweep-skips-lanes",

@@ -296,10 +296,10 @@ async def test_what_waits_for_a_busy_key_keeps_no_other_priority_from_being_read
 
 
 def with_a_lower_queue(b: Bench) -> OwnedQueue:
-    """A queue of the group below the first one."""
+    """A queue of the group below those that it has."""
     b.group.buffers.append(deque())
     low = OwnedQueue(b.new_group(20), 0, OffsetTracker(1), 1.0)
-    low.group, low.priority = b.group, 1
+    low.group, low.priority = b.group, len(b.group.queues)
     b.group.queues.append(low)
     return low
 
@@ -335,6 +335,21 @@ async def test_nothing_starts_below_a_queue_that_waits_for_a_save() -> None:
     b.group.push(0, [message.Message("high", b"", offset=51)])
     b.group.allowance = 51
     assert reading_ahead.startable(b.group, b.clock.now()) == 1
+
+
+@virtual
+async def test_nothing_starts_below_a_queue_that_leaves_what_may_be_unsaved_to_a_higher_one() -> None:
+    """More may start; but not of the lowest queue, since the one above it must not be read now."""
+    b = Bench()
+    middle, low = with_a_lower_queue(b), with_a_lower_queue(b)
+    b.group.push(low.priority, [message.Message(str(i), b"", priority=low.priority, offset=1 + i) for i in range(5)])
+    b.queue.tracker.finish_range(1, 51)  # and nothing of it is saved
+    b.group.ahead, b.group.allowance = 55, 50 + b.group.capacity
+    b.queue.more, middle.more, middle.listed = False, True, False
+    assert is_held(middle)
+    assert reading_ahead.startable(b.group, b.clock.now()) == 0
+    middle.more = False
+    assert reading_ahead.startable(b.group, b.clock.now()) == 5
 
 
 @virtual
@@ -393,7 +408,7 @@ async def test_at_the_hosts_bound_only_queues_without_a_message_read_and_only_on
     async with b.pulling(20):
         b.readiness.add(other.queues[0])
         await until(lambda: other.buffered == 1)
-        b.group.owner.pace.passed()  # an unknown topic shares half of the bound
+        b.group.owner.pace.passed(20)  # an unknown topic shares half of the bound
         for _ in range(18):
             b.group.take(0)
         b.readiness.drained(b.group)

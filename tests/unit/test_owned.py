@@ -136,7 +136,7 @@ def test_unknown_topics_fill_half_of_the_memory() -> None:
     g = group(1, gauge)
     gauge.flying = 500_000
     assert g.memory_room(0) <= 0
-    g.owner.pace.passed()
+    g.owner.pace.passed(1)
     assert g.memory_room(0) > 0
 
 
