@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -19,6 +20,8 @@ Row = TypeVar("Row")
 Shows = TypeVar("Shows")
 
 MAX_CURSOR = 2_000
+MOST_UNKNOWN = 20
+"""Most unknown fields of a body that the answer may name."""
 DEFAULT_LIMIT = 50
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -27,6 +30,16 @@ class Body(pydantic.BaseModel):
     """A request's body: unknown fields are refused, and texts are not taken for numbers."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _with_few_unknown(cls, values: Any) -> Any:
+        # Pydantic makes an error of each unknown field: 5 s of the event loop for a body full of them.
+        if not isinstance(values, dict) or len(values) <= len(cls.model_fields) + MOST_UNKNOWN:
+            return values
+        unknown = itertools.islice((name for name in values if name not in cls.model_fields), MOST_UNKNOWN)
+        kept = {*cls.model_fields, *unknown}
+        return {name: value for name, value in values.items() if name in kept}
 
 
 class Shown(pydantic.BaseModel):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
+import pydantic
 import pytest
 from msgspec import Meta
 
 from emq_clients.requests import Page, one_of
-from emq_web import models
+from emq_web import forms, models
 
 
 class Inner(msgspec.Struct, frozen=True):
@@ -83,3 +84,16 @@ async def test_a_change_has_the_given_fields_alone() -> None:
     assert "required" not in model.model_json_schema()
     assert "default" not in model.model_json_schema()["properties"]["size"]
     assert await read(model.model_validate({"nick": None})) == {"nick": None}
+
+
+def test_a_body_full_of_unknown_fields_has_few_errors() -> None:
+    """Each error costs 10 us of the event loop, and a body has room for 600,000."""
+
+    class Made(forms.Body):
+        name: str = ""
+
+    unknown = {f"a{n}": n for n in range(10_000)}
+    with pytest.raises(pydantic.ValidationError) as found:
+        Made.model_validate({**unknown, "name": 5})
+    assert found.value.error_count() == forms.MOST_UNKNOWN + 1
+    assert found.value.errors()[0]["loc"] == ("name",)
