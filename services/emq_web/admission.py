@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ from emq_web.problems import Problem
 
 ADMITTED = "emq.admitted"
 """Extension of the scope: called with the account once a request of the connection had a valid key."""
+
+_LARGE = re.compile(r"/v1/(tenants/[^/]+/messages|pools/.+)")
+"""Paths of bodies with messages, tasks or a pool."""
 
 DROPPED = 64 << 20
 """Bytes up to which a body beyond the limit is read and dropped. A client that still sends would not see the answer."""
@@ -103,8 +107,11 @@ class Admission:
             if taken_us is None:
                 taken_us = await share.turns.take(holder)
             try:
+                most = share.body_bytes
+                if not _LARGE.fullmatch(scope["path"]):
+                    most = min(most, self._limits.settings_bytes)
                 with _Body(share.room, holder) as body:
-                    await self._serve(scope, incoming, send, head, body, share.body_bytes)
+                    await self._serve(scope, incoming, send, head, body, most)
             finally:
                 share.turns.free(holder, taken_us)
         except Problem as exc:

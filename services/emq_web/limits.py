@@ -25,7 +25,8 @@ STRANGERS = ""
 
 class Limits(NamedTuple):
     """Attributes:
-    body_bytes: most bytes of a body.
+    body_bytes: most bytes of a body with messages, tasks or a pool.
+    settings_bytes: most bytes of any other body; the event loop takes up to 50 ms for one.
     held_bytes: most bytes of all bodies that are in memory at the same time; one account gets four fifths at most.
     body_s: seconds within which a body must be here.
     at_once: most requests at the same time; see `emq.quota.places.sharing` for what one account gets.
@@ -41,6 +42,7 @@ class Limits(NamedTuple):
     """
 
     body_bytes: int = 8 << 20
+    settings_bytes: int = 1 << 20
     held_bytes: int = 128 << 20
     body_s: float = 15.0
     at_once: int = 64

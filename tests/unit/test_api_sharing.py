@@ -240,6 +240,14 @@ async def test_the_forms_of_the_pages_are_small(front: Admission) -> None:
     assert sender.sent <= Limits().form_bytes + STRANGERS_DROPPED + 3 * 65_536
 
 
+async def test_a_body_of_settings_is_small(api: Api) -> None:
+    """The event loop checks such bodies field by field: a large one would keep all others waiting."""
+    key, body = await key_of(api, "acme"), b" " * (Limits().settings_bytes + 1)
+    for path, status in ((PATH, 400), ("/v1/tenants/acme/endpoints", 413)):
+        answer = await api.raw("POST", path, content=body, key=key, headers={"Content-Type": "application/json"})
+        assert answer.status_code == status, path
+
+
 # ---------------------------------------------------------------------------------------------------------- connections
 
 
