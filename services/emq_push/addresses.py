@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 import yarl
 
-from emq import errors
-from emq.settings import Settings
+from emq import Settings, errors
 from emq_push.proxy import Proxy
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address

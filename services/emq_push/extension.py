@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
     import typer
 
-    from emq.app import App
-    from emq.settings import Settings
+    from emq import App, Settings
     from emq.topics.model import Topic
 
 URL = "push.url"

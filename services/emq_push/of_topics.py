@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from emq import errors
-from emq.settings import Settings
+from emq import Settings, errors
 from emq.topics import secret_attributes
 from emq.topics.model import Topic
 from emq_push import handshake

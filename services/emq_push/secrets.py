@@ -14,8 +14,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from emq import errors, extras
-from emq.settings import Settings
+from emq import Settings, errors, extras
 
 PREFIX = "enc:v1:"
 KEY_BYTES = 32

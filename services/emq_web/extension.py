@@ -12,7 +12,7 @@ from emq.extending import Extension
 if TYPE_CHECKING:
     import typer
 
-    from emq.app import App
+    from emq import App
 
 log = logging.getLogger("emq")
 

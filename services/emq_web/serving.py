@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 
 import uvicorn
 
-from emq import errors
-from emq.app import App
+from emq import App, errors
 from emq.settings import Address
 from emq_push import files
 from emq_push.service.service import PushService

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 import uvloop
 
-from emq.app import App
+from emq import App
 from emq.settings import Settings
 from emq.trail.sink import NullTrail
 from emq_demo import page, play

@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from emq import errors, message
-from emq.app import App
+from emq import App, errors, message
 from emq.groups.offset_tracker import OffsetTracker
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.answers import served

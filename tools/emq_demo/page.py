@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from emq import errors
-from emq.app import App
+from emq import App, errors
 from emq.settings import Address
 from emq_push.service.service import PushService
 from emq_web import serving

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Sequence
 
-from emq.app import App
+from emq import App
 from emq.host import garbage_collection
 from emq.host.options import CATALOG_POLL_S
 from emq.topics.model import Topic, TopicOptions, split

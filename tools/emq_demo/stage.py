@@ -9,7 +9,7 @@ from collections.abc import Callable
 import uvloop
 from rich.console import Console
 
-from emq.app import App
+from emq import App
 from emq.clock import SystemClock
 from emq.settings import Settings
 from emq.topics.model import Topic, quotas

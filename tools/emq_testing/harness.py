@@ -13,13 +13,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from emq import errors, settings
-from emq.app import App
+from emq import App, Message, errors, settings
 from emq.clock import SystemClock
 from emq.groups.owned import OwnedGroup
 from emq.host.handlers import Binding
 from emq.host.host import Host
-from emq.message import Message
 from emq.producer import checks
 from emq_testing import left as rest
 from emq_testing.database import VirtualDatabase

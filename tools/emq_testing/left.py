@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from emq import State, Topic
 from emq.observe import planned as book
 from emq.storage.answers import served
-from emq.topics.model import State, Topic
 from emq_testing.record import Record
 
 if TYPE_CHECKING:
-    from emq.app import App
+    from emq import App
     from emq.host.host import Host
 
 

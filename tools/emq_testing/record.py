@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from emq.message import Message
+from emq import Message
 from emq.trail import events
 
 

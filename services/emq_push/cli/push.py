@@ -18,7 +18,7 @@ from emq.cli.session import Session, command
 from emq.topics import documents
 
 if TYPE_CHECKING:
-    from emq.app import App
+    from emq import App
     from emq_push.service.service import PushService
 
 ACTOR = "command line"

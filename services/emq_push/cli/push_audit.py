@@ -11,7 +11,7 @@ from emq.cli.extras import needing
 from emq.topics.secret_names import masked
 
 if TYPE_CHECKING:
-    from emq.app import App
+    from emq import App
     from emq.topics.model import Topic
 
 TENANT, URL = "tenant", "push.url"

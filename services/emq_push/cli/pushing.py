@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from emq import errors
-from emq.app import App
+from emq import App, errors
 from emq.calls.middleware import Middleware
 from emq.cli.extras import needing
 from emq.groups.receiver import Receiver

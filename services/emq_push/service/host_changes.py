@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
-from emq.app import App
+from emq import App
 from emq_push.addresses import AddressFilter
 from emq_push.asking import Answer
 from emq_push.endpoint import DISABLED

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from emq.app import App
+from emq import App
 from emq.topics.model import Topic
 from emq_push.records.audit_log import AuditLog, Entry
 from emq_push.records.ids import Ids, Kind

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from emq.app import App
+from emq import App
 from emq.loops.guard import Guard
 from emq_push.addresses import AddressFilter
 from emq_push.records import schema

@@ -17,7 +17,7 @@ from emq.cli.extras import needing
 from emq.cli.session import Session, command
 
 if TYPE_CHECKING:
-    from emq.app import App
+    from emq import App
     from emq_push.records.keys import Key
     from emq_push.service.service import PushService
 

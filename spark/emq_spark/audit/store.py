@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from emq import message
-from emq.app import App
+from emq import App, message
 from emq.observe import dead_letters
 from emq.offsets.checkpoints import Checkpoint
 from emq.storage.answers import served

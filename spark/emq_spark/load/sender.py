@@ -21,8 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
-from emq import errors, message
-from emq.app import App
+from emq import App, errors, message
 from emq.producer import Outgoing
 from emq.topics.model import Kind, Topic
 from emq_spark.load import ledger

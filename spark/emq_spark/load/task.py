@@ -27,7 +27,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import uvloop
 from aiolimiter import AsyncLimiter
 
-from emq.app import App
+from emq import App
 from emq.settings import Settings
 from emq_spark.load import earlier_attempts, ledger, state
 from emq_spark.load import sender as load_sender

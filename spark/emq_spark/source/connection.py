@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
-from emq.app import App
+from emq import App
 from emq.settings import Settings
 from emq.storage.opening import open_store
 from emq.storage.store import Store

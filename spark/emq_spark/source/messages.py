@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from emq import errors
-from emq.app import App
+from emq import App, errors
 from emq.settings import Settings
 from emq.storage.answers import Failure, served
 from emq.storage.log_store import Batch, Bounds, LogStore

@@ -29,8 +29,7 @@ from typing import NamedTuple
 
 from aiolimiter import AsyncLimiter
 
-from emq import errors
-from emq.app import App
+from emq import App, errors
 from emq.producer import Outgoing
 from emq.producer.scores import number_of
 from emq.storage.names import QueueName

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from emq.app import App
+from emq import App
 from emq.storage.log_store import Bounds
 from emq.storage.names import QueueName
 from emq_spark.source import places

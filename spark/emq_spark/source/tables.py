@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from emq.app import App
+from emq import App
 from emq.observe.dead_letters import Letter, Selection
 from emq.offsets.checkpoints import Checkpoint
 from emq.offsets.lag import SlotLag

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 import emq_servers as servers
-from emq import errors, plurals
+from emq import App, errors, plurals
 from emq.allocation import cluster_view
 from emq.allocation.cluster_view import Holding
 from emq.allocation.tree.protocol import Tree
-from emq.app import App
 from emq.settings import Settings
 from emq.trail import events
 from emq.trail.sink import NullTrail
