@@ -158,6 +158,7 @@ class Puller:
         decode, first_delivery = message.decode, message.FIRST_DELIVERY
         messages = []
         expiries: list[int] = []
+        ahead = 0
         damaged: list[tuple[int, bytes, str]] = []
         for offset, body in zip(batch.offsets, batch.bodies, strict=True):
             if some_finished and tracker.is_finished(offset):
@@ -178,8 +179,8 @@ class Puller:
             m.topic = topic
             if m.key is not None:
                 m.layout = m.group  # a log queue stores the layout in this field
-                if m.layout > group.owner.topic.layout and group.owner.gate is None:
-                    group.owner.gate = KeyGate(group.owner.topic)
+                if m.layout > group.owner.topic.layout:
+                    ahead = max(ahead, m.layout)
             m.group = index
             m.priority = priority
             m.offset = offset
@@ -192,6 +193,10 @@ class Puller:
             messages.append(m)
         if expiries:
             group.note_expiry(min(expiries))
+        if ahead:
+            if group.owner.gate is None:
+                group.owner.gate = KeyGate(group.owner.topic)
+            self._events.ahead(group, ahead)
         if damaged:
             self._put_aside(queue, damaged, now_us)
         return messages

@@ -86,6 +86,9 @@ class HostEvents:
     def lost(self, group: OwnedGroup) -> None:
         """The group has a newer owner: start, settle and save nothing more of it here."""
 
+    def ahead(self, group: OwnedGroup, layout: int) -> None:
+        """A message was read of a layout that is newer than the topic's, as far as this host knows."""
+
     def shrunk(self, group: OwnedGroup) -> None:
         """The group's store came back from a crash without messages that were read."""
 

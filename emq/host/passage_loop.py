@@ -7,6 +7,7 @@ passed an earlier layout once no message of that layout is left in it. See `emq.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Collection, Sequence
@@ -57,6 +58,10 @@ class PassageLoop:
        the group reads the catalog behind its fence (`Ownership.acquire`).
     4. The owner of a topic's last group removes the layouts that all groups have passed from the topic.
 
+    Before that, a pass looks after topics with messages of a layout that is newer than the catalog's: their database
+    was restored from an older copy. Such a topic gets a newer layout still. Else its queues would refuse all keys for
+    ever, and the hosts would hold those messages back.
+
     Each step may be repeated. A new owner of a group uses the tails that were noted first.
     """
 
@@ -80,6 +85,7 @@ class PassageLoop:
         self._passed: dict[str, dict[int, int]] = {}
         self._doubted: dict[str, OwnedGroup] = {}
         self._unread = UnreadLayouts(log_store)
+        self._ahead: dict[str, int] = {}
         self._progress: tuple[dict[str, int], dict[tuple[str, int], tuple[int, int]]] | None = None
 
     def doubted(self, group: OwnedGroup) -> None:
@@ -89,6 +95,11 @@ class PassageLoop:
             self._doubted[group.name] = group
             self._ownership.changing.look()
 
+    def ahead(self, topic: str, layout: int) -> None:
+        """A message of the topic has a layout that is newer than the topic's, as far as this host knows."""
+        self._ahead[topic] = max(layout, self._ahead.get(topic, 0))
+        self._ownership.changing.look()
+
     async def run(self) -> None:
         """Run a pass every quarter of a second while keys move. Ends by cancellation."""
         while True:
@@ -96,15 +107,29 @@ class PassageLoop:
             groups = sum(len(owner.groups) for owner in self._ownership.changing.moving())
             await asyncio.sleep(self._interval_s * max(1, groups / GROUPS))
             owners = [*self._ownership.changing.moving()]
-            if not owners and not self._doubted:
+            if not owners and not self._doubted and not self._ahead:
                 self._known, self._passed, self._progress = {}, {}, None
                 await self._ownership.changing.until_something_moves()
                 continue
-            for step in (self._open, self._raise, self._note, self._forget) if owners else (self._raise,):
+            steps = (self._open, self._raise, self._note, self._forget) if owners else (self._raise,)
+            for step in (self._catch_up, *steps):
                 try:
                     await step(owners)
                 except TRANSIENT as exc:
                     log.info("%s; messages of moving keys wait", exc)
+
+    async def _catch_up(self, _: Sequence[OwnedTopic]) -> None:
+        for name, layout in list(self._ahead.items()):
+            with contextlib.suppress(errors.UnknownTopic):
+                if (await self._catalog.get(name)).layout < layout:
+                    log.warning(
+                        "topic %s: the store has messages of a number of groups that the catalog does not know; was "
+                        "its database restored from an older copy? EMQ goes on with the catalog's",
+                        name,
+                    )
+                    await self._catalog.change(name, functools.partial(changing.caught_up, layout=layout))
+            if self._ahead[name] == layout:
+                del self._ahead[name]
 
     async def _open(self, owners: Sequence[OwnedTopic]) -> None:
         names = {owner.topic.name: owner.topic.layout for owner in owners}

@@ -93,6 +93,9 @@ class Reports(HostEvents):
     def lost(self, group: OwnedGroup) -> None:
         self._assignments.fenced(group)
 
+    def ahead(self, group: OwnedGroup, layout: int) -> None:
+        self._passage.ahead(group.owner.topic.name, layout)
+
     def shrunk(self, group: OwnedGroup) -> None:
         self._assignments.shrunk(group)
 

@@ -154,6 +154,17 @@ def retired(topic: Topic) -> Topic:
     return msgspec.structs.replace(topic, groups=topic.active_groups)
 
 
+def caught_up(topic: Topic, layout: int) -> Topic:
+    """Return the topic with a layout above `layout`, which messages in the store have.
+
+    The catalog has forgotten that layout if its database was restored from an older copy.
+    """
+    if topic.layout >= layout:
+        return topic
+    earlier = (*topic.earlier, model.Layout(topic.layout, topic.active_groups))
+    return msgspec.structs.replace(topic, layout=layout + 1, earlier=earlier)
+
+
 def without_layouts(topic: Topic, numbers: Collection[int]) -> Topic:
     """Return the topic without earlier layouts of which no message is left."""
     left = tuple(layout for layout in topic.earlier if layout.number not in numbers)

@@ -279,6 +279,25 @@ async def test_a_topic_that_is_created_again_takes_messages_whatever_its_former_
 
 
 @virtual
+async def test_keys_of_a_layout_that_a_restored_catalog_has_forgotten_are_delivered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Their queues refuse all keys by the layout of the catalog, and its hosts know nothing of the newer one."""
+    async with rig() as r:
+        former = await r.topic("orders", 2 * GROUP_QPS, group_qps=GROUP_QPS)
+        await r.admin.update("orders", qps=GROUP_QPS)
+        keys = [f"k{i}" for i in range(16)]
+        await r.producer.publish_many("orders", keys, keys=keys)
+        await r.catalog.change("orders", lambda _: former)
+        seen = Seen()
+        async with r.consuming(seen):
+            await Producer(r.store, r.catalog, clock=r.clock).publish_many("orders", keys, keys=keys)
+            await until(lambda: len(seen) == 32)
+            await settle(r)
+    assert caplog.text.count("the store has messages of a number of groups that the catalog does not know") == 1
+
+
+@virtual
 async def test_changes_that_nobody_works_off_are_refused_in_the_end() -> None:
     async with rig() as r:
         await r.topic("orders", 10, group_qps=10)

@@ -54,6 +54,16 @@ MUTANTS = (
         "test_keys_with_a_long_backlog_wait_for_no_ring_of_groups_after_several_changes",
     ),
     Mutant(
+        "forgotten-layout-stays-forgotten",
+        "L",
+        "messages of a layout that a restored catalog has forgotten stand still for ever",
+        "emq/topics/changing.py",
+        "if topic.layout >= layout:",
+        "if topic.layout < layout:",
+        "tests/integration/test_moving_keys.py::"
+        "test_keys_of_a_layout_that_a_restored_catalog_has_forgotten_are_delivered",
+    ),
+    Mutant(
         "look-ahead-passes-over-a-layout",
         "K",
         "a group counts as past an earlier layout though a message of it lies behind newer ones",
