@@ -48,14 +48,14 @@ class PassageLoop:
 
     One pass, over the topics of this host that have earlier layouts:
 
-    1. Read which layouts all groups have passed, on any host, and tell the gates of the topics here.
-    2. Raise the queues of the groups here (they then refuse earlier layouts), even if another process has done so: a
+    1. Raise the queues of the groups here (they then refuse earlier layouts), even if another process has done so: a
        store that crashed may have forgotten it. After each broken connection to the store, the host raises the queues
        of its groups once more, if keys have moved while it owned them.
-    3. Note the layouts that the groups here have passed, if the store confirms that this host still owns the groups.
+    2. Note the layouts that the groups here have passed, if the store confirms that this host still owns the groups.
        Look ahead in queues that are not read up to their noted tails (`UnreadLayouts`). An entry that comes out of a
        lane later belongs to the newest layout or is forwarded: this host knows the newest layout, and a later owner of
        the group reads the catalog behind its fence (`Ownership.acquire`).
+    3. Read which layouts all groups have passed, on any host, and tell the gates of the topics here.
     4. The owner of a topic's last group removes the layouts that all groups have passed from the topic.
 
     Before that, a pass looks after topics with messages of a layout that is newer than the catalog's: their database
@@ -111,7 +111,7 @@ class PassageLoop:
                 self._known, self._passed, self._progress = {}, {}, None
                 await self._ownership.changing.until_something_moves()
                 continue
-            steps = (self._open, self._raise, self._note, self._forget) if owners else (self._raise,)
+            steps = (self._raise, self._note, self._open, self._forget) if owners else (self._raise,)
             for step in (self._catch_up, *steps):
                 try:
                     await step(owners)

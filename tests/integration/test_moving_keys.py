@@ -10,6 +10,7 @@ from collections import defaultdict
 import pytest
 
 from emq import errors
+from emq.host.passage_loop import PASS_S
 from emq.message import Message
 from emq.producer import Producer
 from emq.storage.log_store import Trim
@@ -276,6 +277,24 @@ async def test_a_topic_that_is_created_again_takes_messages_whatever_its_former_
         assert topic.layout > 2
         assert not topic.earlier
         await Producer(r.store, r.catalog, clock=r.clock).publish_many("orders", ["x"] * 9, keys=list("abcdefghi"))
+
+
+@virtual
+async def test_a_key_that_moves_waits_for_one_pass_after_its_last_message_in_the_old_group() -> None:
+    async with rig() as r:
+        await r.topic("orders", 100, group_qps=100, pacing="smooth")
+        seen = Seen()
+        async with r.consuming(seen):
+            await r.producer.publish_many("orders", [b"old"] * 300, keys=["k"] * 300)
+            await r.admin.update("orders", qps=150)
+            await r.producer.refresh()
+            await r.producer.publish_many("orders", [b"new"] * 300, keys=["k"] * 300)
+            await until(lambda: len(seen) == 600)
+        groups = {d.group for d in seen.deliveries}
+        assert len(groups) == 2, "choose a key that moves"
+        last = max(d.started_us for d in seen.deliveries if d.payload == b"old")
+        first = min(d.started_us for d in seen.deliveries if d.payload == b"new")
+        assert last < first < last + 1.2e6 * PASS_S
 
 
 @virtual
