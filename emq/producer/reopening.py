@@ -27,5 +27,6 @@ def unopened(topic: str) -> errors.StoreUnavailable:
     waited_s = TRIES * (TRIES - 1) / 2 * STEP_S
     return errors.StoreUnavailable(
         f"a group of topic {topic!r} was closed in the store, and nobody has opened it in {waited_s:g} s; nothing was "
-        f"published; publish again, and if that fails as well, open it: emq topic set {topic} qps=..."
+        f"published; publish again, and if that fails as well, open it: emq topic set {topic} qps=... (if the database "
+        "was restored from an older copy, with a qps that changes the number of groups)"
     )
