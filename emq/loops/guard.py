@@ -16,11 +16,9 @@ from emq import errors
 
 log = logging.getLogger(__name__)
 
-RESTARTS_S = (1.0, 2.0, 5.0)
-"""Seconds that a broken loop rests before it runs again, by the number of failures in a row."""
-
-IN_A_ROW_S = 30.0
-"""Seconds that a loop must run until its next failure counts as the first in a row."""
+REST_S = 1.0
+"""Seconds that a broken loop rests before it runs again. Not longer: a host has to learn of changes of the catalog within
+`emq.topics.shares.LEARN_S`."""
 
 SAID_AGAIN_S = 60.0
 """Seconds before the log repeats a failure of the same loop, item and kind."""
@@ -56,9 +54,7 @@ class Guard:
         Raises:
             HostConflict, ForeignTree, InvalidSettings: no restart mends this; see the error for the remedy.
         """
-        times = 0
         while True:
-            began_s = time.monotonic()
             try:
                 await loop()
                 failure: Exception = RuntimeError("it returned, which it should not")
@@ -72,12 +68,9 @@ class Guard:
                 failure.__cause__ = exc
             except Exception as exc:
                 failure = exc
-            times = 0 if time.monotonic() - began_s > IN_A_ROW_S else times
-            rest_s = RESTARTS_S[min(times, len(RESTARTS_S) - 1)]
-            times += 1
-            self.note(name, f"it starts again in {rest_s:g} s", failure)
+            self.note(name, f"it starts again in {REST_S:g} s", failure)
             self.resting[name] = f"{type(failure).__name__}: {failure}"
-            await asyncio.sleep(rest_s)
+            await asyncio.sleep(REST_S)
             self.resting.pop(name, None)
 
     def note(self, name: str, what_next: str, failure: BaseException, item: str = "") -> None:
