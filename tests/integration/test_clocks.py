@@ -17,7 +17,7 @@ from emq.loops import timekeeping
 from emq.loops.timekeeping import Asked
 from emq.message import Message
 from emq.settings import Settings
-from support.rig import until
+from support.waiting import until
 
 HOUR_NS = 3600 * 10**9
 QPS = 20
