@@ -14,6 +14,7 @@ from emq import errors, message
 from emq.message import Message
 from emq.observe import dead_letters
 from emq.observe.dead_letters import Letter
+from emq.storage.lane_store import LaneState
 from support.rig import Rig, Seen, bound, rig, starts_per_second
 from support.virtual import virtual
 from support.waiting import until
@@ -45,7 +46,7 @@ async def test_a_failed_message_is_tried_again_by_the_schedule_with_its_last_err
         assert waits == [pytest.approx(w, abs=0.05) for w in (1.0, 3.0, 10.0)]
         assert await r.lag("orders") == 0
         [slot] = await r.store.lanes.inspect(["orders/0"])
-        assert slot == (0, 0, 0, None)
+        assert slot == LaneState(0, 0, 0, None)
 
 
 @virtual

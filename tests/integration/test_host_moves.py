@@ -11,6 +11,7 @@ import pytest
 from emq.allocation.membership import LocalCluster
 from emq.message import Message
 from emq.offsets.checkpoints import Checkpoint
+from emq.storage.lane_store import LaneState
 from emq.topics.model import quotas
 from emq_stores.memory import MemoryStore
 from support.doubles import FaultyStore
@@ -189,7 +190,7 @@ async def test_retries_that_a_host_had_claimed_are_delivered_by_the_next(clean: 
             await asyncio.sleep(3)
         assert len(seen) == 8 + 3 + 8
         [slot] = await r.store.lanes.inspect(["orders/0"])
-        assert slot == (0, 0, 0, None)
+        assert slot == LaneState(0, 0, 0, None)
 
 
 @virtual

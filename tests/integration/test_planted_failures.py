@@ -40,7 +40,7 @@ PLACES: list[tuple[Any, str]] = [
     (Flight, "places"),
     (Dispatcher, "_has_rest"),
     (Dispatcher, "_end_visit"),
-    (Dispatcher, "_go_on"),
+    (Dispatcher, "go_on"),
     (reading_ahead, "startable"),
     (OwnedGroup, "memory_room"),
     (OwnedGroup, "finish_key"),

@@ -171,7 +171,7 @@ async def test_a_schedule_runs_to_its_end_and_is_gone() -> None:
                 await b.store.lanes.settle([LaneSettle(LANE, m.id, LaneVerdict.ACK, EPOCH)])
             b.clock.advance(30)
     assert found == [(f"s.{n}", (START + (n - 1) * 60_000) * 1000) for n in (1, 2, 3)]
-    assert await b.state() == (0, 0, 0, None)
+    assert await b.state() == LaneState(0, 0, 0, None)
     assert b.firing.fired == 3
 
 
@@ -256,7 +256,7 @@ async def test_a_lost_group_publishes_nothing_and_settles_nothing() -> None:
         b.firing.put(b.group, m)
         await b.idle()
     assert b.store.lanes.calls == calls
-    assert await b.state() == (0, 1, 0, None)
+    assert await b.state() == LaneState(0, 1, 0, None)
 
 
 async def test_ownership_that_is_lost_between_the_two_steps_leaves_the_schedule_to_the_next_owner() -> None:
@@ -285,7 +285,7 @@ async def test_a_stopping_group_drops_what_has_not_begun() -> None:
         await b.idle()
     assert b.firing.unsettled(b.group) == 0
     assert b.store.lanes.calls == {}
-    assert await b.state() == (0, 1, 0, None)
+    assert await b.state() == LaneState(0, 1, 0, None)
 
 
 async def test_a_group_that_begins_to_stop_between_the_two_steps_is_settled_so_that_nothing_is_repeated() -> None:
@@ -392,7 +392,7 @@ async def test_many_schedules_take_few_calls() -> None:
     async with b.running():
         await b.fire()
     assert b.store.lanes.calls == {"add": 1, "settle": 1}
-    assert await b.state() == (180, 0, 0, START)
+    assert await b.state() == LaneState(180, 0, 0, START)
 
 
 async def test_what_is_published_at_once_is_bounded_in_number_and_bytes() -> None:

@@ -243,6 +243,7 @@ class RemoteDatabase(InlineDatabase):
         self._real: InlineDatabase = real
         self._away_since = None
         self._trouble = ""
+        self._reached = False
 
     @property
     def unreachable(self) -> str | None:
