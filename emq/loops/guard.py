@@ -17,8 +17,8 @@ from emq import errors
 log = logging.getLogger(__name__)
 
 REST_S = 1.0
-"""Seconds that a broken loop rests before it runs again. Not longer: a host has to learn of changes of the catalog within
-`emq.topics.shares.LEARN_S`."""
+"""Seconds that a broken loop rests before it runs again. Not longer: a host has to learn of changes of the catalog
+within `emq.topics.shares.LEARN_S`."""
 
 SAID_AGAIN_S = 60.0
 """Seconds before the log repeats a failure of the same loop, item and kind."""
