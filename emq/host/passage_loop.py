@@ -54,8 +54,8 @@ class PassageLoop:
     2. Note the layouts that the groups here have passed, if the store confirms that this host still owns the groups.
        Look ahead in the queues of groups whose buffers are full of held messages (`UnreadLayouts`). An entry that comes
        out of a lane later belongs to the newest layout or is forwarded: this host knows the newest layout, and a later
-       owner of the group reads the catalog behind its fence (`Ownership.acquire`). 3. Read which layouts all groups
-       have passed, on any host, and tell the gates of the topics here.
+       owner of the group reads the catalog behind its fence (`Ownership.acquire`).
+    3. Read which layouts all groups have passed, on any host, and tell the gates of the topics here.
     4. The owner of a topic's last group removes the layouts that all groups have passed from the topic.
 
     Before that, a pass looks after topics with messages of a layout that is newer than the catalog's: their database
@@ -194,7 +194,7 @@ class PassageLoop:
                 ends = [min(t, tails.get(q.name, t)) for q, t in zip(group.queues, _upto(group, p), strict=True)]
                 parts = [Unread(q, end, number) for q, end in zip(group.queues, ends, strict=True) if q.position < end]
                 if parts and (group.buffered or not group.held):
-                    break  # it reads on: what it has not read yet may have no key, but keeps the group's share of the qps
+                    break  # it reads on: what is unread may have no key, but keeps the group's share of the qps
                 if left := [each for each in parts if self._unread.clear_until(each.queue, number) < each.upto]:
                     unread += left
                     break
