@@ -59,7 +59,6 @@ class Settler:
         self._lanes = lanes
         self._random = random.Random(seed)
         self._pending: deque[Pending] = deque()
-        self._resting: set[Pending] = set()
         self._left = 0
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
@@ -140,17 +139,19 @@ class Settler:
     async def _whole(self, call: Callable[[Sequence[Pending]], Awaitable[None]], batch: Sequence[Pending]) -> None:
         """Write the records of a batch, and then settle it.
 
-        If one of the two breaks, send the unsettled messages again.
+        The messages that are not settled then, for whatever reason, are sent again later: only now, since no message
+        may be in two calls at once.
         """
         try:
             await self._records.written_at_last()
             await call(batch)
         except BaseException as exc:
-            left = [pending for pending in batch if not pending.is_settled and pending not in self._resting]
-            for pending in left:
-                self._troubles.failed(pending.group.name, unexpected(exc))
-            self._rest(left)
+            for pending in batch:
+                if not pending.is_settled:
+                    self._failed(pending, unexpected(exc))
             raise
+        finally:
+            self._rest([pending for pending in batch if not pending.is_settled])
 
     def _next_batch(self) -> list[Pending]:
         batch: list[Pending] = []
@@ -220,34 +221,26 @@ class Settler:
     def _to_send(self, batch: Sequence[Pending]) -> list[Pending]:
         """Return the messages to send now; those that need not be sent again are settled."""
         left: list[Pending] = []
-        waiting: list[Pending] = []
         for pending in batch:
+            if pending.must_wait:  # first: the claim under way may tell whether the verdict was carried out
+                continue
             if pending.is_carried_out:
                 self._done(pending, True)
-            elif pending.must_wait:
-                waiting.append(pending)
             else:
                 self._sent[pending.group.name, pending.message.uid] = pending
                 left.append(pending)
-        self._rest(waiting)
         return left
 
     def _answered(
         self, sent: Sequence[Pending], answers: Sequence[Answer]
     ) -> list[tuple[Pending, bool | errors.NotOwner]]:
-        """Return the messages that the store has settled, with its answers; the others rest."""
+        """Return the messages that the store has settled, with its answers."""
         settled: list[tuple[Pending, bool | errors.NotOwner]] = []
-        failed: list[Pending] = []
         for pending, answer in zip(sent, answers, strict=True):
             if isinstance(answer, FAILURES):
                 self._failed(pending, answer)
-                failed.append(pending)
             else:
-                place = (pending.group.name, pending.message.uid)
-                if self._sent.get(place) is pending:
-                    del self._sent[place]  # no claim of the message can prove more
                 settled.append((pending, answer))
-        self._rest(failed)
         return settled
 
     def _failed(self, pending: Pending, failure: Failure) -> None:
@@ -259,17 +252,18 @@ class Settler:
     def _rest(self, pendings: Sequence[Pending]) -> None:
         """Send messages again after `UNREACHABLE_S`; until then, still note a claim of their entries."""
         if pendings:
-            self._resting.update(pendings)
             asyncio.get_running_loop().call_later(UNREACHABLE_S, self._rested, pendings)
 
     def _rested(self, pendings: Sequence[Pending]) -> None:
-        self._resting.difference_update(pendings)
         self._pending.extend(pendings)
         self._something.set()
 
     def _done(self, pending: Pending, answer: bool | errors.NotOwner) -> None:
         group, m, decision = pending.group, pending.message, pending.decision
         pending.is_settled = True
+        place = (group.name, m.uid)
+        if self._sent.get(place) is pending:
+            del self._sent[place]  # no claim of the message can prove more
         if pending.in_doubt:
             pending.slot.end_doubt()
         if m.member is None and not pending.moves:

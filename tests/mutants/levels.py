@@ -39,8 +39,8 @@ MUTANTS = (
         "L",
         "messages of a call that broke are never settled",
         "emq/dispatch/settler.py",
-        "            left = [pending for pending in batch if not pending.is_settled and pending not in self._resting]",
-        "            left = list[Pending]()",
+        "            self._rest([pending for pending in batch if not pending.is_settled])",
+        "            self._rest([])",
         "tests/unit/test_settler.py::test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled[None]",
     ),
     Mutant(

@@ -443,3 +443,98 @@ async def test_a_call_that_breaks_or_is_cancelled_leaves_no_message_unsettled(br
     async with b.settling():
         await until(lambda: len(b.settled) == 2)
     assert len(await b.claimed()) == 2
+
+
+@virtual
+async def test_a_call_that_breaks_late_settles_no_message_twice() -> None:
+    b = Bench()
+    found = []
+    for id_ in ("fails", "vanished"):
+        await b.store.real.lanes.add([LaneAdd("t/0", id_, b.body(id_), 1)])
+        [m] = await b.claimed()
+        m.offset, m.attempt = -1, 1
+        found.append(m)
+    b.group.lane_out = 2
+    real = b.settler._lanes
+
+    async def settle(settles: list[LaneSettle]) -> list[Any]:
+        return [errors.StoreUnavailable("away") if s.id == "fails" else False for s in settles]
+
+    async def add(_: object) -> None:
+        await asyncio.sleep(3)  # longer than a message rests
+        raise errors.InvalidMessage("nobody expected this")
+
+    b.settler._lanes = cast(Any, SimpleNamespace(settle=settle, add=add))
+    for m in found:
+        b.settler.failed(b.group, m, ValueError("no"))
+    with pytest.raises(errors.InvalidMessage):
+        await b.settler.settle()
+    b.settler._lanes = real
+    async with b.settling():
+        await b.settler.idle()
+        await asyncio.sleep(5)
+    assert (sorted(b.settled), b.group.lane_out) == (["fails", "vanished"], 0)
+
+
+@virtual
+async def test_a_verdict_in_doubt_waits_for_a_recovery_that_still_counts_its_member_as_held() -> None:
+    b = Bench()
+    slot, m = await in_slot(b)
+    owned = b.group.slot
+    assert owned is not None
+    owned.hold([b"x"])
+    owned.suspect.add(m.token // 1000)
+    owned.claiming = True  # the recovery is under way
+    b.store.sorted.fail(errors.OutcomeUnknown("the answer was lost"), "settle")
+    async with b.settling():
+        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+        await asyncio.sleep(3)
+        assert owned.unsure == 1
+        owned.suspect.clear()
+        owned.claiming = False
+        b.store.sorted.heal()
+        await b.settler.idle()
+    [state] = await b.store.real.sorted.inspect([slot], 1_000)
+    assert (state.prepared, state.resting) == (1, 1)
+    assert (b.settler.retried, owned.unsure, owned.held) == (1, 0, {})
+
+
+@virtual
+async def test_a_verdict_that_needs_no_repeat_is_told_of_once_and_forgotten() -> None:
+    b = Bench()
+    _, m = await in_slot(b)
+    owned = b.group.slot
+    assert owned is not None
+    owned.hold([b"x"])
+    b.store.sorted.lose("settle")
+    async with b.settling():
+        b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+        await asyncio.sleep(0.5)
+        owned.suspect.add(m.token // 1000)  # the answer of a claim was lost as well
+        await b.settler.idle()
+        b.settler.claimed(b.group, m.uid)  # later, by a claim of the member's next publish
+    assert b.settler.retried == 1
+
+
+@virtual
+async def test_a_verdict_whose_call_broke_is_in_doubt() -> None:
+    b = Bench()
+    _, m = await in_slot(b)
+    owned = b.group.slot
+    assert owned is not None
+    owned.hold([b"x"])
+    real = b.settler.members._store
+
+    async def settle(settles: Any) -> None:
+        await real.settle(settles)
+        raise errors.InvalidMessage("nobody expected this")
+
+    b.settler.members._store = cast(Any, SimpleNamespace(settle=settle))
+    b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
+    with pytest.raises(errors.InvalidMessage):
+        await b.settler.settle()
+    assert owned.unsure == 1, "nothing may be claimed before the repeat"
+    b.settler.members._store = real
+    async with b.settling():
+        await b.settler.idle()
+    assert owned.unsure == 0
