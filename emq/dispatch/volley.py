@@ -49,17 +49,14 @@ class Volley:
         self.quick = 0
         self._over = False
 
-    def use(self, now_us: int) -> bool:
-        """Use up a start; return False if none may be used any more."""
+    def may_start(self, now_us: int) -> bool:
+        """Return True if the grant may still be used."""
         group = self.group
-        if now_us >= self.until_us or group.stopping or group.owner.handler is not self.handler:
-            return False
-        self.left -= 1
-        return True
+        return now_us < self.until_us and not group.stopping and group.owner.handler is self.handler
 
-    def give_back(self) -> None:
-        """Give back a start for which there was no message."""
-        self.left += 1
+    def use(self) -> None:
+        """Use up a start, whose message was taken: from now on, the message has the place in flight."""
+        self.left -= 1
 
     def revoke(self) -> None:
         """Let no task start a message any more."""
@@ -127,12 +124,12 @@ class Volleys:
         group = volley.group
         try:
             now_us = self._clock.now_us()
-            if not self._rotation.accepting or not volley.use(now_us):
+            if not self._rotation.accepting or not volley.may_start(now_us):
                 return
             message = self._starts.take(group, now_us)
             if message is None:
-                volley.give_back()
                 return
+            volley.use()
             self._flight.weigh(group, message.size)
             try:  # from here on, only the handler may raise: the message must leave flight
                 await volley.handler(message)

@@ -26,6 +26,7 @@ from emq.quota.places import sharing
 from emq.quota.smooth import SmoothCounter
 from emq.quota.topic_counter import TopicCounter
 from emq.topics.model import Topic
+from support.recorded_trail import RecordedTrail
 
 T = 1_000_000_000
 
@@ -325,6 +326,24 @@ async def test_messages_of_one_key_run_one_at_a_time_in_volleys_too() -> None:
     await turns(50)
     assert bench.ids == [f"t{i}" for i in range(1, 7)]
     assert bench.dispatcher.flight.count == 0
+
+
+async def test_a_message_that_cannot_be_taken_for_a_volley_keeps_no_place_and_no_start() -> None:
+    b = Bench(waits=1.0)
+    counter = WindowCounter(5, T - 1)
+    group = b.group("t", counter, messages=3)
+    b.clock.advance(1.0)
+    b.dispatcher._trail = b.dispatcher._starts._trail = RecordedTrail()
+
+    def started(message: Message, _: int) -> None:
+        if message.id == "t2":
+            raise ValueError("a bug")
+
+    b.dispatcher._starts._trail.started = started  # type: ignore[method-assign]
+    await b.run(group)
+    assert sorted(b.ids) == ["t1", "t3"]
+    assert (b.dispatcher.flight.count, group.in_flight, group.owner.in_flight) == (0, 0, 0)
+    assert counter.available(b.clock.now()) == 3
 
 
 async def test_a_message_that_fails_in_a_volley_stays_in_flight_until_it_is_settled() -> None:
