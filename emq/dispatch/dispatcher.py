@@ -271,8 +271,11 @@ class Dispatcher(Rotation):
             group.busy = group.serial
             if (message := stint.running) is not None:
                 self.flight.enter(group, 1, message.size)
+                started = self.started - stint.started_before
+                if started > 1:
+                    group.owner.pace.passed(started - 1)
                 group.owner.pace.began(message.started_us)
-                group.owner.note_waits(1 / (self.started - stint.started_before))
+                group.owner.note_waits(1 / started)
             self.volleys.follow()
             if group.busy:
                 self._has_rest(group)

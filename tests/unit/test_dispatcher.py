@@ -328,6 +328,21 @@ async def test_messages_of_one_key_run_one_at_a_time_in_volleys_too() -> None:
     assert bench.dispatcher.flight.count == 0
 
 
+async def test_messages_that_end_at_once_before_one_that_waits_count_as_ended() -> None:
+    b = Bench()
+    group = b.group("t", WindowCounter(100, T - 1), messages=8)
+    b.clock.advance(1.0)
+
+    async def fourth_waits(message: Message) -> None:
+        if int(message.id[1:]) % 4 == 0:
+            await asyncio.Event().wait()
+
+    group.owner.handler = fourth_waits
+    await b.run(group)
+    assert (group.owner.pace.heard, group.owner.pace.running, group.owner.pace.known) == (6, 2, True)
+    await b.dispatcher.tasks.cancel()
+
+
 async def test_a_message_that_cannot_be_taken_for_a_volley_keeps_no_place_and_no_start() -> None:
     b = Bench(waits=1.0)
     counter = WindowCounter(5, T - 1)
