@@ -28,7 +28,6 @@ from emq_push.pusher import Pusher, Reports
 from support.authority import Authority
 from support.emq_shell import shell
 from support.http_receiver import HttpReceiver, Request
-from support.waiting import until
 
 NOW_S = 1_700_000_000.0
 ANY = AddressFilter(("*",))
