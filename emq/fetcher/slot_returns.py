@@ -35,20 +35,21 @@ class SlotReturns:
         Until they are back, nothing is claimed from these slots.
         """
         # While the call is under way, `slot.returning` may grow.
-        given = [(slot, m, m.member) for slot in slots for m in slot.returning if m.member is not None]
-        settles = [give_back(slot, member, m.token, m.score) for slot, m, member in given]
+        given = [(slot, [m for m in slot.returning if m.member is not None]) for slot in slots]
+        settles = [give_back(slot, m.member or b"", m.token, m.score) for slot, mine in given for m in mine]
         answered = await of_each(self._store.settle(settles), len(settles)) if settles else ()
-        answers = list(zip(given, answered, strict=True))
-        for slot in slots:
-            mine = [answer for (of, _, _), answer in answers if of is slot]
-            gone = {id(m): member for (of, m, member), a in answers if of is slot and not isinstance(a, FAILURES)}
+        start = 0
+        for slot, mine in given:
+            answers = answered[start : start + len(mine)]
+            start += len(mine)
+            gone = {id(m): m.member or b"" for m, a in zip(mine, answers, strict=True) if not isinstance(a, FAILURES)}
             # Members that the store could not take stay in `returning`; nothing else happens to them until it can.
             slot.returning = [m for m in slot.returning if id(m) not in gone]
             slot.let_go(list(gone.values()))
             slot.next_ms = 0
-            if any(isinstance(answer, errors.NotOwner) for answer in mine):
+            if any(isinstance(answer, errors.NotOwner) for answer in answers):
                 self._events.lost(slot.group)
-            elif failures := [answer for answer in mine if isinstance(answer, FAILURES)]:
+            elif failures := [answer for answer in answers if isinstance(answer, FAILURES)]:
                 self.rest(slot, failures[0])
         return [answer for answer in answered if isinstance(answer, FAILURES)]
 
