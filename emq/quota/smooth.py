@@ -51,7 +51,8 @@ class Stock:
         bucket = self._bucket
         if bucket.rate == 0:
             return float("inf")
-        return float(now_us + -(-max(0, self._unit - bucket.left) // bucket.rate))
+        since_us = max(now_us, bucket.filled_at)  # a new pace may begin later than now
+        return float(since_us + -(-max(0, self._unit - bucket.left) // bucket.rate))
 
 
 class Mint:

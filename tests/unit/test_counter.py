@@ -67,6 +67,12 @@ def test_the_default_burst_is_one_and_a_tenth_of_a_second() -> None:
     assert SmoothCounter(50, T).reserve(100, T + 100) == 6
 
 
+def test_a_smooth_counter_that_begins_later_has_no_token_due_before() -> None:
+    counter = SmoothCounter(1000, T + 1)
+    assert counter.reserve(1, T + 0.5) == 0
+    assert counter.next_at(T + 0.5) == T + 1.001, "else its groups would look a thousand times in vain"
+
+
 def test_a_change_of_a_smooth_quota_begins_empty_and_a_lower_one_counts_at_once() -> None:
     before, after = Division(0, 100, 100, 1), Division(T + 10, 20, 100, 1)
     counter = SmoothCounter(paces(before), T)
