@@ -17,7 +17,7 @@ from emq.groups.owned import OwnedGroup, OwnedSlot
 from emq.loops.aside import Asides, Call
 from emq.loops.troubles import Troubles
 from emq.message import Message
-from emq.storage.answers import Failure, of_each
+from emq.storage.answers import Failure, of_each, unexpected
 from emq.storage.slot_store import SlotSettle, SlotVerdict, SortedStore
 
 BATCH = 2_000
@@ -121,8 +121,9 @@ class MemberSettler:
         try:
             await self._records.written_at_last()
             answers = await self.settle(settles, [slot for slot, _ in batch])
-        except BaseException:
-            self._put_back(batch)
+        except BaseException as exc:  # the store may have carried out the call
+            for slot, done in batch:
+                self._left(slot, [(claimed, unexpected(exc)) for claimed in done])
             raise
         start = 0
         for slot, done in batch:

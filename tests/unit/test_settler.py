@@ -538,3 +538,29 @@ async def test_a_verdict_whose_call_broke_is_in_doubt() -> None:
     async with b.settling():
         await b.settler.idle()
     assert owned.unsure == 0
+
+
+@virtual
+async def test_an_acknowledgement_whose_call_broke_is_in_doubt_until_it_is_repeated() -> None:
+    b = Bench()
+    slot, m = await in_slot(b)
+    owned = b.group.slot
+    assert owned is not None
+    owned.hold([b"x"])
+    real = b.settler.members._store
+
+    async def settle(settles: Any) -> None:
+        await real.settle(settles)
+        raise errors.InvalidMessage("nobody expected this")
+
+    b.settler.members._store = cast(Any, SimpleNamespace(settle=settle))
+    b.settler.acknowledge(b.group, m)
+    with pytest.raises(errors.InvalidMessage):
+        await b.settler.members.run()
+    assert (owned.unsure, owned.done) == (1, []), "nothing may be claimed before the repeat"
+    b.settler.members._store = real
+    async with b.settling():
+        await b.settler.idle()
+    assert (owned.unsure, owned.held, b.acknowledged) == (0, {}, 1)
+    [state] = await b.store.real.sorted.inspect([slot], 1_000)
+    assert (state.waiting, state.prepared) == (0, 0)
