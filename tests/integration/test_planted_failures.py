@@ -13,12 +13,14 @@ from emq.dispatch import settle_requests, settler
 from emq.dispatch.dispatcher import Dispatcher
 from emq.dispatch.flight import Flight
 from emq.dispatch.settler import Settler
+from emq.dispatch.starts import Starts
 from emq.fetcher import readiness, slot_claimer
 from emq.fetcher.slot_claimer import SlotClaimer
 from emq.fetcher.slot_looks import SlotLooks
+from emq.fetcher.slot_returns import SlotReturns
 from emq.groups import reading_ahead
 from emq.groups.offset_tracker import OffsetTracker
-from emq.groups.owned import OwnedGroup
+from emq.groups.owned import OwnedGroup, OwnedSlot
 from emq.groups.owned_queue import OwnedQueue
 from emq.host.reports import Reports
 from emq.loops.troubles import Troubles
@@ -51,6 +53,10 @@ PLACES: list[tuple[Any, str]] = [
     (settler, "_decided"),
     (Settler, "_record"),
     (Settler, "acknowledge"),
+    (Settler, "_to_send"),
+    (OwnedSlot, "end_settling"),
+    (SlotReturns, "give_back"),
+    (Starts, "take"),
 ]
 
 
