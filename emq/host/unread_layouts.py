@@ -54,7 +54,7 @@ class UnreadLayouts:
         if not parts:
             return
         reads = [
-            Read(part.queue.name, start, min(MESSAGES, part.upto - start), None)
+            Read(part.queue.name, start, min(MESSAGES, max(1, part.upto - start)), None)
             for part, start in zip(parts, starts, strict=True)
         ]
         for part, batch in zip(parts, await of_each(self._log.read(reads, BYTES), len(reads)), strict=True):
