@@ -7,7 +7,6 @@ import asyncio
 import datetime
 import enum
 import os
-import time
 from typing import Any
 
 from emq import App, Message, errors
@@ -25,12 +24,12 @@ class Delay(enum.Enum):
 
 @app.handler("orders")
 async def check(message: Message) -> None:
-    late_ms = time.time() * 1000 - float(message.payload.split()[-1])
+    late_ms = app.clock.now() * 1000 - float(message.payload.split()[-1])
     print(f"{message.payload.split()[0].decode()}: {late_ms:.0f} ms late")
 
 
 async def publish(name: str, seconds: float, **when: Any) -> None:
-    await app.publish("orders", f"{name} {(time.time() + seconds) * 1000}", **when)
+    await app.publish("orders", f"{name} {(app.clock.now() + seconds) * 1000}", **when)
 
 
 async def main() -> None:
