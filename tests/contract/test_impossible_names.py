@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from emq import errors
 from emq.database import Database
 from emq.topics.catalog import Catalog
 from emq.topics.model import Topic, TopicOptions
-from support.meeting import fresh_database
 
 IMPOSSIBLE = ["a\0b", "\0", "a\ud800"]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Catalog]:
-    url = f"sqlite:///{tmp_path}/emq.db"
-    if request.param == "postgresql":
-        url = fresh_database(request.getfixturevalue("postgres_url"))
-    db = await Database.open(url)
+@pytest.fixture
+async def catalog(db: Database) -> Catalog:
     made = Catalog(db, "online", None)
     await made.create(Topic("a", 10.0))
-    yield made
-    await db.close()
+    return made
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)

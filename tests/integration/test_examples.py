@@ -29,7 +29,7 @@ LINES = {
     "fixed_time.py": [
         r"^taken back: True$",
         r"(?s)^stamp closed.*^globe closed.*^clock closed.*^violin closed",
-        r"^4 closed, 0 early, at most \d+ ms late$",
+        r"^4 closed, 0 early, at most \d{1,2} ms late$",
     ],
     "merge_key.py": [
         r"^stock-moved: 7 \(merged from 4, last sent by sender 4\)$",
@@ -59,19 +59,20 @@ LINES = {
     "like_rocketmq.py": [
         r"^18 levels: 1s, 5s, .*, 1h, 2h$",
         r"^refused: topic 'orders' has no delay level '25s'",
-        *(rf"^{name}: \d+ ms late$" for name in ("level", "enum", "timedelta", "any")),
+        *(rf"^{name}: \d{{1,2}} ms late$" for name in ("level", "enum", "timedelta", "any")),
         r"^bought after all, taken back: True$",
     ],
     "like_kafka.py": [
-        r"^wanted 3 within 5 s: got 3 after [0-4]\.\d s$",
-        r"^wanted 10 within 0\.5 s: got 1 after (0\.[5-9]|[1-9]\.\d) s$",
+        r"^wanted 3 within 5 s: got 3 after 0\.[01] s$",
+        r"^wanted 10 within 0\.5 s: got 1 after 0\.[56] s$",
         r"^wanted 1 within 5 s: got 1 after 0\.[7-9] s$",
         r"^wanted 4 within 5 s: got 4 after 0\.[4-7] s$",
     ],
     "like_activemq.py": [
         r"^planned: payday, cron 0 9 25 \* \* Asia/Tokyo$",
         r"(?s)^taken back: True$.*^taken back: True$",
-        r"(?s)(^thrice at [1-9]\.\d s.*){3}",  # late on a busy machine, and never early
+        # Late on a busy machine, and never early.
+        r"(?s)^thrice at [1-9]\.\d s.*^thrice at (1\.[5-9]|[2-9]\.\d) s.*^thrice at [2-9]\.\d s",
         r"(?s)^fails once at (1\.[5-9]|[2-9]\.\d) s, attempt 1$.*^fails once at (1\.[7-9]|[2-9]\.\d) s, attempt 2$",
         r"(?s)(^cron at .*){2}",
         r"(?s)(^missed all at .*){3}",

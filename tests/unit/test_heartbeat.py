@@ -34,9 +34,8 @@ class SlowTree:
         return None
 
 
-@virtual
-@pytest.mark.parametrize("by_s", [-30.0, -2.0, -0.4, 0.0, 3.0, 3600.0])
-async def test_a_correction_while_a_heartbeat_is_under_way_lengthens_no_lease(by_s: float) -> None:
+async def under_way() -> tuple[SystemClock, Lease, Heartbeat, asyncio.Task[None]]:
+    """A heartbeat of which half of its time has passed."""
     loop = asyncio.get_running_loop()
     clock = SystemClock(lambda: int((1_700_000_000.25 + loop.time()) * 1e9), lambda: int(loop.time() * 1e9))
     lease = Lease(0.0)
@@ -44,6 +43,14 @@ async def test_a_correction_while_a_heartbeat_is_under_way_lengthens_no_lease(by
     await beat.begin("one")
     beating = asyncio.create_task(beat.beat())
     await asyncio.sleep(SLOW_S / 2)
+    return clock, lease, beat, beating
+
+
+@virtual
+@pytest.mark.parametrize("by_s", [-30.0, -2.0, -0.4, 0.0, 3.0, 3600.0])
+async def test_a_correction_while_a_heartbeat_is_under_way_lengthens_no_lease(by_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    clock, lease, _, beating = await under_way()
     clock.adjust(round(by_s * 1e6))
     lease.shift(by_s)
     sent_s = loop.time() - SLOW_S / 2
@@ -78,13 +85,7 @@ async def test_a_lease_counts_from_when_a_heartbeat_was_sent_and_ends_before_its
 @virtual
 async def test_a_heartbeat_of_a_session_that_has_ended_renews_nothing() -> None:
     """Its answer may come when another session has begun, whose nodes the others have not seen."""
-    loop = asyncio.get_running_loop()
-    clock = SystemClock(lambda: int((1_700_000_000.25 + loop.time()) * 1e9), lambda: int(loop.time() * 1e9))
-    lease = Lease(0.0)
-    beat = Heartbeat(SlowTree(), Paths("online"), clock, lease, lambda text: None)  # type: ignore[arg-type]
-    await beat.begin("one")
-    beating = asyncio.create_task(beat.beat())
-    await asyncio.sleep(SLOW_S / 2)
+    _, lease, beat, beating = await under_way()
     beat.end()
     await asyncio.sleep(SLOW_S)
     beating.cancel()

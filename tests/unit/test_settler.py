@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -476,13 +476,33 @@ async def test_a_call_that_breaks_late_settles_no_message_twice() -> None:
     assert (sorted(b.settled), b.group.lane_out) == (["fails", "vanished"], 0)
 
 
+def held(b: Bench) -> OwnedSlot:
+    """The group's slot, of which the host holds the claimed member."""
+    owned = b.group.slot
+    assert owned is not None
+    owned.hold([b"x"])
+    return owned
+
+
+@contextlib.contextmanager
+def calls_that_break(b: Bench) -> Iterator[None]:
+    """The store carries out each verdict on members, and then the call breaks."""
+    real = b.settler.members._store
+
+    async def settle(settles: Any) -> None:
+        await real.settle(settles)
+        raise errors.InvalidMessage("nobody expected this")
+
+    b.settler.members._store = cast(Any, SimpleNamespace(settle=settle))
+    yield
+    b.settler.members._store = real
+
+
 @virtual
 async def test_a_verdict_in_doubt_waits_for_a_recovery_that_still_counts_its_member_as_held() -> None:
     b = Bench()
     slot, m = await in_slot(b)
-    owned = b.group.slot
-    assert owned is not None
-    owned.hold([b"x"])
+    owned = held(b)
     owned.suspect.add(m.token // 1000)
     owned.claiming = True  # the recovery is under way
     b.store.sorted.fail(errors.OutcomeUnknown("the answer was lost"), "settle")
@@ -503,9 +523,7 @@ async def test_a_verdict_in_doubt_waits_for_a_recovery_that_still_counts_its_mem
 async def test_a_verdict_that_needs_no_repeat_is_told_of_once_and_forgotten() -> None:
     b = Bench()
     _, m = await in_slot(b)
-    owned = b.group.slot
-    assert owned is not None
-    owned.hold([b"x"])
+    owned = held(b)
     b.store.sorted.lose("settle")
     async with b.settling():
         b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
@@ -520,21 +538,11 @@ async def test_a_verdict_that_needs_no_repeat_is_told_of_once_and_forgotten() ->
 async def test_a_verdict_whose_call_broke_is_in_doubt() -> None:
     b = Bench()
     _, m = await in_slot(b)
-    owned = b.group.slot
-    assert owned is not None
-    owned.hold([b"x"])
-    real = b.settler.members._store
-
-    async def settle(settles: Any) -> None:
-        await real.settle(settles)
-        raise errors.InvalidMessage("nobody expected this")
-
-    b.settler.members._store = cast(Any, SimpleNamespace(settle=settle))
+    owned = held(b)
     b.settler.failed(b.group, m, errors.Retry("later", after_s=5))
-    with pytest.raises(errors.InvalidMessage):
+    with calls_that_break(b), pytest.raises(errors.InvalidMessage):
         await b.settler.settle()
     assert owned.unsure == 1, "nothing may be claimed before the repeat"
-    b.settler.members._store = real
     async with b.settling():
         await b.settler.idle()
     assert owned.unsure == 0
@@ -544,21 +552,11 @@ async def test_a_verdict_whose_call_broke_is_in_doubt() -> None:
 async def test_an_acknowledgement_whose_call_broke_is_in_doubt_until_it_is_repeated() -> None:
     b = Bench()
     slot, m = await in_slot(b)
-    owned = b.group.slot
-    assert owned is not None
-    owned.hold([b"x"])
-    real = b.settler.members._store
-
-    async def settle(settles: Any) -> None:
-        await real.settle(settles)
-        raise errors.InvalidMessage("nobody expected this")
-
-    b.settler.members._store = cast(Any, SimpleNamespace(settle=settle))
+    owned = held(b)
     b.settler.acknowledge(b.group, m)
-    with pytest.raises(errors.InvalidMessage):
+    with calls_that_break(b), pytest.raises(errors.InvalidMessage):
         await b.settler.members.run()
     assert (owned.unsure, owned.done) == (1, []), "nothing may be claimed before the repeat"
-    b.settler.members._store = real
     async with b.settling():
         await b.settler.idle()
     assert (owned.unsure, owned.held, b.acknowledged) == (0, {}, 1)
