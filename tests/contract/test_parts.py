@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -55,9 +53,9 @@ def served_by(cluster: servers.RedisCluster) -> tuple[list[str], list[str]]:
     return [cluster.master_of(n).address for n in of_groups], [cluster.master_of(n).address for n in of_slots]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("lose", [servers.Server.kill, servers.Server.pause])
 async def test_entries_of_a_master_that_is_down_fail_and_the_others_are_served_in_every_call(
-    how: signal.Signals, redis_cluster: servers.RedisCluster
+    lose: Callable[[servers.Server], None], redis_cluster: servers.RedisCluster
 ) -> None:
     options = ("--cluster-require-full-coverage", "no")
     with servers.start_redis_cluster(replicas=0, extra_args=options) as cluster:
@@ -69,7 +67,7 @@ async def test_entries_of_a_master_that_is_down_fail_and_the_others_are_served_i
         try:
             for call in CALLS.values():
                 assert not any(isinstance(answer, FAILURES) for answer in await call(store))
-            os.kill(lost.pid, how)
+            lose(lost)
             began = time.monotonic()
             for name, call in CALLS.items():
                 answers = await call(store)
@@ -78,6 +76,6 @@ async def test_entries_of_a_master_that_is_down_fail_and_the_others_are_served_i
                 assert failed == [address == lost.address for address in served], name
             assert time.monotonic() - began < 10, "each call waited for the silent master, not the first alone"
         finally:
-            if how is signal.SIGSTOP:
-                os.kill(lost.pid, signal.SIGCONT)
+            if lost.running:
+                lost.resume()
             await store.close()

@@ -192,7 +192,7 @@ def test_a_server_that_falls_silent_leaves_the_outcome_unknown(tmp_path: pathlib
     with servers.start_redis() as server, emq.Client(server.url, database=f"sqlite:///{tmp_path}/emq.db") as client:
         client.create_topic("orders", qps=10, dedupe_s=60)
         client.publish("orders", b"first")
-        os.kill(server.pid, signal.SIGSTOP)
+        server.pause()
         try:
             began_s = time.monotonic()
             with pytest.raises(errors.OutcomeUnknown, match=r"no answer within 0\.3 s"):
@@ -202,7 +202,7 @@ def test_a_server_that_falls_silent_leaves_the_outcome_unknown(tmp_path: pathlib
                 client.with_timeout(0.3).planned()
             assert not isinstance(caught.value, errors.OutcomeUnknown)  # it writes nothing
         finally:
-            os.kill(server.pid, signal.SIGCONT)
+            server.resume()
         for _ in range(2):
             assert client.publish("orders", b"17", message_id="mine") == "mine"
         assert client._call(tails) == 2, "a repeat was stored again"

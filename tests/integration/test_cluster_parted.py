@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import signal
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -139,12 +138,12 @@ async def test_an_outage_shorter_than_the_lease_pauses_nothing_and_moves_no_grou
             await asyncio.sleep(1)
             before = [(hosts.groups_of(host), epochs_of(host)) for host in (cut, silent)]
             began_us = cluster.now_us()
-            os.kill(zookeeper_server.pid, signal.SIGSTOP)
+            zookeeper_server.pause()
             try:
                 await proxy.cut()
                 await asyncio.sleep(4)
             finally:
-                os.kill(zookeeper_server.pid, signal.SIGCONT)
+                zookeeper_server.resume()
             await proxy.heal()
             await asyncio.sleep(3)
             for host, (groups, epochs) in zip((cut, silent), before, strict=True):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -21,7 +19,7 @@ def ensemble(zookeeper_ensemble: servers.Ensemble) -> Iterator[servers.Ensemble]
     yield zookeeper_ensemble
     for server in zookeeper_ensemble.servers:
         if server.running:
-            os.kill(server.pid, signal.SIGCONT)
+            server.resume()
     zookeeper_ensemble.restart(*(n for n, server in enumerate(zookeeper_ensemble.servers) if not server.running))
 
 
@@ -42,12 +40,12 @@ async def restart(ensemble: servers.Ensemble) -> None:
 
 async def stop(ensemble: servers.Ensemble) -> None:
     for server in ensemble.servers[1:]:
-        os.kill(server.pid, signal.SIGSTOP)
+        server.pause()
 
 
 async def go_on(ensemble: servers.Ensemble) -> None:
     for server in ensemble.servers[1:]:
-        os.kill(server.pid, signal.SIGCONT)
+        server.resume()
 
 
 async def test_without_a_quorum_hosts_go_on_to_their_deadline_and_resume_when_it_is_back(

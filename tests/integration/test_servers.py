@@ -94,7 +94,7 @@ def test_a_clean_restart_keeps_the_data(redis: servers.Server, tmp_path: Path) -
 
 
 def test_stop_ends_a_paused_server_without_force(redis: servers.Server) -> None:
-    os.kill(redis.pid, signal.SIGSTOP)
+    redis.pause()
     redis.stop()
     assert redis.wait() == 0
 

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -74,7 +73,7 @@ async def test_a_call_under_way_when_the_server_dies_is_of_unknown_outcome(
 ) -> None:
     watcher = watch(server.url + chroot, 30.0)
     one = await watcher.open()
-    os.kill(server.pid, signal.SIGSTOP)
+    server.pause()
     writing = asyncio.create_task(one.create("/a"))
     await asyncio.sleep(0.2)
     await asyncio.to_thread(server.kill)
@@ -99,14 +98,14 @@ async def test_a_server_that_falls_silent_is_given_up_though_requests_keep_being
             for task in asking:
                 task.cancel()
 
-    os.kill(server.pid, signal.SIGSTOP)
+    server.pause()
     begun = time.monotonic()
     asking = asyncio.create_task(ask())
     try:
         await watcher.sees(SUSPENDED)
         assert time.monotonic() - begun < 3.0
     finally:
-        os.kill(server.pid, signal.SIGCONT)
+        server.resume()
         asking.cancel()
 
 
@@ -267,13 +266,13 @@ async def test_close_ends_soon_though_the_server_is_silent(
     watch: Callable[..., TreeWatcher], server: servers.ZooKeeperServer, chroot: str
 ) -> None:
     one = await watch(server.url + chroot, 6.0).open()
-    os.kill(server.pid, signal.SIGSTOP)
+    server.pause()
     try:
         begun = time.monotonic()
         await one.close()
         assert time.monotonic() - begun < 6
     finally:
-        os.kill(server.pid, signal.SIGCONT)
+        server.resume()
 
 
 async def test_a_node_too_large_for_a_request_leaves_the_session_alone(

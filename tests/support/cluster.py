@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import os
 import re
-import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -139,7 +138,7 @@ class Cluster:
 
     def pause(self, host: HostProcess) -> None:
         self.crashed(host)
-        host.signal(signal.SIGSTOP)
+        host.pause()
 
     def crashed(self, host: HostProcess) -> None:
         """Note a crash: from now on, deliveries that the host had not checkpointed may be repeated."""

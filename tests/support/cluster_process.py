@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -42,6 +43,11 @@ class HostProcess:
 
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
+
+    def pause(self) -> None:
+        """Stop the process with SIGSTOP; return once its last thread stands still."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def kill(self) -> None:
         self.expected = False

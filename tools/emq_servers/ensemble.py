@@ -14,8 +14,8 @@ from emq_servers.zookeeper import NO_CONFIG, Java, ZooKeeperServer
 class Ensemble:
     """ZooKeeper servers on 127.0.0.1 that belong together; a context manager.
 
-    The ensemble serves while more than half of the members run. You may stop, kill or pause (by its `pid`) a member
-    at any time; `restart` brings the member back.
+    The ensemble serves while more than half of the members run. You may stop, kill or pause a member at
+    any time; `restart` brings the member back.
 
     Attributes:
         servers: the members.

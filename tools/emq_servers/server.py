@@ -139,11 +139,23 @@ class Server:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def pause(self) -> None:
+        """Stop the server with SIGSTOP, and return once it stands still (or has ended). Its children go on.
+
+        The signal alone is not enough: on a busy machine, threads that it has not reached yet still serve requests.
+        """
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # stopped: the last thread has stopped
+
+    def resume(self) -> None:
+        """Let a paused server go on. Safe to repeat."""
+        os.kill(self.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """End the server and its children at once, as a power cut would; return when all are gone. Safe to repeat."""
         if self._process is None or not self.running:
             return
-        self._process.send_signal(signal.SIGSTOP)  # a stopped server makes no more children while we list them
+        self.pause()  # a stopped server makes no more children while we list them
         with contextlib.ExitStack() as stack:
             handles = _child_handles(self.pid, stack)
             self._process.kill()
