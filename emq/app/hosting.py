@@ -17,6 +17,7 @@ from emq.app.hooked import HookedApp
 from emq.app.receivers import Receivers
 from emq.groups.receiver import MAX_MESSAGES, VISIBILITY_S, Delivery, Receiver
 from emq.groups.records import Keeper, Records
+from emq.host import garbage_collection
 from emq.host.handlers import OnExpired, check_pattern
 from emq.host.host import Host
 from emq.host.neighbours import Neighbours
@@ -213,6 +214,8 @@ class HostingApp(HookedApp):
     async def run(self, membership: Membership | None = None) -> None:
         """Be a host: consume every topic with a handler until `stop` is called or the call is cancelled.
 
+        Meanwhile Python's garbage collector takes larger steps, unless the program has called `gc.set_threshold`.
+
         Raises:
             HostConflict: another host consumes from this store, and the store is for one host only or that host has
                 another database; stop that host first.
@@ -266,7 +269,8 @@ class HostingApp(HookedApp):
                 finally:
                     self._starting = None
                 try:
-                    await self.host.run()
+                    with garbage_collection.in_larger_steps():
+                        await self.host.run()
                 finally:
                     await self.hooks.stop(host_only=True)
 

@@ -10,6 +10,8 @@ THRESHOLDS = (20_000, 20, 50)
 """The three thresholds of `gc.set_threshold`: new objects before the youngest generation is collected, then collections
 of each generation before the next older one is collected."""
 
+PYTHONS = {(700, 10), (2_000, 10)}
+"""The first two thresholds with which Python 3.11 to 3.14 start; 3.14 has no third generation."""
 
 MANY_GROUPS = 1_000
 """Groups from which on the collector rests while they are acquired."""
@@ -30,6 +32,25 @@ def resting(groups: int) -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@contextlib.contextmanager
+def in_larger_steps() -> Iterator[None]:
+    """Let the collector take larger steps while this process is a host, unless the program has set its thresholds.
+
+    A message in flight is a dozen objects that live as long as its handler waits. With 7,000 in flight, Python's own
+    thresholds make a collector that looks at all objects of the process 45 times in 300,000 messages, for 60 % of the
+    time that these take.
+    """
+    before = gc.get_threshold()
+    if before[:2] not in PYTHONS:
+        yield
+        return
+    gc.set_threshold(*THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def shorten_pauses() -> None:

@@ -1,4 +1,4 @@
-"""Python's collector rests only while many groups come, and is left as the program has set it."""
+"""Python's collector rests while many groups come and takes larger steps in a host, unless the program has set it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from emq.host.garbage_collection import MANY_GROUPS, resting
+from emq.app import App
+from emq.host.garbage_collection import MANY_GROUPS, PYTHONS, THRESHOLDS, in_larger_steps, resting
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
+    before = gc.get_threshold()
     yield
     gc.enable()
+    gc.set_threshold(*before)
 
 
 @pytest.mark.parametrize(("groups", "collects"), [(-1, True), (MANY_GROUPS - 1, True), (MANY_GROUPS, False)])
@@ -34,3 +37,21 @@ def test_a_collector_that_the_program_has_stopped_stays_stopped() -> None:
     with resting(MANY_GROUPS):
         assert not gc.isenabled()
     assert not gc.isenabled()
+
+
+@pytest.mark.parametrize("python", sorted(PYTHONS))
+async def test_an_app_that_is_a_host_collects_in_larger_steps(python: tuple[int, int]) -> None:
+    gc.set_threshold(*python)
+    before = gc.get_threshold()
+    async with App("memory:") as app:
+        assert gc.get_threshold() == before
+        async with app.running():
+            assert gc.get_threshold()[:2] == THRESHOLDS[:2]
+    assert gc.get_threshold() == before
+
+
+def test_thresholds_that_the_program_has_set_stay() -> None:
+    gc.set_threshold(5_000, 10, 10)
+    with in_larger_steps():
+        assert gc.get_threshold() == (5_000, 10, 10)
+    assert gc.get_threshold() == (5_000, 10, 10)
