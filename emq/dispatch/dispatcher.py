@@ -157,7 +157,7 @@ class Dispatcher(Rotation):
     async def _visit(self, group: OwnedGroup, stint: Stint, now: float) -> bool:
         """Start messages of one group while the grant lasts; return False if another stint has the rotation now.
 
-        This runs for each message, so it has the lines of `Starts.take` and `Endings.settled`, without their calls.
+        This runs for each message, so it has the lines of `Starts.take` and `Endings.succeed`, without their calls.
         """
         owner, starts, endings = group.owner, self._starts, self.endings
         stint.started_before = starts.started
@@ -193,7 +193,7 @@ class Dispatcher(Rotation):
                 endings.fail(group, message, failure)
             else:
                 if self._driver is not stint:
-                    endings.succeed(group, message, clock_now_us())
+                    endings.succeed(group, (message,), clock_now_us())
                 else:  # the handler did not suspend, so the message took no place in flight
                     endings.succeeded += 1
                     if trail is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from emq import errors
 from emq.dispatch import retry
@@ -33,25 +33,33 @@ class Endings:
         self._tasks = tasks
         self.succeeded = self.failed = self.expired = self.returned = 0
 
-    def succeed(self, group: OwnedGroup, message: Message, now_us: int) -> None:
-        """Finish or acknowledge a message in flight whose handler has returned."""
-        self.succeeded += 1
-        try:
-            if self._trail.enabled:
-                self._trail.settled(message, now_us)
-            if message.offset < 0:
-                if message.key is not None:
-                    # The handler is done: the key's next message need not wait for the acknowledgement.
-                    group.finish_key(message.key)
-                    if group.buffered:
-                        self._rotation.ready(group)
-                self._outcomes.acknowledge(group, message)
-                self._flight.weigh(group, -message.size)
-                return
-        except Exception as bug:
-            self._broke(group, message, bug)
-        else:
-            self.settled(group, message)
+    def succeed(self, group: OwnedGroup, messages: Iterable[Message], now_us: int) -> None:
+        """Finish or acknowledge messages in flight whose handlers have returned."""
+        trail = self._trail if self._trail.enabled else None
+        left = size = 0
+        for message in messages:
+            self.succeeded += 1
+            try:
+                if trail is not None:
+                    trail.settled(message, now_us)
+                if message.offset < 0:
+                    if message.key is not None:
+                        # The handler is done: the key's next message need not wait for the acknowledgement.
+                        self._free_key(group, message.key)
+                    self._outcomes.acknowledge(group, message)
+                    self._flight.weigh(group, -message.size)
+                    continue
+                self._finish(group, message)
+            except Exception as bug:
+                self._broke(group, message, bug)
+                continue
+            if message.key is not None:
+                self.leave(group, message)
+            else:
+                left += 1
+                size += message.size
+        if left:
+            self._rotation.left(group, left, size)
 
     def fail(self, group: OwnedGroup, message: Message, failure: BaseException) -> None:
         """Settle a message in flight whose handler has failed, or put back one that the handler gave back."""
@@ -70,12 +78,12 @@ class Endings:
         """End the messages of one call; `failures`: errors by identity."""
         now_us = self._clock.now_us()
         note_ended(group.owner, batch[0].started_us, now_us, len(batch))
-        succeed = self.succeed
-        for message in batch:
-            if failures and (reason := failures.get(message.uid)) is not None:
-                self.fail(group, message, reason)
-            else:
-                succeed(group, message, now_us)
+        if failures:
+            for message in batch:
+                if (reason := failures.get(message.uid)) is not None:
+                    self.fail(group, message, reason)
+            batch = [message for message in batch if message.uid not in failures]
+        self.succeed(group, batch, now_us)
 
     def _give_back(self, group: OwnedGroup, message: Message, failure: errors.GiveBack) -> None:
         """Put a message in flight back to its place, uncounted; the host pauses its topic, and this comes first."""
@@ -119,11 +127,7 @@ class Endings:
         """Finish a message that has succeeded, or whose retry or dead letter the store has recorded."""
         try:
             if message.offset >= 0:
-                queue = group.queues[message.priority]
-                queue.tracker.finish(message.offset)
-                if not queue.dirty:
-                    queue.mark_dirty()
-                    self._events.dirty(queue)
+                self._finish(group, message)
         except Exception as bug:
             self._broke(group, message, bug)
         else:
@@ -133,9 +137,7 @@ class Endings:
         """Count a message as in flight no more. If it is unfinished, the next owner of the group delivers it again."""
         try:
             if message.key is not None and message.started_us:
-                group.finish_key(message.key)
-                if group.buffered:
-                    self._rotation.ready(group)
+                self._free_key(group, message.key)
         except Exception as bug:
             self._events.broken("dispatch", group, bug)
         finally:
@@ -153,6 +155,18 @@ class Endings:
         for message in messages:
             self.leave(group, message)
         return True
+
+    def _finish(self, group: OwnedGroup, message: Message) -> None:
+        queue = group.queues[message.priority]
+        queue.tracker.finish(message.offset)
+        if not queue.dirty:
+            queue.mark_dirty()
+            self._events.dirty(queue)
+
+    def _free_key(self, group: OwnedGroup, key: str) -> None:
+        group.finish_key(key)
+        if group.buffered:
+            self._rotation.ready(group)
 
     def _broke(self, group: OwnedGroup, message: Message, bug: Exception) -> None:
         """A bug kept a message from its end: start the group again; nobody will tell of this message any more."""

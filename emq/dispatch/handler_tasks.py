@@ -30,11 +30,17 @@ class HandlerTasks:
         """Give all handlers the context variables that are set now, whoever wakes the dispatcher later."""
         self._context = contextvars.copy_context()
 
-    def begin(self, steps: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a stint or a message of a volley as a task, in which no variable of another message's context is set."""
-        task = asyncio.get_running_loop().create_task(steps, context=self._context.copy())
-        if not task.done():  # as it may be if the program has chosen eager tasks
-            self.running.add(task)
+    def begin(self, *steps: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a stint, or each message of a volley, as a task in which no variable of another one's context is set.
+
+        Returns:
+            The last of the tasks.
+        """
+        create, context, running = asyncio.get_running_loop().create_task, self._context, self.running
+        for each in steps:
+            task = create(each, context=context.copy())
+            if not task.done():  # as it may be if the program has chosen eager tasks
+                running.add(task)
         return task
 
     async def cancel(self) -> None:

@@ -94,6 +94,7 @@ class Volleys:
         self._starts, self._endings, self._tasks = starts, endings, tasks
         self._fired: list[Volley] = []  # of the stint that runs
         self._beginning: list[Volley] = []  # those whose tasks take their first steps now
+        self._succeeded: dict[OwnedGroup, list[Message]] = {}  # messages whose handlers have returned in this turn
 
     def __len__(self) -> int:
         return len(self._fired) + len(self._beginning)
@@ -103,8 +104,7 @@ class Volleys:
         volley = Volley(group, size, now, int(self._starts.until(group, now) * 1e6))
         self._fired.append(volley)
         self._flight.enter(group, size, 0)
-        for _ in range(size):
-            self._tasks.begin(self._single(volley))
+        self._tasks.begin(*[self._single(volley) for _ in range(size)])
 
     def revoke(self, owner: OwnedTopic) -> None:
         """Let no message of the topic start by the grants that it has; they are given back soon."""
@@ -139,12 +139,28 @@ class Volleys:
                 volley.end(message, self._clock.now_us())
                 self._endings.fail(group, message, failure)
             else:
-                volley.end(message, now_us := self._clock.now_us())
-                self._endings.succeed(group, message, now_us)
+                volley.end(message, self._clock.now_us())
+                self._succeed_soon(group, message)
         except Exception as bug:  # a bug of EMQ: failures of handlers are dealt with above
             self._events.broken("dispatch", group, bug)
         finally:
             self._tasks.running.discard(asyncio.current_task())
+
+    def _succeed_soon(self, group: OwnedGroup, message: Message) -> None:
+        """End the message with all that end in this turn of the event loop: many begin together and end together."""
+        ended = self._succeeded
+        if (messages := ended.get(group)) is not None:
+            messages.append(message)
+            return
+        if not ended:
+            asyncio.get_running_loop().call_soon(self._succeed)
+        ended[group] = [message]
+
+    def _succeed(self) -> None:
+        ended, self._succeeded = self._succeeded, {}
+        now_us = self._clock.now_us()
+        for group, messages in ended.items():
+            self._endings.succeed(group, messages, now_us)
 
     def _begun(self, volleys: list[Volley]) -> None:
         """All tasks of the volleys have taken their first steps: give back the starts that found no message."""

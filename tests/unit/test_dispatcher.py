@@ -361,6 +361,28 @@ async def test_a_message_that_cannot_be_taken_for_a_volley_keeps_no_place_and_no
     assert counter.available(b.clock.now()) == 3
 
 
+@pytest.mark.parametrize(("batch_size", "waits"), [(3, 0.0), (1, 1.0)], ids=["in-batches", "in-volleys"])
+async def test_a_message_whose_end_meets_a_bug_costs_those_that_end_with_it_nothing(
+    batch_size: int, waits: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = Bench(batch_size, waits=waits)
+    group = b.group("t", WindowCounter(5, T - 1), messages=3)
+    b.clock.advance(1.0)
+    b.dispatcher.endings._trail = trail = RecordedTrail()
+    told: list[OwnedGroup] = []
+    monkeypatch.setattr(b.dispatcher.endings._events, "broken", lambda _, group, __: told.append(group))
+
+    def settled(message: Message, _: int) -> None:
+        if message.id == "t2":
+            raise ValueError("a bug")
+
+    trail.settled = settled  # type: ignore[method-assign]
+    await b.run(group)
+    assert (b.dispatcher.flight.count, group.in_flight, group.owner.in_flight) == (0, 0, 0)
+    assert [group.queues[0].tracker.is_finished(offset) for offset in (1, 2, 3)] == [True, False, True]
+    assert told == [group]
+
+
 async def test_a_message_that_fails_in_a_volley_stays_in_flight_until_it_is_settled() -> None:
     bench = Bench(waits=1.0)
     bench.outcomes.lost = []
